@@ -1,0 +1,64 @@
+"""The corpus as plain data: inputs, the spans that readers cut them into, slices of spans.
+
+An `Input` is one file with its identity. A `Span` is a piece of it that can be read on its own:
+whole parquet row groups, arrow batches, or a byte range cut at document ends. A `Slice` is a run of
+consecutive spans holding about 32 MB of text, the unit of work, retry and resume; it may cross
+files, so that a million small files do not become a million parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One file of the corpus. Two inputs that compare equal are taken to hold the same bytes."""
+
+    path: str
+    kind: str  # the reader's name: parquet, arrow, jsonl, text
+    compression: str | None  # None, "gzip" or "zstd": of the file as a whole (jsonl and text only)
+    num_bytes: int
+    mtime_ns: int
+    digest: str  # sha256 of the first and last 64 KiB
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of one input. `start` and `stop` are in the reader's own unit (row groups, bytes)."""
+
+    input: Input
+    start: int
+    stop: int
+    text_bytes: int  # an estimate: for progress, for slices of even size
+    first_row: int = 0  # row number of the span's first row in its file, where known
+    num_rows: int | None = None  # rows in the span, where the file says so
+    max_rows: int | None = None  # read no further than this (--limit-docs)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    index: int
+    spans: tuple[Span, ...]
+
+    @property
+    def text_bytes(self) -> int:
+        return sum(span.text_bytes for span in self.spans)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-ready data; inputs stand once each, and spans name them by position."""
+        inputs = list(dict.fromkeys(span.input for span in self.spans))
+        return {
+            "index": self.index,
+            "inputs": [[i.path, i.kind, i.compression, i.num_bytes, i.mtime_ns, i.digest] for i in inputs],
+            "spans": [
+                [inputs.index(s.input), s.start, s.stop, s.text_bytes, s.first_row, s.num_rows, s.max_rows]
+                for s in self.spans
+            ],
+        }
+
+    @staticmethod
+    def from_plain(plain: dict[str, Any]) -> Slice:
+        inputs = [Input(*fields) for fields in plain["inputs"]]
+        return Slice(plain["index"], tuple(Span(inputs[i], *rest) for i, *rest in plain["spans"]))

@@ -1,0 +1,103 @@
+"""Every error that tokenmill raises on purpose, and the exit code of each.
+
+    TokenmillError              1  our bug, when nothing more precise was raised
+    ├── ConfigError             2  an option or a name is wrong: type it differently
+    ├── InputError              3  the corpus is wrong: mend or leave out a file
+    ├── OutputError             4  the output folder's storage: make room, get permission
+    ├── IntegrityError          5  bytes are not what they must be: do not train on them
+    ├── ConflictError           6  another run, or inputs/config changed: choose which one wins
+    ├── WorkerError             7  workers died too often: memory, or a document that kills them
+    └── NetworkError            8  a remote end failed for too long: run the same command again
+
+The leaves differ by what the user does next. A message says what, where, got and expected; the
+hint is something to type. Errors cross the pipe from a worker as plain data (`to_plain`), so each
+is rebuilt from (kind, message, hint) alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TokenmillError(Exception):
+    """Base of all errors raised on purpose. `hint` is one line with something to type."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+    def to_plain(self) -> dict[str, str | None]:
+        return {"kind": type(self).__name__, "message": self.message, "hint": self.hint}
+
+
+class ConfigError(TokenmillError, ValueError):
+    exit_code = 2
+
+
+class InputError(TokenmillError, ValueError):
+    exit_code = 3
+
+
+class OutputError(TokenmillError, OSError):
+    exit_code = 4
+
+    # OSError's own __str__ and __new__ read (errno, strerror) from the arguments.
+    def __str__(self) -> str:
+        return TokenmillError.__str__(self)
+
+
+class IntegrityError(TokenmillError, ValueError):
+    exit_code = 5
+
+
+class ConflictError(TokenmillError, RuntimeError):
+    exit_code = 6
+
+
+class WorkerError(TokenmillError, RuntimeError):
+    exit_code = 7
+
+
+class NetworkError(TokenmillError, ConnectionError):
+    exit_code = 8
+
+    def __str__(self) -> str:
+        return TokenmillError.__str__(self)
+
+
+_KINDS: dict[str, type[TokenmillError]] = {
+    kind.__name__: kind
+    for kind in (
+        TokenmillError,
+        ConfigError,
+        InputError,
+        OutputError,
+        IntegrityError,
+        ConflictError,
+        WorkerError,
+        NetworkError,
+    )
+}
+
+
+def error_from_plain(plain: dict[str, Any]) -> TokenmillError:
+    """Rebuild an error that `to_plain` flattened; an unknown kind becomes the base class."""
+    kind = _KINDS.get(str(plain.get("kind")), TokenmillError)
+    return kind(str(plain.get("message")), plain.get("hint"))
+
+
+def unknown_name(what: str, name: str, known: list[str] | tuple[str, ...]) -> ConfigError:
+    """The error for a name that is not in a list: shows the list, and the nearest entry."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return ConfigError(
+        f"unknown {what} {name!r}; known: {', '.join(known)}",
+        hint=f"did you mean {near[0]!r}?" if near else None,
+    )
