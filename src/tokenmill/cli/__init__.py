@@ -1,0 +1,71 @@
+"""The command line: one executable, one file per command.
+
+This module parses and dispatches; it imports a command's machinery only when that command runs,
+so that `tokenmill --help` answers in well under 0.3 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from tokenmill import __version__
+from tokenmill.cli import demo, prepare
+from tokenmill.cli.screen import printable
+from tokenmill.errors import TokenmillError
+
+_COMMANDS = (prepare, demo)
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="tokenmill",
+        description="Raw text in, training-ready token shards out.",
+        epilog="exit codes: 0 complete, 1 our bug, 2 usage, 3 input, 4 output storage, 5 verification, "
+        "6 conflict, 7 workers, 8 network; on SIGINT/SIGTERM, by that signal",
+    )
+    top.add_argument("--version", action="version", version=f"tokenmill {__version__}")
+    commands = top.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    for command in _COMMANDS:
+        command.add_parser(commands)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    top = parser()
+    arguments = top.parse_args(argv)
+    if arguments.command is None:
+        top.print_help(sys.stderr)
+        return 2
+    try:
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()
+        return code
+    except TokenmillError as error:
+        if arguments.verbose:
+            import traceback
+
+            traceback.print_exc()
+        print(f"error: {printable(error.message, keep_lines=True)}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {printable(error.hint, keep_lines=True)}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # Who reads our stdout has left: end as any other filter does, without a traceback.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 128 + signal.SIGPIPE
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        print(
+            f"error: this is a bug in tokenmill {__version__}: {printable(repr(error))}\n"
+            "hint: what was done so far is kept; please report the lines above",
+            file=sys.stderr,
+        )
+        return 1

@@ -1,0 +1,62 @@
+"""`tokenmill demo`: the main job on text that every machine has, Python's own standard library."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import sysconfig
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.cli import prepare
+from tokenmill.cli.screen import printable
+
+if TYPE_CHECKING:
+    from tokenmill.config import Config
+
+_SAMPLE_TOKENS = 60
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "demo",
+        help="prepare Python's standard library and look at the result",
+        description="Prepare the source of Python's standard library, one document a file, and "
+        "decode a piece of the result. No download; takes seconds.",
+    )
+    parser.add_argument("-o", "--out", default="demo-out", help="output folder (default: demo-out)")
+    parser.add_argument("--num-proc", type=int, metavar="N", help=argparse.SUPPRESS)
+    parser.set_defaults(run=run, quiet=False, verbose=False, json=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tokenmill.config import Config
+
+    source = os.path.join(sysconfig.get_paths()["stdlib"], "**", "[!.]*.py")
+    config = Config(
+        sources=(source,),
+        out=arguments.out,
+        input_format="text",
+        val_fraction=0.01,
+        max_bad_fraction=0.01,
+        num_proc=arguments.num_proc,
+        overwrite=True,
+    )
+    shown = f"tokenmill prepare '{source}' --input-format text --val-fraction 0.01 -o {arguments.out}"
+    print(printable(f"$ {shown}"), file=sys.stderr)
+    code = prepare.run_and_report(config, arguments)
+    show_sample(config)
+    return code
+
+
+def show_sample(config: Config) -> None:
+    """The first tokens of train.bin, read as a trainer reads them, as ids and as text."""
+    from tokenmill.encodings import get_encoding
+    from tokenmill.formats import get_format
+
+    path = os.path.join(config.out, "train.bin")
+    ids = get_format("nanogpt").tokens(path, "uint16")[:_SAMPLE_TOKENS].tolist()
+    text = get_encoding(config.tokenizer).decode(ids)
+    print(f"\nthe first tokens of {printable(path)}: {ids[:8]} ...", file=sys.stderr)
+    for line in text.splitlines()[:12]:
+        print(f"  | {printable(line)}", file=sys.stderr)

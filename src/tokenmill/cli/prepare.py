@@ -1,0 +1,284 @@
+"""`tokenmill prepare`: text in, shards out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.cli.screen import (
+    parsed_count,
+    parsed_separator,
+    printable,
+    shown_bytes,
+    shown_count,
+    shown_seconds,
+)
+
+if TYPE_CHECKING:
+    from tokenmill.config import Config
+    from tokenmill.manifest import Manifest
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "prepare",
+        help="turn text into training-ready token shards",
+        description="Turn text into training-ready token shards. The same command continues a run "
+        "that was interrupted, whatever interrupted it.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="""\
+formats and their defaults:
+  nanogpt   train.bin, val.bin                 EOT appended, 0.05% of documents held out
+  npy       edufineweb_train_000001.npy ...    EOT prepended, 100M tokens a shard, shard 0 is val
+  llmc      fineweb_train_000001.bin ...       EOT prepended, 100M tokens a shard, shard 0 is val
+
+examples:
+  tokenmill prepare corpus/*.parquet -o data/mine
+  tokenmill prepare giant.txt --separator '<|endoftext|>' -o data/mine
+  tokenmill prepare corpus/ --format llmc --tokenizer o200k_base --shuffle -o data/mine""",
+    )
+    add_sources(parser)
+    add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def add_sources(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "sources",
+        nargs="+",
+        metavar="SOURCE",
+        help="files, folders or globs: .parquet .arrow .feather .jsonl .txt (the last two also .gz .zst)",
+    )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Every option of a run; for commands that end in one. Defaults are those of Config."""
+    parser.add_argument("-o", "--out", required=True, help="output folder")
+
+    what = parser.add_argument_group("what is read")
+    what.add_argument("--text-column", metavar="NAME", help="column or JSON field (default: text)")
+    what.add_argument(
+        "--separator", metavar="SEP", help=r"what separates documents in .txt: '\n\n', '<|endoftext|>'"
+    )
+    what.add_argument(
+        "--input-format",
+        choices=("parquet", "arrow", "jsonl", "text"),
+        help="read every source as this, whatever its name says",
+    )
+    what.add_argument("--limit-docs", metavar="N", help="only the first N documents")
+    what.add_argument(
+        "--on-bad-document",
+        choices=("quarantine", "replace", "error"),
+        help="invalid UTF-8, broken JSON, text that no engine can encode (default: quarantine)",
+    )
+    what.add_argument(
+        "--max-bad-fraction", type=float, metavar="F", help="fail beyond this share (default: 0.001)"
+    )
+
+    how = parser.add_argument_group("how it is encoded")
+    how.add_argument(
+        "--tokenizer",
+        metavar="NAME|FILE",
+        help="gpt2 (default), r50k_base, p50k_base, cl100k_base, o200k_base, a .tiktoken file or a tokenizer.json",
+    )
+    how.add_argument("--pattern", metavar="NAME", help="for a .tiktoken file: gpt2, cl100k or o200k")
+    how.add_argument("--eot-token", metavar="TEXT", help="the special token that marks documents")
+    how.add_argument(
+        "--eot", choices=("append", "prepend", "both", "none"), help="where it goes (default: the format's)"
+    )
+    how.add_argument("--empty", choices=("drop", "keep"), help="empty documents (default: the format's)")
+
+    shards = parser.add_argument_group("what is written")
+    shards.add_argument("--format", metavar="NAME", help="nanogpt (default), npy or llmc")
+    shards.add_argument("--name", help="stem of shard names (default: the format's)")
+    shards.add_argument("--shard-tokens", metavar="N", help="tokens a shard (default: 100M)")
+    shards.add_argument("--dtype", choices=("auto", "uint16", "uint32"), help="(default: auto)")
+    val = shards.add_mutually_exclusive_group()
+    val.add_argument(
+        "--val-fraction", type=float, metavar="F", help="hold out documents by a hash of their text"
+    )
+    val.add_argument("--val-first-shard", action="store_true", help="the first shard is the validation split")
+    val.add_argument("--no-val", action="store_true", help="hold out nothing")
+    shards.add_argument("--shuffle", action="store_true", help="shuffle all documents, on disk")
+    shards.add_argument("--seed", type=int, metavar="S", help="of the shuffle and the split (default: 0)")
+
+    running = parser.add_argument_group("how it runs")
+    running.add_argument("--num-proc", type=int, metavar="N", help="workers (default: the CPUs there are)")
+    running.add_argument("--stall-timeout", type=float, metavar="S", help="give up on a silent worker (default: 300)")
+    running.add_argument("--overwrite", action="store_true", help="remove what an earlier run left, start anew")
+    running.add_argument("--dry-run", action="store_true", help="show the plan, write nothing")
+    running.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
+    running.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
+    running.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
+
+
+def config_from(arguments: argparse.Namespace) -> Config:
+    from tokenmill.config import Config
+
+    given = {
+        "sources": tuple(arguments.sources),
+        "out": arguments.out,
+        "text_column": arguments.text_column,
+        "separator": None if arguments.separator is None else parsed_separator(arguments.separator),
+        "input_format": arguments.input_format,
+        "limit_docs": None if arguments.limit_docs is None else parsed_count(arguments.limit_docs),
+        "on_bad_document": arguments.on_bad_document,
+        "max_bad_fraction": arguments.max_bad_fraction,
+        "tokenizer": arguments.tokenizer,
+        "pattern": arguments.pattern,
+        "eot_token": arguments.eot_token,
+        "eot": arguments.eot,
+        "empty": arguments.empty,
+        "format": arguments.format,
+        "name": arguments.name,
+        "shard_tokens": None if arguments.shard_tokens is None else parsed_count(arguments.shard_tokens),
+        "dtype": arguments.dtype,
+        "val": "first-shard" if arguments.val_first_shard else "none" if arguments.no_val else None,
+        "val_fraction": arguments.val_fraction,
+        "shuffle": arguments.shuffle,
+        "seed": arguments.seed,
+        "num_proc": arguments.num_proc,
+        "stall_timeout": arguments.stall_timeout,
+        "overwrite": arguments.overwrite,
+    }
+    return Config(**{name: value for name, value in given.items() if value is not None})
+
+
+def run(arguments: argparse.Namespace) -> int:
+    config = config_from(arguments)
+    if arguments.dry_run:
+        return show_plan(config, arguments.json)
+    return run_and_report(config, arguments)
+
+
+def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
+    from tokenmill.cli.progress import Interrupted, SignalStop, stderr_progress
+    from tokenmill.machine import available_cpus
+    from tokenmill.prepare import Stopped
+    from tokenmill.prepare import run as run_mill
+
+    stop = SignalStop()
+    stop.install()
+    began = time.monotonic()
+    progress = stderr_progress(stop, config.num_proc or available_cpus(), arguments.quiet)
+    try:
+        manifest = run_mill(config, progress)
+    except (Stopped, Interrupted):
+        progress.end()
+        print(
+            "stopped; what was encoded is kept. To continue, run the same command again.",
+            file=sys.stderr,
+        )
+        stop.die_by(stop.signum)
+        raise
+    finally:
+        progress.end()
+    seconds = time.monotonic() - began
+    is_new = progress.num_rows > 0 or progress.resumed_slices > 0
+    if arguments.json:
+        print(json.dumps({"seconds": round(seconds, 3), "out": config.out, **manifest.to_plain()}))
+    elif not arguments.quiet:
+        for line in summary(manifest, config.out, seconds if is_new else None, progress.text_bytes):
+            print(printable(line), file=sys.stderr)
+    return 0
+
+
+def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int) -> list[str]:
+    """A finished run in a few lines worth pasting; without `seconds`, one that was finished before."""
+    counts, options = manifest.counts, manifest.identity["options"]
+    if seconds is None:
+        head = f"{out} is complete already; nothing to do. "
+        speed = ""
+    else:
+        head = ""
+        rate = f", {text_bytes / seconds / 1e6:.0f} MB/s of text" if text_bytes else ""
+        speed = f" in {shown_seconds(seconds)}{rate}"
+    lines = [
+        f"{head}{counts.num_written:,} documents, {shown_bytes(counts.text_bytes)} of text -> "
+        f"{manifest.num_tokens:,} tokens{speed}"
+    ]
+    shown = manifest.files if len(manifest.files) <= 6 else (*manifest.files[:3], *manifest.files[-2:])
+    width = max(len(file.name) for file in shown)
+    for position, file in enumerate(shown):
+        if len(manifest.files) > 6 and position == 3:
+            lines.append(f"  ... {len(manifest.files) - 5} more ...")
+        lines.append(
+            f"  {file.name:<{width}}  {shown_count(file.num_tokens):>6} tokens  "
+            f"{shown_bytes(file.num_bytes):>9}  sha256 {file.sha256[:12]}"
+        )
+    lines.append(
+        f"  {counts.num_rows:,} rows = {counts.num_written:,} written + {counts.num_empty:,} empty + "
+        f"{counts.num_null:,} null + {counts.num_quarantined:,} quarantined"
+    )
+    lines.append(
+        f"  {manifest.identity['encoding']['name']}, {options['dtype']}, format {options['format']}, "
+        f"EOT {options['eot']}, {'shuffled' if options['shuffle'] else 'in order'}; "
+        f"{shown_count(counts.text_bytes / max(1, manifest.num_tokens))} bytes a token"
+    )
+    return lines + [f"  note: {note}" for note in notes(manifest)]
+
+
+def notes(manifest: Manifest) -> list[str]:
+    """What a person should know before training on this."""
+    options = manifest.identity["options"]
+    found = []
+    if options["format"] == "nanogpt" and options["dtype"] == "uint32":
+        found.append("uint32 tokens: in nanoGPT's train.py, read both files with dtype=np.uint32")
+    if "train" not in manifest.splits:
+        found.append(
+            "all tokens are in the validation shard: the corpus is smaller than one shard; "
+            "use a smaller --shard-tokens, --val-fraction 0.01 or --no-val"
+        )
+    elif options["val"] != "none" and "val" not in manifest.splits:
+        found.append(
+            f"no document fell into the validation split ({options['val_fraction']:.2%}); "
+            "for a small corpus use --val-fraction 0.05"
+        )
+    if manifest.counts.num_replaced:
+        found.append(f"{manifest.counts.num_replaced:,} documents had bytes replaced by U+FFFD")
+    if manifest.counts.num_quarantined:
+        found.append("what was left out, and why: tokenmill-quarantine.jsonl")
+    return found
+
+
+def show_plan(config: Config, as_json: bool) -> int:
+    """--dry-run: what would be done, how large it would be, and whether it fits."""
+    from tokenmill import storage
+    from tokenmill.machine import available_cpus
+    from tokenmill.plan import list_inputs, make_plan
+    from tokenmill.prepare import encoding_of, estimated_bytes, identity_of, resolved
+
+    encoding = encoding_of(config)
+    config = resolved(config, encoding)
+    plan = make_plan(identity_of(config, encoding), list_inputs(config), config)
+    found = {
+        "inputs": len(plan.inputs),
+        "input_bytes": sum(source.num_bytes for source in plan.inputs),
+        "text_bytes": plan.text_bytes,
+        "slices": len(plan.slices),
+        "workers": config.num_proc or available_cpus(),
+        "expected_bytes": estimated_bytes(config, plan),
+        "peak_disk_bytes": int(estimated_bytes(config, plan) * (2.2 if config.shuffle else 1.2)),
+        "free_bytes": storage.free_bytes(config.out),
+        "format": config.format,
+        "tokenizer": encoding.name,
+        "dtype": config.dtype,
+    }
+    if as_json:
+        print(json.dumps(found))
+        return 0
+    print(
+        f"plan: {found['inputs']:,} input files, {shown_bytes(found['input_bytes'])} "
+        f"({shown_bytes(found['text_bytes'])} of text) in {found['slices']:,} slices for "
+        f"{found['workers']} workers\n"
+        f"output: {encoding.name} as {config.dtype} in format {config.format}, about "
+        f"{shown_bytes(found['expected_bytes'])} in {printable(config.out)}\n"
+        f"disk: at most about {shown_bytes(found['peak_disk_bytes'])} while running, "
+        f"{shown_bytes(found['free_bytes'])} free"
+        + ("" if found["free_bytes"] > found["peak_disk_bytes"] else ": THIS MAY NOT FIT"),
+        file=sys.stderr,
+    )
+    return 0

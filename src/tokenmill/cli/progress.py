@@ -1,0 +1,153 @@
+"""Progress of a run, for a person: one line that moves on a terminal, a line every few seconds
+elsewhere, nothing with -q. It also turns signals into an orderly stop.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import TextIO
+
+from tokenmill.cli.screen import printable, shown_count, shown_seconds
+from tokenmill.corpus import Slice
+from tokenmill.mill import Step
+from tokenmill.part import PartRecord
+from tokenmill.plan import Plan
+
+TERMINAL_SECONDS = 0.1
+LOG_SECONDS = 5.0
+
+
+class Interrupted(BaseException):
+    """A signal asked to end. A BaseException: no error handling on the way may swallow it."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+class SignalStop:
+    """SIGINT, SIGTERM and SIGHUP: the first asks, the second insists.
+
+    While slices are being encoded a first signal is only noted, and the runner ends in order; at
+    other times, and on a second signal, `Interrupted` is raised on the spot. Every commit is
+    atomic, so there is no wrong moment.
+    """
+
+    def __init__(self) -> None:
+        self.signum = 0
+        self.can_wait = False
+
+    def install(self) -> None:
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(signum, self._handle)
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        is_first, self.signum = self.signum == 0, signum
+        if not (is_first and self.can_wait):
+            raise Interrupted(signum)
+        os.write(2, b"\nstopping; press Ctrl-C again to stop at once\n")
+
+    @staticmethod
+    def die_by(signum: int) -> None:
+        """End as the signal would have ended us, so that shells and schedulers see it."""
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
+
+
+class Progress:
+    """The RunWatch of the command line."""
+
+    def __init__(self, stop: SignalStop, num_proc: int, quiet: bool, stream: TextIO) -> None:
+        self._stop = stop
+        self._num_proc = num_proc
+        self._quiet = quiet
+        self._stream = stream
+        self._is_terminal = stream.isatty()
+        self._shown_at = 0.0
+        self._began = time.monotonic()
+        self._total_bytes = self._done_bytes = self._resumed_bytes = 0
+        self._in_flight: dict[int, int] = {}
+        self._missing = 0
+        self.num_rows = self.num_tokens = self.text_bytes = 0
+        self.resumed_slices = 0
+
+    def planned(self, plan: Plan, done: Sequence[PartRecord]) -> None:
+        self._began = time.monotonic()
+        self._total_bytes = plan.text_bytes
+        sizes = {slice_.index: slice_.text_bytes for slice_ in plan.slices}
+        self._sizes = sizes
+        self._done_bytes = self._resumed_bytes = sum(sizes[record.slice_index] for record in done)
+        self._missing = len(plan.slices) - len(done)
+        self._stop.can_wait = self._missing > 0
+        self.resumed_slices = len(done)
+        if done and not self._quiet:
+            self._line(f"resuming: {len(done):,} of {len(plan.slices):,} slices are done")
+
+    def step(self, slice_: Slice, step: Step) -> None:
+        self.num_rows += step.done_rows
+        self.num_tokens += step.done_tokens
+        self.text_bytes += step.done_bytes
+        self._in_flight[slice_.index] = self._in_flight.get(slice_.index, 0) + step.done_bytes
+        self._show()
+
+    def recorded(self, record: PartRecord) -> None:
+        self._in_flight.pop(record.slice_index, None)
+        self._done_bytes += self._sizes[record.slice_index]
+        self._missing -= 1
+        if not self._missing:
+            self._stop.can_wait = False
+            if self._stop.signum:
+                raise Interrupted(self._stop.signum)
+        self._show()
+
+    def notice(self, message: str) -> None:
+        self._line(f"warning: {message}")
+
+    def should_stop(self) -> bool:
+        return self._stop.signum != 0
+
+    def end(self) -> None:
+        """Wipe the moving line."""
+        if self._is_terminal and not self._quiet:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+    def _line(self, text: str) -> None:
+        self.end()
+        print(printable(text, keep_lines=True), file=self._stream, flush=True)
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        every = TERMINAL_SECONDS if self._is_terminal else LOG_SECONDS
+        if self._quiet or now - max(self._shown_at, self._began) < every:
+            return
+        self._shown_at = now
+        line = self._text(now - self._began)
+        if self._is_terminal:
+            width = shutil.get_terminal_size().columns
+            self._stream.write("\r" + line[: width - 1] + "\x1b[K")
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def _text(self, seconds: float) -> str:
+        in_flight = sum(min(done, self._sizes[i]) for i, done in self._in_flight.items())
+        done = self._done_bytes + in_flight
+        share = min(1.0, done / self._total_bytes) if self._total_bytes else 0.0
+        fresh = done - self._resumed_bytes
+        left = seconds * (self._total_bytes - done) / fresh if fresh > 0 else 0.0
+        workers = f"{self._num_proc} worker" + ("s" if self._num_proc != 1 else "")
+        return (
+            f"{share:4.0%}  {self.num_rows:,} documents  {shown_count(self.num_tokens)} tokens  "
+            f"{self.text_bytes / seconds / 1e6:.0f} MB/s  {workers}  {shown_seconds(left)} left"
+        )
+
+
+def stderr_progress(stop: SignalStop, num_proc: int, quiet: bool) -> Progress:
+    return Progress(stop, num_proc, quiet, sys.stderr)

@@ -1,0 +1,68 @@
+"""What people see: numbers in their words, and text that cannot command the terminal."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from tokenmill.errors import ConfigError
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+
+
+def printable(text: str, keep_lines: bool = False) -> str:
+    """The text with every control and format character shown as an escape, never sent raw.
+
+    Documents and file names are hostile: an ESC in one must not reach the terminal.
+    """
+    return "".join(
+        char
+        if char == " " or (keep_lines and char == "\n") or unicodedata.category(char)[0] not in "CZ"
+        else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def parsed_count(text: str) -> int:
+    """A number as people type it: 100M, 1.5B, 100_000, 1e8."""
+    match = re.fullmatch(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][0-9]+)?)\s*([KMBGT]?)", text.strip().upper())
+    if match is None:
+        raise ConfigError(f"not a number: {text!r}", hint="write 100M, 1.5B or 100000000")
+    value = float(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2]]
+    if value != int(value):
+        raise ConfigError(f"not a whole number: {text!r}")
+    return int(value)
+
+
+def parsed_separator(text: str) -> str:
+    r"""A separator as typed in a shell: \n, \t, \r, \0, \\ and \xNN stand for what they say."""
+    names = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+    return re.sub(
+        r"\\(n|t|r|0|\\|x[0-9a-fA-F]{2})",
+        lambda match: names.get(match[1]) or chr(int(match[1][1:], 16)),
+        text,
+    )
+
+
+def shown_bytes(num_bytes: float) -> str:
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if num_bytes < 1000 or unit == "TB":
+            break
+        num_bytes /= 1000
+    return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
+
+
+def shown_count(number: float) -> str:
+    """A large number in three or four digits: 1.23B."""
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g}{unit}" if number < 999.5 * size else f"{number / size:.0f}{unit}"
+    return f"{number:.0f}"
+
+
+def shown_seconds(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -1,0 +1,105 @@
+"""The configuration of one run: validated once, built alike by Python and the command line.
+
+Options left at None follow the format (docs: `tokenmill prepare --help`), resolved by `resolved()`.
+`identity()` holds the options that decide the output's bytes; a run can only be resumed with the
+same ones. The others (how many workers, how patient, how many bad documents to bear) may change
+between attempts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from tokenmill.errors import ConfigError, unknown_name
+
+EOT_POLICIES = ("append", "prepend", "both", "none")
+DTYPES = ("auto", "uint16", "uint32")
+BAD_DOCUMENT_POLICIES = ("quarantine", "replace", "error")
+EMPTY_POLICIES = ("drop", "keep")
+VAL_POLICIES = ("fraction", "first-shard", "none")
+
+
+def _not_in_identity(default: Any) -> Any:
+    return field(default=default, metadata={"identity": False})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What `prepare` is asked to do."""
+
+    sources: tuple[str, ...] = _not_in_identity(())
+    out: str = _not_in_identity("")
+    tokenizer: str = "gpt2"
+    pattern: str | None = None  # how a .tiktoken file's text is split: gpt2, cl100k, o200k
+    eot_token: str | None = None  # which special token ends a document, for a tokenizer.json
+    format: str = "nanogpt"
+    input_format: str | None = None  # read every source as this kind, whatever its name says
+    text_column: str = "text"
+    separator: str | None = None
+    limit_docs: int | None = None
+    shard_tokens: int | None = None
+    name: str | None = None
+    dtype: str = "auto"
+    eot: str | None = None
+    empty: str | None = None
+    val: str | None = None
+    val_fraction: float | None = None
+    shuffle: bool = False
+    seed: int = 0
+    on_bad_document: str = "quarantine"
+    max_bad_fraction: float = _not_in_identity(0.001)
+    slice_bytes: int = 32 << 20
+    num_proc: int | None = _not_in_identity(None)
+    stall_timeout: float = _not_in_identity(300.0)
+    overwrite: bool = _not_in_identity(False)
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise ConfigError("no source given", hint="tokenmill prepare corpus/ -o out/")
+        _require_known("--eot", self.eot, EOT_POLICIES)
+        _require_known("--dtype", self.dtype, DTYPES)
+        _require_known("--empty", self.empty, EMPTY_POLICIES)
+        _require_known("validation split", self.val, VAL_POLICIES)
+        _require_known("--on-bad-document", self.on_bad_document, BAD_DOCUMENT_POLICIES)
+        _require_positive("--shard-tokens", self.shard_tokens)
+        _require_positive("--limit-docs", self.limit_docs)
+        _require_positive("--num-proc", self.num_proc)
+        _require_positive("--stall-timeout", self.stall_timeout)
+        _require_positive("slice_bytes", self.slice_bytes)
+        if self.val_fraction is not None and not 0 < self.val_fraction < 1:
+            raise ConfigError(
+                f"--val-fraction must lie between 0 and 1, got {self.val_fraction}",
+                hint="--val-fraction 0.0005 holds out one document in 2,000; --no-val holds out none",
+            )
+        if self.val_fraction is not None and self.val not in (None, "fraction"):
+            raise ConfigError("choose one of --val-fraction, --val-first-shard and --no-val")
+        if not 0 <= self.max_bad_fraction <= 1:
+            raise ConfigError(f"--max-bad-fraction must lie in [0, 1], got {self.max_bad_fraction}")
+        if not 0 <= self.seed < 1 << 64:
+            raise ConfigError(f"--seed must lie in [0, 2^64), got {self.seed}")
+        if self.separator == "":
+            raise ConfigError("--separator is empty", hint=r"--separator '\n\n'")
+        if self.name is not None and (
+            not self.name or self.name.startswith(".") or set(self.name) & set("/\\\0")
+        ):
+            raise ConfigError(f"--name {self.name!r} cannot be part of a file name")
+
+    def identity(self) -> dict[str, Any]:
+        """The options that decide the output's bytes."""
+        return {
+            f.name: getattr(self, f.name)
+            for f in dataclasses.fields(self)
+            if f.metadata.get("identity", True)
+        }
+
+
+def _require_known(option: str, value: str | None, known: tuple[str, ...]) -> None:
+    if value is not None and value not in known:
+        raise unknown_name(option, value, known)
+
+
+def _require_positive(option: str, value: float | None) -> None:
+    if value is not None and value <= 0:
+        raise ConfigError(f"{option} must be positive, got {value}")

@@ -1,0 +1,94 @@
+"""The document policy: what becomes of a document's ids before they are written.
+
+Ids come in as (ids, offsets); they leave as an Arrow binary array with one document's bytes per
+row, in the output's dtype and with its EOT ids. As binary, a document can be filtered, sorted and
+joined by Arrow at the speed of memcpy: joining EOT on costs 0.3 ms per 1.7 million tokens, where
+NumPy's masks and inserts took 0.9 and a loop over documents 1.0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from tokenmill.encodings import TokenArray
+from tokenmill.errors import IntegrityError
+
+EOTS_PER_DOCUMENT = {"append": 1, "prepend": 1, "both": 2, "none": 0}
+_EMPTY = pa.scalar(b"", pa.large_binary())
+
+
+def packed(tokens: TokenArray, dtype: str, eot_id: int, eot: str) -> pa.LargeBinaryArray:
+    """Each document's bytes as they stand in a shard. `eot` is append, prepend, both or none."""
+    little = np.dtype(dtype).newbyteorder("<")
+    if len(tokens.ids) and int(tokens.ids.max()) > np.iinfo(dtype).max:
+        raise IntegrityError(f"token id {int(tokens.ids.max())} does not fit into {dtype}")
+    documents = pa.Array.from_buffers(
+        pa.large_binary(),
+        len(tokens.offsets) - 1,
+        [
+            None,
+            pa.py_buffer(tokens.offsets * little.itemsize),
+            pa.py_buffer(tokens.ids.astype(little)),
+        ],
+    )
+    if eot == "none" or not len(documents):
+        return documents
+    mark = pa.scalar(np.array(eot_id, little).tobytes(), pa.large_binary())
+    before = [mark] if eot in ("prepend", "both") else []
+    after = [mark] if eot in ("append", "both") else []
+    return pc.binary_join_element_wise(*before, documents, *after, _EMPTY)
+
+
+def data_of(documents: pa.LargeBinaryArray) -> Any:
+    """The documents' bytes, one after the other, without copying."""
+    offsets = offsets_of(documents)
+    return memoryview(documents.buffers()[2] or b"")[offsets[0] : offsets[-1]]
+
+
+def offsets_of(documents: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:
+    """Where each document starts in its data buffer, and the end of the last."""
+    if not len(documents):
+        return np.zeros(1, np.int64)
+    start, count = documents.offset, len(documents) + 1
+    found: npt.NDArray[np.int64] = np.frombuffer(documents.buffers()[1], np.int64)
+    return found[start : start + count]
+
+
+def held_out(texts: pa.LargeStringArray, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
+    """Which documents belong to the validation split, by a seeded hash of their text.
+
+    Equal texts fall on the same side wherever they stand in the corpus, so an exact duplicate
+    never straddles the split.
+    """
+    below = int(fraction * (1 << 64))
+    data = memoryview(texts.buffers()[2] or b"")
+    bounds = offsets_of(texts).tolist()
+    hashed = xxhash.xxh3_64_intdigest
+    return np.fromiter(
+        (hashed(data[a:b], seed) < below for a, b in zip(bounds, bounds[1:], strict=False)),
+        np.bool_,
+        len(texts),
+    )
+
+
+def shuffle_keys(seed: int, slice_index: int, first: int, count: int) -> npt.NDArray[np.uint32]:
+    """Pseudo-random sort keys for documents `first` to `first + count` of a slice.
+
+    The whole corpus sorted by key is its shuffle: the keys depend on the seed and on where a
+    document stands, not on who encodes it. splitmix64, upper half.
+    """
+    with np.errstate(over="ignore"):
+        state = np.arange(first, first + count, dtype=np.uint64)
+        state += np.uint64((slice_index << 36) & 0xFFFFFFFFFFFFFFFF)
+        for _ in range(2):
+            state += np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF)
+            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            state ^= state >> np.uint64(31)
+    return (state >> np.uint64(32)).astype(np.uint32)

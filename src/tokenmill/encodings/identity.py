@@ -1,0 +1,65 @@
+"""What an encoding is, as plain values: the part that travels.
+
+An `EncodingId` is a few hundred bytes whatever the size of the vocabulary; it goes through pickle,
+JSON and the manifest. Its `sha256` covers the vocabulary's bytes, the pattern and the special
+tokens: two encodings are the same when these are, whatever they are called. (`gpt2` and `r50k_base`
+are one encoding under two names.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from tokenmill.errors import IntegrityError
+
+
+@dataclass(frozen=True, slots=True)
+class EncodingId:
+    name: str
+    kind: str  # "tiktoken" (a file of ranks) or "huggingface" (a tokenizer.json)
+    source: str | None  # absolute path of the file; None: it comes with the package
+    file_sha256: str
+    pattern: str | None  # a name in patterns.py; None where the file says how text is cut
+    eot: str  # the text of the special token that ends a document
+    eot_token: int
+    max_token_value: int  # the largest id, special tokens included
+    sha256: str
+
+    @property
+    def n_vocab(self) -> int:
+        return self.max_token_value + 1
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> EncodingId:
+        """Rebuild an identity that `to_plain` flattened; the data may come from a hostile file."""
+        expected = [field.name for field in fields(EncodingId)]
+        if sorted(plain) != sorted(expected):
+            raise IntegrityError(
+                f"an encoding's identity has the fields {', '.join(expected)}; "
+                f"got {', '.join(map(str, plain))}"
+            )
+        for name in expected:
+            value, number = plain[name], name in ("eot_token", "max_token_value")
+            nothing = value is None and name in ("source", "pattern")
+            if not nothing and type(value) is not (int if number else str):
+                raise IntegrityError(f"an encoding's identity has {name} = {value!r}")
+        return EncodingId(**plain)
+
+
+def identity_sha256(
+    file_sha256: str, expression: str | None, special_tokens: Mapping[str, int]
+) -> str:
+    """The sha256 over vocabulary bytes (by their own sha256), pattern and special tokens."""
+    plain = {
+        "expression": expression,
+        "special_tokens": dict(special_tokens),
+        "vocabulary": file_sha256,
+    }
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

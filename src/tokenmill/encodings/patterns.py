@@ -1,0 +1,65 @@
+"""The patterns that cut text into pieces before byte-pair merges, by name.
+
+The expressions are tiktoken 0.14's (`tiktoken_ext/openai_public.py`), letter for letter: they are
+part of every encoding's sha256, so rewriting one, even to an equivalent form, changes identities.
+gigatoken implements the same three by hand and knows them by its own names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenmill.errors import ConfigError, unknown_name
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    name: str
+    expression: str
+    gigatoken_name: str
+
+
+_CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+
+_GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+
+_CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
+    r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+
+_O200K = "|".join(
+    (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+" + _CONTRACTION,
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*" + _CONTRACTION,
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    )
+)
+
+PATTERNS = {
+    "gpt2": Pattern("gpt2", _GPT2, "gpt2"),
+    "cl100k": Pattern("cl100k", _CL100K, "cl100k"),
+    "o200k": Pattern("o200k", _O200K, "o200k"),
+}
+
+_ALIASES = {"r50k": "gpt2", "p50k": "gpt2"}
+
+PATTERN_NAMES = (*PATTERNS, *_ALIASES)
+
+
+def pattern_named(name: str | None, needed_by: str) -> Pattern:
+    """The pattern of that name. `needed_by` is the file that says nothing about its own pattern."""
+    if name is None:
+        raise ConfigError(
+            f"{needed_by} holds ranks only, and the wrong pattern would give wrong tokens; "
+            f"name its pattern, one of: {', '.join(PATTERN_NAMES)}",
+            hint="--pattern cl100k (or get_encoding(path, pattern='cl100k'))",
+        )
+    pattern = PATTERNS.get(_ALIASES.get(name, name))
+    if pattern is None:
+        raise unknown_name("pattern", name, PATTERN_NAMES)
+    return pattern

@@ -1,0 +1,47 @@
+"""Reading a vocabulary file's bytes: bounded, and checked against the sha256 that is expected.
+
+Vocabulary files are hostile until parsed (ranks.py, tokenizer_json.py): nothing here executes or
+unpickles, and a file over 100 MB is refused unread. The largest in use are about 35 MB.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from tokenmill.errors import ConfigError, IntegrityError
+
+MAX_BYTES = 100 * 1000 * 1000
+SHIPPED = Path(__file__).parent / "vocab"
+
+
+def vocabulary_bytes(path: Path) -> bytes:
+    try:
+        num_bytes = path.stat().st_size
+        if num_bytes > MAX_BYTES:
+            raise ConfigError(
+                f"{path}: a vocabulary file of {num_bytes:,} bytes; at most {MAX_BYTES:,} are read",
+                hint="name a .tiktoken file of ranks or a tokenizer.json, not a model's weights",
+            )
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read as a vocabulary: {error.strerror}") from error
+
+
+def checked_bytes(path: Path, expected_sha256: str) -> bytes:
+    """The file's bytes, if they are still those that the identity was made from."""
+    data = vocabulary_bytes(path)
+    got = hashlib.sha256(data).hexdigest()
+    if got == expected_sha256:
+        return data
+    if path.parent == SHIPPED:
+        raise IntegrityError(
+            f"{path}: the vocabulary in the package is damaged: sha256 is {got}, "
+            f"expected {expected_sha256}",
+            hint="pip install --force-reinstall tokenmill",
+        )
+    raise IntegrityError(
+        f"{path}: the vocabulary changed: sha256 is {got}, the run began with {expected_sha256}",
+        hint="put the file back as it was, or start over with the new one in a new output folder",
+    )

@@ -1,0 +1,228 @@
+"""The mill: read this first. One pure function, `encode_slice`, does the work of the product.
+
+    corpus --plan--> slices --encode_slice--> parts --assemble--> shards --> manifest
+
+`encode_slice` reads one slice as Arrow text, encodes it, applies the document policy and commits a
+part. Its output depends on the job and the slice and on nothing else, so it may run in this
+process, in others or on other machines, once or twice, in any order. prepare.py plans the slices,
+hands them to a runner and assembles the parts.
+
+Text never becomes a Python `str` here, and no token leaves the process but through the part file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill.corpus import Input, Slice, Span
+from tokenmill.documents import EOTS_PER_DOCUMENT, data_of, held_out, packed
+from tokenmill.encodings import Encoding, EncodingId, TokenArray
+from tokenmill.errors import ConflictError, InputError, IntegrityError
+from tokenmill.part import Counts, PartRecord, PartWriter, Quarantined
+from tokenmill.readers import Reader, ReadOptions, TextBatch, reader_for
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What `encode_slice` has to know besides the slice: plain values, the same for every slice."""
+
+    work: str  # the folder that holds parts/ and records/
+    plan_id: str
+    encoding: EncodingId
+    read: ReadOptions
+    dtype: str
+    eot: str
+    empty: str
+    val_fraction: float  # 0: no document is held out
+    seed: int
+    num_buckets: int  # 0: not shuffled
+    on_bad_document: str
+
+    def to_plain(self) -> dict[str, Any]:
+        return {**asdict(self), "encoding": self.encoding.to_plain()}
+
+    @staticmethod
+    def from_plain(plain: dict[str, Any]) -> Job:
+        encoding = EncodingId.from_plain(plain["encoding"])
+        return Job(**{**plain, "encoding": encoding, "read": ReadOptions(**plain["read"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where a slice stands: the rows about to be encoded, and what was done since the last step."""
+
+    span: int  # position in slice.spans
+    row: int  # of the span
+    num_rows: int
+    done_rows: int = 0
+    done_tokens: int = 0
+    done_bytes: int = 0
+
+
+Report = Callable[[Step], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """How to encode a slice that killed its workers: which rows to leave out, how small the steps."""
+
+    skip: dict[tuple[int, int], str] = field(default_factory=dict)  # (span, row) -> reason
+    one_by_one: bool = False  # report and encode each document on its own, to see which one kills
+
+
+NO_CAUTION = Caution()
+
+
+def encode_slice(
+    job: Job, slice_: Slice, report: Report | None = None, caution: Caution = NO_CAUTION
+) -> PartRecord:
+    """Encode one slice and commit its part and record."""
+    writer = PartWriter(job.work, slice_.index, job.dtype, job.num_buckets, job.seed)
+    try:
+        work = _SliceWork(job, slice_, writer, report or (lambda step: None), caution)
+        for number, span in enumerate(slice_.spans):
+            work.encode_span(number, span)
+        return writer.commit(job.plan_id, work.counts, tuple(work.quarantined))
+    finally:
+        writer.discard()
+
+
+class _SliceWork:
+    """The state of one `encode_slice` call."""
+
+    def __init__(
+        self, job: Job, slice_: Slice, writer: PartWriter, report: Report, caution: Caution
+    ) -> None:
+        self._job = job
+        self._slice = slice_
+        self._writer = writer
+        self._report = report
+        self._caution = caution
+        self._encoding = Encoding(job.encoding)
+        self._last = (0, 0, 0)  # rows, tokens, bytes of the batch before
+        self.counts = Counts()
+        self.quarantined: list[Quarantined] = []
+
+    def encode_span(self, number: int, span: Span) -> None:
+        require_unchanged(span.input)
+        reader = reader_for(span.input.kind, self._job.read)
+        for batch in reader.batches(span):
+            self._report(Step(number, batch.first_row, len(batch.texts), *self._last))
+            self._encode_batch(number, span, reader, batch)
+
+    def _encode_batch(self, number: int, span: Span, reader: Reader, batch: TextBatch) -> None:
+        bad = dict(batch.bad)
+        for (skip_span, row), reason in self._caution.skip.items():
+            if skip_span == number and 0 <= row - batch.first_row < len(batch.texts):
+                bad[row - batch.first_row] = reason
+
+        texts, positions, num_empty, num_null = self._sifted(batch.texts, bad)
+        tokens = self._encode(number, batch.first_row, texts, positions)
+        for failed, reason in tokens.failed.items():
+            bad[int(positions[failed])] = reason
+        for position, reason in sorted(bad.items()):
+            self._leave_out(span, reader, batch.first_row + position, reason)
+
+        documents = packed(tokens, self._job.dtype, self._job.encoding.eot_token, self._job.eot)
+        if tokens.failed:
+            good = np.ones(len(texts), np.bool_)
+            good[list(tokens.failed)] = False
+            texts, documents = texts.filter(pa.array(good)), documents.filter(pa.array(good))
+        self._append(texts, documents)
+
+        text_bytes = len(data_of(texts))
+        self.counts += Counts(
+            num_rows=len(batch.texts),
+            num_written=len(documents),
+            num_empty=num_empty,
+            num_null=num_null,
+            num_quarantined=len(bad),
+            num_replaced=batch.num_replaced,
+            text_bytes=text_bytes,
+        )
+        self._last = (len(batch.texts), len(tokens.ids), text_bytes)
+
+    def _sifted(
+        self, texts: pa.LargeStringArray, bad: dict[int, str]
+    ) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64], int, int]:
+        """The texts to encode, their positions in the batch, and how many were empty or null."""
+        keep = np.ones(len(texts), np.bool_)
+        keep[list(bad)] = False
+        num_null = num_empty = 0
+        if texts.null_count:
+            null = np.asarray(texts.is_null())
+            num_null = int(np.count_nonzero(null & keep))
+            keep &= ~null
+        if self._job.empty == "drop":
+            bounds = np.frombuffer(texts.buffers()[1], np.int64) if len(texts) else np.zeros(1)
+            empty = np.diff(bounds[texts.offset : texts.offset + len(texts) + 1]) == 0
+            num_empty = int(np.count_nonzero(empty & keep))
+            keep &= ~empty
+        if not keep.all():
+            texts = texts.filter(pa.array(keep))
+        return texts, np.flatnonzero(keep), num_empty, num_null
+
+    def _encode(
+        self, number: int, first_row: int, texts: pa.LargeStringArray, positions: npt.NDArray[np.int64]
+    ) -> TokenArray:
+        if not self._caution.one_by_one:
+            return self._encoding.encode_array(texts)
+        ids, lengths, failed = [np.empty(0, np.uint32)], [0], {}
+        for i in range(len(texts)):
+            self._report(Step(number, first_row + int(positions[i]), 1))
+            one = self._encoding.encode_array(texts.slice(i, 1))
+            ids.append(one.ids)
+            lengths.append(len(one.ids))
+            failed.update({i: reason for reason in one.failed.values()})
+        return TokenArray(np.concatenate(ids), np.cumsum(lengths, dtype=np.int64), failed)
+
+    def _leave_out(self, span: Span, reader: Reader, row: int, reason: str) -> None:
+        place = reader.place(span, row)
+        if self._job.on_bad_document == "error":
+            raise InputError(
+                f"{span.input.path}, {place}: {reason}",
+                hint="mend it, or leave it out and go on: --on-bad-document quarantine",
+            )
+        self.quarantined.append(Quarantined(span.input.path, place, reason))
+
+    def _append(self, texts: pa.LargeStringArray, documents: pa.LargeBinaryArray) -> None:
+        expected = len(documents) * EOTS_PER_DOCUMENT[self._job.eot]
+        ids = np.frombuffer(data_of(documents), np.dtype(self._job.dtype).newbyteorder("<"))
+        num_eot = int(np.count_nonzero(ids == self._job.encoding.eot_token))
+        if self._job.eot != "none" and num_eot != expected:
+            raise IntegrityError(
+                f"slice {self._slice.index}: {num_eot} EOT ids where {len(documents)} documents need "
+                f"{expected}: text must not be able to make EOT"
+            )
+        if not self._job.val_fraction:
+            self._writer.append(0, documents)
+            return
+        is_val = held_out(texts, self._job.val_fraction, self._job.seed)
+        if is_val.any():
+            self._writer.append(1, documents.filter(pa.array(is_val)))
+            documents = documents.filter(pa.array(~is_val))
+        self._writer.append(0, documents)
+
+
+def require_unchanged(source: Input) -> None:
+    """Raise ConflictError if the file is not the one that was planned."""
+    try:
+        found = os.stat(source.path)
+    except OSError as error:
+        raise InputError(
+            f"cannot read {source.path}: {error.strerror}",
+            hint="put the file back and run the same command again, or start anew with --overwrite",
+        ) from error
+    if (found.st_size, found.st_mtime_ns) != (source.num_bytes, source.mtime_ns):
+        raise ConflictError(
+            f"{source.path} changed while the run was under way "
+            f"({source.num_bytes:,} bytes planned, {found.st_size:,} now, or a new modification time)",
+            hint="put the file back and run the same command again, or start anew with --overwrite",
+        )

@@ -1,0 +1,281 @@
+"""A part: one slice's encoded tokens and document lengths, committed to disk with its record.
+
+A part file is a sequence of runs, nearly always one; a huge unsplittable slice (one .jsonl.gz of
+20 GB) has one run per 64 MB of tokens, so that a worker's memory stays flat. A run is
+
+    train tokens | val tokens | train lengths | val lengths                       always
+    train keys   | val keys   | train bucket starts | val bucket starts           if shuffled
+
+with lengths (in tokens) and keys as uint32, and the starts of each bucket as pairs of uint64
+(documents, tokens). In a shuffled run the documents are sorted by key; a bucket is a range of keys.
+
+The record, a small JSON file written after the part, is what counts: no record, no part.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill import storage
+from tokenmill.documents import data_of, offsets_of, shuffle_keys
+from tokenmill.formats import DTYPE_BYTES
+
+SPLITS = ("train", "val")
+RUN_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A row that was left out, and why."""
+
+    path: str
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of a slice's rows. Nothing vanishes: `num_rows` is the sum of the next four."""
+
+    num_rows: int = 0
+    num_written: int = 0
+    num_empty: int = 0
+    num_null: int = 0
+    num_quarantined: int = 0
+    num_replaced: int = 0  # of those written: rows in which bytes became U+FFFD
+    text_bytes: int = 0  # of those written
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, f) + getattr(other, f) for f in Counts.__slots__))
+
+    @property
+    def is_conserved(self) -> bool:
+        kept = self.num_written + self.num_empty + self.num_null + self.num_quarantined
+        return self.num_rows == kept
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Tokens and documents per split, in the order of SPLITS."""
+
+    num_tokens: tuple[int, int]
+    num_documents: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartRecord:
+    """The proof that a slice is done. `plan_id` ties it to the plan it was made for."""
+
+    slice_index: int
+    plan_id: str
+    num_bytes: int
+    sha256: str
+    runs: tuple[Run, ...]
+    counts: Counts
+    quarantined: tuple[Quarantined, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(sum(run.num_tokens) for run in self.runs)
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_plain(plain: dict[str, Any]) -> PartRecord:
+        runs = tuple(Run(tuple(r["num_tokens"]), tuple(r["num_documents"])) for r in plain["runs"])
+        return PartRecord(
+            plain["slice_index"],
+            plain["plan_id"],
+            plain["num_bytes"],
+            plain["sha256"],
+            runs,
+            Counts(**plain["counts"]),
+            tuple(Quarantined(**q) for q in plain["quarantined"]),
+        )
+
+
+def part_path(work: str, slice_index: int) -> str:
+    return os.path.join(work, "parts", f"{slice_index:08d}.part")
+
+
+def record_path(work: str, slice_index: int) -> str:
+    return os.path.join(work, "records", f"{slice_index:08d}.json")
+
+
+def committed_record(work: str, slice_index: int, plan_id: str) -> PartRecord | None:
+    """The slice's record, if there is a readable one of this plan. Torn or foreign: not committed."""
+    try:
+        with open(record_path(work, slice_index), "rb") as file:
+            record = PartRecord.from_plain(json.loads(file.read()))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    return record if record.plan_id == plan_id and record.slice_index == slice_index else None
+
+
+class PartWriter:
+    """Collects a slice's documents and commits them as its part and record."""
+
+    def __init__(self, work: str, slice_index: int, dtype: str, num_buckets: int, seed: int) -> None:
+        self._work = work
+        self._slice_index = slice_index
+        self._dtype_bytes = DTYPE_BYTES[dtype]
+        self._num_buckets = num_buckets  # 0: not shuffled
+        self._seed = seed
+        self._runs: list[Run] = []
+        self._held: tuple[list[pa.LargeBinaryArray], ...] = ([], [])
+        self._held_bytes = 0
+        self._num_keys = 0
+        path = part_path(work, slice_index)
+        self._file = storage.NewFile(os.path.dirname(path), os.path.basename(path))
+
+    def append(self, split: int, documents: pa.LargeBinaryArray) -> None:
+        if len(documents):
+            self._held[split].append(documents)
+            self._held_bytes += len(data_of(documents))
+        if self._held_bytes >= RUN_BYTES:
+            self._write_run()
+
+    def commit(self, plan_id: str, counts: Counts, quarantined: tuple[Quarantined, ...]) -> PartRecord:
+        if self._held_bytes or not self._runs:
+            self._write_run()
+        self._file.commit()
+        record = PartRecord(
+            self._slice_index,
+            plan_id,
+            self._file.num_bytes,
+            self._file.sha256,
+            tuple(self._runs),
+            counts,
+            quarantined,
+        )
+        data = json.dumps(record.to_plain(), sort_keys=True).encode()
+        storage.write_file(record_path(self._work, self._slice_index), data)
+        return record
+
+    def discard(self) -> None:
+        """Remove the temporary file; does nothing after `commit`."""
+        self._file.__exit__(None, None, None)
+
+    def _write_run(self) -> None:
+        tails: list[npt.NDArray[Any]] = []
+        directories: list[npt.NDArray[Any]] = []
+        num_tokens, num_documents = [0, 0], [0, 0]
+        all_lengths = []
+        for split, held in enumerate(self._held):
+            if self._num_buckets:
+                held, keys, directory = self._sorted(held)
+                tails.append(keys)
+                directories.append(directory)
+            lengths = [np.diff(offsets_of(documents)) // self._dtype_bytes for documents in held]
+            for documents in held:
+                self._file.write(data_of(documents))
+            all_lengths.append(_joined(lengths, np.int64))
+            num_tokens[split] = int(all_lengths[split].sum())
+            num_documents[split] = len(all_lengths[split])
+        for array in (*(lengths.astype("<u4") for lengths in all_lengths), *tails, *directories):
+            self._file.write(array)
+        self._runs.append(Run((num_tokens[0], num_tokens[1]), (num_documents[0], num_documents[1])))
+        self._held = ([], [])
+        self._held_bytes = 0
+
+    def _sorted(
+        self, held: list[pa.LargeBinaryArray]
+    ) -> tuple[list[pa.LargeBinaryArray], npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
+        """The documents sorted by key, their keys, and the bucket starts (documents, tokens)."""
+        documents = pa.concat_arrays(held) if held else pa.array([], pa.large_binary())
+        keys = shuffle_keys(self._seed, self._slice_index, self._num_keys, len(documents))
+        self._num_keys += len(documents)
+        order = np.argsort(keys, kind="stable")
+        documents, keys = documents.take(pa.array(order)), keys[order]
+        starts = np.searchsorted(keys, bucket_bounds(self._num_buckets))
+        tokens = offsets_of(documents)[starts] // self._dtype_bytes
+        directory = np.stack([starts, tokens - tokens[0]], axis=1).astype("<u8")
+        return [documents], keys.astype("<u4"), directory
+
+
+class PartReader:
+    """Reads back what PartWriter wrote: whole splits, or one bucket of them."""
+
+    def __init__(self, work: str, record: PartRecord, dtype: str, num_buckets: int) -> None:
+        self._path = part_path(work, record.slice_index)
+        self._runs = record.runs
+        self._dtype_bytes = DTYPE_BYTES[dtype]
+        self._num_buckets = num_buckets
+
+    def token_ranges(self, split: int) -> list[tuple[int, int]]:
+        """(offset, bytes) of the split's tokens in the part file, in order."""
+        ranges = []
+        for start, run in self._run_starts():
+            before = run.num_tokens[0] if split == 1 else 0
+            if run.num_tokens[split]:
+                size = run.num_tokens[split] * self._dtype_bytes
+                ranges.append((start + before * self._dtype_bytes, size))
+        return ranges
+
+    def bucket(self, split: int, bucket: int) -> list[tuple[npt.NDArray[np.uint32], pa.LargeBinaryArray]]:
+        """Keys and documents of one bucket, one pair per run."""
+        found = []
+        with open(self._path, "rb", buffering=0) as file:
+            for start, run in self._run_starts():
+                if not run.num_documents[split]:
+                    continue
+                found.append(self._bucket_of_run(file.fileno(), start, run, split, bucket))
+        return found
+
+    def _run_starts(self) -> list[tuple[int, Run]]:
+        starts, start = [], 0
+        for run in self._runs:
+            starts.append((start, run))
+            start += sum(run.num_tokens) * self._dtype_bytes + 4 * sum(run.num_documents)
+            if self._num_buckets:
+                start += 4 * sum(run.num_documents) + 2 * 16 * (self._num_buckets + 1)
+        return starts
+
+    def _bucket_of_run(
+        self, fd: int, start: int, run: Run, split: int, bucket: int
+    ) -> tuple[npt.NDArray[np.uint32], pa.LargeBinaryArray]:
+        tokens_at = start + (run.num_tokens[0] if split else 0) * self._dtype_bytes
+        lengths_at = start + sum(run.num_tokens) * self._dtype_bytes
+        keys_at = lengths_at + 4 * sum(run.num_documents)
+        directory_at = keys_at + 4 * sum(run.num_documents) + split * 16 * (self._num_buckets + 1)
+        skip = 4 * run.num_documents[0] if split else 0
+
+        bounds = np.frombuffer(_pread(fd, 32, directory_at + 16 * bucket), "<u8").tolist()
+        first, first_token, last, last_token = bounds
+        count = last - first
+        lengths = np.frombuffer(_pread(fd, 4 * count, lengths_at + skip + 4 * first), "<u4")
+        keys = np.frombuffer(_pread(fd, 4 * count, keys_at + skip + 4 * first), "<u4")
+        data = _pread(
+            fd,
+            (last_token - first_token) * self._dtype_bytes,
+            tokens_at + first_token * self._dtype_bytes,
+        )
+        offsets = np.zeros(count + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        offsets *= self._dtype_bytes
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        return keys, pa.Array.from_buffers(pa.large_binary(), count, buffers)
+
+
+def bucket_bounds(num_buckets: int) -> npt.NDArray[np.uint64]:
+    """The first key of each bucket, and one past the last key of all."""
+    return (np.arange(num_buckets + 1, dtype=np.uint64) << np.uint64(32)) // np.uint64(num_buckets)
+
+
+def _pread(fd: int, size: int, offset: int) -> bytes:
+    data = os.pread(fd, size, offset)
+    if len(data) != size:
+        raise OSError(f"part file ends {size - len(data)} bytes early")
+    return data
+
+
+def _joined(arrays: list[npt.NDArray[Any]], dtype: type) -> npt.NDArray[Any]:
+    return np.concatenate(arrays) if arrays else np.empty(0, dtype)

@@ -1,0 +1,253 @@
+"""The plan: inputs and configuration, frozen into a list of slices before any work begins.
+
+Planning lists the inputs, reads every footer and schema and cuts slices of about 32 MB of text. It
+depends on the inputs and the configuration alone, never on the number of workers. A wrong column
+in file 900 fails here, in seconds, before a token is written.
+
+The plan is written once, as `plan.json`, and only read after that: a later attempt continues with
+the slices it finds there, once `differences` says that nothing has changed since.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import glob
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tokenmill import storage
+from tokenmill.config import Config
+from tokenmill.corpus import Input, Slice, Span
+from tokenmill.errors import ConfigError, InputError, IntegrityError
+from tokenmill.readers import KINDS, ReadOptions, kind_of, reader_for
+
+PLAN_VERSION = 1
+_EDGE_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    identity: dict[str, Any]  # what decides the bytes: options, encoding, versions
+    inputs: tuple[Input, ...]
+    slices: tuple[Slice, ...]
+
+    @property
+    def text_bytes(self) -> int:
+        return sum(slice_.text_bytes for slice_ in self.slices)
+
+    @property
+    def plan_id(self) -> str:
+        return hashlib.sha256(self.to_json()).hexdigest()
+
+    def to_json(self) -> bytes:
+        position = {source: i for i, source in enumerate(self.inputs)}
+        plain = {
+            "tokenmill_plan": PLAN_VERSION,
+            "identity": self.identity,
+            "inputs": [dataclasses.astuple(source) for source in self.inputs],
+            "slices": [
+                [
+                    (position[s.input], s.start, s.stop, s.text_bytes, s.first_row, s.num_rows, s.max_rows)
+                    for s in slice_.spans
+                ]
+                for slice_ in self.slices
+            ],
+        }
+        return json.dumps(plain, sort_keys=True).encode()
+
+    def save(self, path: str) -> None:
+        storage.write_file(path, self.to_json())
+
+    @staticmethod
+    def load(path: str) -> Plan:
+        try:
+            with open(path, "rb") as file:
+                plain = json.loads(file.read())
+            inputs = tuple(Input(*fields) for fields in plain["inputs"])
+            slices = tuple(
+                Slice(index, tuple(Span(inputs[i], *rest) for i, *rest in spans))
+                for index, spans in enumerate(plain["slices"])
+            )
+            return Plan(plain["identity"], inputs, slices)
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise IntegrityError(
+                f"{path} is not a plan that this version can read: {error!r}",
+                hint="start anew with --overwrite",
+            ) from error
+
+
+def make_plan(identity: dict[str, Any], inputs: Iterable[Input], config: Config) -> Plan:
+    """Cut the inputs into slices. Raises ConfigError or InputError for what is bound to fail."""
+    inputs = tuple(inputs)
+    options = read_options(config)
+    spans: Iterator[Span] = (
+        span for source in inputs for span in reader_for(source.kind, options).spans(source)
+    )
+    if config.limit_docs is not None:
+        spans = _limited(spans, config.limit_docs, options)
+    return Plan(identity, inputs, tuple(_slices(spans, config.slice_bytes)))
+
+
+def read_options(config: Config) -> ReadOptions:
+    return ReadOptions(
+        text_column=config.text_column,
+        separator=config.separator,
+        replace_bad_text=config.on_bad_document == "replace",
+        span_bytes=config.slice_bytes,
+    )
+
+
+def _slices(spans: Iterator[Span], slice_bytes: int) -> Iterator[Slice]:
+    held: list[Span] = []
+    index = held_bytes = 0
+    for span in spans:
+        if held and held_bytes + span.text_bytes > slice_bytes:
+            yield Slice(index, tuple(held))
+            index, held, held_bytes = index + 1, [], 0
+        held.append(span)
+        held_bytes += span.text_bytes
+    if held:
+        yield Slice(index, tuple(held))
+
+
+def _limited(spans: Iterator[Span], num_rows: int, options: ReadOptions) -> Iterator[Span]:
+    """The spans that hold the first `num_rows` rows; where a file does not say, rows are counted."""
+    for span in spans:
+        found = span.num_rows
+        if found is None:
+            bounded = dataclasses.replace(span, max_rows=num_rows)
+            batches = reader_for(span.input.kind, options).batches(bounded)
+            found = sum(len(batch.texts) for batch in batches)
+        if found >= num_rows:
+            share = num_rows / found
+            yield dataclasses.replace(
+                span, max_rows=num_rows, text_bytes=max(1, int(span.text_bytes * share))
+            )
+            return
+        num_rows -= found
+        yield span
+
+
+def list_inputs(config: Config) -> list[Input]:
+    """Every file that the sources name, once, sorted by the bytes of its path."""
+    paths: set[str] = set()
+    for source in config.sources:
+        paths.update(_paths_of(source, config.input_format))
+    if not paths:
+        raise InputError(f"no input files in {', '.join(config.sources)}")
+    return [
+        _input(path, config.input_format) for path in sorted(paths, key=lambda p: p.encode("utf-8", "surrogateescape"))
+    ]
+
+
+def _paths_of(source: str, input_format: str | None) -> list[str]:
+    if os.path.isdir(source):
+        return _folder_paths(source, input_format)
+    if os.path.exists(source):
+        return [source]
+    if glob.has_magic(source):
+        found = [path for path in glob.glob(source, recursive=True) if not os.path.isdir(path)]
+        if not found:
+            raise InputError(
+                f"no file matches {source}", hint="quote the pattern, and use ** for any depth"
+            )
+        return found
+    raise InputError(f"no such file or folder: {source}")
+
+
+def _folder_paths(folder: str, input_format: str | None) -> list[str]:
+    """The corpus files below a folder, of one kind; hidden files and folders do not count."""
+    by_kind: dict[str, list[str]] = collections.defaultdict(list)
+    others: collections.Counter[str] = collections.Counter()
+    for root, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            if name.startswith("."):
+                continue
+            kind = kind_of(name)
+            if kind is None:
+                others[os.path.splitext(name)[1] or name] += 1
+            else:
+                by_kind["json" if name.endswith(".json") else kind[0]].append(os.path.join(root, name))
+    # Beside real data, plain .json is metadata (dataset_info.json, state.json).
+    metadata = by_kind.pop("json", [])
+    if metadata and not by_kind:
+        by_kind["jsonl"] = metadata
+    if input_format is not None:
+        by_kind = {kind: paths for kind, paths in by_kind.items() if kind == input_format}
+    if not by_kind:
+        seen = ", ".join(f"{count} {end}" for end, count in others.most_common(5))
+        raise InputError(
+            f"no {input_format or 'corpus'} files in {folder}" + (f" (there are: {seen})" if seen else ""),
+            hint="tokenmill reads .parquet .arrow .jsonl .txt (.gz .zst); "
+            f"for other text files: '{os.path.join(folder, '**/*.ext')}' --input-format text",
+        )
+    if len(by_kind) > 1:
+        seen = ", ".join(f"{len(paths)} {kind}" for kind, paths in sorted(by_kind.items()))
+        raise InputError(
+            f"{folder} holds more than one kind of input: {seen}",
+            hint=f"say which: --input-format {max(by_kind, key=lambda kind: len(by_kind[kind]))}",
+        )
+    return next(iter(by_kind.values()))
+
+
+def _input(path: str, input_format: str | None) -> Input:
+    kind, compression = kind_of(path) or (None, None)
+    kind = input_format or kind
+    if kind is None:
+        raise ConfigError(
+            f"cannot tell from its name how to read {path}",
+            hint=f"say how: --input-format {'|'.join(KINDS)}",
+        )
+    try:
+        found = os.stat(path)
+        if not os.path.isfile(path):
+            raise InputError(f"{path} is not a regular file")
+        with open(path, "rb") as file:
+            edges = hashlib.sha256(file.read(_EDGE_BYTES))
+            file.seek(max(0, found.st_size - _EDGE_BYTES))
+            edges.update(file.read(_EDGE_BYTES))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    if kind in ("parquet", "arrow"):
+        compression = None
+    return Input(path, kind, compression, found.st_size, found.st_mtime_ns, edges.hexdigest())
+
+
+def differences(old: Plan, identity: dict[str, Any], inputs: Iterable[Input]) -> list[str]:
+    """What changed since the plan was made, one readable line each; empty: nothing."""
+    return identity_differences(old.identity, identity) + input_differences(old.inputs, inputs)
+
+
+def identity_differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    lines = []
+    for key in sorted(old.keys() | new.keys()):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            lines += identity_differences(before, after, f"{prefix}{key}.")
+        elif before != after:
+            lines.append(f"{prefix}{key}: was {before!r}, now {after!r}")
+    return lines
+
+
+def input_differences(old: Iterable[Input], new: Iterable[Input]) -> list[str]:
+    before = {source.path: source for source in old}
+    after = {source.path: source for source in new}
+    lines = [f"input removed: {path}" for path in before if path not in after]
+    lines += [f"input added: {path}" for path in after if path not in before]
+    for path, source in before.items():
+        if path in after and after[path] != source:
+            now = after[path]
+            if now.num_bytes != source.num_bytes:
+                what = f"was {source.num_bytes:,} bytes, now {now.num_bytes:,}"
+            elif now.digest != source.digest:
+                what = "same size, other content"
+            else:
+                what = "modified since (same size; its modification time changed)"
+            lines.append(f"input changed: {path}: {what}")
+    return lines

@@ -1,0 +1,100 @@
+"""The bytes of an input, in chunks: a range of a plain file, or all of a compressed one.
+
+pyarrow's CompressedInputStream reads gzip and zstd, and is strict: several members or frames in a
+row are one stream, a stream cut anywhere raises, and so does garbage after the end (checked for
+every cut position in the tests, pyarrow 17 and 26). It decompresses no more than it is asked for, so
+a bomb costs time, not memory, and refuses zstd windows over 128 MiB. What nothing can detect: a file
+that is cut exactly between two members, and flipped bits in zstd frames written without a checksum.
+
+A UTF-8 byte order mark at the start of the file is dropped.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from tokenmill.corpus import Input
+from tokenmill.errors import InputError
+from tokenmill.readers.signature import HEAD_BYTES, UTF8_BOM, check_signature
+
+MAX_DOCUMENT_BYTES = 1 << 30  # of a document that has to be collected in memory
+
+
+def chunks_of(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterator[bytes]:
+    """Bytes [start, stop) of a plain file; of a compressed one everything, decompressed."""
+    chunks = (
+        _decompressed(source, chunk_bytes)
+        if source.compression
+        else _plain(source, start, stop, chunk_bytes)
+    )
+    return _without_mark(chunks) if start == 0 else chunks
+
+
+def head_of(source: Input, num_bytes: int = HEAD_BYTES) -> bytes:
+    """The first bytes of the text, or fewer where it ends. Raises InputError if it is no text."""
+    head = b""
+    for chunk in chunks_of(source, 0, min(num_bytes, source.num_bytes), num_bytes):
+        head += chunk
+        if len(head) >= num_bytes:
+            break
+    check_signature(source.path, head)
+    return head
+
+
+def too_long(source: Input, what: str, offset: int) -> InputError:
+    inside = " of the decompressed text" if source.compression else ""
+    return InputError(
+        f"{source.path}: {what} at byte {offset}{inside} is longer than {MAX_DOCUMENT_BYTES} bytes",
+        hint="split it, or leave the file out",
+    )
+
+
+def _plain(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterator[bytes]:
+    try:
+        with open(source.path, "rb") as file:
+            file.seek(start)
+            while start < stop:
+                chunk = file.read(min(chunk_bytes, stop - start))
+                if not chunk:
+                    raise InputError(f"{source.path}: ends at byte {start}, before byte {stop}")
+                start += len(chunk)
+                yield chunk
+    except OSError as error:
+        raise InputError(f"{source.path}: cannot be read: {error.strerror}") from error
+
+
+def _decompressed(source: Input, chunk_bytes: int) -> Iterator[bytes]:
+    name = shlex.quote(source.path)
+    hint = f"{'gzip' if source.compression == 'gzip' else 'zstd'} -t {name}, then fetch it again"
+    if source.num_bytes == 0:
+        raise InputError(f"{source.path}: empty, not a {source.compression} stream", hint)
+    try:
+        file = pa.OSFile(source.path)
+    except OSError as error:
+        raise InputError(f"{source.path}: cannot be read: {error.strerror}") from error
+    with file:
+        try:
+            with pa.CompressedInputStream(file, source.compression) as stream:
+                while chunk := stream.read(chunk_bytes):
+                    yield chunk
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(
+                f"{source.path}: broken {source.compression} stream near byte {file.tell()}: "
+                f"{error}",
+                hint,
+            ) from error
+
+
+def _without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= len(UTF8_BOM):
+            break
+    head = head.removeprefix(UTF8_BOM)
+    if head:
+        yield head
+    yield from chunks

@@ -1,0 +1,161 @@
+"""Parquet: spans are runs of row groups; only the text column is read, in bounded memory.
+
+Measured on FineWeb-like files (row groups of 1,000 rows, 4 MB of text; one thread): memory_map,
+buffered reads of 64 KiB or 1 MiB, and pre_buffer are equal within 3 % (1,050-1,100 MB/s zstd, 760
+snappy). Buffered reads win on the rest: the peak for one row group of 340 MB is 60 MB of memory, not
+160, and a file that is cut short under us is an error, not a SIGBUS. Page checksums cost 8 % where a
+file has them and nothing where it has none, so they are always checked.
+
+The footer is not trusted: sizes that no honest writer produces are refused at plan time, and the
+rows read must be as many as it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokenmill.corpus import Input, Span
+from tokenmill.errors import ConfigError, InputError
+from tokenmill.readers import ReadOptions, TextBatch
+from tokenmill.readers.column import text_column_index
+from tokenmill.readers.rows import text_batches
+
+MAX_GROUP_BYTES = 4 << 30  # of one row group's text, uncompressed
+MAX_GROUP_ROWS = 1 << 31
+MAX_RATIO = 1000  # uncompressed : compressed, for row groups over MIN_BOMB_BYTES
+MIN_BOMB_BYTES = 256 << 20
+# Sizes in the footer are those of encoded pages: a dictionary-encoded column of repeated texts
+# decodes to far more. This many rows at a time keeps that bounded; rows.py joins what comes out.
+MAX_DECODED_ROWS = 1024
+_BUFFER_BYTES = 1 << 20
+_READ_FAILURES = (pa.ArrowException, OSError, UnicodeError)
+
+
+class ParquetReader:
+    """Span unit: row groups."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+
+    def spans(self, source: Input) -> list[Span]:
+        with _opened(source.path) as file:
+            column = _leaf_column(file, self.options.text_column, source.path)
+            _check_sizes(file.metadata, column, source)
+            return self._runs(file.metadata, column, source)
+
+    def batches(self, span: Span) -> Iterator[TextBatch]:
+        return text_batches(span, self._arrays(span), self.options)
+
+    def place(self, span: Span, row: int) -> str:
+        return f"row {span.first_row + row}"
+
+    def _runs(self, metadata: pq.FileMetaData, column: int, source: Input) -> list[Span]:
+        spans: list[Span] = []
+        start = first_row = num_rows = num_bytes = 0
+        for group in range(metadata.num_row_groups):
+            size = metadata.row_group(group).column(column).total_uncompressed_size
+            if group > start and num_bytes + size > self.options.span_bytes:
+                spans.append(Span(source, start, group, num_bytes, first_row, num_rows))
+                start, first_row = group, first_row + num_rows
+                num_rows = num_bytes = 0
+            num_rows += metadata.row_group(group).num_rows
+            num_bytes += size
+        spans.append(Span(source, start, metadata.num_row_groups, num_bytes, first_row, num_rows))
+        return [span for span in spans if span.num_rows]
+
+    def _arrays(self, span: Span) -> Iterator[pa.Array]:
+        name, path = self.options.text_column, span.input.path
+        with _opened(path) as file:
+            column = _leaf_column(file, name, path)
+            if span.stop > file.metadata.num_row_groups:
+                raise InputError(f"{path}: row group {span.stop - 1} is gone; the file has changed")
+            for groups, batch_rows in self._reads(file.metadata, column, span):
+                try:
+                    batches = file.iter_batches(
+                        batch_rows, row_groups=groups, columns=[name], use_threads=False
+                    )
+                    for batch in batches:
+                        yield batch.column(0)
+                except _READ_FAILURES as error:
+                    which = f"{groups[0]}" if len(groups) == 1 else f"{groups[0]}-{groups[-1]}"
+                    raise InputError(
+                        f"{path}: row group {which}: cannot decode column {name!r}: {error}",
+                        hint="the file is damaged; fetch it again",
+                    ) from error
+
+    def _reads(
+        self, metadata: pq.FileMetaData, column: int, span: Span
+    ) -> Iterator[tuple[list[int], int]]:
+        """(row groups, rows per batch): small neighbours together, a large one in even batches."""
+        groups: list[int] = []
+        num_bytes = num_rows = 0
+        for group in range(span.start, span.stop):
+            size = metadata.row_group(group).column(column).total_uncompressed_size
+            if groups and num_bytes + size > self.options.batch_bytes:
+                yield groups, self._batch_rows(num_bytes, num_rows)
+                groups, num_bytes, num_rows = [], 0, 0
+            groups.append(group)
+            num_bytes += size
+            num_rows += metadata.row_group(group).num_rows
+        if groups:
+            yield groups, self._batch_rows(num_bytes, num_rows)
+
+    def _batch_rows(self, num_bytes: int, num_rows: int) -> int:
+        num_batches = max(1, round(num_bytes / self.options.batch_bytes))
+        return min(MAX_DECODED_ROWS, max(1, -(-num_rows // num_batches)))
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[pq.ParquetFile]:
+    try:
+        file = pq.ParquetFile(
+            path, buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
+        )
+    except _READ_FAILURES as error:
+        raise InputError(
+            f"{path}: not a readable parquet file: {error}",
+            hint="fetch it again if it was cut short, or leave it out",
+        ) from error
+    with file:
+        yield file
+
+
+def _leaf_column(file: pq.ParquetFile, name: str, path: str) -> int:
+    """The text column's number among the leaf columns, which is how the footer counts."""
+    try:
+        text_column_index(file.schema_arrow, name, path)
+        leaves = [i for i in range(len(file.schema)) if file.schema.column(i).path == name]
+    except _READ_FAILURES as error:
+        raise InputError(f"{path}: not a readable parquet schema: {error}") from error
+    if len(leaves) != 1:
+        raise ConfigError(f"{path}: {len(leaves)} columns are named {name!r}; rename one of them")
+    return leaves[0]
+
+
+def _check_sizes(metadata: pq.FileMetaData, column: int, source: Input) -> None:
+    """Refuse footers that announce what only a decompression bomb would."""
+    total_compressed = 0
+    for group in range(metadata.num_row_groups):
+        num_rows = metadata.row_group(group).num_rows
+        chunk = metadata.row_group(group).column(column)
+        size, compressed = chunk.total_uncompressed_size, chunk.total_compressed_size
+        total_compressed += max(0, compressed)
+        what = f"{source.path}: row group {group} announces"
+        if not 0 <= num_rows <= MAX_GROUP_ROWS:
+            raise InputError(f"{what} {num_rows} rows (at most {MAX_GROUP_ROWS} are read)")
+        if not 0 <= size <= MAX_GROUP_BYTES:
+            raise InputError(
+                f"{what} {size} bytes of text (at most {MAX_GROUP_BYTES} are read)",
+                hint="write the file again with smaller row groups",
+            )
+        if size > MIN_BOMB_BYTES and size > MAX_RATIO * max(1, compressed):
+            raise InputError(f"{what} {size} bytes of text in {compressed} compressed ones: a bomb")
+    if total_compressed > source.num_bytes:
+        raise InputError(
+            f"{source.path}: its row groups announce {total_compressed} bytes in a file of "
+            f"{source.num_bytes}: they overlap"
+        )

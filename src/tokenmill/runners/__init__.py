@@ -1,0 +1,32 @@
+"""Runners: what executes slices. The same slices in, the same bytes out.
+
+A runner calls `encode_slice` for each slice somewhere and yields the records as they come, in any
+order. It owns nothing that matters: what is done is what has a record on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from tokenmill.corpus import Slice
+from tokenmill.mill import Job, Step
+from tokenmill.part import PartRecord
+
+
+class Watch(Protocol):
+    """Who looks on: shows progress, hears of trouble, may ask for a stop."""
+
+    def step(self, slice_: Slice, step: Step) -> None:
+        """A slice has moved on."""
+
+    def notice(self, message: str) -> None:
+        """Something a person should read: a worker died, and what was done about it."""
+
+    def should_stop(self) -> bool:
+        """Asked at least four times a second; True: begin nothing new, end within 5 seconds."""
+
+
+class Runner(Protocol):
+    def run(self, job: Job, slices: Iterable[Slice], watch: Watch) -> Iterator[PartRecord]:
+        """Encode the slices; yield each record once. Ends early, without error, on a stop."""

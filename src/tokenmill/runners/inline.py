@@ -1,0 +1,30 @@
+"""The inline runner: slices one after the other, in the calling process. Forks nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tokenmill.corpus import Slice
+from tokenmill.mill import Job, Step, encode_slice
+from tokenmill.part import PartRecord
+from tokenmill.runners import Watch
+
+
+class _Stopped(BaseException):
+    """Unwinds `encode_slice`; a BaseException, so that nothing on the way takes it for a failure."""
+
+
+class InlineRunner:
+    def run(self, job: Job, slices: Iterable[Slice], watch: Watch) -> Iterator[PartRecord]:
+        for slice_ in slices:
+
+            def report(step: Step, slice_: Slice = slice_) -> None:
+                if watch.should_stop():
+                    raise _Stopped
+                watch.step(slice_, step)
+
+            try:
+                record = encode_slice(job, slice_, report)
+            except _Stopped:
+                return
+            yield record

@@ -1,0 +1,265 @@
+"""The only code that creates, renames, syncs or removes files.
+
+Every commit here is the same four steps: write a file under a temporary name, fsync it, rename it
+to its final name, fsync the folder. A reader therefore sees nothing or the whole, and what it sees
+survives power loss. Output never goes through mmap, where a full disk is SIGBUS instead of ENOSPC.
+An fsync that failed is never repeated on the same descriptor: the kernel may have dropped the
+dirty pages already, so the whole file is written again.
+
+Errors of the storage itself come out as OutputError (exit 4) naming the path and what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from tokenmill.errors import ConflictError, OutputError
+
+TEMPORARY_SUFFIX = ".tmp"
+
+_ADVICE = {
+    errno.ENOSPC: "make room on that disk, then run the same command again: it resumes",
+    errno.EDQUOT: "your quota is used up: make room, then run the same command again: it resumes",
+    errno.EFBIG: "the file-size limit was hit (ulimit -f): raise it, or choose a smaller --shard-tokens",
+    errno.EACCES: "choose a folder you may write to with -o, or change its permissions",
+    errno.EPERM: "choose a folder you may write to with -o, or change its permissions",
+    errno.EROFS: "that file system is read-only: choose another folder with -o",
+    errno.EIO: "the disk reported an error: check it (dmesg), then run the same command again",
+    errno.ENOTDIR: "a part of that path is a file: choose another folder with -o",
+    errno.ENAMETOOLONG: "choose a shorter path with -o or a shorter --name",
+    errno.EMFILE: "too many open files: raise the limit (ulimit -n)",
+}
+
+
+@contextlib.contextmanager
+def _as_output_error(doing: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        hint = _ADVICE.get(error.errno or 0, "mend the storage, then run the same command again")
+        raise OutputError(f"cannot {doing} {path}: {reason}", hint=hint) from error
+
+
+class NewFile:
+    """A file that exists under its final name only once it is whole and durable.
+
+    Use as a context manager; without `commit()` the temporary file is removed on the way out.
+    `sha256` and `num_bytes` are of all that was written.
+    """
+
+    def __init__(self, folder: str, name: str) -> None:
+        self.final_path = os.path.join(folder, name)
+        # Two attempts at one file (a retry while the first still lives) must not share a name.
+        self.path = f"{self.final_path}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
+        self.num_bytes = 0
+        self._hash = hashlib.sha256()
+        with _as_output_error("create", self.path):
+            self._fd = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+
+    def write(self, data: Any) -> None:
+        """Append anything with the buffer protocol."""
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        self.num_bytes += len(view)
+        with _as_output_error("write", self.path):
+            _write_all(self._fd, view)
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    def commit(self) -> None:
+        fd, self._fd = self._fd, -1
+        with _as_output_error("write", self.path):
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        rename(self.path, self.final_path)
+
+    def __enter__(self) -> NewFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
+
+class GrowingFile:
+    """A file that is appended to across crashes: what `sync()` returned from is durable.
+
+    Opening it at `num_bytes` cuts off whatever a crash left beyond that length and reads the rest
+    once, to carry the sha256 on.
+    """
+
+    def __init__(self, path: str, num_bytes: int) -> None:
+        self.path = path
+        self.num_bytes = num_bytes
+        with _as_output_error("open", path):
+            self._fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+            if os.fstat(self._fd).st_size < num_bytes:
+                raise OSError(errno.EIO, f"shorter than the {num_bytes} bytes that were synced")
+            os.ftruncate(self._fd, num_bytes)
+            os.lseek(self._fd, num_bytes, os.SEEK_SET)
+        self._rehash()
+        fsync_folder(os.path.dirname(path))
+
+    def write(self, data: Any) -> None:
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        self.num_bytes += len(view)
+        with _as_output_error("write", self.path):
+            _write_all(self._fd, view)
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    def replace_start(self, data: bytes) -> None:
+        """Overwrite the first bytes, and read the file once more for its sha256."""
+        with _as_output_error("write", self.path):
+            os.pwrite(self._fd, data, 0)
+        self._rehash()
+
+    def _rehash(self) -> None:
+        self._hash = hashlib.sha256()
+        with _as_output_error("read", self.path):
+            for offset in range(0, self.num_bytes, 1 << 22):
+                size = min(1 << 22, self.num_bytes - offset)
+                self._hash.update(os.pread(self._fd, size, offset))
+
+    def sync(self) -> None:
+        with _as_output_error("sync", self.path):
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _write_all(fd: int, view: memoryview) -> None:
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Create or replace a small file, atomically and durably."""
+    with NewFile(os.path.dirname(path), os.path.basename(path)) as file:
+        file.write(data)
+        file.commit()
+
+
+def rename(source: str, target: str) -> None:
+    """Rename a file that is already synced, and make the new name durable."""
+    with _as_output_error("rename to", target):
+        os.replace(source, target)
+    fsync_folder(os.path.dirname(target))
+
+
+def fsync_folder(path: str) -> None:
+    with _as_output_error("sync", path):
+        fd = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            # Some network file systems refuse fsync on a folder; they order renames themselves.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
+        finally:
+            os.close(fd)
+
+
+def make_folder(path: str) -> None:
+    with _as_output_error("create the folder", path):
+        os.makedirs(path, exist_ok=True)
+    fsync_folder(os.path.dirname(os.path.abspath(path)))
+
+
+def remove(path: str) -> None:
+    with _as_output_error("remove", path), contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def remove_folder(path: str) -> None:
+    with _as_output_error("remove", path), contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+def remove_temporaries(folder: str) -> None:
+    """Remove what crashed attempts left behind. Only for the holder of the lock."""
+    for name in os.listdir(folder):
+        if name.endswith(TEMPORARY_SUFFIX):
+            remove(os.path.join(folder, name))
+
+
+def size(path: str) -> int | None:
+    """The size of a regular file, or None if there is none."""
+    try:
+        return os.stat(path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def free_bytes(path: str) -> int:
+    """Free space where `path` is or would be."""
+    path = os.path.abspath(path)
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return shutil.disk_usage(path).free
+
+
+@contextlib.contextmanager
+def lock(path: str) -> Iterator[None]:
+    """Hold `path` as this run's lock, or raise ConflictError naming who holds it.
+
+    Advisory and released by the kernel when the process dies. Correctness does not rest on it
+    (flock is a no-op on some network file systems): it turns a confusing waste into a message.
+    """
+    fd = _locked_descriptor(path)
+    try:
+        owner = f"process {os.getpid()} on {socket.gethostname()}"
+        with _as_output_error("write", path):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, owner.encode(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _locked_descriptor(path: str) -> int:
+    while True:
+        with _as_output_error("create", path):
+            fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(fd, 200, 0).decode(errors="replace") or "another process"
+            os.close(fd)
+            raise ConflictError(
+                f"another tokenmill run is writing to {os.path.dirname(os.path.dirname(path))}: {owner}",
+                hint="wait for it, stop it, or choose another folder with -o",
+            ) from None
+        except OSError:
+            return fd  # this file system has no locks
+        # The holder before us may have removed the file between our open and our lock.
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(path).st_ino == os.fstat(fd).st_ino:
+                return fd
+        os.close(fd)
