@@ -31,9 +31,9 @@ class Config:
 
     sources: tuple[str, ...] = _not_in_identity(())
     out: str = _not_in_identity("")
-    tokenizer: str = "gpt2"
-    pattern: str | None = None  # how a .tiktoken file's text is split: gpt2, cl100k, o200k
-    eot_token: str | None = None  # which special token ends a document, for a tokenizer.json
+    tokenizer: str = _not_in_identity("gpt2")  # the encoding's own identity stands for these three
+    pattern: str | None = _not_in_identity(None)  # how a .tiktoken file's text is split: gpt2, cl100k, o200k
+    eot_token: str | None = _not_in_identity(None)  # the special token that ends a document
     format: str = "nanogpt"
     input_format: str | None = None  # read every source as this kind, whatever its name says
     text_column: str = "text"

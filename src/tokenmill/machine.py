@@ -55,7 +55,7 @@ def memory_available_bytes(root: str = "/") -> int:
 
 
 def oom_kill_count(root: str = "/") -> int:
-    """A count that rises when the kernel kills for lack of memory. Only its change says anything."""
+    """Rises when the kernel kills for lack of memory; only the change of it says anything."""
     count = _field(_text(root, "proc/vmstat"), "oom_kill")
     for folder in _cgroup_folders(root, ""):
         count += _field(_text(folder, "memory.events"), "oom_kill")

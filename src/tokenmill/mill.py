@@ -4,7 +4,7 @@
 
 `encode_slice` reads one slice as Arrow text, encodes it, applies the document policy and commits a
 part. Its output depends on the job and the slice and on nothing else, so it may run in this
-process, in others or on other machines, once or twice, in any order. prepare.py plans the slices,
+process, in others or on other machines, once or twice, in any order. run.py plans the slices,
 hands them to a runner and assembles the parts.
 
 Text never becomes a Python `str` here, and no token leaves the process but through the part file.

@@ -32,9 +32,11 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.config import Config
 
-    source = os.path.join(sysconfig.get_paths()["stdlib"], "**", "[!.]*.py")
+    stdlib = sysconfig.get_paths()["stdlib"]
+    # Everything but site-packages (and, alas, sqlite3).
+    sources = (os.path.join(stdlib, "*.py"), os.path.join(stdlib, "[!s]*", "**", "*.py"))
     config = Config(
-        sources=(source,),
+        sources=sources,
         out=arguments.out,
         input_format="text",
         val_fraction=0.01,
@@ -42,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
         num_proc=arguments.num_proc,
         overwrite=True,
     )
-    shown = f"tokenmill prepare '{source}' --input-format text --val-fraction 0.01 -o {arguments.out}"
+    shown = " ".join(["tokenmill prepare", *(f"'{source}'" for source in sources)])
+    shown += f" --input-format text --val-fraction 0.01 --overwrite -o {arguments.out}"
     print(printable(f"$ {shown}"), file=sys.stderr)
     code = prepare.run_and_report(config, arguments)
     show_sample(config)

@@ -157,8 +157,8 @@ def run(arguments: argparse.Namespace) -> int:
 def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
     from tokenmill.cli.progress import Interrupted, SignalStop, stderr_progress
     from tokenmill.machine import available_cpus
-    from tokenmill.prepare import Stopped
-    from tokenmill.prepare import run as run_mill
+    from tokenmill.run import Stopped
+    from tokenmill.run import run as run_mill
 
     stop = SignalStop()
     stop.install()
@@ -216,7 +216,7 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
     lines.append(
         f"  {manifest.identity['encoding']['name']}, {options['dtype']}, format {options['format']}, "
         f"EOT {options['eot']}, {'shuffled' if options['shuffle'] else 'in order'}; "
-        f"{shown_count(counts.text_bytes / max(1, manifest.num_tokens))} bytes a token"
+        f"{counts.text_bytes / max(1, manifest.num_tokens):.2f} bytes a token"
     )
     return lines + [f"  note: {note}" for note in notes(manifest)]
 
@@ -249,7 +249,7 @@ def show_plan(config: Config, as_json: bool) -> int:
     from tokenmill import storage
     from tokenmill.machine import available_cpus
     from tokenmill.plan import list_inputs, make_plan
-    from tokenmill.prepare import encoding_of, estimated_bytes, identity_of, resolved
+    from tokenmill.run import encoding_of, estimated_bytes, identity_of, resolved
 
     encoding = encoding_of(config)
     config = resolved(config, encoding)

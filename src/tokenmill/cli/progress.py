@@ -72,16 +72,16 @@ class Progress:
         self._shown_at = 0.0
         self._began = time.monotonic()
         self._total_bytes = self._done_bytes = self._resumed_bytes = 0
-        self._in_flight: dict[int, int] = {}
+        self._in_flight: dict[int, tuple[int, int, int]] = {}  # slice -> rows, tokens, bytes
+        self._sizes: dict[int, int] = {}  # slice -> estimated bytes of text
         self._missing = 0
-        self.num_rows = self.num_tokens = self.text_bytes = 0
+        self.num_rows = self.num_tokens = self.text_bytes = 0  # of finished slices
         self.resumed_slices = 0
 
     def planned(self, plan: Plan, done: Sequence[PartRecord]) -> None:
         self._began = time.monotonic()
         self._total_bytes = plan.text_bytes
-        sizes = {slice_.index: slice_.text_bytes for slice_ in plan.slices}
-        self._sizes = sizes
+        self._sizes = sizes = {slice_.index: slice_.text_bytes for slice_ in plan.slices}
         self._done_bytes = self._resumed_bytes = sum(sizes[record.slice_index] for record in done)
         self._missing = len(plan.slices) - len(done)
         self._stop.can_wait = self._missing > 0
@@ -90,15 +90,20 @@ class Progress:
             self._line(f"resuming: {len(done):,} of {len(plan.slices):,} slices are done")
 
     def step(self, slice_: Slice, step: Step) -> None:
-        self.num_rows += step.done_rows
-        self.num_tokens += step.done_tokens
-        self.text_bytes += step.done_bytes
-        self._in_flight[slice_.index] = self._in_flight.get(slice_.index, 0) + step.done_bytes
+        rows, tokens, text_bytes = self._in_flight.get(slice_.index, (0, 0, 0))
+        self._in_flight[slice_.index] = (
+            rows + step.done_rows,
+            tokens + step.done_tokens,
+            text_bytes + step.done_bytes,
+        )
         self._show()
 
     def recorded(self, record: PartRecord) -> None:
         self._in_flight.pop(record.slice_index, None)
         self._done_bytes += self._sizes[record.slice_index]
+        self.num_rows += record.counts.num_rows
+        self.num_tokens += record.num_tokens
+        self.text_bytes += record.counts.text_bytes
         self._missing -= 1
         if not self._missing:
             self._stop.can_wait = False
@@ -137,15 +142,18 @@ class Progress:
         self._stream.flush()
 
     def _text(self, seconds: float) -> str:
-        in_flight = sum(min(done, self._sizes[i]) for i, done in self._in_flight.items())
-        done = self._done_bytes + in_flight
+        in_flight = self._in_flight.items()
+        num_rows = self.num_rows + sum(done[0] for _, done in in_flight)
+        num_tokens = self.num_tokens + sum(done[1] for _, done in in_flight)
+        text_bytes = self.text_bytes + sum(done[2] for _, done in in_flight)
+        done = self._done_bytes + sum(min(done[2], self._sizes[i]) for i, done in in_flight)
         share = min(1.0, done / self._total_bytes) if self._total_bytes else 0.0
         fresh = done - self._resumed_bytes
         left = seconds * (self._total_bytes - done) / fresh if fresh > 0 else 0.0
         workers = f"{self._num_proc} worker" + ("s" if self._num_proc != 1 else "")
         return (
-            f"{share:4.0%}  {self.num_rows:,} documents  {shown_count(self.num_tokens)} tokens  "
-            f"{self.text_bytes / seconds / 1e6:.0f} MB/s  {workers}  {shown_seconds(left)} left"
+            f"{share:4.0%}  {num_rows:,} documents  {shown_count(num_tokens)} tokens  "
+            f"{text_bytes / seconds / 1e6:.0f} MB/s  {workers}  {shown_seconds(left)} left"
         )
 
 

@@ -63,9 +63,7 @@ class GigatokenEngine:
         tokens = TokenArray(tokens.ids, tokens.offsets)
         return tokens.with_documents(documents, failed)
 
-    def _encoded(
-        self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
-    ) -> TokenArray:
+    def _encoded(self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> TokenArray:
         """The documents' ids; `failed` are those that gigatoken refused."""
         try:
             return self._measured_call(data, offsets)

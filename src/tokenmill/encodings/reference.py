@@ -2,7 +2,7 @@
 
 A reference is slow (tiktoken 12 MB/s, tokenizers 2 to 4) and takes Python strings. It encodes what
 the fast engine cannot, decodes, and handles special tokens. As the engine of a whole encoding it
-serves where gigatoken cannot: `p50k_base`, and tokenizer files that gigatoken refuses or gets wrong.
+serves where gigatoken cannot: `p50k_base`, and files that gigatoken refuses or gets wrong.
 """
 
 from __future__ import annotations

@@ -17,14 +17,16 @@ _PROBES = (
     "",
     " ",
     "Hello, world! It's a test; they'll say we've DONE it, I'D bet. 'S 'LL x'Re",
-    "def f(x):\n\treturn {'a': [1, 2.5e-3], \"b\": x**2}  # done\n\n\n    if (a != b) { return; }\r\n",
+    "def f(x):\n\treturn {'a': [1, 2.5e-3], \"b\": x**2}  # done\n\n\n    if (a != b) {}\r\n",
     "  two   three    four\t\ttabs\n\n\nlines\r\n\r\nend \u00a0\u2003\u3000 x\u200b ",
     "1 12 123 1234 12345 3.14159 1,000,000 2024-01-31T00:00:00Z 0xFF ½ Ⅷ ٣٤ १२ 一二三",
     "Größe naïve façade Übergröße İstanbul ǅ ß ſ ŉ",
     "Привет, мир! Ещё ёлка. Ελληνικά. עברית נקודות שָׁלוֹם. العربية مُحَمَّد",
-    "你好,世界。今日は良い天気ですね。カタカナ がぎぐ 안녕하세요 세계 ภาษาไทย हिन्दी தமிழ் မြန်မာ ខ្មែរ",
+    "你好,世界。今日は良い天気ですね。カタカナ がぎぐ 안녕하세요 세계",
+    "ภาษาไทย हिन्दी தமிழ் မြန်မာ ខ្មែរ ქართული አማርኛ ᏣᎳᎩ",
     "👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽 🇩🇪🇫🇷 ❤️ 😀😀😀 ☃ ™ © € → ∑ √ 𝔘𝔫𝔦 𐍈",
-    "e\u0301 \u00e9 a\u0323\u0302 \u1ead \u212b \u00c5 \ufb01 \u1100\u1161\u11a8 \uac01 q\u0307\u0323 \u0344",
+    "e\u0301 \u00e9 a\u0323\u0302 \u1ead \u212b \u00c5 \ufb01",
+    "\u1100\u1161\u11a8 \uac01 q\u0307\u0323 \u0344 \u0958 \u2126 \uf900",
     "\x00\x01\x1b[0m\x7f\u0085\u2028\u2029\ufeff\ufffd\ufffe\u00ad",
     "<|endoftext|> <s> </s> <unk> <pad> [CLS] [SEP] <0x0A> ▁▁ Ġ ##ing <|im_start|>user<|im_end|>",
     "a" * 300 + " " * 70 + "!" * 300 + "\n" * 40 + "9" * 50 + "ab" * 200 + "中" * 100,
@@ -46,7 +48,8 @@ _NUM_RANDOM = 400
 
 def probe_texts(special_tokens: Iterable[str]) -> list[str]:
     """Fixed texts, texts around each special token, and seeded random ones: always the same."""
-    specials = [f"{prefix}{token}{prefix}a" for token in special_tokens for prefix in ("", " ", "b")]
+    around = ("{}", " {} a", "b{}c")
+    specials = [text.format(token) for token in special_tokens for text in around]
     source = random.Random(0)
     mixed = [
         "".join(

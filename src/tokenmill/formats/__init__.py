@@ -29,7 +29,7 @@ class Defaults:
     empty: str = "drop"
     val_fraction: float = 0.0005
     shard_tokens: int | None = None  # None: one shard per split
-    name: str = ""
+    name: str | None = None  # the stem of shard names; None: the names are fixed
 
 
 class Format(Protocol):
@@ -38,7 +38,7 @@ class Format(Protocol):
     defaults: Defaults
 
     def shard_name(self, name: str, split: str, index: int) -> str:
-        """The file name of a split's shard; `index` counts over all shards of the run."""
+        """The file name of a stream's shard number `index`; `name` is the stem."""
 
     def header(self, num_tokens: int, dtype: str) -> bytes:
         """What stands before the tokens. Raises ConfigError for what the format cannot hold."""

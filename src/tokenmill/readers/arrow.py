@@ -13,7 +13,7 @@ file decompresses the text column alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -31,8 +31,6 @@ from tokenmill.readers.ipc import (
     layout_of,
 )
 from tokenmill.readers.rows import as_binary, text_batches
-
-_ReadColumn = Callable[[], pa.Array]
 
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
 
@@ -87,41 +85,38 @@ class ArrowReader:
 
     def _arrays(self, span: Span) -> Iterator[pa.Array]:
         path = span.input.path
+        num_read = 0
         with _mapped(path) as file:
-            where = "schema"
             try:
-                for where, read_column in self._reads(file, span):
-                    raw = as_binary(read_column())
+                for column in self._columns(file, span):
+                    raw = as_binary(column)
                     raw.validate(full=True)
                     yield raw
+                    num_read += 1
             except READ_FAILURES as error:
+                unit = "record batch" if _is_file(file, path) else "byte"
                 raise InputError(
-                    f"{path}: {where}: not readable: {error}",
+                    f"{path}: record batch {num_read} from {unit} {span.start} on: {error}",
                     hint="the file is damaged; fetch it again",
                 ) from error
 
-    def _reads(self, file: pa.MemoryMappedFile, span: Span) -> Iterator[tuple[str, _ReadColumn]]:
-        """(where, a function that reads the text column there), in order."""
+    def _columns(self, file: pa.MemoryMappedFile, span: Span) -> Iterator[pa.Array]:
         path = span.input.path
         if _is_file(file, path):
             reader = self._file_reader(file, path)
             for index in range(span.start, span.stop):
-                yield f"record batch {index}", lambda i=index: reader.get_batch(i).column(0)
+                yield reader.get_batch(index).column(0)
             return
         schema = pa.ipc.open_stream(file).schema
         column = text_column_index(schema, self.options.text_column, path)
         file.seek(span.start)
         if span.start == 0:  # a whole stream with dictionaries: the first batch starts further on
-            stream = pa.ipc.open_stream(file, options=_only(column))
-            for index, batch in enumerate(stream):
-                yield f"record batch {index}", lambda b=batch: b.column(0)
+            for batch in pa.ipc.open_stream(file, options=_only(column)):
+                yield batch.column(0)
             return
-        while (start := file.tell()) < span.stop:
-            message = pa.ipc.read_message(file)
-            yield (
-                f"byte {start}",
-                lambda m=message: pa.ipc.read_record_batch(m, schema).column(column),
-            )
+        while file.tell() < span.stop:
+            batch = pa.ipc.read_record_batch(pa.ipc.read_message(file), schema)
+            yield batch.column(column)
 
     def _file_reader(self, file: pa.MemoryMappedFile, path: str) -> pa.RecordBatchFileReader:
         try:
@@ -159,6 +154,6 @@ def _is_file(file: pa.MemoryMappedFile, path: str) -> bool:
     if magic.startswith(FEATHER_V1_MAGIC):
         raise InputError(
             f"{path}: Feather version 1, which pyarrow no longer writes",
-            hint="rewrite it: pyarrow.feather.write_feather(pyarrow.feather.read_table(path), path)",
+            hint="read it with pyarrow.feather.read_table and write it as version 2",
         )
     return bool(magic == FILE_MAGIC)

@@ -20,7 +20,7 @@ _MAX_CANDIDATES = 10_000  # in a run of overlapping occurrences, which may be th
 
 
 def cut_spans(source: Input, separator: bytes, span_bytes: int) -> list[Span]:
-    """The file as byte ranges of about `span_bytes`, each ending after a separator (or at the end)."""
+    """The file as byte ranges of about `span_bytes`; each ends after a separator, or at the end."""
     cuts = [0]
     try:
         with open(source.path, "rb") as file:

@@ -26,6 +26,13 @@ WHITESPACE = b" \t\r\n"
 # Numbers are never the text: float has no limit of 4,300 digits, as int has since Python 3.11.
 DECODER = json.JSONDecoder(parse_int=float)
 
+_KIND_NAMES: dict[type, str] = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    float: "a number",
+    bool: "a boolean",
+}
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 
 
@@ -147,11 +154,4 @@ def _text_of(line: bytes, name: str, replace: bool) -> tuple[str | None, bool]:
 
 
 def _kind_of(value: object) -> str:
-    kinds = {
-        dict: "an object",
-        list: "an array",
-        str: "a string",
-        float: "a number",
-        bool: "a boolean",
-    }
-    return kinds.get(type(value), "null")
+    return _KIND_NAMES.get(type(value), "null")

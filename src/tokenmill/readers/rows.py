@@ -92,7 +92,7 @@ def checked_rows(raw: pa.Array, replace: bool) -> Rows:
     if pa.types.is_dictionary(raw.type):
         raw = raw.dictionary.take(raw.indices)
     if pa.types.is_binary_view(raw.type):
-        raw = raw.cast(pa.large_binary())
+        raw = _without_views(raw)
     try:
         return Rows(raw.cast(pa.large_string()))
     except pa.ArrowInvalid:
@@ -120,7 +120,7 @@ def _pieces(array: pa.Array, batch_bytes: int) -> Iterator[pa.Array]:
     """The array in slices of about `batch_bytes` of text; a single row may be larger."""
     if pa.types.is_binary_view(array.type):
         for start in range(0, len(array), _VIEW_ROWS):
-            yield from _pieces(array.slice(start, _VIEW_ROWS).cast(pa.large_binary()), batch_bytes)
+            yield from _pieces(_without_views(array.slice(start, _VIEW_ROWS)), batch_bytes)
         return
     ends = np.cumsum(_byte_lengths(array))
     start = 0
@@ -130,6 +130,13 @@ def _pieces(array: pa.Array, batch_bytes: int) -> Iterator[pa.Array]:
         stop = max(start + 1, min(stop, start + MAX_BATCH_ROWS))
         yield array.slice(start, stop - start)
         start = stop
+
+
+def _without_views(array: pa.Array) -> pa.LargeBinaryArray:
+    try:
+        return array.cast(pa.large_binary())
+    except pa.ArrowNotImplementedError:  # pyarrow 17
+        return pa.array(array.to_pylist(), pa.large_binary())
 
 
 def _byte_lengths(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -86,10 +86,9 @@ class TextReader:
                 num_separators += len(done)
                 begin += sum(map(len, done)) + len(done) * len(self.separator)
                 parts, num_bytes = [], 0
-            tail = rest[len(rest) - overlap :] if 0 < overlap < len(rest) else rest[:0]
-            if overlap >= len(rest):
-                tail = rest
-            parts.append(rest[: len(rest) - len(tail)])
+            split = max(0, len(rest) - overlap)
+            tail = rest[split:]
+            parts.append(rest[:split])
             num_bytes += len(parts[-1])
             if num_bytes > MAX_DOCUMENT_BYTES:
                 raise too_long(source, "the document", begin)

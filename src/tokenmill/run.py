@@ -39,12 +39,12 @@ from tokenmill.plan import (
 )
 from tokenmill.runners import Runner, Watch
 from tokenmill.runners.inline import InlineRunner
-from tokenmill.runners.processes import ProcessesRunner
 
 WORK_NAME = ".tokenmill"
 BYTES_VERSION = 1  # raised when the same inputs and options would give other bytes
 BUCKET_BYTES = 32 << 20
 MAX_BUCKETS = 4096
+_ENGINES = {"tiktoken": ("gigatoken", "tiktoken"), "huggingface": ("gigatoken", "tokenizers")}
 # Bytes of text per token, for estimates only: English is near 4.4 with gpt2, Chinese near 1.5.
 TEXT_BYTES_PER_TOKEN = 4.0
 
@@ -107,6 +107,7 @@ def run(config: Config, watch: RunWatch) -> Manifest:
     if config.overwrite:
         _remove_output(config)
     elif (finished := _finished(config.out, identity, inputs)) is not None:
+        _remove_leftovers(config.out)
         return finished
 
     with _work_folder(config) as work, _runner(config, encoding) as runner:
@@ -139,6 +140,8 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
             f"--shard-tokens does not apply to {config.format}, which has one file per split",
             hint="--format llmc or --format npy write numbered shards",
         )
+    if config.name is not None and defaults.name is None:
+        raise ConfigError(f"--name does not apply to {config.format}, whose file names are fixed")
     val = config.val or ("fraction" if config.val_fraction is not None else defaults.val)
     if val == "first-shard" and defaults.shard_tokens is None:
         raise ConfigError(
@@ -164,10 +167,11 @@ def identity_of(config: Config, encoding: EncodingId) -> dict[str, Any]:
     """Everything besides the inputs that decides the bytes."""
     return {
         "options": config.identity(),
-        "encoding": encoding.to_plain(),
+        # Where a vocabulary file lies does not matter; what is in it does.
+        "encoding": {k: v for k, v in encoding.to_plain().items() if k != "source"},
         "versions": {
             "bytes": BYTES_VERSION,
-            **{name: metadata.version(name) for name in encoding.engine_packages},
+            **{name: metadata.version(name) for name in _ENGINES[encoding.kind]},
         },
     }
 
@@ -175,7 +179,7 @@ def identity_of(config: Config, encoding: EncodingId) -> dict[str, Any]:
 def layout_of(config: Config, encoding: EncodingId, plan: Plan) -> Layout:
     return Layout(
         format=config.format,
-        name=str(config.name),
+        name=config.name or "",
         dtype=config.dtype,
         shard_tokens=config.shard_tokens,
         first_shard_is_val=config.val == "first-shard",
@@ -323,6 +327,14 @@ def _finished(out: str, identity: dict[str, Any], inputs: list[Input]) -> Manife
     return manifest
 
 
+def _remove_leftovers(out: str) -> None:
+    """Remove the work folder of a run that was killed after its manifest was written."""
+    work = os.path.join(out, WORK_NAME)
+    if os.path.isdir(work):
+        with storage.lock(os.path.join(work, "lock")):
+            storage.remove_folder(work)
+
+
 def _conflict(what: str, changes: list[str]) -> ConflictError:
     shown = changes[:10] + ([f"and {len(changes) - 10} more"] if len(changes) > 10 else [])
     return ConflictError(
@@ -358,7 +370,7 @@ def _require_room(config: Config) -> None:
     if not os.path.isdir(config.out):
         return
     format_ = get_format(config.format)
-    suffix = os.path.splitext(format_.shard_name(str(config.name), "train", 0))[1]
+    suffix = os.path.splitext(format_.shard_name(config.name or "", "train", 0))[1]
     others = [
         name
         for name in sorted(os.listdir(config.out))
@@ -391,7 +403,7 @@ def _remove_output(config: Config) -> None:
 def _is_shard_name(name: str, format_: Format, config: Config) -> bool:
     number = re.search(r"(\d+)\.\w+$", name)
     index = int(number[1]) if number else 0
-    return name in {format_.shard_name(str(config.name), split, index) for split in SPLITS}
+    return name in {format_.shard_name(config.name or "", split, index) for split in SPLITS}
 
 
 @contextlib.contextmanager
@@ -400,5 +412,7 @@ def _runner(config: Config, encoding: EncodingId) -> Iterator[Runner]:
     if num_proc == 1:
         yield InlineRunner()
     else:
+        from tokenmill.runners.processes import ProcessesRunner
+
         with ProcessesRunner(num_proc, encoding, config.stall_timeout) as runner:
             yield runner

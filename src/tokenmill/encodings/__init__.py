@@ -1,0 +1,15 @@
+"""Encodings: tokenizers by identity, loaded lazily, once per process, and exact.
+
+    get_encoding("gpt2").encode_array(texts)    Arrow strings in, ids and offsets out
+
+encoding.py is the class; gigatoken.py, tiktoken.py and huggingface.py do its work. Importing this
+package imports none of those libraries, nor numpy nor pyarrow.
+"""
+
+from tokenmill.encodings.encoding import Encoding
+from tokenmill.encodings.identity import EncodingId
+from tokenmill.encodings.lookup import get_encoding
+from tokenmill.encodings.shipped import ENCODING_NAMES
+from tokenmill.encodings.tokens import TokenArray
+
+__all__ = ["ENCODING_NAMES", "Encoding", "EncodingId", "TokenArray", "get_encoding"]

@@ -1,0 +1,196 @@
+"""Encodings made of a `tokenizer.json`: tokenizers is the reference, gigatoken the accelerator.
+
+Ordinary text means: nothing is added around it, special tokens in it are text, and other added
+tokens are found as tokenizers finds them. gigatoken serves when it accepts the file (without its
+special tokens) and passes the self-check; it refuses most normalizers and unknown expressions.
+tokenizers alone does 2 to 4 MB/s and is called text by text: its batch calls start threads.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tokenmill.encodings.gigatoken import GigatokenEngine
+from tokenmill.encodings.identity import EncodingId
+from tokenmill.encodings.reference import (
+    NOT_FAILURES,
+    Engine,
+    Reference,
+    ReferenceEngine,
+    ReferenceLoader,
+    reason,
+)
+from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
+from tokenmill.encodings.tokenizer_json import parsed_tokenizer_json, special_added_tokens
+from tokenmill.encodings.unicode_gap import TOKENIZERS_GAP
+from tokenmill.encodings.vocabulary_file import checked_bytes
+from tokenmill.errors import ConfigError
+
+if TYPE_CHECKING:
+    import tokenizers
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_NUM_VOCABULARY_PROBES = 4000
+
+
+def huggingface_special_tokens(identity: EncodingId) -> dict[str, int]:
+    plain = _plain(identity)
+    return special_added_tokens(plain, str(identity.source))
+
+
+def huggingface_reference(identity: EncodingId) -> HuggingFaceReference:
+    import tokenizers
+
+    plain = _plain(identity)
+    try:
+        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(plain))
+    except NOT_FAILURES:
+        raise
+    except BaseException as error:
+        raise ConfigError(
+            f"{identity.source}: tokenizers cannot load it: {reason(error)}"
+        ) from None
+    return HuggingFaceReference(tokenizer, plain, special_added_tokens(plain, str(identity.source)))
+
+
+def huggingface_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine:
+    """gigatoken if it takes the file and agrees with tokenizers on all probes."""
+    slow = reference()
+    try:
+        engine = GigatokenEngine(lambda: _gigatoken(identity), reference, TOKENIZERS_GAP)
+        texts = probe_texts(huggingface_special_tokens(identity)) + _vocabulary_probes(slow)
+        if agree(engine, slow, texts):
+            return engine
+    except (*NOT_FAILURES, ImportError):
+        raise
+    except BaseException:  # it refuses a file with ValueError, or panics on it
+        pass
+    return ReferenceEngine(slow)
+
+
+def _gigatoken(identity: EncodingId) -> Any:
+    import gigatoken
+
+    plain = _plain(identity)
+    added = plain.get("added_tokens") or []
+    plain["added_tokens"] = [token for token in added if not token.get("special")]
+    plain["post_processor"] = None
+    return gigatoken.Tokenizer.from_json(json.dumps(plain))
+
+
+def _plain(identity: EncodingId) -> dict[str, Any]:
+    """The file's content, without what would cut or fill up documents."""
+    assert identity.source is not None
+    data = checked_bytes(Path(identity.source), identity.file_sha256)
+    plain = parsed_tokenizer_json(data, identity.source)
+    return {**plain, "truncation": None, "padding": None}
+
+
+def _vocabulary_probes(reference: Reference) -> list[str]:
+    values = reference.token_byte_values()
+    return vocabulary_texts(values[:: 1 + len(values) // _NUM_VOCABULARY_PROBES])
+
+
+class HuggingFaceReference:
+    """A `tokenizers.Tokenizer` with the methods of `tiktoken.Encoding` that we build on."""
+
+    def __init__(
+        self, tokenizer: tokenizers.Tokenizer, plain: dict[str, Any], special_tokens: dict[str, int]
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._special_tokens = special_tokens
+        cuts_and_joins = json.dumps([plain.get("pre_tokenizer"), plain.get("decoder")])
+        self._byte_level = '"ByteLevel"' in cuts_and_joins
+        self._byte_fallback = bool(plain["model"].get("byte_fallback"))
+        self._added = {token["content"] for token in plain.get("added_tokens") or []}
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        return self._encoded(text, special_tokens_are_text=True)
+
+    def encode(
+        self,
+        text: str,
+        *,
+        allowed_special: Literal["all"] | AbstractSet[str],
+        disallowed_special: Literal["all"] | Collection[str],
+    ) -> list[int]:
+        known = set(self._special_tokens)
+        allowed = known if allowed_special == "all" else set(allowed_special) & known
+        forbidden = known - allowed if disallowed_special == "all" else set(disallowed_special)
+        present = {token for token in known | forbidden if token in text}
+        if present & forbidden:
+            token = min(present & forbidden)
+            raise ValueError(
+                f"Encountered text corresponding to disallowed special token {token!r}.\n"
+                f"To encode it as a special token pass allowed_special={{{token!r}, ...}}; "
+                "to encode it as ordinary text pass disallowed_special=()."
+            )
+        if not present & allowed:
+            return self.encode_ordinary(text)
+        if not present & known <= allowed:
+            raise ValueError(
+                f"the text holds {', '.join(sorted(present & known))}; tokenizers reads either all "
+                "special tokens of a text as such or none"
+            )
+        return self._encoded(text, special_tokens_are_text=False)
+
+    def _encoded(self, text: str, *, special_tokens_are_text: bool) -> list[int]:
+        self._tokenizer.encode_special_tokens = special_tokens_are_text
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode_bytes(self, tokens: Sequence[int]) -> bytes:
+        if self._byte_level:
+            return b"".join(map(self.decode_single_token_bytes, tokens))
+        for token in tokens:
+            self._token_text(token)
+        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return text.encode()
+
+    def decode_single_token_bytes(self, token: int) -> bytes:
+        text = self._token_text(token)
+        if text in self._added:
+            return text.encode()
+        if self._byte_level:
+            alphabet = _byte_level_alphabet()
+            return b"".join(alphabet.get(letter, letter.encode()) for letter in text)
+        byte = _BYTE_TOKEN.fullmatch(text) if self._byte_fallback else None
+        return bytes.fromhex(byte[1]) if byte else text.replace("▁", " ").encode()
+
+    def encode_single_token(self, text_or_bytes: str | bytes) -> int:
+        if isinstance(text_or_bytes, str):
+            if text_or_bytes in self._special_tokens:
+                return self._special_tokens[text_or_bytes]
+            text_or_bytes = text_or_bytes.encode()
+        return self._ids[text_or_bytes]
+
+    def token_byte_values(self) -> list[bytes]:
+        specials = {token.encode() for token in self._special_tokens}
+        return sorted(set(self._ids) - specials)
+
+    def _token_text(self, token: int) -> str:
+        text: str | None = self._tokenizer.id_to_token(token)
+        if text is None:
+            raise KeyError(token)
+        return text
+
+    @cached_property
+    def _ids(self) -> dict[bytes, int]:
+        """Bytes -> id; of two tokens with the same bytes, the one with the smaller id."""
+        ids = sorted(self._tokenizer.get_vocab(with_added_tokens=True).values(), reverse=True)
+        return {self.decode_single_token_bytes(token): token for token in ids}
+
+
+@cache
+def _byte_level_alphabet() -> dict[str, bytes]:
+    """GPT-2's letters for bytes: printable ones stand for themselves, others follow U+0100."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {chr(byte): bytes([byte]) for byte in printable}
+    return letters | {chr(0x100 + i): bytes([byte]) for i, byte in enumerate(others)}

@@ -1,0 +1,122 @@
+"""Hugging Face's `tokenizer.json`, as far as an identity needs it: read with `json` alone.
+
+The `tokenizers` library (`tokenmill[hf]`) is needed to encode, not to name an encoding; that it is
+there is checked at once all the same, because a run would fail later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenmill.encodings.identity import EncodingId, identity_sha256
+from tokenmill.encodings.vocabulary_file import vocabulary_bytes
+from tokenmill.errors import ConfigError
+
+# Asked for in this order when the user names none; each is what its family's models were given
+# between documents.
+_USUAL_EOT = (
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+    "<|im_end|>",
+    "<｜end▁of▁sentence｜>",
+    "<|eos|>",
+    "<EOS>",
+    "[EOS]",
+    "<|end|>",
+)
+_MAX_ID = 1 << 24
+
+
+def tokenizer_json_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
+    if pattern is not None:
+        raise ConfigError(
+            f"{path}: a tokenizer.json says itself how text is cut; the pattern {pattern} is for "
+            ".tiktoken files",
+            hint="leave the pattern out",
+        )
+    if importlib.util.find_spec("tokenizers") is None:
+        raise ConfigError(
+            f"{path}: a tokenizer.json needs the tokenizers library",
+            hint="pip install 'tokenmill[hf]'",
+        )
+    data = vocabulary_bytes(path)
+    plain = parsed_tokenizer_json(data, str(path))
+    specials = special_added_tokens(plain, str(path))
+    text = _eot(eot, specials, str(path))
+    file_sha256 = hashlib.sha256(data).hexdigest()
+    return EncodingId(
+        name=path.parent.name if path.name == "tokenizer.json" else path.stem,
+        kind="huggingface",
+        source=str(path),
+        file_sha256=file_sha256,
+        pattern=None,
+        eot=text,
+        eot_token=specials[text],
+        max_token_value=max(*_vocabulary_ids(plain, str(path)), *specials.values()),
+        sha256=identity_sha256(file_sha256, None, specials),
+    )
+
+
+def parsed_tokenizer_json(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        plain = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: not a tokenizer.json: {error}") from None
+    if not isinstance(plain, dict) or not isinstance(plain.get("model"), dict):
+        raise ConfigError(
+            f"{where}: not a tokenizer.json: it has no model",
+            hint="name the file that tokenizers' Tokenizer.save wrote",
+        )
+    return plain
+
+
+def special_added_tokens(plain: Mapping[str, Any], where: str) -> dict[str, int]:
+    """Text -> id of the special tokens, in the file's order."""
+    specials = {}
+    for token in plain.get("added_tokens") or []:
+        if not (
+            isinstance(token, dict)
+            and isinstance(token.get("content"), str)
+            and type(token.get("id")) is int
+            and 0 <= token["id"] < _MAX_ID
+        ):
+            raise ConfigError(f"{where}: not a tokenizer.json: added token {str(token)[:80]}")
+        if token.get("special"):
+            specials[token["content"]] = token["id"]
+    return specials
+
+
+def _vocabulary_ids(plain: Mapping[str, Any], where: str) -> list[int]:
+    vocab = plain["model"].get("vocab")
+    if isinstance(vocab, list):  # Unigram: pieces with scores, in the order of their ids
+        ids: list[Any] = [len(vocab) - 1]
+    else:
+        ids = list(vocab.values()) if isinstance(vocab, dict) else []
+    ids += [token["id"] for token in plain.get("added_tokens") or []]
+    if not ids or not all(type(i) is int and 0 <= i < _MAX_ID for i in ids):
+        raise ConfigError(f"{where}: not a tokenizer.json: its vocabulary is empty or has bad ids")
+    return ids
+
+
+def _eot(asked: str | None, specials: Mapping[str, int], where: str) -> str:
+    """The special token that ends a document: as asked for by text or id, or a usual one."""
+    known = ", ".join(list(specials)[:40]) or "none"
+    if asked is None:
+        for text in _USUAL_EOT:
+            if text in specials:
+                return text
+        raise ConfigError(
+            f"{where}: which special token ends a document? none has a usual name; it has: {known}",
+            hint="--eot-token TEXT (or get_encoding(path, eot=TEXT))",
+        )
+    for text, token in specials.items():
+        if asked in (text, str(token)):
+            return text
+    raise ConfigError(f"{where}: no special token {asked!r}; it has: {known}")

@@ -1,0 +1,190 @@
+"""The parent's end of one worker process: start it, talk with it, end it. worker.py is the other.
+
+All pipes are non-blocking on this side, because one stopped worker must not hold up the others.
+Own layer on `subprocess`: a killed worker breaks a whole ProcessPoolExecutor, hangs
+multiprocessing.Pool, and both import the caller's `__main__` again. Here every worker has its own
+pipes and its own session, nothing is forked from a process with threads, nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from typing import Any
+
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import WorkerError
+from tokenmill.machine import peak_rss_bytes
+from tokenmill.runners.attempts import Attempts
+from tokenmill.runners.death import Exit
+
+TAIL_BYTES = 8192
+REAP_SECONDS = 1.0
+
+# `python -c` puts the current folder first on the import path: a user's random.py would be found
+# there. (Python 3.11's -P does the same, but not in 3.10.)
+_BOOTSTRAP = (
+    "import sys; sys.path[:] = [path for path in sys.path if path]; "
+    "import runpy; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+_WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
+
+# Parallelism is the number of workers; threads inside of them only get in each other's way.
+_ENVIRONMENT = {
+    "RAYON_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "ARROW_IO_THREADS": "2",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+class Child:
+    """One worker process. `tasks[0]` is running, the rest is queued in its pipe."""
+
+    def __init__(self, selector: selectors.BaseSelector, encoding: EncodingId) -> None:
+        self.is_ready = False
+        self.at_end = False  # nothing more will be received
+        self.tasks: deque[Attempts] = deque()
+        self.heard_at = time.monotonic()
+        self._selector = selector
+        self._incoming = b""
+        self._outgoing = b""
+        self._tail = b""
+        self._parents_peak = peak_rss_bytes()
+        paths = json.dumps([path for path in sys.path if os.path.isabs(path)])
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BOOTSTRAP, _WORKER, str(os.getpid()), paths],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                env={**os.environ, **_ENVIRONMENT},
+            )
+        except OSError as error:
+            raise WorkerError(
+                f"cannot start a worker process: {error}",
+                hint="raise the limits (ulimit -n, ulimit -u), or use fewer: --num-proc 1",
+            ) from error
+        pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
+        self._stdin, self._stdout, self._stderr = (pipe.fileno() for pipe in pipes if pipe)
+        for fd in (self._stdin, self._stdout, self._stderr):
+            os.set_blocking(fd, False)
+        selector.register(self._stdout, selectors.EVENT_READ, (self, self._read_stdout))
+        selector.register(self._stderr, selectors.EVENT_READ, (self, self._read_stderr))
+        self._messages: list[list[Any]] = []
+        self._send({"encoding": encoding.to_plain()})
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def assign(self, attempts: Attempts) -> None:
+        if not self.tasks:
+            self.heard_at = time.monotonic()
+        self.tasks.append(attempts)
+        self._send(attempts.order())
+
+    def messages(self) -> list[list[Any]]:
+        """What the worker has said since the last call."""
+        messages, self._messages = self._messages, []
+        return messages
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            # macOS says EPERM for a group of which only the zombie is left.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def end(self) -> Exit:
+        """Reap the process, by force if it does not end by itself, and close the pipes."""
+        code, peak = self._reaped()
+        while self._read_stderr():
+            pass
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(pipe)
+                pipe.close()
+        return Exit(self.pid, code, peak, self._tail.decode(errors="replace"))
+
+    def _reaped(self) -> tuple[int | None, int | None]:
+        """(exit code, peak memory). Not `Popen.wait`, which does not tell the peak."""
+        begun = time.monotonic()
+        code: int | None = None
+        peak: int | None = None
+        while True:
+            try:
+                pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+            except ChildProcessError:  # SIGCHLD is ignored, or someone waits for all children
+                break
+            if pid:
+                code = os.waitstatus_to_exitcode(status)
+                peak = peak_rss_bytes(usage)
+                break
+            waited = time.monotonic() - begun
+            if waited > REAP_SECONDS:
+                self.kill()
+            if waited > 5 * REAP_SECONDS:
+                break  # stuck in the kernel, for example on a dead NFS server
+            time.sleep(0.001)
+        self._process.returncode = code if code is not None else -signal.SIGKILL
+        return code, peak if peak and peak > self._parents_peak else None
+
+    def _send(self, message: dict[str, Any]) -> None:
+        was_empty = not self._outgoing
+        self._outgoing += json.dumps(message).encode() + b"\n"
+        if was_empty and self._write_stdin():
+            self._selector.register(
+                self._stdin, selectors.EVENT_WRITE, (self, self._finish_writing)
+            )
+
+    def _finish_writing(self) -> None:
+        if not self._write_stdin():
+            self._selector.unregister(self._stdin)
+
+    def _write_stdin(self) -> bool:
+        """Write what the pipe takes; True if something is left."""
+        try:
+            while self._outgoing:
+                self._outgoing = self._outgoing[os.write(self._stdin, self._outgoing) :]
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:
+            self._outgoing = b""  # it is dead, which the end of its stdout will tell
+        return False
+
+    def _read_stdout(self) -> None:
+        try:
+            data = os.read(self._stdout, 1 << 18)
+        except BlockingIOError:
+            return
+        if not data:
+            self.at_end = True
+            return
+        self.heard_at = time.monotonic()
+        self._incoming += data
+        if b"\n" in data:
+            *lines, self._incoming = self._incoming.split(b"\n")
+            self._messages += [json.loads(line) for line in lines]
+
+    def _read_stderr(self) -> bool:
+        """Keep the end of what the worker says there; False if there is nothing now."""
+        try:
+            data = os.read(self._stderr, 1 << 16)
+        except BlockingIOError:
+            return False
+        if not data:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(self._stderr)
+        self._tail = (self._tail + data)[-TAIL_BYTES:]
+        return bool(data)

@@ -1,0 +1,83 @@
+"""What the supervisor's thread has for the caller's: records, notices, and how far slices are.
+
+Steps that nobody has looked at yet are told as one, so that a caller who is busy elsewhere for a
+minute finds one step per slice and not a million.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, replace
+
+from tokenmill.corpus import Slice
+from tokenmill.mill import Step
+from tokenmill.part import PartRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something a person should read."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    slice_: Slice
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Nothing more will come; `error` says why, if not because all is done."""
+
+    error: BaseException | None
+
+
+Event = PartRecord | Notice | Progress | End
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self._filled = threading.Condition()
+        self._events: deque[PartRecord | Notice | End] = deque()
+        self._progress: dict[int, Progress] = {}
+
+    def put(self, event: PartRecord | Notice | End) -> None:
+        with self._filled:
+            self._events.append(event)
+            self._filled.notify()
+
+    def put_step(self, slice_: Slice, step: Step) -> None:
+        with self._filled:
+            before = self._progress.get(slice_.index)
+            self._progress[slice_.index] = Progress(
+                slice_, merged(before.step if before else None, step)
+            )
+            self._filled.notify()
+
+    def take(self, timeout: float) -> list[Event]:
+        """Everything there is; waits for something up to `timeout` seconds."""
+        with self._filled:
+            if not self._events and not self._progress:
+                self._filled.wait(timeout)
+            taken: list[Event] = [*self._progress.values(), *self._events]
+            self._progress.clear()
+            self._events.clear()
+            return taken
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+
+def merged(earlier: Step | None, later: Step) -> Step:
+    """Where the later step is, with what was done before both."""
+    if earlier is None:
+        return later
+    return replace(
+        later,
+        done_rows=earlier.done_rows + later.done_rows,
+        done_tokens=earlier.done_tokens + later.done_tokens,
+        done_bytes=earlier.done_bytes + later.done_bytes,
+    )

@@ -1,0 +1,251 @@
+"""The supervisor: a thread that keeps the workers busy and notices at once when one dies.
+
+A thread, so that neither depends on the caller, who assembles shards between two records. It
+starts every worker itself: the kernel ends a worker together with the thread that started it. Each
+worker has one slice running and one queued, so that it never waits for an answer. What came of it
+goes into the outbox; nothing here calls back into the caller's code except to draw slices.
+
+Slices that died are in `_retries`; the other slices are drawn from the caller's iterable one at a
+time, so memory does not grow with the corpus.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tokenmill import machine
+from tokenmill.corpus import Slice
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import TokenmillError, WorkerError, error_from_plain
+from tokenmill.mill import Job, Step
+from tokenmill.part import PartRecord
+from tokenmill.runners.attempts import Attempts
+from tokenmill.runners.child import Child
+from tokenmill.runners.death import Death, death_of, memory_error_of, stall_of
+from tokenmill.runners.outbox import End, Event, Notice, Outbox
+
+TICK_SECONDS = 0.25
+STOP_SECONDS = 3.0  # how long a stop waits for slices under way
+START_SECONDS = 120.0  # how long a worker may take to load, at least
+MAX_FAILED_STARTS = 3
+TASKS_PER_WORKER = 2
+MAX_WAITING = 1000  # events that the caller has not taken yet: begin no slice beyond this
+
+
+class Supervisor:
+    """One run's workers, from the moment it is made until `close`."""
+
+    def __init__(self, num_proc: int, encoding: EncodingId, stall_timeout: float) -> None:
+        self._encoding = encoding
+        self._stall_timeout = stall_timeout
+        self._num_workers = num_proc
+        self._num_failed_starts = 0
+        self._num_oom_kills = machine.oom_kill_count()
+        self._children: list[Child] = []
+        self._retries: deque[Attempts] = deque()
+        self._outbox = Outbox()
+
+        self._work: tuple[Job, Iterator[Slice]] | None = None
+        self._is_drawn = False  # the iterator has no more slices
+        self._stop_at: float | None = None
+        self._is_closing = False
+
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._thread = threading.Thread(target=self._supervise, name="tokenmill", daemon=True)
+        self._thread.start()
+
+    # Called from the caller's thread.
+
+    def begin(self, job: Job, slices: Iterable[Slice]) -> None:
+        self._work = (job, iter(slices))
+        self._wake()
+
+    def take(self) -> list[Event]:
+        return self._outbox.take(TICK_SECONDS)
+
+    def stop(self) -> None:
+        """Begin no slice; end when those under way are done, or after 3 seconds."""
+        if self._stop_at is None:
+            self._stop_at = time.monotonic() + STOP_SECONDS
+            self._wake()
+
+    def close(self) -> None:
+        """End all workers now; returns when they are gone."""
+        self._is_closing = True
+        self._wake()
+        self._thread.join()
+        for fd in (self._wake_read, self._wake_write):
+            os.close(fd)
+
+    def _wake(self) -> None:
+        os.write(self._wake_write, b"!")
+
+    # Everything below runs in the supervisor's thread.
+
+    def _supervise(self) -> None:
+        error: BaseException | None = None
+        try:
+            while not self._is_over():
+                self._fill_ranks()
+                self._hand_out()
+                for child in self._touched():
+                    self._attend(child)
+                self._end_stalled()
+        except BaseException as caught:
+            error = caught
+        finally:
+            self._end_workers(self._children)
+            self._selector.close()
+            self._outbox.put(End(error))
+
+    def _is_over(self) -> bool:
+        if self._is_closing:
+            return True
+        is_busy = any(child.tasks for child in self._children)
+        if self._stop_at is not None:
+            return not is_busy or time.monotonic() > self._stop_at
+        return self._is_drawn and not is_busy and not self._retries
+
+    def _touched(self) -> list[Child]:
+        """Wait for something to happen; do the reading and writing; whom to attend to."""
+        touched: dict[Child, None] = {}
+        for key, _ in self._selector.select(TICK_SECONDS):
+            if key.data is None:
+                os.read(self._wake_read, 4096)
+            else:
+                child, transfer = key.data
+                transfer()
+                touched[child] = None
+        return list(touched)
+
+    def _attend(self, child: Child) -> None:
+        for message in child.messages():
+            self._hear(child, *message)
+            if child not in self._children:
+                return
+        if child.at_end:
+            exit_ = child.end()
+            oom_kills = machine.oom_kill_count() - self._num_oom_kills
+            self._num_oom_kills += min(1, oom_kills)
+            self._bury(child, death_of(exit_, oom_kills))
+
+    def _hear(self, child: Child, kind: str, *content: Any) -> None:
+        if kind == "ready":
+            child.is_ready = True
+            self._num_failed_starts = 0
+        elif kind == "step":
+            running = child.tasks[0]
+            running.step = Step(*content)
+            self._outbox.put_step(running.slice_, running.step)
+        elif kind == "record":
+            child.tasks.popleft()
+            self._outbox.put(PartRecord.from_plain(content[0]))
+        elif kind == "memory":
+            child.kill()
+            self._bury(child, memory_error_of(child.end()))
+        elif kind == "error":
+            raise error_from_plain(content[0])
+        else:
+            what, trace = content
+            raise TokenmillError(f"a worker failed in a way that is our bug: {what}\n{trace}")
+
+    def _end_stalled(self) -> None:
+        now = time.monotonic()
+        for child in list(self._children):
+            limit = max(self._stall_timeout, 0 if child.is_ready else START_SECONDS)
+            if (child.tasks or not child.is_ready) and now - child.heard_at > limit:
+                child.kill()
+                self._bury(child, stall_of(child.end(), limit))
+
+    def _bury(self, child: Child, death: Death) -> None:
+        """Go on without a worker that is gone: its slice is tried again, its queue handed on."""
+        self._children.remove(child)
+        running = child.tasks.popleft() if child.tasks else None
+        self._retries.extendleft(reversed(child.tasks))
+        when = "while it had nothing to do" if child.is_ready else "while it started"
+        outcome = []
+        if running is not None:
+            when = f"while encoding {running.where}"
+            if self._stop_at is None:
+                outcome.append(running.failed(death))
+                self._retries.appendleft(running)
+        if death.is_oom_kill and self._num_workers > 1:
+            self._num_workers -= 1
+            outcome.append(f"the run goes on with {self._num_workers} workers, to use less memory")
+        elif not child.is_ready:
+            self._count_failed_start(death)
+        lines = [f"worker {death.pid} died {when}: {death.explained}", *outcome]
+        self._outbox.put(Notice("\n".join(lines)))
+
+    def _count_failed_start(self, death: Death) -> None:
+        self._num_failed_starts += 1
+        if self._num_failed_starts >= MAX_FAILED_STARTS:
+            raise WorkerError(
+                f"workers die before they can begin, {self._num_failed_starts} in a row\n"
+                f"{death.explained}",
+                hint="mend what the last words say, or encode in this process: --num-proc 1",
+            )
+
+    def _fill_ranks(self) -> None:
+        """Start workers up to the number that there is work for."""
+        wanted = 1 if self._alone() else self._num_workers
+        if self._is_drawn:
+            num_tasks = len(self._retries) + sum(len(child.tasks) for child in self._children)
+            wanted = min(wanted, num_tasks)
+        if self._stop_at is None:
+            while len(self._children) < wanted:
+                self._children.append(Child(self._selector, self._encoding))
+
+    def _hand_out(self) -> None:
+        if self._work is None or self._stop_at is not None or len(self._outbox) > MAX_WAITING:
+            return
+        alone = self._alone()
+        if alone is not None:
+            if not any(child.tasks for child in self._children):
+                self._end_workers(self._children[:-1])
+                if self._children[-1].is_ready:
+                    self._retries.remove(alone)
+                    self._children[-1].assign(alone)
+            return
+        for num_tasks in range(TASKS_PER_WORKER):
+            for child in self._children:
+                if child.is_ready and len(child.tasks) == num_tasks:
+                    attempts = self._next_attempts()
+                    if attempts is None:
+                        return
+                    child.assign(attempts)
+
+    def _alone(self) -> Attempts | None:
+        """The attempts that must have the machine to themselves: running, or next in line."""
+        running = [task for child in self._children for task in child.tasks if task.is_alone]
+        waiting = [attempts for attempts in self._retries if attempts.is_alone]
+        return next(iter(running + waiting), None)
+
+    def _next_attempts(self) -> Attempts | None:
+        if self._retries:
+            return self._retries.popleft()
+        if self._work is None or self._is_drawn:
+            return None
+        job, slices = self._work
+        slice_ = next(slices, None)
+        if slice_ is None:
+            self._is_drawn = True
+            return None
+        return Attempts(job, slice_)
+
+    def _end_workers(self, children: list[Child]) -> None:
+        children = list(children)
+        for child in children:
+            child.kill()
+        for child in children:
+            child.end()
+            self._children.remove(child)

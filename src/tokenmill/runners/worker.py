@@ -1,0 +1,178 @@
+"""The worker process: takes slices from its parent over a pipe, encodes them, reports back.
+
+    parent -> worker   {"encoding": ...}, then {"job": ..., "slice": ..., "caution": ...} per slice
+    worker -> parent   ["ready"], then per slice ["step", ...] as it goes and one of
+                       ["record", ...]  ["error", ...]  ["memory"]  ["bug", ...]
+
+One JSON document per line, private pipes, no pickle, no token. The file is run by its path, not
+imported: what makes a worker end with its parent must be in force before the package and its
+libraries, which take a second to load, are imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib.util
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenmill.mill import Caution, Report, Step
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# A million tiny files are a million steps: what happens in less than this is told as one.
+STEP_SECONDS = 0.02
+
+
+def main(parent: int, paths: list[str]) -> None:
+    die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.enable(all_threads=False)
+    # Libraries print to fd 1 and read fd 0: these are no longer the wire.
+    orders_fd, reports_fd = os.dup(0), os.dup(1)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    orders: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(orders_fd, orders), daemon=True).start()
+    import_package(paths)
+    _serve(orders, Wire(reports_fd))
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel end this process with its parent; end it now if that is too late."""
+    if sys.platform == "linux":
+        with contextlib.suppress(ImportError, OSError, AttributeError):
+            import ctypes
+
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def import_package(paths: list[str]) -> None:
+    """Import the very package that the parent runs, wherever that found it.
+
+    The parent's other import paths come last: its script's folder must not hide an installed
+    module behind a file of the same name.
+    """
+    sys.path += [path for path in paths if path not in sys.path]
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    name = os.path.basename(folder)
+    spec = importlib.util.spec_from_file_location(
+        name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    assert spec is not None and spec.loader is not None
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[name] = package
+    spec.loader.exec_module(package)
+
+
+class Wire:
+    """The way back to the parent."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def send(self, *message: Any) -> None:
+        line = memoryview(json.dumps(message, default=int).encode() + b"\n")
+        try:
+            while line:
+                line = line[os.write(self._fd, line) :]
+        except BrokenPipeError:
+            os._exit(0)
+
+
+def _receive(fd: int, orders: queue.SimpleQueue[bytes]) -> None:
+    """Read orders as they come, whatever else goes on; the end of the pipe is the parent's end."""
+    with open(fd, "rb") as file:
+        for line in file:
+            orders.put(line)
+    os._exit(0)
+
+
+def _serve(orders: queue.SimpleQueue[bytes], wire: Wire) -> None:
+    import pyarrow as pa
+
+    pa.set_cpu_count(1)
+    _answer(wire, lambda: _load(json.loads(orders.get())["encoding"]))
+    while True:
+        order = json.loads(orders.get())
+        _answer(wire, lambda order=order: _encode(order, wire))
+
+
+def _answer(wire: Wire, work: Any) -> None:
+    """Do the work and send its outcome."""
+    from tokenmill.errors import TokenmillError
+
+    try:
+        answer = work()
+    except TokenmillError as error:
+        answer = ("error", error.to_plain())
+    except MemoryError:
+        answer = ("memory",)
+    except BaseException as error:  # a Rust panic is no Exception
+        import traceback
+
+        answer = ("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
+    wire.send(*answer)
+
+
+def _load(encoding: dict[str, Any]) -> tuple[Any, ...]:
+    """Load the engine, and have it do everything it does only the first time."""
+    import pyarrow as pa
+
+    import tokenmill.mill  # noqa: F401
+    from tokenmill.encodings import Encoding, EncodingId
+
+    Encoding(EncodingId.from_plain(encoding)).encode_array(pa.array(["warm"], pa.large_string()))
+    return ("ready",)
+
+
+def _encode(order: dict[str, Any], wire: Wire) -> tuple[Any, ...]:
+    from tokenmill.corpus import Slice
+    from tokenmill.mill import Job, encode_slice
+
+    caution = _caution(order["caution"])
+    slice_ = Slice.from_plain(order["slice"])
+    report = _reporter(wire, every_step=caution.one_by_one)
+    record = encode_slice(Job.from_plain(order["job"]), slice_, report, caution)
+    return ("record", record.to_plain())
+
+
+def _caution(plain: dict[str, Any]) -> Caution:
+    from tokenmill.mill import Caution
+
+    skip = {(span, row): reason for span, row, reason in plain["skip"]}
+    return Caution(skip, plain["one_by_one"])
+
+
+def _reporter(wire: Wire, every_step: bool) -> Report:
+    from dataclasses import astuple
+
+    from tokenmill.runners.outbox import merged
+
+    held: Step | None = None
+    sent_at = 0.0
+
+    def report(step: Step) -> None:
+        nonlocal held, sent_at
+        held = merged(held, step)
+        now = time.monotonic()
+        if every_step or now - sent_at >= STEP_SECONDS:
+            wire.send("step", *astuple(held))
+            held, sent_at = None, now
+
+    return report
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), json.loads(sys.argv[2]))
