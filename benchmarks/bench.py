@@ -69,11 +69,14 @@ def timed(command: list[str]) -> tuple[float, dict[str, float]]:
 
 
 def children(pid: int) -> list[int]:
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
-            return [int(child) for child in file.read().split()]
-    except OSError:
-        return []
+    found = []
+    for path in glob.glob(f"/proc/{pid}/task/*/children"):
+        try:
+            with open(path) as file:
+                found += [int(child) for child in file.read().split()]
+        except OSError:
+            continue
+    return found
 
 
 def peak_mb(pid: int) -> float:

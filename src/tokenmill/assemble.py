@@ -69,9 +69,8 @@ class Assembler:
         self._ready: dict[int, PartRecord] = {}
         self._unsynced_bytes = 0
         folder = os.path.join(work, "shards")
-        shards = [Shard(**shard) for shard in cursor["shards"]]
         self._streams = [
-            _ShardStream(layout, folder, split, cursor["open"].get(split), shards) for split in SPLITS
+            _ShardStream(layout, folder, split, cursor["streams"].get(split)) for split in SPLITS
         ]
 
     def add(self, record: PartRecord) -> None:
@@ -135,8 +134,7 @@ class Assembler:
             stream.sync()
         cursor = {
             "next": self.next,
-            "shards": [asdict(shard) for stream in self._streams for shard in stream.shards],
-            "open": {stream.split: stream.state() for stream in self._streams},
+            "streams": {stream.split: stream.state() for stream in self._streams},
         }
         storage.write_file(self._cursor_path, json.dumps(cursor, sort_keys=True).encode())
         self._unsynced_bytes = 0
@@ -151,7 +149,7 @@ class Assembler:
                 cursor: dict[str, Any] = json.loads(file.read())
                 return cursor
         except FileNotFoundError:
-            return {"next": 0, "shards": [], "open": {}}
+            return {"next": 0, "streams": {}}
         except ValueError as error:
             raise IntegrityError(
                 f"{self._cursor_path} is damaged: {error}", hint="start anew with --overwrite"
@@ -162,12 +160,7 @@ class _ShardStream:
     """One split's tokens on their way into shards."""
 
     def __init__(
-        self,
-        layout: Layout,
-        folder: str,
-        split: str,
-        state: dict[str, int] | None,
-        shards: list[Shard],
+        self, layout: Layout, folder: str, split: str, state: dict[str, Any] | None
     ) -> None:
         self.split = split
         self._layout = layout
@@ -178,18 +171,17 @@ class _ShardStream:
         # A shard is opened with the header of a full one; finish() corrects that of the last.
         self._header = self._format.header(layout.shard_tokens or 0, layout.dtype)
         self._file: storage.GrowingFile | None = None
-        self._index = state["index"] if state else 0
-        self._num_tokens = state["num_tokens"] if state else 0
-        self._num_eot = state["num_eot"] if state else 0
-        mine = ("val", "train") if layout.first_shard_is_val and split == "train" else (split,)
-        self.shards = [shard for shard in shards if shard.split in mine]
+        state = state or {"num_tokens": 0, "num_eot": 0, "is_open": False, "shards": []}
+        self._num_tokens = state["num_tokens"]  # of the open shard
+        self._num_eot = state["num_eot"]
+        self.shards = [Shard(**shard) for shard in state["shards"]]
         for shard in self.shards:
             if storage.size(os.path.join(folder, shard.name)) not in (None, shard.num_bytes):
                 raise IntegrityError(
                     f"{os.path.join(folder, shard.name)} changed since it was written",
                     hint="start anew with --overwrite",
                 )
-        if state and state["is_open"]:
+        if state["is_open"]:
             done = len(self._header) + self._num_tokens * self._token_bytes
             self._file = storage.GrowingFile(os.path.join(folder, self._shard_name()), done)
 
@@ -224,19 +216,19 @@ class _ShardStream:
         if self._file is not None:
             self._file.close()
 
-    def state(self) -> dict[str, int]:
+    def state(self) -> dict[str, Any]:
         return {
-            "index": self._index,
             "num_tokens": self._num_tokens,
             "num_eot": self._num_eot,
-            "is_open": int(self._file is not None),
+            "is_open": self._file is not None,
+            "shards": [asdict(shard) for shard in self.shards],
         }
 
     def _shard_split(self) -> str:
-        return "val" if self._layout.first_shard_is_val and self._index == 0 else self.split
+        return "val" if self._layout.first_shard_is_val and not self.shards else self.split
 
     def _shard_name(self) -> str:
-        return self._format.shard_name(self._layout.name, self._shard_split(), self._index)
+        return self._format.shard_name(self._layout.name, self._shard_split(), len(self.shards))
 
     def _open(self) -> None:
         self._file = storage.GrowingFile(os.path.join(self._folder, self._shard_name()), 0)
@@ -257,7 +249,6 @@ class _ShardStream:
             )
         )
         self._file = None
-        self._index += 1
         self._num_tokens = self._num_eot = 0
 
 

@@ -373,7 +373,7 @@ def _require_room(config: Config) -> None:
     suffix = os.path.splitext(format_.shard_name(config.name or "", "train", 0))[1]
     others = [
         name
-        for name in sorted(os.listdir(config.out))
+        for name in storage.names_in(config.out)
         if _is_shard_name(name, format_, config)
         or (format_.defaults.shard_tokens is not None and name.endswith(suffix))
     ]
@@ -391,7 +391,7 @@ def _remove_output(config: Config) -> None:
     work = os.path.join(config.out, WORK_NAME)
     storage.make_folder(work)
     with storage.lock(os.path.join(work, "lock")):
-        names = {n for n in os.listdir(config.out) if _is_shard_name(n, get_format(config.format), config)}
+        names = {n for n in storage.names_in(config.out) if _is_shard_name(n, get_format(config.format), config)}
         if os.path.exists(os.path.join(config.out, MANIFEST_NAME)):
             names |= {file.name for file in Manifest.load(config.out).files}
             storage.remove(os.path.join(config.out, MANIFEST_NAME))

@@ -204,9 +204,14 @@ def remove_folder(path: str) -> None:
 
 def remove_temporaries(folder: str) -> None:
     """Remove what crashed attempts left behind. Only for the holder of the lock."""
-    for name in os.listdir(folder):
+    for name in names_in(folder):
         if name.endswith(TEMPORARY_SUFFIX):
             remove(os.path.join(folder, name))
+
+
+def names_in(folder: str) -> list[str]:
+    with _as_output_error("list", folder):
+        return sorted(os.listdir(folder))
 
 
 def size(path: str) -> int | None:

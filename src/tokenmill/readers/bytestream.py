@@ -76,16 +76,16 @@ def _decompressed(source: Input, chunk_bytes: int) -> Iterator[bytes]:
     except OSError as error:
         raise InputError(f"{source.path}: cannot be read: {error.strerror}") from error
     with file:
-        try:
-            with pa.CompressedInputStream(file, source.compression) as stream:
-                while chunk := stream.read(chunk_bytes):
-                    yield chunk
-        except (OSError, pa.ArrowException) as error:
-            raise InputError(
-                f"{source.path}: broken {source.compression} stream near byte {file.tell()}: "
-                f"{error}",
-                hint,
-            ) from error
+        stream = pa.CompressedInputStream(file, source.compression)
+        while True:
+            try:
+                chunk = stream.read(chunk_bytes)
+            except (OSError, pa.ArrowException) as error:
+                near = f"broken {source.compression} stream near byte {file.tell()}"
+                raise InputError(f"{source.path}: {near}: {error}", hint) from error
+            if not chunk:
+                return
+            yield chunk
 
 
 def _without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -11,11 +11,15 @@ import difflib
 
 import pyarrow as pa
 
-from tokenmill.errors import ConfigError
+from tokenmill.errors import ConfigError, InputError
 
 
 def text_column_index(schema: pa.Schema, name: str, path: str) -> int:
     """The position of the text column among the top-level columns of the schema."""
+    try:
+        _ = schema.names
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: a column name is not UTF-8: {error.object!r}") from error
     indices = schema.get_all_field_indices(name)
     if not indices:
         near = difflib.get_close_matches(name, schema.names, n=1) or _text_columns(schema)[:1]

@@ -27,7 +27,7 @@ from tokenmill.corpus import Input, Span
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.readers import ReadOptions, TextBatch
 from tokenmill.readers.column import text_column_index
-from tokenmill.readers.rows import text_batches
+from tokenmill.readers.rows import sound_binary, text_batches
 
 MAX_GROUP_BYTES = 4 << 30  # of one row group's text, uncompressed
 MAX_GROUP_ROWS = 1 << 31
@@ -83,7 +83,7 @@ class ParquetReader:
                         batch_rows, row_groups=groups, columns=[name], use_threads=False
                     )
                     for batch in batches:
-                        yield batch.column(0)
+                        yield sound_binary(batch.column(0))
                 except _READ_FAILURES as error:
                     which = f"{groups[0]}" if len(groups) == 1 else f"{groups[0]}-{groups[-1]}"
                     raise InputError(

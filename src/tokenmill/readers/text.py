@@ -116,7 +116,7 @@ class TextReader:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from error
         if content.size != span.stop:
             raise InputError(f"{path}: has {content.size} bytes, had {span.stop}: it has changed")
-        if content.slice(0, 3).to_pybytes() == UTF8_BOM:
+        if content.slice(0, min(3, content.size)).to_pybytes() == UTF8_BOM:
             content = content.slice(3)
         yield checked_rows(_one_row(content), replace)
 

@@ -1,0 +1,177 @@
+"""Encodings from a user's `.tiktoken` file: identity, errors, and files that change."""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import tiktoken
+
+import tokenmill.encodings
+from tokenmill.encodings import Encoding, get_encoding
+from tokenmill.encodings.loading import engine_of
+from tokenmill.encodings.patterns import PATTERNS
+from tokenmill.errors import ConfigError, IntegrityError
+
+R50K = Path(tokenmill.encodings.__file__).parent / "vocab" / "r50k_base.tiktoken"
+BYTES = [bytes([byte]) for byte in range(256)]
+
+
+def write_ranks(path: Path, tokens: list[bytes], ids: list[int] | None = None) -> Path:
+    ids = ids or list(range(len(tokens)))
+    pairs = zip(tokens, ids, strict=True)
+    path.write_bytes(b"".join(base64.b64encode(t) + b" %d\n" % i for t, i in pairs))
+    return path
+
+
+def ordinary(encoding: Encoding, texts: list[str]) -> list[list[int]]:
+    tokens = encoding.encode_array(pa.array(texts, pa.large_string()))
+    return [tokens.document(i).tolist() for i in range(len(tokens))]
+
+
+def test_rank_file_when_it_is_a_copy_of_a_shipped_one_then_is_the_same_encoding(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "mine.tiktoken"
+    path.write_bytes(R50K.read_bytes())
+    encoding = get_encoding(path, pattern="r50k")
+    assert encoding == get_encoding("gpt2")
+    assert (encoding.name, encoding.eot_token, encoding.n_vocab) == ("mine", 50256, 50257)
+    assert ordinary(encoding, ["hello world"]) == [[31373, 995]]
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
+def test_rank_file_when_encoded_then_equals_tiktoken(tmp_path: Path, pattern: str) -> None:
+    merges = [b"he", b"ll", b"hell", b"hello", b" w", b"or", b" wor", b"ld", b"  ", b"\xe6\x9d"]
+    path = write_ranks(tmp_path / "small.tiktoken", BYTES + merges)
+    encoding = get_encoding(str(path), pattern=pattern)
+    truth = tiktoken.Encoding(
+        "small",
+        pat_str=PATTERNS[pattern].expression,
+        mergeable_ranks={t: i for i, t in enumerate(BYTES + merges)},
+        special_tokens={"<|endoftext|>": 266},
+    )
+    texts = ["hello world", "   hell 東京", "", "<|endoftext|>", "\U0002ceab'S 123"]
+    assert ordinary(encoding, texts) == [truth.encode_ordinary(text) for text in texts]
+    assert encoding.eot_token == 266 and encoding.n_vocab == 267
+    assert encoding.encode("hello<|endoftext|>", allowed_special="all") == [259, 266]
+    assert type(engine_of(encoding.identity)).__name__ == "GigatokenEngine"
+
+
+def test_rank_file_when_a_token_is_out_of_reach_of_merges_then_still_equals_tiktoken(
+    tmp_path: Path,
+) -> None:
+    # tiktoken takes a whole piece that is a token, though no merge leads to it.
+    tokens = [*BYTES, b"zqxj", b"ab", b" mill"]
+    path = write_ranks(tmp_path / "odd.tiktoken", tokens)
+    encoding = get_encoding(path, pattern="gpt2")
+    truth = tiktoken.Encoding(
+        "odd",
+        pat_str=PATTERNS["gpt2"].expression,
+        mergeable_ranks={t: i for i, t in enumerate(tokens)},
+        special_tokens={},
+    )
+    texts = ["zqxj", "zqxjzqxj", "the mill", "a mill ab zqxj zqxj"]
+    assert ordinary(encoding, texts) == [truth.encode_ordinary(text) for text in texts]
+
+
+def test_rank_file_when_ids_have_a_hole_then_tiktoken_serves(tmp_path: Path) -> None:
+    path = write_ranks(tmp_path / "hole.tiktoken", [*BYTES, b"ab"], [*range(256), 257])
+    encoding = get_encoding(path, pattern="gpt2", eot=256)
+    assert (encoding.eot_token, encoding.max_token_value) == (256, 257)
+    assert ordinary(encoding, ["abc"]) == [[257, 99]]
+
+
+def test_rank_file_when_eot_is_named_then_that_ends_documents(tmp_path: Path) -> None:
+    path = write_ranks(tmp_path / "v.tiktoken", [*BYTES, b"</s>"])
+    assert get_encoding(path, pattern="gpt2", eot="<end>").identity.eot == "<end>"
+    assert get_encoding(path, pattern="gpt2", eot="300").eot_token == 300
+    assert get_encoding(path, pattern="gpt2", eot="300") != get_encoding(path, pattern="gpt2")
+    with pytest.raises(ConfigError, match="'</s>' is an ordinary token"):
+        get_encoding(path, pattern="gpt2", eot="</s>")
+    with pytest.raises(ConfigError, match="the id 7 is taken"):
+        get_encoding(path, pattern="gpt2", eot=7)
+
+
+def test_pattern_when_missing_or_unknown_then_error_lists_patterns(tmp_path: Path) -> None:
+    path = write_ranks(tmp_path / "v.tiktoken", BYTES)
+    for pattern in (None, "gpt4"):
+        with pytest.raises(ConfigError, match="gpt2, cl100k, o200k, r50k, p50k"):
+            get_encoding(path, pattern=pattern)
+
+
+LINES = [base64.b64encode(token) + b" %d" % i for i, token in enumerate(BYTES)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "holds no ranks"),
+        ([*LINES, b"!!!! 256"], "line 257: not a token and its rank: '!!!! 256'"),
+        ([*LINES, b"YQ 256"], "line 257: not a token and its rank"),
+        ([*LINES[:9], b"YWI=", *LINES[9:]], "line 10: not a token and its rank"),
+        ([*LINES, b"YWI= -1"], "line 257: not a token"),
+        ([*LINES, b"YWI= 1_0"], "line 257: not a token"),
+        ([*LINES, b"YWI= 99999999999999999999"], "line 257: not a token"),
+        ([*LINES, b"YWI= 3 4"], "line 257: not a token"),
+        ([*LINES, b" 256"], "line 257: not a token"),
+        ([*LINES, LINES[97]], "line 257: the token b'a' occurs twice"),
+        ([*LINES, b"YWI= 7"], "the rank 7 stands for two tokens"),
+        ([*LINES, b"YWI= 5000"], "the largest rank is 5000, for 257 tokens"),
+        (LINES[:200], "56 of the 256 single bytes are no token .the first is 0xc8"),
+        ([b"\x80\x04\x95 pickle \xff"], "line 1: not a token"),
+    ],
+)
+def test_rank_file_when_hostile_then_error_names_file_and_line(
+    tmp_path: Path, lines: list[bytes], message: str
+) -> None:
+    path = tmp_path / "bad.tiktoken"
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(ConfigError, match=message) as caught:
+        get_encoding(path, pattern="gpt2")
+    assert "bad.tiktoken" in caught.value.message
+
+
+def test_file_when_too_large_then_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "weights.tiktoken"
+    path.touch()
+    os.truncate(path, 100_000_001)  # sparse
+    with pytest.raises(ConfigError, match="100,000,001 bytes; at most 100,000,000"):
+        get_encoding(path, pattern="gpt2")
+
+
+def test_path_when_nothing_is_there_then_error_names_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.tiktoken: no such vocabulary file"):
+        get_encoding(tmp_path / "nowhere.tiktoken", pattern="gpt2")
+
+
+def test_rank_file_when_changed_after_the_identity_was_made_then_is_refused(
+    tmp_path: Path,
+) -> None:
+    path = write_ranks(tmp_path / "v.tiktoken", [*BYTES, b"first version"])
+    encoding = get_encoding(path, pattern="gpt2")
+    sent = pickle.dumps(encoding)
+    write_ranks(path, [*BYTES, b"other version"])
+    there = pickle.loads(sent)  # noqa: S301
+    with pytest.raises(IntegrityError, match=r"v\.tiktoken: the vocabulary changed: sha256 is"):
+        there.encode_array(pa.array(["x"], pa.large_string()))
+    assert get_encoding(path, pattern="gpt2") != encoding
+
+
+def test_shipped_file_when_damaged_then_says_to_install_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tokenmill.encodings import tiktoken as rank_files
+    from tokenmill.encodings import vocabulary_file
+
+    (tmp_path / "r50k_base.tiktoken").write_bytes(R50K.read_bytes()[:-9])
+    monkeypatch.setattr(rank_files, "SHIPPED", tmp_path)
+    monkeypatch.setattr(vocabulary_file, "SHIPPED", tmp_path)
+    identity = get_encoding("gpt2").identity
+    with pytest.raises(IntegrityError, match="damaged") as caught:
+        rank_files.tiktoken_reference(identity)
+    assert caught.value.hint and "pip install" in caught.value.hint
