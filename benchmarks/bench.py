@@ -25,7 +25,6 @@ import time
 from importlib import metadata
 
 from corpus import make_corpus
-
 from tokenmill.cli.screen import parsed_count
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -88,9 +87,10 @@ def peak_mb(pid: int) -> float:
 
 
 def same_bytes(one: str, parts: list[str]) -> bool:
-    return subprocess.run(
-        ["bash", "-c", 'cmp "$0" <(cat "$@")', one, *parts], check=False
-    ).returncode == 0
+    return (
+        subprocess.run(["bash", "-c", 'cmp "$0" <(cat "$@")', one, *parts], check=False).returncode
+        == 0
+    )
 
 
 def compared(corpus: str, encoding: str, num_proc: int, rounds: int) -> dict[str, object]:
@@ -98,7 +98,14 @@ def compared(corpus: str, encoding: str, num_proc: int, rounds: int) -> dict[str
     times: dict[str, list[float]] = {"bare": [], "tokenmill": []}
     peaks = {"parent_mb": 0.0, "worker_mb": 0.0}
     for _ in range(rounds):
-        command = [sys.executable, os.path.join(HERE, "bare.py"), corpus, bare, str(num_proc), encoding]
+        command = [
+            sys.executable,
+            os.path.join(HERE, "bare.py"),
+            corpus,
+            bare,
+            str(num_proc),
+            encoding,
+        ]
         times["bare"].append(timed(command)[0])
         shutil.rmtree(mill, ignore_errors=True)
         command = [
@@ -144,12 +151,17 @@ def machine() -> dict[str, object]:
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "date": datetime.date.today().isoformat(),
-        **{name: metadata.version(name) for name in ("tokenmill", "gigatoken", "tiktoken", "pyarrow")},
+        **{
+            name: metadata.version(name)
+            for name in ("tokenmill", "gigatoken", "tiktoken", "pyarrow")
+        },
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--corpus", help="folder of parquet files to take paragraphs from")
     parser.add_argument("--bytes", default="200M", help="how much text to make")
     parser.add_argument("--rounds", type=int, default=3)

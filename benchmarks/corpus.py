@@ -26,7 +26,9 @@ def paragraphs(corpus: str | None) -> list[str]:
                 texts.append(file.read())
     else:
         files = sorted(glob.glob(os.path.join(corpus, "**", "*.parquet"), recursive=True))
-        texts = [t for f in files for t in pq.read_table(f, columns=["text"])["text"].to_pylist() if t]
+        texts = [
+            t for f in files for t in pq.read_table(f, columns=["text"])["text"].to_pylist() if t
+        ]
     return [piece for text in texts for piece in text.split("\n\n") if piece.strip()]
 
 
@@ -42,7 +44,9 @@ def make_corpus(corpus: str | None, folder: str, num_bytes: int, seed: int = 1) 
     while written < num_bytes:
         path = os.path.join(folder, f"{file_number:03d}_00000.parquet")
         in_file = 0
-        with pq.ParquetWriter(path, pa.schema([("text", pa.string()), ("id", pa.string())])) as writer:
+        with pq.ParquetWriter(
+            path, pa.schema([("text", pa.string()), ("id", pa.string())])
+        ) as writer:
             while in_file < FILE_BYTES and written < num_bytes:
                 texts = [
                     "\n\n".join(rng.choices(pieces, k=max(1, int(rng.lognormvariate(2.5, 1.0)))))

@@ -12,10 +12,36 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-WORDS = (
-    "the of and to mill grain stone water wheel flour Ünïcödé naïve 東京 大学 мельница зерно "
-    "🙂 👩‍👩‍👧 don't we'll I'VE 12345 3.14 <|endoftext|> http://example.com/a?b=c \t \n\n ()[]{}"
-).split(" ")
+WORDS = [
+    "the",
+    "of",
+    "and",
+    "to",
+    "mill",
+    "grain",
+    "stone",
+    "water",
+    "wheel",
+    "flour",
+    "Ünïcödé",
+    "naïve",
+    "東京",
+    "大学",
+    "мельница",
+    "зерно",
+    "🙂",
+    "👩\u200d👩\u200d👧",
+    "don't",
+    "we'll",
+    "I'VE",
+    "12345",
+    "3.14",
+    "<|endoftext|>",
+    "http://example.com/a?b=c",
+    "\t",
+    "\n\n",
+    "()[]{}",
+]
 
 
 def made_texts(count: int, seed: int = 0) -> list[str]:

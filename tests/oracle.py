@@ -17,7 +17,9 @@ import numpy as np
 import tiktoken
 
 VOCAB = os.path.join(os.path.dirname(__file__), "..", "src", "tokenmill", "encodings", "vocab")
-GPT2_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
+GPT2_PATTERN = (
+    r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
+)
 CL100K_PATTERN = (
     r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
     r"""|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
@@ -75,7 +77,9 @@ def npy_files(documents: list[list[int]], shard_size: int, name: str) -> dict[st
     return files
 
 
-def llmc_files(documents: list[list[int]], shard_size: int, name: str, wide: bool) -> dict[str, bytes]:
+def llmc_files(
+    documents: list[list[int]], shard_size: int, name: str, wide: bool
+) -> dict[str, bytes]:
     files = {}
     magic, version, dtype = (20240801, 7, "<u4") if wide else (20240520, 1, "<u2")
     for index, tokens in enumerate(shards(documents, shard_size)):

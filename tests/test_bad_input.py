@@ -11,13 +11,13 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import oracle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import made_texts, write_corpus
 
+import oracle
 import tokenmill
+from conftest import made_texts, write_corpus
 from tokenmill.errors import ConfigError, ConflictError, InputError, OutputError, TokenmillError
 
 
@@ -256,7 +256,9 @@ def test_invalid_utf8_with_policy_replace_is_written_and_counted(tmp_path):
 
 def test_invalid_utf8_in_a_text_file_is_quarantined_per_document(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"one\n\ncaf\xe9\n\nthree")
-    manifest = prepared(tmp_path / "a.txt", tmp_path / "out", separator="\n\n", max_bad_fraction=0.5)
+    manifest = prepared(
+        tmp_path / "a.txt", tmp_path / "out", separator="\n\n", max_bad_fraction=0.5
+    )
     assert manifest.counts.num_quarantined == 1
     assert written(tmp_path / "out") == encoded("one", "three")
 

@@ -13,12 +13,12 @@ import sys
 import time
 from pathlib import Path
 
-import oracle
 import pytest
-from conftest import made_texts, write_corpus
 
+import oracle
 import tokenmill
 import tokenmill.run
+from conftest import made_texts, write_corpus
 from tokenmill.errors import ConflictError, OutputError
 
 TEXTS = made_texts(6000, seed=3)
@@ -226,7 +226,9 @@ def test_two_runs_into_one_folder_the_second_stops_naming_the_first(tmp_path, bi
         time.sleep(0.005)
     os.kill(process.pid, signal.SIGSTOP)
     try:
-        with pytest.raises(ConflictError, match=rf"another tokenmill run .*process {process.pid} on"):
+        with pytest.raises(
+            ConflictError, match=rf"another tokenmill run .*process {process.pid} on"
+        ):
             resume(big, out)
     finally:
         process.kill()
@@ -243,7 +245,9 @@ def test_killed_after_the_manifest_the_leftovers_are_removed(tmp_path, big):
     assert not (out / ".tokenmill").exists()
 
 
-def test_killed_while_shards_were_being_published_the_rest_follows(tmp_path, big, expected, read_files):
+def test_killed_while_shards_were_being_published_the_rest_follows(
+    tmp_path, big, expected, read_files
+):
     out = tmp_path / "out"
     killer = SCRIPT.replace(
         "tokenmill.prepare(",
@@ -289,7 +293,9 @@ def test_real_full_disk_is_an_output_error_and_resumes_after_making_room(
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(disk)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(disk)],
+        capture_output=True,
+        check=False,
     )
     if mounted.returncode:
         pytest.skip("may not mount a tmpfs here")
@@ -328,6 +334,9 @@ def test_no_pickle_and_nothing_executable_is_left_on_disk(tmp_path, big):
     killed_midway(big, out, "records")
     for path in out.rglob("*"):
         if path.is_file():
-            assert path.suffix in (".json", ".part", ".npy", ".tmp", "") and path.stat().st_mode & 0o111 == 0
+            assert (
+                path.suffix in (".json", ".part", ".npy", ".tmp", "")
+                and path.stat().st_mode & 0o111 == 0
+            )
             if path.suffix == ".json":
                 json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""Code points newer than the reference's Unicode tables: found, and encoded as the reference does."""
+"""Code points newer than the reference's Unicode tables: found, and encoded as it does."""
 
 from __future__ import annotations
 

@@ -8,16 +8,26 @@ import os
 from pathlib import Path
 
 import numpy as np
-import oracle
 import pytest
-from conftest import SEPARATOR, made_texts, write_corpus
 
+import oracle
 import tokenmill
+from conftest import SEPARATOR, made_texts, write_corpus
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
 
 SMALL = 20_000  # slices of 20 kB, so that a small corpus has many
 
-KINDS = ("parquet", "arrow", "feather", "jsonl", "jsonl.gz", "jsonl.zst", "txt", "txt.gz", "txt.zst")
+KINDS = (
+    "parquet",
+    "arrow",
+    "feather",
+    "jsonl",
+    "jsonl.gz",
+    "jsonl.zst",
+    "txt",
+    "txt.gz",
+    "txt.zst",
+)
 
 
 def options_for(kind: str) -> dict[str, str]:
@@ -59,7 +69,12 @@ def test_prepare_npy_defaults_equal_build_nanogpts_files(
     shard_tokens, tmp_path, corpus, texts, read_files
 ):
     tokenmill.prepare(
-        corpus, tmp_path / "out", format="npy", shard_tokens=shard_tokens, num_proc=1, slice_bytes=SMALL
+        corpus,
+        tmp_path / "out",
+        format="npy",
+        shard_tokens=shard_tokens,
+        num_proc=1,
+        slice_bytes=SMALL,
     )
     documents = oracle.ids(texts, "prepend")
     assert read_files(tmp_path / "out") == oracle.npy_files(documents, shard_tokens, "edufineweb")
@@ -183,9 +198,13 @@ def test_shuffle_mixes_documents_from_everywhere(tmp_path, read_files, monkeypat
     monkeypatch.setattr("tokenmill.run.BUCKET_BYTES", 500)
     texts = [f"{number}" for number in range(2000)]
     source = write_corpus("jsonl", tmp_path, texts)
-    tokenmill.prepare(source, tmp_path / "out", val="none", shuffle=True, num_proc=1, slice_bytes=2000)
+    tokenmill.prepare(
+        source, tmp_path / "out", val="none", shuffle=True, num_proc=1, slice_bytes=2000
+    )
     decode = oracle.reference().decode
-    order = [int(decode(list(d[:-1]))) for d in documents_of(read_files(tmp_path / "out")["train.bin"])]
+    order = [
+        int(decode(list(d[:-1]))) for d in documents_of(read_files(tmp_path / "out")["train.bin"])
+    ]
     displacement = np.abs(np.array(order) - np.arange(2000)).mean()
     assert 550 < displacement < 780  # a uniform permutation of n moves a document by n/3
 
@@ -252,7 +271,9 @@ def test_prepare_finished_with_changed_inputs_is_a_conflict(tmp_path, texts):
         tokenmill.prepare(tmp_path / "in", tmp_path / "out", num_proc=1)
 
 
-def test_overwrite_starts_anew_and_leaves_no_shard_of_the_old_run(tmp_path, corpus, texts, read_files):
+def test_overwrite_starts_anew_and_leaves_no_shard_of_the_old_run(
+    tmp_path, corpus, texts, read_files
+):
     out = tmp_path / "out"
     tokenmill.prepare(corpus, out, format="npy", shard_tokens=1000, num_proc=1)
     tokenmill.prepare(corpus, out, format="npy", shard_tokens=9000, num_proc=1, overwrite=True)
@@ -294,7 +315,9 @@ def test_manifest_load_of_an_unfinished_folder_says_it_is_no_dataset(tmp_path):
         tokenmill.Manifest.load(os.fspath(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/b", "..", "a\\b", "", "a\0b"])
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "/etc/passwd", "a/b", "..", "a\\b", "", "a\0b"]
+)
 def test_manifest_load_refuses_names_that_lead_out_of_the_folder(name, tmp_path, corpus):
     tokenmill.prepare(corpus, tmp_path / "out", num_proc=1)
     path = tmp_path / "out" / "tokenmill.json"

@@ -108,7 +108,9 @@ class Assembler:
             for split, stream in enumerate(self._streams):
                 for offset, size in reader.token_ranges(split):
                     for start in range(offset, offset + size, COPY_BYTES):
-                        data = os.pread(file.fileno(), min(COPY_BYTES, offset + size - start), start)
+                        data = os.pread(
+                            file.fileno(), min(COPY_BYTES, offset + size - start), start
+                        )
                         self._write(stream, data)
 
     def _copy_bucket(self, bucket: int) -> None:
@@ -117,7 +119,9 @@ class Assembler:
             pairs = []
             for index in sorted(self._ready):
                 record = self._ready[index]
-                reader = PartReader(self._work, record, self._layout.dtype, self._layout.num_buckets)
+                reader = PartReader(
+                    self._work, record, self._layout.dtype, self._layout.num_buckets
+                )
                 pairs += reader.bucket(split, bucket)
             if pairs:
                 keys = np.concatenate([keys for keys, _ in pairs])
@@ -197,7 +201,9 @@ class _ShardStream:
             piece, data = data[:room], data[room:]
             self._file.write(piece)
             self._num_tokens += len(piece) // self._token_bytes
-            self._num_eot += int(np.count_nonzero(np.frombuffer(piece, self._dtype) == self._layout.eot_id))
+            self._num_eot += int(
+                np.count_nonzero(np.frombuffer(piece, self._dtype) == self._layout.eot_id)
+            )
             if self._num_tokens == self._layout.shard_tokens:
                 self._complete()
 

@@ -32,7 +32,9 @@ class Config:
     sources: tuple[str, ...] = _not_in_identity(())
     out: str = _not_in_identity("")
     tokenizer: str = _not_in_identity("gpt2")  # the encoding's own identity stands for these three
-    pattern: str | None = _not_in_identity(None)  # how a .tiktoken file's text is split: gpt2, cl100k, o200k
+    pattern: str | None = _not_in_identity(
+        None
+    )  # how a .tiktoken file's text is split: gpt2, cl100k, o200k
     eot_token: str | None = _not_in_identity(None)  # the special token that ends a document
     format: str = "nanogpt"
     input_format: str | None = None  # read every source as this kind, whatever its name says
@@ -71,7 +73,7 @@ class Config:
         if self.val_fraction is not None and not 0 < self.val_fraction < 1:
             raise ConfigError(
                 f"--val-fraction must lie between 0 and 1, got {self.val_fraction}",
-                hint="--val-fraction 0.0005 holds out one document in 2,000; --no-val holds out none",
+                hint="--val-fraction 0.0005 holds out one document in 2,000; --no-val none",
             )
         if self.val_fraction is not None and self.val not in (None, "fraction"):
             raise ConfigError("choose one of --val-fraction, --val-first-shard and --no-val")

@@ -51,9 +51,19 @@ class Slice:
         inputs = list(dict.fromkeys(span.input for span in self.spans))
         return {
             "index": self.index,
-            "inputs": [[i.path, i.kind, i.compression, i.num_bytes, i.mtime_ns, i.digest] for i in inputs],
+            "inputs": [
+                [i.path, i.kind, i.compression, i.num_bytes, i.mtime_ns, i.digest] for i in inputs
+            ],
             "spans": [
-                [inputs.index(s.input), s.start, s.stop, s.text_bytes, s.first_row, s.num_rows, s.max_rows]
+                [
+                    inputs.index(s.input),
+                    s.start,
+                    s.stop,
+                    s.text_bytes,
+                    s.first_row,
+                    s.num_rows,
+                    s.max_rows,
+                ]
                 for s in self.spans
             ],
         }

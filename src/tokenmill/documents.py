@@ -8,6 +8,7 @@ NumPy's masks and inserts took 0.9 and a loop over documents 1.0.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def held_out(texts: pa.LargeStringArray, fraction: float, seed: int) -> npt.NDAr
     bounds = offsets_of(texts).tolist()
     hashed = xxhash.xxh3_64_intdigest
     return np.fromiter(
-        (hashed(data[a:b], seed) < below for a, b in zip(bounds, bounds[1:], strict=False)),
+        (hashed(data[a:b], seed) < below for a, b in itertools.pairwise(bounds)),
         np.bool_,
         len(texts),
     )
@@ -87,7 +88,9 @@ def shuffle_keys(seed: int, slice_index: int, first: int, count: int) -> npt.NDA
         state = np.arange(first, first + count, dtype=np.uint64)
         state += np.uint64((slice_index << 36) & 0xFFFFFFFFFFFFFFFF)
         for _ in range(2):
-            state += np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF)
+            state += np.uint64(
+                (seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
+            )
             state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             state ^= state >> np.uint64(31)

@@ -79,7 +79,7 @@ class Manifest:
 
     @staticmethod
     def load(folder: str) -> Manifest:
-        """The manifest of a finished run. Raises IntegrityError if there is none, or a broken one."""
+        """The manifest of a finished run. Raises IntegrityError if there is none or it is broken."""
         path = os.path.join(folder, MANIFEST_NAME)
         try:
             with open(path, "rb") as file:
@@ -98,7 +98,12 @@ class Manifest:
             raise ValueError(f"manifest version {plain.get('tokenmill_manifest')!r}")
         for file in plain["files"]:
             name = file["name"]
-            if name != os.path.basename(name) or name in ("", ".", "..") or "\0" in name or "\\" in name:
+            if (
+                name != os.path.basename(name)
+                or name in ("", ".", "..")
+                or "\0" in name
+                or "\\" in name
+            ):
                 raise ValueError(f"file name {name!r} leads out of the folder")
         return Manifest(
             plain["identity"],
@@ -130,7 +135,8 @@ def make_manifest(
     per_document = EOTS_PER_DOCUMENT[eot]
     if per_document and shards and identity["options"]["val"] == "first-shard":
         documents = {
-            split: sum(s.num_eot for s in shards if s.split == split) // per_document for split in SPLITS
+            split: sum(s.num_eot for s in shards if s.split == split) // per_document
+            for split in SPLITS
         }
     files = tuple(
         OutputFile(
@@ -169,7 +175,7 @@ def _require_conserved(
         raise IntegrityError(f"{tokens_encoded:,} tokens were encoded, {tokens_written:,} written")
     if eots_per_document and num_eot != counts.num_written * eots_per_document:
         raise IntegrityError(
-            f"{counts.num_written:,} documents were written, but the shards hold {num_eot:,} EOT ids"
+            f"{counts.num_written:,} documents were written, but shards hold {num_eot:,} EOT ids"
         )
 
 

@@ -71,7 +71,7 @@ Report = Callable[[Step], None]
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """How to encode a slice that killed its workers: which rows to leave out, how small the steps."""
+    """How to encode a slice that killed its workers: what to leave out, how small the steps."""
 
     skip: dict[tuple[int, int], str] = field(default_factory=dict)  # (span, row) -> reason
     one_by_one: bool = False  # report and encode each document on its own, to see which one kills
@@ -170,17 +170,23 @@ class _SliceWork:
         return texts, np.flatnonzero(keep), num_empty, num_null
 
     def _encode(
-        self, number: int, first_row: int, texts: pa.LargeStringArray, positions: npt.NDArray[np.int64]
+        self,
+        number: int,
+        first_row: int,
+        texts: pa.LargeStringArray,
+        positions: npt.NDArray[np.int64],
     ) -> TokenArray:
         if not self._caution.one_by_one:
             return self._encoding.encode_array(texts)
-        ids, lengths, failed = [np.empty(0, np.uint32)], [0], {}
+        ids, lengths = [np.empty(0, np.uint32)], [0]
+        failed: dict[int, str] = {}
         for i in range(len(texts)):
             self._report(Step(number, first_row + int(positions[i]), 1))
             one = self._encoding.encode_array(texts.slice(i, 1))
             ids.append(one.ids)
             lengths.append(len(one.ids))
-            failed.update({i: reason for reason in one.failed.values()})
+            if one.failed:
+                failed[i] = one.failed[0]
         return TokenArray(np.concatenate(ids), np.cumsum(lengths, dtype=np.int64), failed)
 
     def _leave_out(self, span: Span, reader: Reader, row: int, reason: str) -> None:
@@ -198,8 +204,8 @@ class _SliceWork:
         num_eot = int(np.count_nonzero(ids == self._job.encoding.eot_token))
         if self._job.eot != "none" and num_eot != expected:
             raise IntegrityError(
-                f"slice {self._slice.index}: {num_eot} EOT ids where {len(documents)} documents need "
-                f"{expected}: text must not be able to make EOT"
+                f"slice {self._slice.index}: {num_eot} EOT ids where {len(documents)} documents "
+                f"need {expected}: text must not be able to make EOT"
             )
         if not self._job.val_fraction:
             self._writer.append(0, documents)
@@ -223,6 +229,6 @@ def require_unchanged(source: Input) -> None:
     if (found.st_size, found.st_mtime_ns) != (source.num_bytes, source.mtime_ns):
         raise ConflictError(
             f"{source.path} changed while the run was under way "
-            f"({source.num_bytes:,} bytes planned, {found.st_size:,} now, or a new modification time)",
+            f"({source.num_bytes:,} bytes planned, {found.st_size:,} now, or modified since)",
             hint="put the file back and run the same command again, or start anew with --overwrite",
         )

@@ -111,7 +111,7 @@ def record_path(work: str, slice_index: int) -> str:
 
 
 def committed_record(work: str, slice_index: int, plan_id: str) -> PartRecord | None:
-    """The slice's record, if there is a readable one of this plan. Torn or foreign: not committed."""
+    """The slice's record, if there is a readable one of this plan; torn or foreign ones are none."""
     try:
         with open(record_path(work, slice_index), "rb") as file:
             record = PartRecord.from_plain(json.loads(file.read()))
@@ -123,7 +123,9 @@ def committed_record(work: str, slice_index: int, plan_id: str) -> PartRecord | 
 class PartWriter:
     """Collects a slice's documents and commits them as its part and record."""
 
-    def __init__(self, work: str, slice_index: int, dtype: str, num_buckets: int, seed: int) -> None:
+    def __init__(
+        self, work: str, slice_index: int, dtype: str, num_buckets: int, seed: int
+    ) -> None:
         self._work = work
         self._slice_index = slice_index
         self._dtype_bytes = DTYPE_BYTES[dtype]
@@ -143,7 +145,9 @@ class PartWriter:
         if self._held_bytes >= RUN_BYTES:
             self._write_run()
 
-    def commit(self, plan_id: str, counts: Counts, quarantined: tuple[Quarantined, ...]) -> PartRecord:
+    def commit(
+        self, plan_id: str, counts: Counts, quarantined: tuple[Quarantined, ...]
+    ) -> PartRecord:
         if self._held_bytes or not self._runs:
             self._write_run()
         self._file.commit()
@@ -169,7 +173,8 @@ class PartWriter:
         directories: list[npt.NDArray[Any]] = []
         num_tokens, num_documents = [0, 0], [0, 0]
         all_lengths = []
-        for split, held in enumerate(self._held):
+        for split in range(len(SPLITS)):
+            held = self._held[split]
             if self._num_buckets:
                 held, keys, directory = self._sorted(held)
                 tails.append(keys)
@@ -220,7 +225,9 @@ class PartReader:
                 ranges.append((start + before * self._dtype_bytes, size))
         return ranges
 
-    def bucket(self, split: int, bucket: int) -> list[tuple[npt.NDArray[np.uint32], pa.LargeBinaryArray]]:
+    def bucket(
+        self, split: int, bucket: int
+    ) -> list[tuple[npt.NDArray[np.uint32], pa.LargeBinaryArray]]:
         """Keys and documents of one bucket, one pair per run."""
         found = []
         with open(self._path, "rb", buffering=0) as file:

@@ -52,7 +52,15 @@ class Plan:
             "inputs": [dataclasses.astuple(source) for source in self.inputs],
             "slices": [
                 [
-                    (position[s.input], s.start, s.stop, s.text_bytes, s.first_row, s.num_rows, s.max_rows)
+                    (
+                        position[s.input],
+                        s.start,
+                        s.stop,
+                        s.text_bytes,
+                        s.first_row,
+                        s.num_rows,
+                        s.max_rows,
+                    )
                     for s in slice_.spans
                 ]
                 for slice_ in self.slices
@@ -116,7 +124,7 @@ def _slices(spans: Iterator[Span], slice_bytes: int) -> Iterator[Slice]:
 
 
 def _limited(spans: Iterator[Span], num_rows: int, options: ReadOptions) -> Iterator[Span]:
-    """The spans that hold the first `num_rows` rows; where a file does not say, rows are counted."""
+    """The spans of the first `num_rows` rows; where a file does not say, rows are counted."""
     for span in spans:
         found = span.num_rows
         if found is None:
@@ -141,7 +149,8 @@ def list_inputs(config: Config) -> list[Input]:
     if not paths:
         raise InputError(f"no input files in {', '.join(config.sources)}")
     return [
-        _input(path, config.input_format) for path in sorted(paths, key=lambda p: p.encode("utf-8", "surrogateescape"))
+        _input(path, config.input_format)
+        for path in sorted(paths, key=lambda p: p.encode("utf-8", "surrogateescape"))
     ]
 
 
@@ -173,7 +182,9 @@ def _folder_paths(folder: str, input_format: str | None) -> list[str]:
             if kind is None:
                 others[os.path.splitext(name)[1] or name] += 1
             else:
-                by_kind["json" if name.endswith(".json") else kind[0]].append(os.path.join(root, name))
+                by_kind["json" if name.endswith(".json") else kind[0]].append(
+                    os.path.join(root, name)
+                )
     # Beside real data, plain .json is metadata (dataset_info.json, state.json).
     metadata = by_kind.pop("json", [])
     if metadata and not by_kind:
@@ -183,7 +194,8 @@ def _folder_paths(folder: str, input_format: str | None) -> list[str]:
     if not by_kind:
         seen = ", ".join(f"{count} {end}" for end, count in others.most_common(5))
         raise InputError(
-            f"no {input_format or 'corpus'} files in {folder}" + (f" (there are: {seen})" if seen else ""),
+            f"no {input_format or 'corpus'} files in {folder}"
+            + (f" (there are: {seen})" if seen else ""),
             hint="tokenmill reads .parquet .arrow .jsonl .txt (.gz .zst); "
             f"for other text files: '{os.path.join(folder, '**/*.ext')}' --input-format text",
         )

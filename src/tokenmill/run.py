@@ -122,7 +122,10 @@ def run(config: Config, watch: RunWatch) -> Manifest:
         manifest = make_manifest(plan.identity, plan.inputs, records, shards, quarantine)
         publish(work, config.out, shards)
         if quarantine is not None:
-            storage.rename(os.path.join(work, "shards", quarantine.name), os.path.join(config.out, quarantine.name))
+            storage.rename(
+                os.path.join(work, "shards", quarantine.name),
+                os.path.join(config.out, quarantine.name),
+            )
         storage.write_file(os.path.join(config.out, MANIFEST_NAME), manifest.to_json())
     return manifest
 
@@ -224,7 +227,7 @@ def require_few_bad(records: Sequence[PartRecord], config: Config) -> None:
             f"{counts.num_quarantined:,} of {counts.num_rows:,} rows are bad, more than "
             f"--max-bad-fraction {config.max_bad_fraction} allows; "
             f"the first: {first.path}, {first.place}: {first.reason}",
-            hint="look at that row; if it may be left out, run again with a higher --max-bad-fraction",
+            hint="look at it; if such rows may be left out, run again with a higher --max-bad-fraction",
         )
     if not counts.num_written:
         raise InputError(
@@ -315,13 +318,15 @@ def _finished(out: str, identity: dict[str, Any], inputs: list[Input]) -> Manife
     after = {source.path: (source.num_bytes, source.digest) for source in inputs}
     changes += [f"input removed: {path}" for path in before if path not in after]
     changes += [f"input added: {path}" for path in after if path not in before]
-    changes += [f"input changed: {path}" for path in before if after.get(path, before[path]) != before[path]]
+    changes += [
+        f"input changed: {path}" for path in before if after.get(path, before[path]) != before[path]
+    ]
     if changes:
         raise _conflict(f"{out} holds a finished dataset that was made differently", changes)
     for file in manifest.files:
         if storage.size(os.path.join(out, file.name)) != file.num_bytes:
             raise ConflictError(
-                f"{os.path.join(out, file.name)} is missing or has changed size since the run finished",
+                f"{os.path.join(out, file.name)} is missing or has changed since the run finished",
                 hint="start anew with --overwrite",
             )
     return manifest
@@ -339,7 +344,7 @@ def _conflict(what: str, changes: list[str]) -> ConflictError:
     shown = changes[:10] + ([f"and {len(changes) - 10} more"] if len(changes) > 10 else [])
     return ConflictError(
         "\n  ".join([f"{what}:", *shown]),
-        hint="use the same options and inputs, choose another folder with -o, or start anew with --overwrite",
+        hint="use the same options and inputs, another folder with -o, or start anew: --overwrite",
     )
 
 
@@ -391,7 +396,11 @@ def _remove_output(config: Config) -> None:
     work = os.path.join(config.out, WORK_NAME)
     storage.make_folder(work)
     with storage.lock(os.path.join(work, "lock")):
-        names = {n for n in storage.names_in(config.out) if _is_shard_name(n, get_format(config.format), config)}
+        names = {
+            n
+            for n in storage.names_in(config.out)
+            if _is_shard_name(n, get_format(config.format), config)
+        }
         if os.path.exists(os.path.join(config.out, MANIFEST_NAME)):
             names |= {file.name for file in Manifest.load(config.out).files}
             storage.remove(os.path.join(config.out, MANIFEST_NAME))

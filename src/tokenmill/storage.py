@@ -29,7 +29,7 @@ TEMPORARY_SUFFIX = ".tmp"
 _ADVICE = {
     errno.ENOSPC: "make room on that disk, then run the same command again: it resumes",
     errno.EDQUOT: "your quota is used up: make room, then run the same command again: it resumes",
-    errno.EFBIG: "the file-size limit was hit (ulimit -f): raise it, or choose a smaller --shard-tokens",
+    errno.EFBIG: "the file-size limit was hit (ulimit -f): raise it, or use a smaller --shard-tokens",
     errno.EACCES: "choose a folder you may write to with -o, or change its permissions",
     errno.EPERM: "choose a folder you may write to with -o, or change its permissions",
     errno.EROFS: "that file system is read-only: choose another folder with -o",
@@ -66,7 +66,9 @@ class NewFile:
         self.num_bytes = 0
         self._hash = hashlib.sha256()
         with _as_output_error("create", self.path):
-            self._fd = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+            self._fd = os.open(
+                self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666
+            )
 
     def write(self, data: Any) -> None:
         """Append anything with the buffer protocol."""
@@ -93,7 +95,10 @@ class NewFile:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._fd >= 0:
             os.close(self._fd)
@@ -257,8 +262,9 @@ def _locked_descriptor(path: str) -> int:
         except BlockingIOError:
             owner = os.pread(fd, 200, 0).decode(errors="replace") or "another process"
             os.close(fd)
+            out = os.path.dirname(os.path.dirname(path))
             raise ConflictError(
-                f"another tokenmill run is writing to {os.path.dirname(os.path.dirname(path))}: {owner}",
+                f"another tokenmill run is writing to {out}: {owner}",
                 hint="wait for it, stop it, or choose another folder with -o",
             ) from None
         except OSError:

@@ -25,8 +25,8 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="tokenmill",
         description="Raw text in, training-ready token shards out.",
-        epilog="exit codes: 0 complete, 1 our bug, 2 usage, 3 input, 4 output storage, 5 verification, "
-        "6 conflict, 7 workers, 8 network; on SIGINT/SIGTERM, by that signal",
+        epilog="exit codes: 0 complete, 1 our bug, 2 usage, 3 input, 4 output storage, "
+        "5 verification, 6 conflict, 7 workers, 8 network; on SIGINT/SIGTERM, by that signal",
     )
     top.add_argument("--version", action="version", version=f"tokenmill {__version__}")
     commands = top.add_subparsers(title="commands", dest="command", metavar="COMMAND")

@@ -50,7 +50,7 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         "sources",
         nargs="+",
         metavar="SOURCE",
-        help="files, folders or globs: .parquet .arrow .feather .jsonl .txt (the last two also .gz .zst)",
+        help="files, folders or globs: .parquet .arrow .feather .jsonl .txt (the last two: .gz .zst)",
     )
 
 
@@ -61,7 +61,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what is read")
     what.add_argument("--text-column", metavar="NAME", help="column or JSON field (default: text)")
     what.add_argument(
-        "--separator", metavar="SEP", help=r"what separates documents in .txt: '\n\n', '<|endoftext|>'"
+        "--separator",
+        metavar="SEP",
+        help=r"what separates documents in .txt: '\n\n', '<|endoftext|>'",
     )
     what.add_argument(
         "--input-format",
@@ -75,21 +77,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="invalid UTF-8, broken JSON, text that no engine can encode (default: quarantine)",
     )
     what.add_argument(
-        "--max-bad-fraction", type=float, metavar="F", help="fail beyond this share (default: 0.001)"
+        "--max-bad-fraction",
+        type=float,
+        metavar="F",
+        help="fail beyond this share (default: 0.001)",
     )
 
     how = parser.add_argument_group("how it is encoded")
     how.add_argument(
         "--tokenizer",
         metavar="NAME|FILE",
-        help="gpt2 (default), r50k_base, p50k_base, cl100k_base, o200k_base, a .tiktoken file or a tokenizer.json",
+        help="gpt2 (default), r50k_base, p50k_base, cl100k_base, o200k_base, a .tiktoken file "
+        "or a tokenizer.json",
     )
-    how.add_argument("--pattern", metavar="NAME", help="for a .tiktoken file: gpt2, cl100k or o200k")
+    how.add_argument(
+        "--pattern", metavar="NAME", help="for a .tiktoken file: gpt2, cl100k or o200k"
+    )
     how.add_argument("--eot-token", metavar="TEXT", help="the special token that marks documents")
     how.add_argument(
-        "--eot", choices=("append", "prepend", "both", "none"), help="where it goes (default: the format's)"
+        "--eot",
+        choices=("append", "prepend", "both", "none"),
+        help="where it goes (default: the format's)",
     )
-    how.add_argument("--empty", choices=("drop", "keep"), help="empty documents (default: the format's)")
+    how.add_argument(
+        "--empty", choices=("drop", "keep"), help="empty documents (default: the format's)"
+    )
 
     shards = parser.add_argument_group("what is written")
     shards.add_argument("--format", metavar="NAME", help="nanogpt (default), npy or llmc")
@@ -100,15 +112,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     val.add_argument(
         "--val-fraction", type=float, metavar="F", help="hold out documents by a hash of their text"
     )
-    val.add_argument("--val-first-shard", action="store_true", help="the first shard is the validation split")
+    val.add_argument(
+        "--val-first-shard", action="store_true", help="the first shard is the validation split"
+    )
     val.add_argument("--no-val", action="store_true", help="hold out nothing")
     shards.add_argument("--shuffle", action="store_true", help="shuffle all documents, on disk")
-    shards.add_argument("--seed", type=int, metavar="S", help="of the shuffle and the split (default: 0)")
+    shards.add_argument(
+        "--seed", type=int, metavar="S", help="of the shuffle and the split (default: 0)"
+    )
 
     running = parser.add_argument_group("how it runs")
-    running.add_argument("--num-proc", type=int, metavar="N", help="workers (default: the CPUs there are)")
-    running.add_argument("--stall-timeout", type=float, metavar="S", help="give up on a silent worker (default: 300)")
-    running.add_argument("--overwrite", action="store_true", help="remove what an earlier run left, start anew")
+    running.add_argument(
+        "--num-proc", type=int, metavar="N", help="workers (default: the CPUs there are)"
+    )
+    running.add_argument(
+        "--stall-timeout", type=float, metavar="S", help="give up on a silent worker (default: 300)"
+    )
+    running.add_argument(
+        "--overwrite", action="store_true", help="remove what an earlier run left, start anew"
+    )
     running.add_argument("--dry-run", action="store_true", help="show the plan, write nothing")
     running.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     running.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
@@ -134,7 +156,9 @@ def config_from(arguments: argparse.Namespace) -> Config:
         "empty": arguments.empty,
         "format": arguments.format,
         "name": arguments.name,
-        "shard_tokens": None if arguments.shard_tokens is None else parsed_count(arguments.shard_tokens),
+        "shard_tokens": None
+        if arguments.shard_tokens is None
+        else parsed_count(arguments.shard_tokens),
         "dtype": arguments.dtype,
         "val": "first-shard" if arguments.val_first_shard else "none" if arguments.no_val else None,
         "val_fraction": arguments.val_fraction,
@@ -187,7 +211,7 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
 
 
 def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int) -> list[str]:
-    """A finished run in a few lines worth pasting; without `seconds`, one that was finished before."""
+    """A finished run in a few lines worth pasting; `seconds` is None if it was finished before."""
     counts, options = manifest.counts, manifest.identity["options"]
     if seconds is None:
         head = f"{out} is complete already; nothing to do. "
@@ -200,7 +224,9 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
         f"{head}{counts.num_written:,} documents, {shown_bytes(counts.text_bytes)} of text -> "
         f"{manifest.num_tokens:,} tokens{speed}"
     ]
-    shown = manifest.files if len(manifest.files) <= 6 else (*manifest.files[:3], *manifest.files[-2:])
+    shown = (
+        manifest.files if len(manifest.files) <= 6 else (*manifest.files[:3], *manifest.files[-2:])
+    )
     width = max(len(file.name) for file in shown)
     for position, file in enumerate(shown):
         if len(manifest.files) > 6 and position == 3:
@@ -210,12 +236,12 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
             f"{shown_bytes(file.num_bytes):>9}  sha256 {file.sha256[:12]}"
         )
     lines.append(
-        f"  {counts.num_rows:,} rows = {counts.num_written:,} written + {counts.num_empty:,} empty + "
-        f"{counts.num_null:,} null + {counts.num_quarantined:,} quarantined"
+        f"  {counts.num_rows:,} rows = {counts.num_written:,} written + "
+        f"{counts.num_empty:,} empty + {counts.num_null:,} null + {counts.num_quarantined:,} quarantined"
     )
     lines.append(
-        f"  {manifest.identity['encoding']['name']}, {options['dtype']}, format {options['format']}, "
-        f"EOT {options['eot']}, {'shuffled' if options['shuffle'] else 'in order'}; "
+        f"  {manifest.identity['encoding']['name']}, {options['dtype']}, "
+        f"format {options['format']}, EOT {options['eot']}, {'shuffled' if options['shuffle'] else 'in order'}; "
         f"{counts.text_bytes / max(1, manifest.num_tokens):.2f} bytes a token"
     )
     return lines + [f"  note: {note}" for note in notes(manifest)]
@@ -254,31 +280,36 @@ def show_plan(config: Config, as_json: bool) -> int:
     encoding = encoding_of(config)
     config = resolved(config, encoding)
     plan = make_plan(identity_of(config, encoding), list_inputs(config), config)
-    found = {
-        "inputs": len(plan.inputs),
-        "input_bytes": sum(source.num_bytes for source in plan.inputs),
-        "text_bytes": plan.text_bytes,
-        "slices": len(plan.slices),
-        "workers": config.num_proc or available_cpus(),
-        "expected_bytes": estimated_bytes(config, plan),
-        "peak_disk_bytes": int(estimated_bytes(config, plan) * (2.2 if config.shuffle else 1.2)),
-        "free_bytes": storage.free_bytes(config.out),
-        "format": config.format,
-        "tokenizer": encoding.name,
-        "dtype": config.dtype,
-    }
+    expected_bytes = estimated_bytes(config, plan)
+    peak_bytes = int(expected_bytes * (2.2 if config.shuffle else 1.2))
+    free_bytes = storage.free_bytes(config.out)
+    input_bytes = sum(source.num_bytes for source in plan.inputs)
+    workers = config.num_proc or available_cpus()
     if as_json:
+        found = {
+            "inputs": len(plan.inputs),
+            "input_bytes": input_bytes,
+            "text_bytes": plan.text_bytes,
+            "slices": len(plan.slices),
+            "workers": workers,
+            "expected_bytes": expected_bytes,
+            "peak_disk_bytes": peak_bytes,
+            "free_bytes": free_bytes,
+            "format": config.format,
+            "tokenizer": encoding.name,
+            "dtype": config.dtype,
+        }
         print(json.dumps(found))
         return 0
-    print(
-        f"plan: {found['inputs']:,} input files, {shown_bytes(found['input_bytes'])} "
-        f"({shown_bytes(found['text_bytes'])} of text) in {found['slices']:,} slices for "
-        f"{found['workers']} workers\n"
+    lines = [
+        f"plan: {len(plan.inputs):,} input files, {shown_bytes(input_bytes)} "
+        f"({shown_bytes(plan.text_bytes)} of text), {len(plan.slices):,} slices, {workers} workers",
         f"output: {encoding.name} as {config.dtype} in format {config.format}, about "
-        f"{shown_bytes(found['expected_bytes'])} in {printable(config.out)}\n"
-        f"disk: at most about {shown_bytes(found['peak_disk_bytes'])} while running, "
-        f"{shown_bytes(found['free_bytes'])} free"
-        + ("" if found["free_bytes"] > found["peak_disk_bytes"] else ": THIS MAY NOT FIT"),
-        file=sys.stderr,
-    )
+        f"{shown_bytes(expected_bytes)} in {config.out}",
+        f"disk: at most about {shown_bytes(peak_bytes)} while running, "
+        f"{shown_bytes(free_bytes)} free"
+        + ("" if free_bytes > peak_bytes else ": THIS MAY NOT FIT"),
+    ]
+    for line in lines:
+        print(printable(line), file=sys.stderr)
     return 0

@@ -25,7 +25,9 @@ def printable(text: str, keep_lines: bool = False) -> str:
 
 def parsed_count(text: str) -> int:
     """A number as people type it: 100M, 1.5B, 100_000, 1e8."""
-    match = re.fullmatch(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][0-9]+)?)\s*([KMBGT]?)", text.strip().upper())
+    match = re.fullmatch(
+        r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][0-9]+)?)\s*([KMBGT]?)", text.strip().upper()
+    )
     if match is None:
         raise ConfigError(f"not a number: {text!r}", hint="write 100M, 1.5B or 100000000")
     value = float(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2]]
@@ -56,7 +58,11 @@ def shown_count(number: float) -> str:
     """A large number in three or four digits: 1.23B."""
     for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if number >= size:
-            return f"{number / size:.3g}{unit}" if number < 999.5 * size else f"{number / size:.0f}{unit}"
+            return (
+                f"{number / size:.3g}{unit}"
+                if number < 999.5 * size
+                else f"{number / size:.0f}{unit}"
+            )
     return f"{number:.0f}"
 
 

@@ -3,6 +3,7 @@
 Ordinary text means: nothing is added around it, special tokens in it are text, and other added
 tokens are found as tokenizers finds them. gigatoken serves when it accepts the file (without its
 special tokens) and passes the self-check; it refuses most normalizers and unknown expressions.
+A document that the model itself turns into a special token is refused (`_control_tokens`).
 tokenizers alone does 2 to 4 MB/s and is called text by text: its batch calls start threads.
 """
 
@@ -30,7 +31,7 @@ from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
 from tokenmill.encodings.tokenizer_json import parsed_tokenizer_json, special_added_tokens
 from tokenmill.encodings.unicode_gap import TOKENIZERS_GAP
 from tokenmill.encodings.vocabulary_file import checked_bytes
-from tokenmill.errors import ConfigError
+from tokenmill.errors import ConfigError, TokenmillError
 
 if TYPE_CHECKING:
     import tokenizers
@@ -67,7 +68,7 @@ def huggingface_engine(identity: EncodingId, reference: ReferenceLoader) -> Engi
         texts = probe_texts(huggingface_special_tokens(identity)) + _vocabulary_probes(slow)
         if agree(engine, slow, texts):
             return engine
-    except (*NOT_FAILURES, ImportError):
+    except (*NOT_FAILURES, ImportError, TokenmillError):
         raise
     except BaseException:  # it refuses a file with ValueError, or panics on it
         pass
@@ -109,9 +110,17 @@ class HuggingFaceReference:
         self._byte_level = '"ByteLevel"' in cuts_and_joins
         self._byte_fallback = bool(plain["model"].get("byte_fallback"))
         self._added = {token["content"] for token in plain.get("added_tokens") or []}
+        self._never_in_text = _control_tokens(plain["model"], special_tokens)
 
     def encode_ordinary(self, text: str) -> list[int]:
-        return self._encoded(text, special_tokens_are_text=True)
+        ids = self._encoded(text, special_tokens_are_text=True)
+        if not self._never_in_text.isdisjoint(ids):
+            token = next(token for token in ids if token in self._never_in_text)
+            raise ValueError(
+                f"the tokenizer's model itself takes text for {self._token_text(token)!r}, "
+                "a special token"
+            )
+        return ids
 
     def encode(
         self,
@@ -185,6 +194,18 @@ class HuggingFaceReference:
         """Bytes -> id; of two tokens with the same bytes, the one with the smaller id."""
         ids = sorted(self._tokenizer.get_vocab(with_added_tokens=True).values(), reverse=True)
         return {self.decode_single_token_bytes(token): token for token in ids}
+
+
+def _control_tokens(model: dict[str, Any], special_tokens: dict[str, int]) -> frozenset[int]:
+    """The ids that no text may become. A Unigram or word model has special tokens among its own
+    pieces and finds them in text; the unknown token, and bytes, are rightly found there."""
+    return frozenset(
+        token
+        for text, token in special_tokens.items()
+        if text != model.get("unk_token")
+        and token != model.get("unk_id")
+        and not _BYTE_TOKEN.fullmatch(text)
+    )
 
 
 @cache

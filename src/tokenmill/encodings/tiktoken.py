@@ -14,12 +14,17 @@ from tokenmill.encodings.gigatoken import GigatokenEngine
 from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.patterns import PATTERNS, pattern_named
 from tokenmill.encodings.ranks import are_dense, parsed_ranks
-from tokenmill.encodings.reference import Engine, ReferenceEngine, ReferenceLoader
+from tokenmill.encodings.reference import (
+    NOT_FAILURES,
+    Engine,
+    ReferenceEngine,
+    ReferenceLoader,
+)
 from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
 from tokenmill.encodings.shipped import SHIPPED_ENCODINGS
 from tokenmill.encodings.unicode_gap import TIKTOKEN_GAP
 from tokenmill.encodings.vocabulary_file import SHIPPED, checked_bytes, vocabulary_bytes
-from tokenmill.errors import ConfigError
+from tokenmill.errors import ConfigError, TokenmillError
 
 if TYPE_CHECKING:
     import tiktoken
@@ -97,13 +102,14 @@ def rank_file_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine
         return GigatokenEngine(build, reference, TIKTOKEN_GAP)
     ranks = _ranks(identity)
     if are_dense(ranks):
-        texts = probe_texts([identity.eot]) + vocabulary_texts(ranks)
         try:
             engine = GigatokenEngine(build, reference, TIKTOKEN_GAP)
-        except ValueError:
-            return ReferenceEngine(reference())
-        if agree(engine, reference(), texts):
-            return engine
+            if agree(engine, reference(), probe_texts([identity.eot]) + vocabulary_texts(ranks)):
+                return engine
+        except (*NOT_FAILURES, ImportError, TokenmillError):
+            raise
+        except BaseException:  # it panics on a token that no merge reaches
+            pass
     return ReferenceEngine(reference())
 
 

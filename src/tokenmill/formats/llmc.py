@@ -48,11 +48,13 @@ class LlmcFormat:
         magic, version, num_tokens = np.fromfile(path, dtype="<i4", count=3).tolist()
         if (magic, version) != _MAGIC_AND_VERSION[dtype]:
             raise IntegrityError(
-                f"{path}: magic {magic} version {version}, expected {_MAGIC_AND_VERSION[dtype]} for {dtype}"
+                f"{path}: magic {magic} version {version}, "
+                f"expected {_MAGIC_AND_VERSION[dtype]} for {dtype}"
             )
         expected = HEADER_BYTES + num_tokens * DTYPE_BYTES[dtype]
         if num_bytes != expected:
             raise IntegrityError(
-                f"{path}: {num_bytes:,} bytes, but its header promises {num_tokens:,} tokens ({expected:,} bytes)"
+                f"{path}: {num_bytes:,} bytes, but its header promises {num_tokens:,} tokens "
+                f"({expected:,} bytes)"
             )
         return np.memmap(path, np.dtype(dtype).newbyteorder("<"), "r", HEADER_BYTES, (num_tokens,))

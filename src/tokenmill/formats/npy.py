@@ -33,7 +33,9 @@ class NpyFormat:
 
     def tokens(self, path: str, dtype: str) -> npt.NDArray[np.unsignedinteger]:
         try:
-            found: npt.NDArray[np.unsignedinteger] = np.load(path, mmap_mode="r", allow_pickle=False)
+            found: npt.NDArray[np.unsignedinteger] = np.load(
+                path, mmap_mode="r", allow_pickle=False
+            )
         except (ValueError, EOFError) as error:
             raise IntegrityError(f"{path} is not a whole .npy file: {error}") from error
         if found.ndim != 1 or found.dtype != np.dtype(dtype).newbyteorder("<"):

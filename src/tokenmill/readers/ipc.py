@@ -88,6 +88,9 @@ def _messages(
 
 
 def _schema_of(message: pa.ipc.Message, path: str) -> pa.Schema:
+    # read_schema takes any message for a schema and follows its header into nowhere (a segfault).
+    if message.type != "schema":
+        raise InputError(f"{path}: not an Arrow file or stream: it begins with a {message.type}")
     try:
         return pa.ipc.read_schema(message)
     except READ_FAILURES as error:

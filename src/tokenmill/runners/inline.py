@@ -11,7 +11,7 @@ from tokenmill.runners import Watch
 
 
 class _Stopped(BaseException):
-    """Unwinds `encode_slice`; a BaseException, so that nothing on the way takes it for a failure."""
+    """Unwinds `encode_slice`; a BaseException, so that nothing on the way takes it for an error."""
 
 
 class InlineRunner:

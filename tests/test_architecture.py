@@ -1,0 +1,116 @@
+"""The shape of the code, kept by tests: imports go one way, files are touched in one place."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tokenmill
+
+SOURCE = Path(tokenmill.__file__).parent
+
+# Each line may import from the lines above it, and packages from themselves.
+LAYERS = [
+    {"errors"},
+    {"storage", "corpus", "config", "machine"},
+    {"readers", "encodings", "formats"},
+    {"documents"},
+    {"part"},
+    {"mill", "assemble", "plan"},
+    {"manifest", "runners"},
+    {"run"},
+    {"cli"},
+]
+FORBIDDEN_MODULES = {
+    "pickle",
+    "dill",
+    "cloudpickle",
+    "marshal",
+    "shelve",
+    "joblib",
+    "multiprocessing",
+}
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def layer_of(name: str) -> int:
+    [found] = [number for number, names in enumerate(LAYERS) if name in names]
+    return found
+
+
+def first_party_imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            if node.module == "tokenmill":
+                found |= {alias.name for alias in node.names}
+            elif node.module.startswith("tokenmill."):
+                found.add(node.module.split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("tokenmill.")}
+    return found - {"__version__"}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_one_way(path):
+    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if own in ("__init__", "__main__"):
+        return
+    for other in first_party_imports(path) - {own}:
+        assert layer_of(other) < layer_of(own), f"{own} must not import {other}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_only_storage_writes_and_nothing_pickles_or_evaluates(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = (
+                [a.name for a in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+            )
+            assert not {name.split(".")[0] for name in names} & FORBIDDEN_MODULES, names
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in ("eval", "exec"), f"{path}:{node.lineno}"
+            assert not any(k.arg == "shell" for k in node.keywords), f"{path}:{node.lineno}"
+            if path.name == "storage.py":
+                continue
+            assert called not in (
+                *("os.rename", "os.replace", "os.unlink", "os.remove", "os.fsync", "os.truncate"),
+                *("os.makedirs", "os.mkdir", "shutil.rmtree", "shutil.move", "np.save"),
+            ), f"{path}:{node.lineno}: {called}"
+            assert not called.endswith((".tofile", ".write_text", ".write_bytes"))
+            if called in ("open", "io.open"):
+                mode = node.args[1].value if len(node.args) > 1 else "r"
+                assert not set(mode) & set("wax+"), f"{path}:{node.lineno}: open({mode!r})"
+
+
+def test_public_names_are_these_and_all_resolve():
+    assert set(tokenmill.__all__) == {
+        "Config",
+        "Encoding",
+        "Manifest",
+        "__version__",
+        "get_encoding",
+        "prepare",
+    }
+    for name in tokenmill.__all__:
+        assert getattr(tokenmill, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = tokenmill.nope
+
+
+def test_import_tokenmill_is_light():
+    script = "import sys, tokenmill; print(len({'numpy', 'pyarrow'} & set(sys.modules)))"
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "0"
