@@ -108,10 +108,15 @@ def test_memory_under_v1_knows_no_limit_when_it_sees_it(root):
 def test_oom_kill_count_when_the_kernel_kills_rises(root, version):
     write(root, "proc/self/cgroup", "0::/job\n" if version == 2 else "4:memory:/job\n")
     name = "job/memory.events" if version == 2 else "memory/job/memory.oom_control"
+    write(root, "sys/fs/cgroup/memory.events", "oom_kill 50\n")
     write(root, f"sys/fs/cgroup/{name}", "oom 1\noom_kill 3\n")
     before = machine.oom_kill_count(str(root))
     write(root, f"sys/fs/cgroup/{name}", "oom 1\noom_kill 4\n")
     assert machine.oom_kill_count(str(root)) == before + 1
+
+
+def test_oom_kill_count_without_cgroups_is_the_machines(root):
+    assert machine.oom_kill_count(str(root)) == 7
 
 
 def test_every_question_where_there_is_no_proc_has_an_answer(tmp_path):

@@ -178,7 +178,7 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], P
         folder = tmp_path / "faults"
         folder.mkdir()
         (folder / "sitecustomize.py").write_text(FAULTY.replace("{fault}", fault))
-        monkeypatch.setenv("PYTHONPATH", str(folder))
+        monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
         return folder
 
     return install
@@ -254,7 +254,7 @@ def test_worker_killed_at_random_changes_no_byte(work, faulty):
     watch, rng, is_done = Onlooker(), random.Random(0), threading.Event()
 
     def kill_one_now_and_then() -> None:
-        while not is_done.wait(0.5):
+        while not is_done.wait(0.6):
             if pids := list(children()):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rng.choice(pids), signal.SIGKILL)
@@ -378,21 +378,30 @@ def test_memory_error_once_is_retried_on_a_fresh_worker(tmp_path, faulty):
     assert "MemoryError" in watch.notices[0]
 
 
-def test_memory_error_always_leaves_the_document_out(tmp_path, faulty):
+def test_memory_error_always_leaves_the_document_out_after_a_try_alone(tmp_path, faulty):
     work = made_work(tmp_path, {0: (3,)})
-    faulty("if 'NEEDLE' in text: raise MemoryError")
-    records = {record.slice_index: record for record in run(work, Onlooker())}
+    folder = faulty("""
+    with open(os.path.join(FOLDER, "log"), "a") as log:
+        log.write(f"{os.getpid()} {int('NEEDLE' in text)}\\n")
+    time.sleep(0.01)
+    if 'NEEDLE' in text: raise MemoryError
+    """)
+    records = {record.slice_index: record for record in run(work, Onlooker(), num_proc=2)}
     [left_out] = records[0].quarantined
     assert (left_out.place, left_out.reason) == (
         "line 4",
         "needs more memory than there is (MemoryError)",
     )
+    log = [line.split() for line in (folder / "log").read_text().splitlines()]
+    needles = [i for i, (_, is_needle) in enumerate(log) if is_needle == "1"]
+    assert len(needles) == 5
+    for needle in needles[3:]:  # the careful attempts had the machine to themselves
+        assert len({pid for pid, _ in log[needle - 3 : needle + 1]}) == 1
 
 
 def test_worker_killed_for_memory_makes_the_run_go_on_with_fewer(tmp_path, faulty, monkeypatch):
     work = made_work(tmp_path, {0: (3,)})
     folder = faulty(
-        "open(os.path.join(FOLDER, 'running'), 'a').write(f'{os.getpid()} {time.time()}\\n'); "
         "'NEEDLE' in text and times('kills') <= 3 and os.kill(os.getpid(), signal.SIGKILL)"
     )
     kills = folder / "kills"
@@ -404,8 +413,8 @@ def test_worker_killed_for_memory_makes_the_run_go_on_with_fewer(tmp_path, fault
     assert work.files("out") == work.expected()
     assert len(watch.notices) == 3
     assert "the kernel killed it for lack of memory (oom_kill count +1)" in watch.notices[0]
-    assert "goes on with 2 workers" in watch.notices[0]
-    assert "goes on with 1 worker" in watch.notices[1]
+    assert "goes on with a worker less: 2" in watch.notices[0]
+    assert "goes on with a worker less: 1" in watch.notices[1]
 
 
 def test_worker_killed_between_documents_blames_none(tmp_path, faulty):
@@ -492,6 +501,21 @@ def test_worker_killed_while_it_starts_is_replaced(work):
     assert "died while it started: SIGKILL" in watch.notices[0]
 
 
+def test_worker_that_never_starts_is_done_without(work, faulty):
+    """The first to start lives; the others die before they are ready."""
+    folder = faulty("if text == 'warm' and times('starts') > 1: os._exit(3)")
+    watch = Onlooker()
+    with ProcessesRunner(1, ENCODING) as first:  # its one worker is the one that lives
+        while not (folder / "starts").exists():
+            time.sleep(0.01)
+        list(first.run(work.job("out"), iter(work.slices[:1]), watch))
+    (folder / "starts").unlink()
+    assert len(run(work, watch, num_proc=2)) == NUM_SLICES
+    assert work.files("out") == work.expected()
+    assert "exit code 3" in watch.notices[0]
+    assert len(watch.notices) <= 3
+
+
 # The wire
 
 
@@ -561,6 +585,15 @@ def test_generator_that_is_closed_early_leaves_no_process(work, faulty):
         assert children() == {}
         # and the runner can run again
         assert len(list(runner.run(work.job("out"), iter(work.slices), Onlooker()))) == NUM_SLICES
+
+
+def test_runner_that_is_left_in_the_middle_leaves_no_process(work, faulty):
+    faulty(SLOW)
+    with ProcessesRunner(2, ENCODING) as runner:
+        records = runner.run(work.job("out"), iter(work.slices), Onlooker())
+        next(records)
+    assert children() == {}
+    assert len(list(records)) < NUM_SLICES
 
 
 def test_runner_that_never_ran_leaves_no_process():

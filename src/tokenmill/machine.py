@@ -55,13 +55,15 @@ def memory_available_bytes(root: str = "/") -> int:
 
 
 def oom_kill_count(root: str = "/") -> int:
-    """Rises when the kernel kills for lack of memory; only the change of it says anything."""
-    count = _field(_text(root, "proc/vmstat"), "oom_kill")
-    for folder in _cgroup_folders(root, ""):
-        count += _field(_text(folder, "memory.events"), "oom_kill")
-    for folder in _cgroup_folders(root, "memory"):
-        count += _field(_text(folder, "memory.oom_control"), "oom_kill")
-    return count
+    """How often the kernel killed for lack of memory here. Only the change of it says anything.
+
+    Counted where it is nearest to us: in the innermost cgroup that can be seen, else on the machine.
+    """
+    for controller, name in (("", "memory.events"), ("memory", "memory.oom_control")):
+        for folder in _cgroup_folders(root, controller):
+            if text := _text(folder, name):
+                return _field(text, "oom_kill")
+    return _field(_text(root, "proc/vmstat"), "oom_kill")
 
 
 def rss_bytes(pid: int | None = None, root: str = "/") -> int:

@@ -79,7 +79,7 @@ class Manifest:
 
     @staticmethod
     def load(folder: str) -> Manifest:
-        """The manifest of a finished run. Raises IntegrityError if there is none or it is broken."""
+        """The manifest of a finished run. Raises IntegrityError if it is missing or broken."""
         path = os.path.join(folder, MANIFEST_NAME)
         try:
             with open(path, "rb") as file:

@@ -111,7 +111,7 @@ def record_path(work: str, slice_index: int) -> str:
 
 
 def committed_record(work: str, slice_index: int, plan_id: str) -> PartRecord | None:
-    """The slice's record, if there is a readable one of this plan; torn or foreign ones are none."""
+    """The slice's record, if there is one of this plan; a torn or foreign one is none."""
     try:
         with open(record_path(work, slice_index), "rb") as file:
             record = PartRecord.from_plain(json.loads(file.read()))

@@ -29,7 +29,7 @@ TEMPORARY_SUFFIX = ".tmp"
 _ADVICE = {
     errno.ENOSPC: "make room on that disk, then run the same command again: it resumes",
     errno.EDQUOT: "your quota is used up: make room, then run the same command again: it resumes",
-    errno.EFBIG: "the file-size limit was hit (ulimit -f): raise it, or use a smaller --shard-tokens",
+    errno.EFBIG: "the file-size limit was hit: raise it (ulimit -f), or lower --shard-tokens",
     errno.EACCES: "choose a folder you may write to with -o, or change its permissions",
     errno.EPERM: "choose a folder you may write to with -o, or change its permissions",
     errno.EROFS: "that file system is read-only: choose another folder with -o",

@@ -50,7 +50,7 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         "sources",
         nargs="+",
         metavar="SOURCE",
-        help="files, folders or globs: .parquet .arrow .feather .jsonl .txt (the last two: .gz .zst)",
+        help="files, folders or globs: .parquet .arrow .feather .jsonl .txt (these two: .gz .zst)",
     )
 
 
@@ -237,11 +237,13 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
         )
     lines.append(
         f"  {counts.num_rows:,} rows = {counts.num_written:,} written + "
-        f"{counts.num_empty:,} empty + {counts.num_null:,} null + {counts.num_quarantined:,} quarantined"
+        f"{counts.num_empty:,} empty + {counts.num_null:,} null + "
+        f"{counts.num_quarantined:,} quarantined"
     )
     lines.append(
         f"  {manifest.identity['encoding']['name']}, {options['dtype']}, "
-        f"format {options['format']}, EOT {options['eot']}, {'shuffled' if options['shuffle'] else 'in order'}; "
+        f"format {options['format']}, EOT {options['eot']}, "
+        f"{'shuffled' if options['shuffle'] else 'in order'}; "
         f"{counts.text_bytes / max(1, manifest.num_tokens):.2f} bytes a token"
     )
     return lines + [f"  note: {note}" for note in notes(manifest)]

@@ -5,13 +5,19 @@ Unicode tables. Documents that hold one (unicode_gap.py), and documents that gig
 panics on, are encoded by the reference and put in their place.
 
 Bounded. gigatoken remembers every word it has seen. On natural text that is what makes it fast
-(2-3x once warm) and stays small: 57 MB after 59 MB of English, 97 MB after 75 MB in eight other
-languages. On random words its tables double, each time holding old and new at once: 387 MB after
-30 MB of text (585 MB resident while growing), 1 GB after 120 MB. So its growth is measured around
-every call, and past `CACHE_BYTES` it is dropped and built anew (40 to 190 ms). The limit lies just
-below the doubling from 240 to 390 MB: a smaller one costs natural text its warm words sooner, a
-larger one lets that doubling happen.
-{measured}
+(150 MB/s at first, 400 once warm) and stays small: 19 MB after 59 MB of English, 95 MB after 75 MB
+in eight other languages. On words that never come again its tables double and double, holding old
+and new at once: 174 MB after 14 MB of text, 341 MB after 30 MB (600 MB resident on the way), and
+the process at 870 MB after 120 MB. So its growth is measured around every call (under 0.1 ms), and
+past `CACHE_BYTES` it is dropped and built anew: 40 ms for gpt2, 230 for o200k_base. The limit lies
+where the doubling that would cost 600 MB is the next one. Measured with it, in a process that encodes 4 MB at a time:
+
+    200 MB of random words         peak 457 MB (gpt2), 448 (cl100k), 461 (o200k); 9 to 12 rebuilds
+    605 MB of multilingual text    peak 320 MB (gpt2), 314 (cl100k), 342 (o200k); none
+    476 MB of English              peak 223 MB (gpt2), 230 (cl100k), 251 (o200k); none
+
+What other threads allocate meanwhile is counted, too: an early rebuild, never a wrong id.
+
 Text is handed over in steps of at most `STEP_BYTES`, so that growth is noticed in time; a single
 document larger than that goes as it is.
 """

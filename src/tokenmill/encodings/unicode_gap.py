@@ -8,8 +8,14 @@ blocks are added to it where newer letters compose in pairs.
 
 The search must cost next to nothing beside an engine that does 200 MB/s, so it looks for lead
 bytes: first at the largest byte of each kilobyte, then, where that is high enough, at each byte,
-then at pairs of bytes, and decodes what is left. Measured, of the engine's own time:
-{measured}
+then at pairs of bytes, and decodes what is left. Measured beside gigatoken on text it has not seen
+(one thread, AMD EPYC; English is 59 MB of MDN, the other 75 MB of it in eight languages):
+
+                    search         of the time, gpt2    o200k_base
+    English         8.1 GB/s       1.9 %                1.5 %
+    multilingual    3.2 GB/s       2.5 %                1.5 %
+
+One regular expression over the same ranges does 0.6 GB/s (RE2, in pyarrow) or 0.01 (`re`).
 """
 
 from __future__ import annotations

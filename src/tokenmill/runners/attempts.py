@@ -129,7 +129,7 @@ def _reason(death: Death) -> str:
 
 def _hint(death: Death) -> str:
     if death.is_memory:
-        return "give it more memory, or use fewer workers: --num-proc 1"
+        return "it had the machine to itself: give the machine or container more memory"
     if death.is_stall:
         return "if the disk is only slow, allow more: --stall-timeout 3000; the run resumes"
     return "check that file; leave it out if it is damaged. The same command resumes"

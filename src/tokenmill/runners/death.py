@@ -35,11 +35,11 @@ class Exit:
 class Death:
     pid: int
     cause: str  # "SIGSEGV", "exit code 1", "MemoryError", "no progress for 300 s"
-    likely: str  # what that most often means
+    likely: str  # what it most often means
     last_words: str = ""
     is_stall: bool = False
     is_memory: bool = False
-    is_oom_kill: bool = False  # the machine ran out, not only this process's own limit
+    is_oom_kill: bool = False  # by the kernel, because all processes together held too much
 
     @property
     def explained(self) -> str:

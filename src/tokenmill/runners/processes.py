@@ -42,13 +42,11 @@ class ProcessesRunner:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._supervisor is not None:
-            self._supervisor.close()
-            self._supervisor = None
+        self._close()
 
     def run(self, job: Job, slices: Iterable[Slice], watch: Watch) -> Iterator[PartRecord]:
         """Encode the slices; yield each record once. However it ends, the workers are gone then."""
-        supervisor, self._supervisor = self._supervisor or self._new_supervisor(), None
+        supervisor = self._supervisor = self._supervisor or self._new_supervisor()
         try:
             supervisor.begin(job, slices)
             while True:
@@ -66,7 +64,12 @@ class ProcessesRunner:
                             raise event.error
                         return
         finally:
-            supervisor.close()
+            self._close()
+
+    def _close(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.close()
+            self._supervisor = None
 
     def _new_supervisor(self) -> Supervisor:
         return Supervisor(self._num_proc, self._encoding, self._stall_timeout)

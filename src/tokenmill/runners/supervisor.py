@@ -79,12 +79,13 @@ class Supervisor:
             self._wake()
 
     def close(self) -> None:
-        """End all workers now; returns when they are gone."""
-        self._is_closing = True
-        self._wake()
-        self._thread.join()
-        for fd in (self._wake_read, self._wake_write):
-            os.close(fd)
+        """End all workers now; returns when they are gone. More than once does no harm."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._wake()
+            self._thread.join()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
 
     def _wake(self) -> None:
         os.write(self._wake_write, b"!")
@@ -103,9 +104,11 @@ class Supervisor:
         except BaseException as caught:
             error = caught
         finally:
-            self._end_workers(self._children)
-            self._selector.close()
-            self._outbox.put(End(error))
+            try:
+                self._end_workers(self._children)
+                self._selector.close()
+            finally:
+                self._outbox.put(End(error))
 
     def _is_over(self) -> bool:
         if self._is_closing:
@@ -134,9 +137,9 @@ class Supervisor:
                 return
         if child.at_end:
             exit_ = child.end()
-            oom_kills = machine.oom_kill_count() - self._num_oom_kills
-            self._num_oom_kills += min(1, oom_kills)
-            self._bury(child, death_of(exit_, oom_kills))
+            death = death_of(exit_, machine.oom_kill_count() - self._num_oom_kills)
+            self._num_oom_kills += death.is_oom_kill
+            self._bury(child, death)
 
     def _hear(self, child: Child, kind: str, *content: Any) -> None:
         if kind == "ready":
@@ -178,22 +181,26 @@ class Supervisor:
             if self._stop_at is None:
                 outcome.append(running.failed(death))
                 self._retries.appendleft(running)
-        if death.is_oom_kill and self._num_workers > 1:
+        if self._is_one_too_many(child, death):
             self._num_workers -= 1
-            outcome.append(f"the run goes on with {self._num_workers} workers, to use less memory")
-        elif not child.is_ready:
-            self._count_failed_start(death)
+            outcome.append(f"the run goes on with a worker less: {self._num_workers}")
         lines = [f"worker {death.pid} died {when}: {death.explained}", *outcome]
         self._outbox.put(Notice("\n".join(lines)))
 
-    def _count_failed_start(self, death: Death) -> None:
-        self._num_failed_starts += 1
-        if self._num_failed_starts >= MAX_FAILED_STARTS:
-            raise WorkerError(
-                f"workers die before they can begin, {self._num_failed_starts} in a row\n"
-                f"{death.explained}",
-                hint="mend what the last words say, or encode in this process: --num-proc 1",
-            )
+    def _is_one_too_many(self, child: Child, death: Death) -> bool:
+        """Whether to go on without a replacement, which costs time but never changes the output."""
+        if death.is_oom_kill and self._num_workers > 1:
+            return True
+        self._num_failed_starts += not child.is_ready
+        if self._num_failed_starts < MAX_FAILED_STARTS:
+            return False
+        self._num_failed_starts = 0
+        if any(other.is_ready for other in self._children):
+            return True
+        raise WorkerError(
+            f"workers die before they can begin, {MAX_FAILED_STARTS} in a row\n{death.explained}",
+            hint="mend what the last words say, or encode in this process: --num-proc 1",
+        )
 
     def _fill_ranks(self) -> None:
         """Start workers up to the number that there is work for."""
