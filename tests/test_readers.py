@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -74,7 +75,9 @@ def rows_read(
 
 def _table(texts: list[str | None]) -> pa.Table:
     numbers = pa.array(range(len(texts)))
-    return pa.table({"id": numbers, "text": pa.array(texts, pa.string()), "url": ["u"] * len(texts)})
+    return pa.table(
+        {"id": numbers, "text": pa.array(texts, pa.string()), "url": ["u"] * len(texts)}
+    )
 
 
 def write_parquet(path: Path, texts: list[str | None]) -> None:
@@ -126,7 +129,9 @@ WRITERS: dict[str, Callable[[Path, list[str | None]], object]] = {
 }
 NULLABLE = [name for name in WRITERS if ".txt" not in name]
 every_kind = pytest.mark.parametrize("name", WRITERS)
-every_size = pytest.mark.parametrize("options", [TINY, SMALL, LARGE], ids=["tiny", "small", "large"])
+every_size = pytest.mark.parametrize(
+    "options", [TINY, SMALL, LARGE], ids=["tiny", "small", "large"]
+)
 
 
 @every_kind
@@ -190,7 +195,7 @@ def test_spans_when_made_then_are_plain_data_that_covers_the_file(tmp_path, name
     if source.kind != "arrow":
         assert spans[0].start == 0
     if "stream" not in name:
-        assert all(a.stop == b.start for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a.stop == b.start for a, b in pairwise(spans))
     assert all(span.text_bytes > 0 for span in spans)
 
 

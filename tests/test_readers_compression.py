@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from test_readers import TINY, jsonl_bytes, rows_read, source_of, zstd_bytes
 
+from test_readers import TINY, jsonl_bytes, rows_read, source_of, zstd_bytes
 from tokenmill.errors import InputError
 from tokenmill.readers import ReadOptions, reader_for
 

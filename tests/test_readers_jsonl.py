@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_readers import LARGE, SMALL, TINY, rows_read, source_of
 
+from test_readers import LARGE, SMALL, TINY, rows_read, source_of
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.readers import ReadOptions, reader_for
 
@@ -112,7 +112,9 @@ ODD_LINES = [
 
 @pytest.mark.parametrize("line", ODD_LINES, ids=lambda line: repr(line)[2:40])
 @pytest.mark.parametrize("replace_bad", [False, True])
-def test_jsonl_when_one_line_is_odd_then_it_alone_is_as_json_loads_says(tmp_path, line, replace_bad):
+def test_jsonl_when_one_line_is_odd_then_it_alone_is_as_json_loads_says(
+    tmp_path, line, replace_bad
+):
     content = GOOD * 3 + line + b"\n" + GOOD * 2
     for options in (TINY, SMALL, LARGE):
         options = replace(options, replace_bad_text=replace_bad)
@@ -136,9 +138,7 @@ def test_jsonl_when_lines_are_any_bytes_then_rows_do_not_depend_on_cuts(
     tmp_path, lines, end, has_last_end, sizes, replace_bad
 ):
     content = GOOD + end.join(lines) + (end if has_last_end else b"")
-    options = ReadOptions(
-        span_bytes=sizes[0], batch_bytes=sizes[1], replace_bad_text=replace_bad
-    )
+    options = ReadOptions(span_bytes=sizes[0], batch_bytes=sizes[1], replace_bad_text=replace_bad)
     assert _read(tmp_path / "a.jsonl", content, options) == oracle(content, replace_bad)
 
 
@@ -205,7 +205,7 @@ def test_jsonl_when_file_is_json_but_not_lines_then_error_says_jq(tmp_path, valu
 
 def test_jsonl_when_field_is_in_no_line_then_error_lists_those_seen(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"id": 1, "content": "a"}\n{"id": 2, "texts": "b"}\n')
-    with pytest.raises(ConfigError, match="no field 'text'.*id, content, texts") as info:
+    with pytest.raises(ConfigError, match=r"no field 'text'.*id, content, texts") as info:
         rows_read(tmp_path / "a.jsonl", LARGE)
     assert info.value.hint == "--text-column texts"
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_readers import LARGE, SMALL, TINY, rows_read, source_of, write_arrow_stream
 
+from test_readers import LARGE, SMALL, TINY, rows_read, source_of, write_arrow_stream
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.readers import ReadOptions, reader_for
 
@@ -86,7 +86,9 @@ def test_reader_when_bytes_are_not_utf8_then_row_is_bad_or_replaced(tmp_path, na
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_spans_when_column_is_missing_then_error_lists_columns_and_nearest(tmp_path, name):
     _write(tmp_path / name, pa.table({"texts": ["a"], "n": [1]}))
-    with pytest.raises(ConfigError, match=r"no column 'text'.*texts \(string\), n \(int64\)") as info:
+    with pytest.raises(
+        ConfigError, match=r"no column 'text'.*texts \(string\), n \(int64\)"
+    ) as info:
         rows_read(tmp_path / name, LARGE)
     assert info.value.hint == "--text-column texts"
 
@@ -240,6 +242,26 @@ def test_arrow_when_offsets_point_outside_the_data_then_input_error(tmp_path):
         rows_read(path, LARGE)
 
 
+def test_arrow_when_view_beneath_a_null_is_garbage_then_is_not_followed(tmp_path):
+    views = struct.pack("<i12s", 3, b"abc") + struct.pack("<i4sii", -(1 << 31), b"zzzz", 0, 0)
+    column = pa.Array.from_buffers(
+        pa.string_view(), 2, [pa.py_buffer(b"\x01"), pa.py_buffer(views)]
+    )
+    _write(tmp_path / "stream.arrow", pa.table({"text": column}))
+    assert rows_read(tmp_path / "stream.arrow", LARGE) == (["abc", None], {}, 0)
+
+
+def test_arrow_when_first_message_is_no_schema_then_input_error(tmp_path):
+    path = tmp_path / "stream.arrow"
+    write_arrow_stream(path, VALUES)
+    with pa.memory_map(str(path)) as file:
+        pa.ipc.read_message(file)
+        start = file.tell()
+    path.write_bytes(path.read_bytes()[start:])
+    with pytest.raises(InputError, match="it begins with a record batch"):
+        rows_read(path, LARGE)
+
+
 def test_parquet_when_page_is_corrupt_then_error_names_row_group(tmp_path):
     path = tmp_path / "a.parquet"
     texts = [f"{i} " + os.urandom(50).hex() for i in range(400)]
@@ -339,7 +361,9 @@ def test_reader_when_row_group_is_200_mb_then_memory_stays_bounded(tmp_path, nam
     texts = [os.urandom(2_000).hex() for _ in range(500)] * 100
     table = pa.table({"text": texts})
     if name == "a.parquet":
-        pq.write_table(table, path, row_group_size=10**6, use_dictionary=False, compression="snappy")
+        pq.write_table(
+            table, path, row_group_size=10**6, use_dictionary=False, compression="snappy"
+        )
     else:
         _write(path, table, rows=10**6)
     command = [sys.executable, "-c", _PEAK_OF_READING, str(path), source_of(path).kind]

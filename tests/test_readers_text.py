@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_readers import rows_read, source_of
 
+from test_readers import rows_read, source_of
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.readers import ReadOptions, reader_for
 
@@ -26,7 +26,8 @@ def oracle(content: bytes, separator: str) -> list[str]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
-    separator=st.text("ab\n", min_size=1, max_size=5) | st.sampled_from(["\n\n", "aabaa", "é\ufeff"]),
+    separator=st.text("ab\n", min_size=1, max_size=5)
+    | st.sampled_from(["\n\n", "aabaa", "é\ufeff"]),
     content=st.text("ab\né\ufeff", max_size=200),
     sizes=st.tuples(st.integers(1, 60), st.integers(1, 60)),
     pack=st.sampled_from([None, "gz"]),
@@ -42,7 +43,9 @@ def test_text_when_separator_overlaps_itself_then_documents_are_those_of_split(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
-    content=st.binary(max_size=120).filter(lambda raw: not raw.startswith((b"\xff\xfe", b"\xfe\xff"))),
+    content=st.binary(max_size=120).filter(
+        lambda raw: not raw.startswith((b"\xff\xfe", b"\xfe\xff"))
+    ),
     separator=st.sampled_from(["\0", "\n", "a", "\n\n"]),
     sizes=st.tuples(st.integers(1, 40), st.integers(1, 40)),
 )

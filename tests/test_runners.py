@@ -503,17 +503,13 @@ def test_worker_killed_while_it_starts_is_replaced(work):
 
 def test_worker_that_never_starts_is_done_without(work, faulty):
     """The first to start lives; the others die before they are ready."""
-    folder = faulty("if text == 'warm' and times('starts') > 1: os._exit(3)")
+    faulty("time.sleep(0.02); text == 'warm' and times('starts') > 1 and os._exit(3)")
     watch = Onlooker()
-    with ProcessesRunner(1, ENCODING) as first:  # its one worker is the one that lives
-        while not (folder / "starts").exists():
-            time.sleep(0.01)
-        list(first.run(work.job("out"), iter(work.slices[:1]), watch))
-    (folder / "starts").unlink()
     assert len(run(work, watch, num_proc=2)) == NUM_SLICES
     assert work.files("out") == work.expected()
-    assert "exit code 3" in watch.notices[0]
-    assert len(watch.notices) <= 3
+    assert len(watch.notices) == 3
+    assert "died while it started: exit code 3" in watch.notices[0]
+    assert "goes on with a worker less: 1" in watch.notices[2]
 
 
 # The wire

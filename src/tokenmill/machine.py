@@ -57,7 +57,7 @@ def memory_available_bytes(root: str = "/") -> int:
 def oom_kill_count(root: str = "/") -> int:
     """How often the kernel killed for lack of memory here. Only the change of it says anything.
 
-    Counted where it is nearest to us: in the innermost cgroup that can be seen, else on the machine.
+    Counted in the innermost cgroup that can be seen from here, else on the whole machine.
     """
     for controller, name in (("", "memory.events"), ("memory", "memory.oom_control")):
         for folder in _cgroup_folders(root, controller):

@@ -8,6 +8,8 @@ loads its own. Loading gigatoken costs 40 to 230 ms and 30 to 60 MB, tiktoken 0.
 
 from __future__ import annotations
 
+import functools
+
 from tokenmill.encodings.huggingface import (
     huggingface_engine,
     huggingface_reference,
@@ -41,6 +43,7 @@ def reference_of(identity: EncodingId) -> Reference:
     return reference
 
 
+@functools.cache
 def special_tokens_of(identity: EncodingId) -> dict[str, int]:
     if identity.kind == "huggingface":
         return huggingface_special_tokens(identity)

@@ -3,7 +3,8 @@
 For the encodings in the package the answer is in the tests. A user's tokenizer may hold what
 gigatoken reads differently (tokens that no merge reaches, an unusual normalizer), so its engine is
 tried, once per process, on the probes below and on the vocabulary's own tokens. One difference and
-the reference serves alone: slower, and right. It takes 0.05 s for a small vocabulary, 0.7 s for one of 50,000 tokens.
+the reference serves alone: slower, and right. It takes 0.05 s for a small
+vocabulary, 0.7 s for one of 50,000 tokens.
 """
 
 from __future__ import annotations

@@ -11,10 +11,14 @@ A reader never decides what is done with a bad row: it yields null in its place 
     ipc.py         the messages of an Arrow IPC file or stream
     jsonrows.py    a block of JSON lines -> rows
 
-Measured on one thread (AMD EPYC, FineWeb English, page cache warm, MB/s of text, everything that is
-done here included): arrow 11,500, parquet 1,010 (zstd) and 700 (snappy), text 1,900 with a separator
-and 11,000 without, jsonl 500; .gz 330 and .zst 790 for text, 210 and 320 for jsonl. The encoder
-takes 140-220, so no reader is the limit.
+Measured (AMD EPYC, pyarrow 26, FineWeb English, page cache warm, a machine busy with other work):
+MB of text per second of one thread's CPU time, everything that is done here included. The encoder
+takes 140-220, so every reader but .gz keeps well ahead of it.
+
+    parquet  820-930 zstd, 640 snappy
+    arrow    3,500-4,800 plain, 1,100-1,200 zstd
+    jsonl    395-430 plain, 300-340 .zst, 185-200 .gz
+    text     860-1,130 plain with a separator, 520-650 .zst, 260-280 .gz; over 10,000 as a whole
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Arrow IPC: files (.arrow, Feather v2) and streams (the caches of `datasets`), memory-mapped.
 
-A stream is cut at its messages, a file at its record batches, so reaching a span costs nothing. The
-text is not copied: 11 GB/s, which is the UTF-8 check. A stream with dictionary-encoded columns is one
-span, because a batch means nothing without the dictionaries before it.
+A stream is cut at its messages, a file at its record batches, so reaching a span costs nothing, and
+the text is not copied (3,500-4,800 MB/s; 1,100-1,200 from zstd buffers). A stream with columns that
+are dictionary-encoded is one span: a batch means nothing without the dictionaries before it.
 
 The trade-off: a memory map is what makes this free, and a mapped file that another process cuts
 short kills the reader with SIGBUS. Offsets and dictionary indices in the file are not trusted: each

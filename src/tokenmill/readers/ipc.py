@@ -1,10 +1,11 @@
-"""The messages of an Arrow IPC file or stream: where each record batch begins, how many rows it has.
+"""The messages of an Arrow IPC file or stream: where record batches begin, how many rows they have.
 
 A stream is a schema message, then dictionary and record batch messages, then an end marker that
-writers may leave out. A file is the same after 8 bytes of magic, plus a footer. Walking the messages
-touches their headers only (a memory map; about 10 us each), so that a slice deep inside a stream of
-5 GB is planned and reached without reading what lies before it. pyarrow does not tell a message's
-number of rows without decoding it; the header is a flatbuffer, and `_batch_header` reads two fields.
+writers may leave out. A file is the same after 8 bytes of magic, plus a footer. Walking the
+messages touches their headers only (a memory map; 8 us each), so that a slice deep inside a stream
+of 5 GB is planned and reached without reading what lies before it. pyarrow does not tell a
+message's number of rows without decoding it; the header is a flatbuffer, and `_batch_header` reads
+two of its fields.
 """
 
 from __future__ import annotations

@@ -1,18 +1,21 @@
 """Parquet: spans are runs of row groups; only the text column is read, in bounded memory.
 
 Measured on FineWeb-like files (row groups of 1,000 rows, 4 MB of text; one thread): memory_map,
-buffer_size and pre_buffer are equal within 5 % (1,050-1,100 MB/s zstd, 750 snappy). For one row group
-of 340 MB plain reads hold the compressed column in memory; a memory map holds one page of it, and
-the rest is page cache that the kernel may drop. Page checksums cost 8 % where a file has them and
-nothing where it has none, so they are always checked.
+buffer_size and pre_buffer are equal within 5 % (1,050-1,100 MB/s zstd, 750 snappy). For one row
+group of 340 MB plain reads hold the compressed column in memory; a memory map holds one page of it,
+and the rest is page cache that the kernel may drop. Page checksums cost 8 % where a file has them
+and nothing where it has none, so they are always checked.
 
 `buffer_size` is not used, although it would need the least memory: in pyarrow 17 it returns wrong
-text without an error (10 of 24 passes over one sound file were wrong or failed; apache/arrow#43949),
-and a write out of bounds in the same code was mended only in 2026 (apache/arrow#48311). The price of
-the map: a file that another process cuts short while it is read kills the reader with SIGBUS.
+text without an error (10 of 24 passes over one sound file were wrong or failed;
+apache/arrow#43949), and a write out of bounds in the same code was mended only in 2026
+(apache/arrow#48311). The price of the map: a file that another process cuts short while it is read
+kills the reader with SIGBUS.
 
 The footer is not trusted: sizes that no honest writer produces are refused at plan time, and the
-rows read must be as many as it says.
+rows read must be as many as it says. One thing gets past us: pyarrow 26 aborts the process when a
+column's size statistics contradict its schema (`row_group(i).column(j)` lets a C++ exception out).
+Reading a row first would turn that into an error, but takes 4 ms per row group.
 """
 
 from __future__ import annotations

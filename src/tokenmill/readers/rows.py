@@ -142,8 +142,8 @@ def _pieces(array: pa.Array, batch_bytes: int) -> Iterator[pa.Array]:
 
 
 def _without_views(array: pa.Array) -> pa.LargeBinaryArray:
-    # Not by a cast: pyarrow 17 has none, and that of 26 follows the views beneath nulls, which no
-    # validation looks at, out of the file's buffers (a segfault, found by fuzzing).
+    # Not by a cast: pyarrow 17 has none, and that of 26 uses the length beneath a null, which no
+    # validation looks at: a negative one is a segfault.
     return pa.array(array.to_pylist(), pa.large_binary())
 
 

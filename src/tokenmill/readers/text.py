@@ -1,12 +1,12 @@
 """Plain text: the whole file is one document, or documents lie between separators.
 
-The documents are exactly `content.split(separator)`, for any separator, whatever the spans; an empty
-piece after the last separator is not a document, an empty file is one empty document. Bytes are kept
-as they are (line ends, NULs), but for a UTF-8 byte order mark at the start of the file.
+The documents are exactly `content.split(separator)`, for any separator, whatever the spans; an
+empty piece after the last separator is not a document, an empty file is one empty document. Bytes
+are kept as they are (line ends, NULs), but for a UTF-8 byte order mark at the start of the file.
 
-Without a separator a plain file is memory-mapped: no copy, whatever its size (11 GB/s, which is the
-UTF-8 check). Documents between separators are copied twice (1.9 GB/s) and held in memory, as is a
-compressed file that is one document: these are limited to 1 GiB each.
+Without a separator a plain file is memory-mapped: no copy, whatever its size (over 10 GB/s, which
+is the UTF-8 check). Documents between separators are copied three times (860-1,130 MB/s) and held
+in memory, as is a compressed file that is one document: these are limited to 1 GiB each.
 """
 
 from __future__ import annotations
