@@ -253,13 +253,16 @@ def test_worker_killed_at_random_changes_no_byte(work, faulty):
     faulty(SLOW)
     watch, rng, is_done = Onlooker(), random.Random(0), threading.Event()
 
-    def kill_one_now_and_then() -> None:
-        while not is_done.wait(0.6):
-            if pids := list(children()):
+    def kill_one_whenever_there_is_progress() -> None:
+        num_steps = 0
+        while not is_done.wait(0.3):
+            pids = list(children())
+            if pids and len(watch.steps) > num_steps:
+                num_steps = len(watch.steps)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rng.choice(pids), signal.SIGKILL)
 
-    killer = threading.Thread(target=kill_one_now_and_then)
+    killer = threading.Thread(target=kill_one_whenever_there_is_progress)
     killer.start()
     try:
         records = run(work, watch, num_proc=3)
@@ -507,9 +510,9 @@ def test_worker_that_never_starts_is_done_without(work, faulty):
     watch = Onlooker()
     assert len(run(work, watch, num_proc=2)) == NUM_SLICES
     assert work.files("out") == work.expected()
-    assert len(watch.notices) == 3
+    assert 3 <= len(watch.notices) <= 5  # 3 in a row since the first one was ready
     assert "died while it started: exit code 3" in watch.notices[0]
-    assert "goes on with a worker less: 1" in watch.notices[2]
+    assert "goes on with a worker less: 1" in watch.notices[-1]
 
 
 # The wire
