@@ -55,7 +55,7 @@ def times(name):
     fd = os.open(os.path.join(FOLDER, name), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.write(fd, b".")
     try:
-        return os.fstat(fd).st_size
+        return os.lseek(fd, 0, os.SEEK_CUR)
     finally:
         os.close(fd)
 

@@ -2,6 +2,7 @@
 
     tokenmill.prepare("corpus/*.parquet", "out", tokenizer="gpt2", format="nanogpt")
     tokenmill.get_encoding("gpt2").encode_ordinary("hello world")
+    dataset.map(tokenmill.Tokenize("gpt2"), batched=True, num_proc=8)
 
 Names are imported on first use: `import tokenmill` costs a millisecond.
 """
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tokenmill.encodings import get_encoding as get_encoding
     from tokenmill.manifest import Manifest as Manifest
     from tokenmill.run import prepare as prepare
+    from tokenmill.tokenize import Tokenize as Tokenize
 
 __version__ = "0.1.0"
 
@@ -23,10 +25,11 @@ _HOMES = {
     "Config": "tokenmill.config",
     "Encoding": "tokenmill.encodings",
     "Manifest": "tokenmill.manifest",
+    "Tokenize": "tokenmill.tokenize",
     "get_encoding": "tokenmill.encodings",
     "prepare": "tokenmill.run",
 }
-__all__ = ["Config", "Encoding", "Manifest", "__version__", "get_encoding", "prepare"]
+__all__ = ["Config", "Encoding", "Manifest", "Tokenize", "__version__", "get_encoding", "prepare"]
 
 
 def __getattr__(name: str) -> Any:

@@ -56,6 +56,7 @@ class Config:
     num_proc: int | None = _not_in_identity(None)
     stall_timeout: float = _not_in_identity(300.0)
     overwrite: bool = _not_in_identity(False)
+    keep_downloads: bool = _not_in_identity(True)  # of Hub files, in the cache of huggingface_hub
 
     def __post_init__(self) -> None:
         if not self.sources:

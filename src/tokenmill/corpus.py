@@ -8,20 +8,26 @@ files, so that a million small files do not become a million parts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One file of the corpus. Two inputs that compare equal are taken to hold the same bytes."""
+    """One file of the corpus, with its identity."""
 
-    path: str
+    path: str  # where readers open it
     kind: str  # the reader's name: parquet, arrow, jsonl, text
     compression: str | None  # None, "gzip" or "zstd": of the file as a whole (jsonl and text only)
     num_bytes: int
-    mtime_ns: int
-    digest: str  # sha256 of the first and last 64 KiB
+    mtime_ns: int  # 0: not known, as for a file from elsewhere, which has a whole digest instead
+    digest: str  # sha256 of the first and last 64 KiB; of a file from elsewhere, of all of it
+    origin: str | None = None  # where it comes from, if that is not where it is read
+
+    @property
+    def name(self) -> str:
+        """What the file is called in plans, manifests and messages."""
+        return self.origin or self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +55,13 @@ class Slice:
     def to_plain(self) -> dict[str, Any]:
         """As JSON-ready data; inputs stand once each, and spans name them by position."""
         inputs = list(dict.fromkeys(span.input for span in self.spans))
+        position = {source: i for i, source in enumerate(inputs)}
         return {
             "index": self.index,
-            "inputs": [
-                [i.path, i.kind, i.compression, i.num_bytes, i.mtime_ns, i.digest] for i in inputs
-            ],
+            "inputs": [astuple(source) for source in inputs],
             "spans": [
                 [
-                    inputs.index(s.input),
+                    position[s.input],
                     s.start,
                     s.stop,
                     s.text_bytes,

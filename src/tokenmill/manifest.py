@@ -157,7 +157,7 @@ def make_manifest(
     _require_conserved(counts, tokens_encoded, shards, per_document)
     return Manifest(
         identity,
-        tuple(InputFile(source.path, source.num_bytes, source.digest) for source in inputs),
+        tuple(InputFile(source.name, source.num_bytes, source.digest) for source in inputs),
         files + ((quarantine,) if quarantine else ()),
         splits,
         counts,

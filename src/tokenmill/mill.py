@@ -193,10 +193,10 @@ class _SliceWork:
         place = reader.place(span, row)
         if self._job.on_bad_document == "error":
             raise InputError(
-                f"{span.input.path}, {place}: {reason}",
+                f"{span.input.name}, {place}: {reason}",
                 hint="mend it, or leave it out and go on: --on-bad-document quarantine",
             )
-        self.quarantined.append(Quarantined(span.input.path, place, reason))
+        self.quarantined.append(Quarantined(span.input.name, place, reason))
 
     def _append(self, texts: pa.LargeStringArray, documents: pa.LargeBinaryArray) -> None:
         expected = len(documents) * EOTS_PER_DOCUMENT[self._job.eot]
@@ -226,7 +226,7 @@ def require_unchanged(source: Input) -> None:
             f"cannot read {source.path}: {error.strerror}",
             hint="put the file back and run the same command again, or start anew with --overwrite",
         ) from error
-    if (found.st_size, found.st_mtime_ns) != (source.num_bytes, source.mtime_ns):
+    if found.st_size != source.num_bytes or source.mtime_ns not in (0, found.st_mtime_ns):
         raise ConflictError(
             f"{source.path} changed while the run was under way "
             f"({source.num_bytes:,} bytes planned, {found.st_size:,} now, or modified since)",

@@ -1,8 +1,8 @@
 """The plan: inputs and configuration, frozen into a list of slices before any work begins.
 
-Planning lists the inputs, reads every footer and schema and cuts slices of about 32 MB of text. It
-depends on the inputs and the configuration alone, never on the number of workers. A wrong column
-in file 900 fails here, in seconds, before a token is written.
+Planning reads every footer and schema and cuts slices of about 32 MB of text. It depends on the
+inputs and the configuration alone, never on the number of workers. A wrong column in file 900
+fails here, in seconds, before a token is written.
 
 The plan is written once, as `plan.json`, and only read after that: a later attempt continues with
 the slices it finds there, once `differences` says that nothing has changed since.
@@ -10,24 +10,20 @@ the slices it finds there, once `differences` says that nothing has changed sinc
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import glob
 import hashlib
 import json
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tokenmill import storage
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice, Span
-from tokenmill.errors import ConfigError, InputError, IntegrityError
-from tokenmill.readers import KINDS, ReadOptions, kind_of, reader_for
+from tokenmill.errors import IntegrityError
+from tokenmill.readers import ReadOptions, reader_for
 
 PLAN_VERSION = 1
-_EDGE_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +85,22 @@ class Plan:
             ) from error
 
 
-def make_plan(identity: dict[str, Any], inputs: Iterable[Input], config: Config) -> Plan:
-    """Cut the inputs into slices. Raises ConfigError or InputError for what is bound to fail."""
+def make_plan(
+    identity: dict[str, Any],
+    inputs: Iterable[Input],
+    config: Config,
+    structure_of: Callable[[Input], Input] = lambda source: source,
+) -> Plan:
+    """Cut the inputs into slices. Raises ConfigError or InputError for what is bound to fail.
+
+    `structure_of` gives, for an input that is not here yet, one from which its spans can be told.
+    """
     inputs = tuple(inputs)
     options = read_options(config)
     spans: Iterator[Span] = (
-        span for source in inputs for span in reader_for(source.kind, options).spans(source)
+        dataclasses.replace(span, input=source)
+        for source in inputs
+        for span in reader_for(source.kind, options).spans(structure_of(source))
     )
     if config.limit_docs is not None:
         spans = _limited(spans, config.limit_docs, options)
@@ -141,96 +147,6 @@ def _limited(spans: Iterator[Span], num_rows: int, options: ReadOptions) -> Iter
         yield span
 
 
-def list_inputs(config: Config) -> list[Input]:
-    """Every file that the sources name, once, sorted by the bytes of its path."""
-    paths: set[str] = set()
-    for source in config.sources:
-        paths.update(_paths_of(source, config.input_format))
-    if not paths:
-        raise InputError(f"no input files in {', '.join(config.sources)}")
-    return [
-        _input(path, config.input_format)
-        for path in sorted(paths, key=lambda p: p.encode("utf-8", "surrogateescape"))
-    ]
-
-
-def _paths_of(source: str, input_format: str | None) -> list[str]:
-    if os.path.isdir(source):
-        return _folder_paths(source, input_format)
-    if os.path.exists(source):
-        return [source]
-    if glob.has_magic(source):
-        found = [path for path in glob.glob(source, recursive=True) if not os.path.isdir(path)]
-        if not found:
-            raise InputError(
-                f"no file matches {source}", hint="quote the pattern, and use ** for any depth"
-            )
-        return found
-    raise InputError(f"no such file or folder: {source}")
-
-
-def _folder_paths(folder: str, input_format: str | None) -> list[str]:
-    """The corpus files below a folder, of one kind; hidden files and folders do not count."""
-    by_kind: dict[str, list[str]] = collections.defaultdict(list)
-    others: collections.Counter[str] = collections.Counter()
-    for root, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in names:
-            if name.startswith("."):
-                continue
-            kind = kind_of(name)
-            if kind is None:
-                others[os.path.splitext(name)[1] or name] += 1
-            else:
-                by_kind["json" if name.endswith(".json") else kind[0]].append(
-                    os.path.join(root, name)
-                )
-    # Beside real data, plain .json is metadata (dataset_info.json, state.json).
-    metadata = by_kind.pop("json", [])
-    if metadata and not by_kind:
-        by_kind["jsonl"] = metadata
-    if input_format is not None:
-        by_kind = {kind: paths for kind, paths in by_kind.items() if kind == input_format}
-    if not by_kind:
-        seen = ", ".join(f"{count} {end}" for end, count in others.most_common(5))
-        raise InputError(
-            f"no {input_format or 'corpus'} files in {folder}"
-            + (f" (there are: {seen})" if seen else ""),
-            hint="tokenmill reads .parquet .arrow .jsonl .txt (.gz .zst); "
-            f"for other text files: '{os.path.join(folder, '**/*.ext')}' --input-format text",
-        )
-    if len(by_kind) > 1:
-        seen = ", ".join(f"{len(paths)} {kind}" for kind, paths in sorted(by_kind.items()))
-        raise InputError(
-            f"{folder} holds more than one kind of input: {seen}",
-            hint=f"say which: --input-format {max(by_kind, key=lambda kind: len(by_kind[kind]))}",
-        )
-    return next(iter(by_kind.values()))
-
-
-def _input(path: str, input_format: str | None) -> Input:
-    kind, compression = kind_of(path) or (None, None)
-    kind = input_format or kind
-    if kind is None:
-        raise ConfigError(
-            f"cannot tell from its name how to read {path}",
-            hint=f"say how: --input-format {'|'.join(KINDS)}",
-        )
-    try:
-        found = os.stat(path)
-        if not os.path.isfile(path):
-            raise InputError(f"{path} is not a regular file")
-        with open(path, "rb") as file:
-            edges = hashlib.sha256(file.read(_EDGE_BYTES))
-            file.seek(max(0, found.st_size - _EDGE_BYTES))
-            edges.update(file.read(_EDGE_BYTES))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    if kind in ("parquet", "arrow"):
-        compression = None
-    return Input(path, kind, compression, found.st_size, found.st_mtime_ns, edges.hexdigest())
-
-
 def differences(old: Plan, identity: dict[str, Any], inputs: Iterable[Input]) -> list[str]:
     """What changed since the plan was made, one readable line each; empty: nothing."""
     return identity_differences(old.identity, identity) + input_differences(old.inputs, inputs)
@@ -248,13 +164,13 @@ def identity_differences(old: dict[str, Any], new: dict[str, Any], prefix: str =
 
 
 def input_differences(old: Iterable[Input], new: Iterable[Input]) -> list[str]:
-    before = {source.path: source for source in old}
-    after = {source.path: source for source in new}
+    before = {source.name: source for source in old}
+    after = {source.name: source for source in new}
     lines = [f"input removed: {path}" for path in before if path not in after]
     lines += [f"input added: {path}" for path in after if path not in before]
     for path, source in before.items():
-        if path in after and after[path] != source:
-            now = after[path]
+        now = after.get(path, source)
+        if dataclasses.replace(now, path=source.path) != source:
             if now.num_bytes != source.num_bytes:
                 what = f"was {source.num_bytes:,} bytes, now {now.num_bytes:,}"
             elif now.digest != source.digest:

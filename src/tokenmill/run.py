@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from typing import Any, Protocol
@@ -24,7 +25,10 @@ from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId, get_encoding
 from tokenmill.errors import ConfigError, ConflictError, InputError
+from tokenmill.fetch import RemoteInputs
 from tokenmill.formats import DTYPE_BYTES, Format, chosen_dtype, get_format
+from tokenmill.hub import SCHEME
+from tokenmill.inputs import in_order, local_inputs
 from tokenmill.machine import available_cpus
 from tokenmill.manifest import MANIFEST_NAME, Manifest, make_manifest, quarantine_file
 from tokenmill.mill import Job, Step
@@ -33,7 +37,6 @@ from tokenmill.plan import (
     Plan,
     differences,
     identity_differences,
-    list_inputs,
     make_plan,
     read_options,
 )
@@ -103,7 +106,8 @@ def run(config: Config, watch: RunWatch) -> Manifest:
     encoding = encoding_of(config)
     config = resolved(config, encoding)
     identity = identity_of(config, encoding)
-    inputs = list_inputs(config)
+    remote = RemoteInputs(config, os.path.join(config.out, WORK_NAME), watch.notice)
+    inputs = all_inputs(config, remote)
     if config.overwrite:
         _remove_output(config)
     elif (finished := _finished(config.out, identity, inputs)) is not None:
@@ -111,11 +115,11 @@ def run(config: Config, watch: RunWatch) -> Manifest:
         return finished
 
     with _work_folder(config) as work, _runner(config, encoding) as runner:
-        plan = _continued_or_new_plan(work, config, identity, inputs)
+        plan = _continued_or_new_plan(work, config, identity, inputs, remote)
         assembler = Assembler(work, layout_of(config, encoding, plan))
-        with contextlib.closing(assembler):
+        with contextlib.closing(assembler), contextlib.closing(remote):
             job = job_of(config, encoding, plan, work)
-            records = _encode(job, plan, runner, assembler, watch)
+            records = _encode(job, plan, runner, remote, assembler, watch)
             require_few_bad(records, config)
             shards = assembler.finish()
         quarantine = quarantine_file(work, (q for r in records for q in r.quarantined))
@@ -128,6 +132,21 @@ def run(config: Config, watch: RunWatch) -> Manifest:
             )
         storage.write_file(os.path.join(config.out, MANIFEST_NAME), manifest.to_json())
     return manifest
+
+
+def all_inputs(config: Config, remote: RemoteInputs) -> list[Input]:
+    """The corpus: every input, here or elsewhere, in its order."""
+    here = [source for source in config.sources if not source.startswith(SCHEME)]
+    return in_order([*local_inputs(here, config.input_format), *remote.inputs])
+
+
+def new_plan(config: Config, encoding: EncodingId) -> Plan:
+    """The plan that a run would begin with; nothing is written to the output folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        remote = RemoteInputs(config, folder, lambda message: None)
+        storage.make_folder(os.path.join(folder, "structure"))
+        inputs = all_inputs(config, remote)
+        return make_plan(identity_of(config, encoding), inputs, config, remote.structure_of)
 
 
 def encoding_of(config: Config) -> EncodingId:
@@ -238,7 +257,12 @@ def require_few_bad(records: Sequence[PartRecord], config: Config) -> None:
 
 
 def _encode(
-    job: Job, plan: Plan, runner: Runner, assembler: Assembler, watch: RunWatch
+    job: Job,
+    plan: Plan,
+    runner: Runner,
+    remote: RemoteInputs,
+    assembler: Assembler,
+    watch: RunWatch,
 ) -> list[PartRecord]:
     """Encode what has no record yet, assembling on the way; all records, in plan order."""
     records = _committed(job, plan, assembler.next if not job.num_buckets else 0)
@@ -246,11 +270,14 @@ def _encode(
     for index in sorted(records):
         if job.num_buckets or index >= assembler.next:
             assembler.add(records[index])
-    missing = (slice_ for slice_ in plan.slices if slice_.index not in records)
-    with contextlib.closing(_iterator(runner.run(job, missing, watch))) as running:
+    missing = [slice_ for slice_ in plan.slices if slice_.index not in records]
+    remote.begin(missing)
+    running = _generator(runner.run(job, remote.as_they_arrive(missing), watch))
+    with contextlib.closing(running):
         done = dict(records)
         for record in running:
             done[record.slice_index] = record
+            remote.release(plan.slices[record.slice_index])
             watch.recorded(record)
             assembler.add(record)
     if len(done) < len(plan.slices):
@@ -258,7 +285,8 @@ def _encode(
     return [done[slice_.index] for slice_ in plan.slices]
 
 
-def _iterator(records: Iterator[PartRecord]) -> Any:
+def _generator(records: Iterator[PartRecord]) -> Any:
+    """A runner's records as what they are at run time: a generator, which can be closed."""
     return records
 
 
@@ -284,7 +312,11 @@ def _is_whole(work: str, record: PartRecord) -> bool:
 
 
 def _continued_or_new_plan(
-    work: str, config: Config, identity: dict[str, Any], inputs: list[Input]
+    work: str,
+    config: Config,
+    identity: dict[str, Any],
+    inputs: list[Input],
+    remote: RemoteInputs,
 ) -> Plan:
     path = os.path.join(work, "plan.json")
     if os.path.exists(path):
@@ -293,7 +325,10 @@ def _continued_or_new_plan(
         if changes:
             raise _conflict(f"the run in {config.out} was begun differently", changes)
     else:
-        plan = make_plan(identity, inputs, config)
+        structures = os.path.join(work, "structure")
+        storage.make_folder(structures)
+        plan = make_plan(identity, inputs, config, remote.structure_of)
+        storage.remove_folder(structures)
         if not plan.slices:
             raise InputError(f"no documents in {', '.join(config.sources)}")
     for name in ("parts", "records", "shards"):

@@ -171,6 +171,18 @@ def write_file(path: str, data: bytes) -> None:
         file.commit()
 
 
+def write_sparse_file(path: str, num_bytes: int, pieces: dict[int, bytes]) -> None:
+    """A file of `num_bytes` with only these pieces (offset -> bytes) in it. Not durable."""
+    with _as_output_error("write", path):
+        fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            os.ftruncate(fd, num_bytes)
+            for offset, data in pieces.items():
+                os.pwrite(fd, data, offset)
+        finally:
+            os.close(fd)
+
+
 def rename(source: str, target: str) -> None:
     """Rename a file that is already synced, and make the new name durable."""
     with _as_output_error("rename to", target):

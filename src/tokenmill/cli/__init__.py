@@ -14,11 +14,11 @@ import sys
 from collections.abc import Sequence
 
 from tokenmill import __version__
-from tokenmill.cli import demo, prepare
+from tokenmill.cli import demo, doctor, fineweb, prepare
 from tokenmill.cli.screen import printable
 from tokenmill.errors import TokenmillError
 
-_COMMANDS = (prepare, demo)
+_COMMANDS = (prepare, fineweb, doctor, demo)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -50,7 +50,8 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         "sources",
         nargs="+",
         metavar="SOURCE",
-        help="files, folders or globs: .parquet .arrow .feather .jsonl .txt (these two: .gz .zst)",
+        help="files, folders or globs: .parquet .arrow .feather .jsonl .txt (these two: .gz .zst); "
+        "hf://datasets/OWNER/NAME[@REVISION]/GLOB",
     )
 
 
@@ -129,6 +130,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--stall-timeout", type=float, metavar="S", help="give up on a silent worker (default: 300)"
     )
     running.add_argument(
+        "--keep-downloads",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="keep files from the Hub in its cache (default), or remove each once it is encoded",
+    )
+    running.add_argument(
         "--overwrite", action="store_true", help="remove what an earlier run left, start anew"
     )
     running.add_argument("--dry-run", action="store_true", help="show the plan, write nothing")
@@ -167,6 +174,7 @@ def config_from(arguments: argparse.Namespace) -> Config:
         "num_proc": arguments.num_proc,
         "stall_timeout": arguments.stall_timeout,
         "overwrite": arguments.overwrite,
+        "keep_downloads": arguments.keep_downloads,
     }
     return Config(**{name: value for name, value in given.items() if value is not None})
 
@@ -276,12 +284,11 @@ def show_plan(config: Config, as_json: bool) -> int:
     """--dry-run: what would be done, how large it would be, and whether it fits."""
     from tokenmill import storage
     from tokenmill.machine import available_cpus
-    from tokenmill.plan import list_inputs, make_plan
-    from tokenmill.run import encoding_of, estimated_bytes, identity_of, resolved
+    from tokenmill.run import encoding_of, estimated_bytes, new_plan, resolved
 
     encoding = encoding_of(config)
     config = resolved(config, encoding)
-    plan = make_plan(identity_of(config, encoding), list_inputs(config), config)
+    plan = new_plan(config, encoding)
     expected_bytes = estimated_bytes(config, plan)
     peak_bytes = int(expected_bytes * (2.2 if config.shuffle else 1.2))
     free_bytes = storage.free_bytes(config.out)

@@ -28,5 +28,9 @@ class Watch(Protocol):
 
 
 class Runner(Protocol):
-    def run(self, job: Job, slices: Iterable[Slice], watch: Watch) -> Iterator[PartRecord]:
-        """Encode the slices; yield each record once. Ends early, without error, on a stop."""
+    def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
+        """Encode the slices; yield each record once. Ends early, without error, on a stop.
+
+        `slices` is drawn from as workers become free, perhaps in another thread; None means that
+        the next slice cannot be begun yet, and to ask again soon.
+        """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 
 from tokenmill.corpus import Slice
@@ -9,14 +10,21 @@ from tokenmill.mill import Job, Step, encode_slice
 from tokenmill.part import PartRecord
 from tokenmill.runners import Watch
 
+WAIT_SECONDS = 0.05  # between two looks for the next slice
+
 
 class _Stopped(BaseException):
     """Unwinds `encode_slice`; a BaseException, so that nothing on the way takes it for an error."""
 
 
 class InlineRunner:
-    def run(self, job: Job, slices: Iterable[Slice], watch: Watch) -> Iterator[PartRecord]:
+    def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
         for slice_ in slices:
+            if slice_ is None:
+                if watch.should_stop():
+                    return
+                time.sleep(WAIT_SECONDS)
+                continue
 
             def report(step: Step, slice_: Slice = slice_) -> None:
                 if watch.should_stop():

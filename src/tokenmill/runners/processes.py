@@ -44,7 +44,7 @@ class ProcessesRunner:
     ) -> None:
         self._close()
 
-    def run(self, job: Job, slices: Iterable[Slice], watch: Watch) -> Iterator[PartRecord]:
+    def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
         """Encode the slices; yield each record once. However it ends, the workers are gone then."""
         supervisor = self._supervisor = self._supervisor or self._new_supervisor()
         try:

@@ -51,7 +51,7 @@ class Supervisor:
         self._retries: deque[Attempts] = deque()
         self._outbox = Outbox()
 
-        self._work: tuple[Job, Iterator[Slice]] | None = None
+        self._work: tuple[Job, Iterator[Slice | None]] | None = None
         self._is_drawn = False  # the iterator has no more slices
         self._stop_at: float | None = None
         self._is_closing = False
@@ -65,7 +65,7 @@ class Supervisor:
 
     # Called from the caller's thread.
 
-    def begin(self, job: Job, slices: Iterable[Slice]) -> None:
+    def begin(self, job: Job, slices: Iterable[Slice | None]) -> None:
         self._work = (job, iter(slices))
         self._wake()
 
@@ -243,11 +243,12 @@ class Supervisor:
         if self._work is None or self._is_drawn:
             return None
         job, slices = self._work
-        slice_ = next(slices, None)
-        if slice_ is None:
+        try:
+            slice_ = next(slices)
+        except StopIteration:
             self._is_drawn = True
             return None
-        return Attempts(job, slice_)
+        return Attempts(job, slice_) if slice_ is not None else None
 
     def _end_workers(self, children: list[Child]) -> None:
         children = list(children)

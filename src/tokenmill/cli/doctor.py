@@ -1,0 +1,179 @@
+"""`tokenmill doctor`: what this machine grants a script, and why a script's workers die."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import resource
+import shlex
+import signal
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.cli.screen import printable, shown_bytes, shown_seconds
+from tokenmill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tokenmill.doctor.causes import Cause
+    from tokenmill.doctor.family import Member
+    from tokenmill.doctor.findings import Finding
+    from tokenmill.doctor.watch import Watched
+
+_MARKS = {"ok": " ", "note": "?", "problem": "!"}
+_MAX_COMMAND_CHARACTERS = 100
+_MAX_LINE_CHARACTERS = 300
+_MAX_DEAD = 5
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "doctor",
+        help="why does my script die? look at the machine, or run the script and watch it",
+        description="Without a command: what this machine really grants (CPUs, memory, disk, "
+        "caches, network, versions). With one: run it, and when it or one of its processes dies, "
+        "say which, by which signal, with how much memory, and which known cause fits.",
+        epilog="example: tokenmill doctor -- python data/fineweb/prepare.py",
+    )
+    parser.add_argument("--json", action="store_true", help="the findings as JSON on stdout")
+    parser.add_argument(
+        "--hang-seconds",
+        type=float,
+        default=60,
+        metavar="S",
+        help="call it a hang when no process did anything for so long (default: 60)",
+    )
+    parser.add_argument(
+        "script", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="your own command"
+    )
+    parser.set_defaults(run=run, quiet=False, verbose=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    command = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
+    if command:
+        if arguments.json:
+            raise ConfigError(
+                "--json is for the look at the machine; a command has stdout for itself",
+                hint="tokenmill doctor --json",
+            )
+        return run_watched(command, arguments.hang_seconds)
+    from tokenmill.doctor import examine
+
+    findings = examine(os.environ)
+    if arguments.json:
+        print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
+    else:
+        show_findings(findings)
+    return 0
+
+
+def show_findings(findings: list[Finding]) -> None:
+    width = max(len(finding.topic) for finding in findings)
+    for finding in findings:
+        print(f"{_MARKS[finding.level]} {finding.topic:{width}}  {printable(finding.what)}")
+        if finding.advice:
+            print(f"  {'':{width}}  -> {printable(finding.advice)}")
+    problems = sum(finding.level == "problem" for finding in findings)
+    notes = sum(finding.level == "note" for finding in findings)
+    print(f"\n{problems} problems (!), {notes} notes (?). To watch a script of yours:")
+    print("  tokenmill doctor -- python prepare.py")
+
+
+def run_watched(command: list[str], hang_seconds: float) -> int:
+    from tokenmill.doctor import causes_of, watch
+
+    watched = watch(command, hang_seconds=hang_seconds)
+    if watched.code == 0 and not [member for member in watched.dead if member.signal]:
+        print(healthy_line(watched), file=sys.stderr)
+        return 0
+    causes = causes_of(watched, lacking_vocabulary())
+    print("\n" + "\n".join(report(watched, causes)), file=sys.stderr)
+    if watched.code < 0:
+        die_by(-watched.code)
+    return watched.code
+
+
+def lacking_vocabulary() -> str | None:
+    from tokenmill.doctor.vocabulary import cache_folder, cached_states
+
+    folder = cache_folder(os.environ)
+    lacking = [name for name, state in cached_states(folder).items() if state != "right"]
+    if not lacking:
+        return None
+    return f"tiktoken's cache ({folder or 'switched off'}) lacks {', '.join(lacking)}"
+
+
+def healthy_line(watched: Watched) -> str:
+    largest = shown_bytes(max(member.peak_bytes for member in watched.members))
+    count = len(watched.members)
+    return (
+        f"doctor: fine after {shown_seconds(watched.seconds)}: "
+        f"{count} process{'es' * (count > 1)}, the largest held {largest}, all together {shown_bytes(watched.together_bytes)}"
+    )
+
+
+def report(watched: Watched, causes: list[Cause]) -> list[str]:
+    """What happened, who died, what it means: lines that are fit for a terminal."""
+    lines = [f"doctor: {shown_command(watched)} {ending(watched)}"]
+    lines += [f"  {line(shown_death(watched, member))}" for member in watched.dead[:_MAX_DEAD]]
+    if len(watched.dead) > _MAX_DEAD:
+        lines.append(f"  and {len(watched.dead) - _MAX_DEAD} more children after it")
+    if not causes:
+        lines.append("none of the known causes fits; the last it said:")
+        lines += [f"  | {line(text)}" for text in watched.last_lines]
+    for cause in causes:
+        lines.append(f"cause: {line(cause.title)}")
+        lines += [f"  seen: {line(evidence)}" for evidence in cause.evidence]
+        lines += [f"  try:  {line(advice)}" for advice in cause.advice]
+    if watched.left_behind:
+        pids = " ".join(str(member.pid) for member in watched.left_behind)
+        lines.append(f"still running, though their parent is gone: kill {pids}")
+    return lines
+
+
+def line(text: str) -> str:
+    return textwrap.shorten(printable(text), _MAX_LINE_CHARACTERS, placeholder=" ...")
+
+
+def shown_command(watched: Watched) -> str:
+    return textwrap.shorten(printable(shlex.join(watched.command)), _MAX_COMMAND_CHARACTERS)
+
+
+def ending(watched: Watched) -> str:
+    from tokenmill.doctor.watch import signal_name
+
+    if watched.head.signal:
+        how = f"was ended by {signal_name(watched.head.signal)}"
+    elif watched.code:
+        how = f"ended with exit code {watched.code}"
+    else:
+        how = "ended with exit code 0, but a child of it died"
+    peak = shown_bytes(watched.head.peak_bytes)
+    return f"{how} after {shown_seconds(watched.seconds)}; it held up to {peak}"
+
+
+def shown_death(watched: Watched, member: Member) -> str:
+    """One dead child in the words that tokenmill uses for its own workers."""
+    from tokenmill.runners.death import Exit, death_of
+
+    died = death_of(
+        Exit(member.pid, member.code, member.peak_bytes, ""),
+        watched.oom_kills or watched.machine_oom_kills,
+    )
+    when = shown_seconds(member.ended or 0)
+    command = textwrap.shorten(printable(member.command), _MAX_COMMAND_CHARACTERS)
+    held = "" if "held up to" in died.likely else f"; held {shown_bytes(member.peak_bytes)}"
+    return f"child {member.pid} ({command}) after {when}: {died.cause}, {died.likely}{held}"
+
+
+def die_by(signum: int) -> None:
+    """End as the command did, so that who called us sees what it would have seen."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if signum != signal.SIGKILL:
+        signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)

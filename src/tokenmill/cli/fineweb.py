@@ -1,0 +1,50 @@
+"""`tokenmill fineweb`: the preset. FineWeb or FineWeb-Edu, downloaded and prepared in one go."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tokenmill.cli import prepare
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "fineweb",
+        help="download FineWeb and prepare it",
+        description="Download a sample of FineWeb-Edu (or FineWeb) and prepare it; each file is "
+        "encoded while the next ones arrive. Takes every option of `tokenmill prepare`.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="""\
+examples:
+  tokenmill fineweb --version 10B -o data/fineweb
+  tokenmill fineweb --version 10B --no-edu --format llmc --shuffle -o data/fineweb10B
+  tokenmill fineweb --version 10B --local-dir DIR -o data/fineweb     files fetched elsewhere""",
+    )
+    parser.add_argument(
+        "--version", default="10B", metavar="V", help="10B (default), 100B or 350B tokens"
+    )
+    parser.add_argument(
+        "--edu",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="FineWeb-Edu (default) or FineWeb",
+    )
+    parser.add_argument(
+        "--revision", help="commit or branch of the dataset (default: a pinned one)"
+    )
+    parser.add_argument("--local-dir", metavar="DIR", help="read the files from here; no network")
+    prepare.add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tokenmill.fineweb import SHARD_NAMES, fineweb_source, local_fineweb_source
+
+    source = fineweb_source(arguments.version, arguments.edu, arguments.revision)
+    if arguments.local_dir is not None:
+        source = local_fineweb_source(arguments.local_dir, arguments.version)
+    arguments.sources = [source]
+    if arguments.name is None:
+        arguments.name = SHARD_NAMES.get((arguments.format, arguments.edu))
+    return prepare.run(arguments)

@@ -1,0 +1,105 @@
+"""What /proc says about a process: plain values, empty where it is gone or hidden.
+
+The 52nd field of /proc/PID/stat is the exit status of a process that is dead but not yet reaped.
+A parent that waits for its children reaps them within microseconds; a pidfd that was opened while
+the process lived keeps the status beyond that, from Linux 6.15 on (PIDFD_GET_INFO).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from dataclasses import dataclass
+
+# include/uapi/linux/pidfd.h: _IOWR(0xFF, 11, struct pidfd_info), whose first version has 64 bytes.
+_PIDFD_GET_INFO = 0xC040FF0B
+_PIDFD_INFO_EXIT = 1 << 3
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    parent: int
+    state: str  # R runs, S sleeps, D waits for a disk, Z is dead and not reaped, ...
+    cpu_seconds: float
+    wait_status: int | None  # None: hidden, or an old kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    peak_bytes: int
+    anonymous_bytes: int
+    num_threads: int
+
+
+def process_ids(root: str = "/") -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(os.path.join(root, "proc")) if name.isdigit()]
+    except OSError:
+        return []
+
+
+def process_stat(pid: int, root: str = "/") -> Stat | None:
+    data = _bytes(pid, "stat", root)
+    # The name in parentheses may hold spaces and parentheses; the fields begin behind the last.
+    fields = data[data.rfind(b")") + 2 :].split()
+    if len(fields) < 13:
+        return None
+    cpu = (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+    status = int(fields[49]) if len(fields) > 49 else None
+    return Stat(int(fields[1]), fields[0].decode(), cpu, status)
+
+
+def process_status(pid: int, root: str = "/") -> Status:
+    found = {b"VmHWM": 0, b"RssAnon": 0, b"Threads": 0}
+    for line in _bytes(pid, "status", root).splitlines():
+        name, _, rest = line.partition(b":")
+        if name in found:
+            found[name] = int(rest.split()[0])
+    return Status(found[b"VmHWM"] * 1024, found[b"RssAnon"] * 1024, found[b"Threads"])
+
+
+def command_line(pid: int, root: str = "/") -> str:
+    """The command as one line; hostile text, not yet fit for a terminal."""
+    words = _bytes(pid, "cmdline", root).rstrip(b"\0").split(b"\0")
+    return b" ".join(words).decode("utf-8", "replace")
+
+
+def waiting_in(pid: int, root: str = "/") -> str:
+    """The kernel function that a sleeping process waits in, such as futex_do_wait."""
+    return _bytes(pid, "wchan", root).decode("ascii", "replace")
+
+
+def reaped_status(pidfd: int) -> int | None:
+    """The wait status of a process that is gone, by a pidfd from its lifetime."""
+    info = bytearray(64)
+    struct.pack_into("Q", info, 0, _PIDFD_INFO_EXIT)
+    try:
+        fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info)
+    except OSError:  # older than Linux 6.13
+        return None
+    (mask,) = struct.unpack_from("Q", info, 0)
+    (status,) = struct.unpack_from("i", info, 60)
+    return int(status) if mask & _PIDFD_INFO_EXIT else None
+
+
+def machine_oom_kills(root: str = "/") -> int:
+    """How often the kernel killed for lack of memory anywhere on this machine."""
+    for line in _read(os.path.join(root, "proc/vmstat")).splitlines():
+        name, _, number = line.partition(b" ")
+        if name == b"oom_kill":
+            return int(number)
+    return 0
+
+
+def _bytes(pid: int, name: str, root: str) -> bytes:
+    return _read(os.path.join(root, "proc", str(pid), name))
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""

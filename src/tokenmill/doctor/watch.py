@@ -1,0 +1,232 @@
+"""Run a user's command and watch all its processes until it ends.
+
+The command keeps our stdin and stdout; its stderr passes through (relay.py). Nothing is done to
+it: no tracing, no variable in its environment, no limit. The pause between two looks is ten times
+what a look costs, so that watching takes at most a tenth of one CPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+
+from tokenmill import machine
+from tokenmill.doctor import proc
+from tokenmill.doctor.family import Family, Member, adopt_orphans
+from tokenmill.doctor.relay import Relay
+from tokenmill.errors import ConfigError
+
+MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.01, 0.2
+MEASURE_SECONDS = 0.1
+# A process that polls an empty queue 20 times a second, as datasets does, uses less than this.
+IDLE_CPU_SHARE = 0.05
+# How long after the command's end its orphans may go on talking.
+DRAIN_SECONDS = 0.2
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+# Ended by their parent, as a pool ends its workers, or by Ctrl-C: no news.
+_ENDED_BY_PARENT = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE}
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    seconds: float
+    num_processes: int
+    num_on_locks: int  # of them, processes that wait for a lock (futex)
+
+
+@dataclass(slots=True)
+class Watched:
+    """What there is to know about a command that has ended."""
+
+    command: tuple[str, ...]
+    head: Member
+    members: list[Member] = field(default_factory=list)
+    left_behind: list[Member] = field(default_factory=list)
+    seconds: float = 0.0
+    together_bytes: int = 0
+    oom_kills: int = 0  # counted in our cgroup meanwhile
+    machine_oom_kills: int = 0  # counted on the whole machine meanwhile
+    shm_free_bytes: int | None = None  # the least that was seen
+    hang: Hang | None = None
+    was_interrupted: bool = False
+    signs: dict[str, str] = field(default_factory=dict)
+    last_lines: list[str] = field(default_factory=list)
+
+    @property
+    def code(self) -> int:
+        return self.head.code or 0
+
+    @property
+    def dead(self) -> list[Member]:
+        """Children that were killed, and workers that failed; in order of their end.
+
+        Not those that their parent ended, nor a `grep` that found nothing.
+        """
+        found = [
+            member
+            for member in self._ended
+            if member.signal not in _ENDED_BY_PARENT
+            and (member.signal or (member.code != 0 and self.is_worker(member)))
+        ]
+        # Of unknown ends only the first says something: it made the parent end the others.
+        return [member for member in found if member.code is not None or member is found[0]]
+
+    @property
+    def silent(self) -> Member | None:
+        """The worker that just ended, if someone missed it and no other child failed."""
+        if "worker gone" not in self.signs or any(member.code is not None for member in self.dead):
+            return None
+        return next((m for m in self._ended if m.code == 0 and self.is_worker(m)), None)
+
+    @property
+    def _ended(self) -> list[Member]:
+        ended = [m for m in self.members if m is not self.head and m.ended is not None]
+        return sorted(ended, key=lambda member: member.ended or 0)
+
+    def is_worker(self, member: Member) -> bool:
+        """Whether it is a Python process that another one started to share its work."""
+        parents = (other.command for other in self.members if other.pid == member.parent)
+        is_python = "python" in member.command.partition(" ")[0]
+        return is_python and (is_spawned(member) or member.command in parents)
+
+
+def is_spawned(member: Member) -> bool:
+    """Whether it was started by multiprocessing's spawn or forkserver, not by fork."""
+    return "spawn_main(" in member.command or ".forkserver import" in member.command
+
+
+def watch(command: Sequence[str], target: int = 2, hang_seconds: float = 60) -> Watched:
+    """Run the command to its end. `target` is the file descriptor that its stderr goes to.
+
+    Reaps every child of the calling process, so that must have no others.
+    """
+    adopt_orphans()
+    cgroup_kills, machine_kills = machine.oom_kill_count(), proc.machine_oom_kills()
+    relay = Relay(target)
+    try:
+        process = subprocess.Popen(command, stderr=relay.command_end)
+    except OSError as error:
+        raise ConfigError(f"{command[0]}: cannot be run: {error.strerror}") from error
+    finally:
+        relay.begin()
+    family = Family(process.pid)
+    watched = Watched(tuple(command), family.head)
+    with _signals_forwarded(process.pid, watched):
+        _Watch(family, relay, watched, hang_seconds).until_the_end()
+    process.returncode = watched.code  # reaped by us; subprocess need not look for it
+    relay.close()
+    watched.members, watched.left_behind = family.members, list(family.living.values())
+    watched.seconds, watched.together_bytes = family.seconds, family.together_bytes
+    watched.oom_kills = machine.oom_kill_count() - cgroup_kills
+    watched.machine_oom_kills = proc.machine_oom_kills() - machine_kills
+    watched.signs, watched.last_lines = relay.signs.lines, relay.signs.last_lines
+    return watched
+
+
+class _Watch:
+    def __init__(self, family: Family, relay: Relay, watched: Watched, hang_seconds: float) -> None:
+        self._family, self._relay, self._watched = family, relay, watched
+        self._hang_seconds = hang_seconds
+        self._measured = self._active = 0.0
+        self._active_cpu_seconds = 0.0
+
+    def until_the_end(self) -> None:
+        family, relay = self._family, self._relay
+        family.poll.register(relay.source, select.POLLIN)
+        pause = MIN_PAUSE_SECONDS
+        looked = -1.0
+        while family.head.ended is None:
+            ready = {fd for fd, _ in family.poll.poll(pause * 1000)}
+            if ready - {relay.source} or family.seconds - looked >= pause:
+                began = time.perf_counter()
+                self._look(ready)
+                cost = time.perf_counter() - began
+                pause = min(max(10 * cost, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
+                looked = family.seconds
+            if relay.source in ready and not relay.pump():
+                family.poll.unregister(relay.source)
+        self._drain()
+
+    def _look(self, ready: set[int]) -> None:
+        for member in self._family.look(ready):
+            if member is not self._family.head and member.signal not in (0, *_ENDED_BY_PARENT):
+                name = signal_name(member.signal)
+                self._relay.say(f"doctor: child {member.pid} was ended by {name}")
+        if self._family.seconds - self._measured >= MEASURE_SECONDS:
+            self._measured = self._family.seconds
+            self._family.measure()
+            self._note_shared_memory()
+            self._note_hang()
+
+    def _note_shared_memory(self) -> None:
+        with contextlib.suppress(OSError):
+            free, least = shutil.disk_usage("/dev/shm").free, self._watched.shm_free_bytes
+            self._watched.shm_free_bytes = free if least is None else min(free, least)
+
+    def _note_hang(self) -> None:
+        now, cpu = self._measured, self._family.cpu_seconds
+        living = self._family.living.values()
+        idle = now - self._active
+        used = cpu - self._active_cpu_seconds
+        if used > 0.1 + IDLE_CPU_SHARE * idle or any(member.state == "D" for member in living):
+            self._active, self._active_cpu_seconds = now, cpu
+        elif idle >= self._hang_seconds and self._watched.hang is None:
+            on_locks = sum("futex" in proc.waiting_in(member.pid) for member in living)
+            self._watched.hang = Hang(idle, len(living), on_locks)
+            self._relay.say(
+                f"doctor: no process of this command did anything for {idle:.0f} s; "
+                "press Ctrl-C to end it and see why"
+            )
+
+    def _drain(self) -> None:
+        until = time.monotonic() + DRAIN_SECONDS
+        while self._relay.pump() and self._family.living and time.monotonic() < until:
+            time.sleep(MIN_PAUSE_SECONDS)
+            self._family.look()
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+@contextlib.contextmanager
+def _signals_forwarded(pid: int, watched: Watched) -> Iterator[None]:
+    """Signals to us are for the command. Ctrl-C reaches it by itself: it is in our group."""
+
+    def forward(signum: int, frame: FrameType | None) -> None:
+        watched.was_interrupted = True
+        from_terminal = signum in (signal.SIGINT, signal.SIGQUIT) and _is_in_foreground()
+        if not from_terminal and watched.head.ended is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
+
+    before = {signum: signal.signal(signum, forward) for signum in _FORWARDED}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _is_in_foreground() -> bool:
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

@@ -1,0 +1,147 @@
+"""Inputs that lie elsewhere, brought here one after the other while earlier ones are encoded.
+
+The plan needs only a parquet file's footer, so it is made before anything is downloaded: head and
+footer go into a sparse file of the right size, which is all that a reader looks at to cut spans.
+Files of other kinds have to be here whole before they can be cut.
+
+One file at a time: it arrives as early as it can, so encoding begins early; the client fetches the
+pieces of a file in parallel itself. Without --keep-downloads the files go into the work folder,
+at most two wait there, and each is removed once the last of its slices has a record.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tokenmill import storage
+from tokenmill.config import Config
+from tokenmill.corpus import Input, Slice
+from tokenmill.hub import SCHEME, Hub, HubFile, HubSource
+from tokenmill.patience import Notice
+
+MAX_WAITING_FILES = 2
+
+
+class RemoteInputs:
+    """The run's inputs from the Hub; none, if no source names it."""
+
+    def __init__(self, config: Config, work: str, notice: Notice) -> None:
+        self._structures = os.path.join(work, "structure")
+        self._keeps = config.keep_downloads
+        self._files: dict[str, HubFile] = {}
+        self.inputs: list[Input] = []
+        sources = [HubSource.parsed(url) for url in config.sources if url.startswith(SCHEME)]
+        if sources:
+            self._hub = Hub(None if self._keeps else os.path.join(work, "downloads"), notice)
+            for source in sources:
+                for file in self._hub.files(source):
+                    self._files[file.url] = file
+            self.inputs = [self._hub.input(f, config.input_format) for f in self._files.values()]
+        self._uses: collections.Counter[str] = collections.Counter()  # slices to be encoded
+        self._queue: list[HubFile] = []
+        self._here: set[str] = set()
+        self._error: BaseException | None = None
+        self._is_closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._fetch_all, name="fetch", daemon=True)
+
+    def structure_of(self, source: Input) -> Input:
+        """An input that a reader can cut into spans, before the file itself is here."""
+        file = self._files.get(source.name)
+        if file is None or self._hub.is_here(file):
+            return source
+        if source.kind != "parquet":
+            self._hub.download(file)
+            return source
+        head, footer = self._hub.parquet_edges(file)
+        path = os.path.join(self._structures, f"{len(os.listdir(self._structures)):08d}.parquet")
+        storage.write_sparse_file(
+            path, source.num_bytes, {0: head, source.num_bytes - len(footer): footer}
+        )
+        return dataclasses.replace(source, path=path)
+
+    def begin(self, slices: Iterable[Slice]) -> None:
+        """Start to fetch what these slices need, in their order."""
+        for slice_ in slices:
+            for name in {span.input.name for span in slice_.spans} & self._files.keys():
+                if not self._uses[name]:
+                    self._queue.append(self._files[name])
+                self._uses[name] += 1
+        if self._queue:
+            self._thread.start()
+
+    def as_they_arrive(self, slices: Iterable[Slice]) -> Iterator[Slice | None]:
+        """The slices, each once its files are here; None while the next one must wait."""
+        for slice_ in slices:
+            needed = {span.input.name for span in slice_.spans} & self._files.keys()
+            while not needed <= self._here:
+                if self._error is not None:
+                    raise self._error
+                yield None
+            yield slice_
+
+    def release(self, slice_: Slice) -> None:
+        """The slice is done: files that no other slice needs may go."""
+        for source in {span.input for span in slice_.spans}:
+            if source.name in self._files:
+                self._uses[source.name] -= 1
+                if not self._uses[source.name] and not self._keeps:
+                    storage.remove(source.path)
+                with self._changed:
+                    self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many files are here, of how many that are needed."""
+        return len(self._here), len(self._queue)
+
+    def _fetch_all(self) -> None:
+        try:
+            for file in self._queue:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._is_closing or self._has_room())
+                    if self._is_closing:
+                        return
+                self._hub.download(file, self._abortable_bar())
+                self._here.add(file.url)
+        except _Closing:
+            return
+        except BaseException as error:
+            self._error = error
+
+    def _has_room(self) -> bool:
+        waiting = sum(1 for name in self._here if self._uses[name] > 0)
+        return self._keeps or waiting < MAX_WAITING_FILES
+
+    def _abortable_bar(self) -> Any:
+        """A silent progress bar for the client, through which a stop reaches its download."""
+        from tqdm.std import tqdm
+
+        remote = self
+
+        class Bar(tqdm):  # type: ignore[misc]
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **{**kwargs, "disable": True})
+
+            def update(self, n: float | None = 1) -> Any:
+                if remote._is_closing:
+                    raise _Closing
+                return super().update(n)
+
+        return Bar
+
+
+class _Closing(BaseException):
+    """Unwinds a download that nobody waits for any more."""

@@ -1,0 +1,297 @@
+"""Datasets on the Hugging Face Hub: what files there are, what they must hash to, and the files.
+
+`huggingface_hub` does the talking: endpoint, token, cache, offline mode and resumed downloads are
+as users know them (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE). What it leaves undone is done
+here: it checks a download's size only, so every file is hashed and compared with what the Hub
+says; and it gives up on some 429 and 5xx answers, so requests are made with patience.py. Nothing
+here writes a token or a signed URL anywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tokenmill import storage
+from tokenmill.corpus import Input
+from tokenmill.errors import ConfigError, InputError, NetworkError
+from tokenmill.patience import Notice, Patience, is_of_the_network, message_of, status_of
+from tokenmill.readers import kind_of
+
+SCHEME = "hf://"
+
+
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """`hf://datasets/OWNER/NAME[@REVISION]/GLOB`, taken apart."""
+
+    repo: str
+    revision: str
+    pattern: str
+
+    @staticmethod
+    def parsed(url: str) -> HubSource:
+        match = re.fullmatch(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([^/]+))?/(.+)", url)
+        if match is None:
+            raise ConfigError(
+                f"not a dataset on the Hub: {url!r}",
+                hint="write hf://datasets/OWNER/NAME[@REVISION]/data/*.parquet",
+            )
+        # A branch such as refs/convert/parquet is written with %2F, as huggingface_hub does it.
+        return HubSource(match[1], (match[2] or "main").replace("%2F", "/"), match[3])
+
+    @property
+    def download_command(self) -> str:
+        """How to fetch the files on a machine that has a network."""
+        return (
+            f"hf download {self.repo} --repo-type dataset --revision {self.revision} "
+            f"--include '{self.pattern}' --local-dir DIR"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """One file of a dataset at a fixed commit. `digest` is what its bytes must hash to."""
+
+    repo: str
+    commit: str
+    path: str
+    num_bytes: int
+    digest: str  # "sha256:..." of an LFS file, "git:..." (a blob id) of a small one
+
+    @property
+    def url(self) -> str:
+        return f"{SCHEME}datasets/{self.repo}@{self.commit}/{self.path}"
+
+
+class Hub:
+    """A connection to the Hub. `folder`: where files go; None: the cache, to be kept there."""
+
+    def __init__(self, folder: str | None, notice: Notice) -> None:
+        try:
+            import huggingface_hub
+            import huggingface_hub.constants
+            import huggingface_hub.errors
+            import huggingface_hub.file_download
+            import huggingface_hub.hf_api
+        except ImportError:
+            raise ConfigError(
+                "reading from the Hugging Face Hub needs huggingface_hub",
+                hint="pip install 'tokenmill[hf]'",
+            ) from None
+        self._client: Any = huggingface_hub
+        self._folder = folder
+        self._notice = notice
+        self._patience = Patience(notice)
+
+    def files(self, source: HubSource) -> list[HubFile]:
+        """The files that the pattern matches, by name. From the cache alone in offline mode."""
+        if self._client.constants.HF_HUB_OFFLINE:
+            return self._cached_files(source)
+        api = self._client.HfApi()
+        with _explained(source):
+            info = self._patience.result_of(
+                lambda: api.repo_info(source.repo, revision=source.revision, repo_type="dataset")
+            )
+            commit = str(info.sha)
+            folder = _folder_of(source.pattern)
+            entries = self._patience.result_of(
+                lambda: list(
+                    api.list_repo_tree(
+                        source.repo, folder, recursive=True, revision=commit, repo_type="dataset"
+                    )
+                )
+            )
+        found = [
+            HubFile(
+                source.repo,
+                commit,
+                entry.path,
+                entry.size,
+                f"sha256:{entry.lfs.sha256}" if entry.lfs else f"git:{entry.blob_id}",
+            )
+            for entry in entries
+            if isinstance(entry, self._client.hf_api.RepoFile)
+            and _matches(entry.path, source.pattern)
+        ]
+        if not found:
+            raise InputError(
+                f"no file of {source.repo} at {source.revision} matches {source.pattern}",
+                hint="FineWeb's config sample-10BT lies at sample/10BT/*.parquet",
+            )
+        return sorted(found, key=lambda file: file.path.encode())
+
+    def input(self, file: HubFile, input_format: str | None) -> Input:
+        kind, compression = kind_of(file.path) or (None, None)
+        kind = input_format or kind
+        if kind is None:
+            raise ConfigError(
+                f"cannot tell from its name how to read {file.url}", hint="say how: --input-format"
+            )
+        return Input(
+            self.local_path(file), kind, compression, file.num_bytes, 0, file.digest, file.url
+        )
+
+    def local_path(self, file: HubFile) -> str:
+        """Where `download` puts the file."""
+        if self._folder is not None:
+            return os.path.join(self._folder, *file.path.split("/"))
+        name = self._client.file_download.repo_folder_name(repo_id=file.repo, repo_type="dataset")
+        cache = self._client.constants.HF_HUB_CACHE
+        return os.path.join(cache, name, "snapshots", file.commit, *file.path.split("/"))
+
+    def is_here(self, file: HubFile) -> bool:
+        return storage.size(self.local_path(file)) == file.num_bytes
+
+    def download(self, file: HubFile, tqdm_class: Any = None) -> None:
+        """Bring the file to its local path and compare its hash; a wrong one is fetched again."""
+        found = self._downloaded_digest(file, tqdm_class, force=False)
+        if found != file.digest:
+            self._notice(f"{file.url} came as {found}, expected {file.digest}; fetching it again")
+            found = self._downloaded_digest(file, tqdm_class, force=True)
+        if found != file.digest:
+            storage.remove(self.local_path(file))
+            raise NetworkError(
+                f"{file.url} came with the wrong bytes twice: {found}, expected {file.digest}",
+                hint="something between here and the Hub changes data: try another network",
+            )
+
+    def parquet_edges(self, file: HubFile) -> tuple[bytes, bytes]:
+        """The first bytes of a parquet file and its whole footer, without the data between."""
+        path = f"datasets/{file.repo}@{file.commit}/{file.path}"
+
+        def read() -> tuple[bytes, bytes]:
+            with self._client.HfFileSystem().open(path, "rb", cache_type="none") as remote:
+                head = remote.read(4)
+                tail = _read_tail(remote, file.num_bytes, 1 << 16)
+                footer_bytes = int.from_bytes(tail[-8:-4], "little") + 8
+                if footer_bytes > len(tail):
+                    tail = _read_tail(remote, file.num_bytes, footer_bytes)
+                return head, tail[-footer_bytes:]
+
+        with _explained(HubSource(file.repo, file.commit, file.path)):
+            return self._patience.result_of(read)
+
+    def _downloaded_digest(self, file: HubFile, tqdm_class: Any, force: bool) -> str:
+        def fetch() -> str:
+            return str(
+                self._client.hf_hub_download(
+                    file.repo,
+                    file.path,
+                    repo_type="dataset",
+                    revision=file.commit,
+                    local_dir=self._folder,
+                    force_download=force,
+                    tqdm_class=tqdm_class,
+                )
+            )
+
+        with _explained(HubSource(file.repo, file.commit, file.path)):
+            path = self._patience.result_of(fetch)
+        assert os.path.samefile(path, self.local_path(file))
+        return digest_of(path, file.digest.partition(":")[0])
+
+    def _cached_files(self, source: HubSource) -> list[HubFile]:
+        try:
+            folder = self._client.snapshot_download(
+                source.repo,
+                repo_type="dataset",
+                revision=source.revision,
+                allow_patterns=[source.pattern],
+                local_files_only=True,
+            )
+        except self._client.errors.LocalEntryNotFoundError:
+            folder = ""
+        files = []
+        for root, _, names in os.walk(folder):
+            for name in names:
+                path = os.path.join(root, name)
+                relative = os.path.relpath(path, folder).replace(os.sep, "/")
+                if _matches(relative, source.pattern):
+                    # In the cache, a snapshot's entries are links to blobs named by their hash.
+                    blob = os.path.basename(os.path.realpath(path))
+                    digest = ("sha256:" if len(blob) == 64 else "git:") + blob
+                    commit = os.path.basename(folder)
+                    files.append(
+                        HubFile(source.repo, commit, relative, os.path.getsize(path), digest)
+                    )
+        if not files:
+            raise NetworkError(
+                f"HF_HUB_OFFLINE is set, and the cache holds no {source.pattern} of {source.repo}",
+                hint=f"on a machine with a network: {source.download_command}; then give that "
+                "folder as SOURCE, or, to `tokenmill fineweb`, as --local-dir DIR",
+            )
+        return sorted(files, key=lambda file: file.path.encode())
+
+
+def _read_tail(remote: Any, num_bytes: int, size: int) -> bytes:
+    size = min(size, num_bytes)
+    remote.seek(num_bytes - size)
+    tail: bytes = remote.read(size)
+    if len(tail) != size:
+        raise ConnectionError(f"asked for {size} bytes, got {len(tail)}")
+    return tail
+
+
+def digest_of(path: str, algorithm: str) -> str:
+    """The hash of a file's bytes, as the Hub writes it: "sha256:..." or "git:..."."""
+    if algorithm == "git":
+        found = hashlib.sha1(f"blob {os.path.getsize(path)}\0".encode())
+    else:
+        found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 22):
+            found.update(block)
+    return f"{algorithm}:{found.hexdigest()}"
+
+
+def _folder_of(pattern: str) -> str | None:
+    """The longest folder without a wildcard: what has to be listed."""
+    fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    return fixed.rpartition("/")[0] or None
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """As a shell would: * stays within a folder, ** does not."""
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", pattern)
+    names = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    expression = "".join(
+        names.get(part) or (fnmatch.translate(part)[4:-3] if part[:1] == "[" else re.escape(part))
+        for part in parts
+    )
+    return re.fullmatch(expression, path) is not None
+
+
+@contextlib.contextmanager
+def _explained(source: HubSource) -> Iterator[None]:
+    """Turn what the client raises into our errors; anything else passes."""
+    try:
+        yield
+    except (ConfigError, InputError, NetworkError):
+        raise
+    except Exception as error:
+        name, status = type(error).__name__, status_of(error)
+        if name in ("RepositoryNotFoundError", "GatedRepoError") or status in (401, 403):
+            raise InputError(
+                f"{source.repo} is not there, private or gated ({message_of(error)})",
+                hint="check the name; if it is gated, accept its terms and set HF_TOKEN",
+            ) from None
+        if name in ("RevisionNotFoundError", "EntryNotFoundError", "RemoteEntryNotFoundError"):
+            raise InputError(
+                f"{source.repo} at {source.revision} has no {source.pattern}: {message_of(error)}",
+                hint="the dataset's page lists its files; @main is the newest revision",
+            ) from None
+        if not is_of_the_network(error):
+            raise
+        raise NetworkError(
+            f"cannot reach {source.repo} on the Hub: {message_of(error)}",
+            hint=f"run the same command again: it resumes. Without a network here, elsewhere: "
+            f"{source.download_command}; then give that folder as SOURCE, or, to "
+            "`tokenmill fineweb`, as --local-dir DIR",
+        ) from None

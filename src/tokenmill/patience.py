@@ -1,0 +1,102 @@
+"""Requests that fail for reasons that pass (429, 5xx, cut or refused connections), repeated.
+
+Pauses grow from half a second to a minute, with jitter, unless the server says how long to wait
+(Retry-After, in seconds or as a date). Fifteen minutes without a success are enough; ten seconds,
+if nobody has answered at all: then there is probably no network.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+
+PATIENCE_SECONDS = 900.0
+UNREACHABLE_SECONDS = 10.0
+LONGEST_PAUSE_SECONDS = 60.0
+
+Result = TypeVar("Result")
+Notice = Callable[[str], None]
+
+
+class Patience:
+    """How long to go on trying, for all requests to one place."""
+
+    def __init__(self, notice: Notice) -> None:
+        self._notice = notice
+        self._has_answered = False
+
+    def result_of(self, request: Callable[[], Result]) -> Result:
+        """The request's result, after as many tries as it takes; its error if that is too many."""
+        began = time.monotonic()
+        attempt = 0
+        while True:
+            try:
+                result = request()
+            except Exception as error:
+                self._has_answered |= status_of(error) is not None
+                patience = PATIENCE_SECONDS if self._has_answered else UNREACHABLE_SECONDS
+                pause = _pause_seconds(error, attempt)
+                if pause is None or time.monotonic() + pause - began > patience:
+                    raise
+                self._notice(f"{message_of(error)}; trying again in {pause:.0f} s")
+                time.sleep(pause)
+                attempt += 1
+            else:
+                self._has_answered = True
+                return result
+
+
+def status_of(error: Exception) -> int | None:
+    """The HTTP status behind an error, if a server answered at all."""
+    return getattr(getattr(error, "response", None), "status_code", None)
+
+
+def is_of_the_network(error: Exception) -> bool:
+    """Whether the network or the other side is to blame, by whichever library it was raised."""
+    if status_of(error) is not None or isinstance(error, (ConnectionError, TimeoutError)):
+        return True
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    modules = {kind.__module__.split(".")[0] for kind in type(error).__mro__}
+    return bool(
+        # huggingface_hub's words for "no answer, and not in the cache either"
+        kinds & {"LocalEntryNotFoundError", "OfflineModeIsEnabled", "FileMetadataError"}
+        or modules & {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3"}
+    )
+
+
+def message_of(error: Exception) -> str:
+    """The error in one line, without the query part of URLs: a signature there is a secret."""
+    line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return re.sub(r"\?[^\s'\")]+", "", line)[:300]
+
+
+def _pause_seconds(error: Exception, attempt: int) -> float | None:
+    """How long to wait before the next try; None: trying again will not help."""
+    status = status_of(error)
+    if status is not None and status < 500 and status not in (408, 425, 429):
+        return None
+    # A download of the wrong size comes as a plain OSError that says "Consistency check failed".
+    if not is_of_the_network(error) and "onsistency check" not in str(error):
+        return None
+    asked = _retry_after_seconds(error)
+    if asked is not None:
+        return asked
+    longest: float = min(LONGEST_PAUSE_SECONDS, 2.0**attempt)
+    return random.uniform(longest / 2, longest)
+
+
+def _retry_after_seconds(error: Exception) -> float | None:
+    """The server's own word, in seconds or as a date."""
+    value = getattr(getattr(error, "response", None), "headers", {}).get("Retry-After")
+    if value is None:
+        return None
+    if value.strip().isdigit():
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None
