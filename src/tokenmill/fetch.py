@@ -4,9 +4,9 @@ The plan needs only a parquet file's footer, so it is made before anything is do
 footer go into a sparse file of the right size, which is all that a reader looks at to cut spans.
 Files of other kinds have to be here whole before they can be cut.
 
-One file at a time: it arrives as early as it can, so encoding begins early; the client fetches the
-pieces of a file in parallel itself. Without --keep-downloads the files go into the work folder,
-at most two wait there, and each is removed once the last of its slices has a record.
+One file at a time: it arrives as early as it can, so encoding begins early. Without
+--keep-downloads the files go into the work folder, at most two wait there, and each is removed
+once the last of its slices has a record.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import dataclasses
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from tokenmill import storage
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
-from tokenmill.hub import SCHEME, Hub, HubFile, HubSource
+from tokenmill.hub import SCHEME, Closing, Hub, HubFile, HubSource
 from tokenmill.patience import Notice
 
 MAX_WAITING_FILES = 2
@@ -114,9 +113,9 @@ class RemoteInputs:
                     self._changed.wait_for(lambda: self._is_closing or self._has_room())
                     if self._is_closing:
                         return
-                self._hub.download(file, self._abortable_bar())
+                self._hub.download(file, lambda: self._is_closing)
                 self._here.add(file.url)
-        except _Closing:
+        except Closing:
             return
         except BaseException as error:
             self._error = error
@@ -124,24 +123,3 @@ class RemoteInputs:
     def _has_room(self) -> bool:
         waiting = sum(1 for name in self._here if self._uses[name] > 0)
         return self._keeps or waiting < MAX_WAITING_FILES
-
-    def _abortable_bar(self) -> Any:
-        """A silent progress bar for the client, through which a stop reaches its download."""
-        from tqdm.std import tqdm
-
-        remote = self
-
-        class Bar(tqdm):  # type: ignore[misc]
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                super().__init__(*args, **{**kwargs, "disable": True})
-
-            def update(self, n: float | None = 1) -> Any:
-                if remote._is_closing:
-                    raise _Closing
-                return super().update(n)
-
-        return Bar
-
-
-class _Closing(BaseException):
-    """Unwinds a download that nobody waits for any more."""

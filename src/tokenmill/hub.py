@@ -1,10 +1,11 @@
 """Datasets on the Hugging Face Hub: what files there are, what they must hash to, and the files.
 
-`huggingface_hub` does the talking: endpoint, token, cache, offline mode and resumed downloads are
-as users know them (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE). What it leaves undone is done
-here: it checks a download's size only, so every file is hashed and compared with what the Hub
-says; and it gives up on some 429 and 5xx answers, so requests are made with patience.py. Nothing
-here writes a token or a signed URL anywhere.
+`huggingface_hub` knows the endpoint, the token, the cache and offline mode, which are as users know
+them (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE), and its session makes the requests. Its own
+download (2.4) checks a file's size but not its hash, begins anew after an interruption, and gives
+up on 5xx and on a reset connection. So the bytes are fetched here: continued where they ended,
+compared with the hash that the Hub names, with patience.py for what passes, and put where its
+cache expects them. Nothing here writes a token or a signed URL anywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import fnmatch
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ from tokenmill.patience import Notice, Patience, is_of_the_network, message_of, 
 from tokenmill.readers import kind_of
 
 SCHEME = "hf://"
+FOOTER_BYTES = 64 << 10  # read at first; FineWeb's footers are larger, and read on
+CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,10 @@ class HubFile:
         return f"{SCHEME}datasets/{self.repo}@{self.commit}/{self.path}"
 
 
+class Closing(BaseException):
+    """Unwinds a download that nobody waits for any more."""
+
+
 class Hub:
     """A connection to the Hub. `folder`: where files go; None: the cache, to be kept there."""
 
@@ -80,6 +87,7 @@ class Hub:
             import huggingface_hub.errors
             import huggingface_hub.file_download
             import huggingface_hub.hf_api
+            import huggingface_hub.utils
         except ImportError:
             raise ConfigError(
                 "reading from the Hugging Face Hub needs huggingface_hub",
@@ -142,60 +150,112 @@ class Hub:
         """Where `download` puts the file."""
         if self._folder is not None:
             return os.path.join(self._folder, *file.path.split("/"))
-        name = self._client.file_download.repo_folder_name(repo_id=file.repo, repo_type="dataset")
-        cache = self._client.constants.HF_HUB_CACHE
-        return os.path.join(cache, name, "snapshots", file.commit, *file.path.split("/"))
+        snapshot = os.path.join(self._cache_folder(file), "snapshots", file.commit)
+        return os.path.join(snapshot, *file.path.split("/"))
 
     def is_here(self, file: HubFile) -> bool:
         return storage.size(self.local_path(file)) == file.num_bytes
 
-    def download(self, file: HubFile, tqdm_class: Any = None) -> None:
-        """Bring the file to its local path and compare its hash; a wrong one is fetched again."""
-        found = self._downloaded_digest(file, tqdm_class, force=False)
-        if found != file.digest:
-            self._notice(f"{file.url} came as {found}, expected {file.digest}; fetching it again")
-            found = self._downloaded_digest(file, tqdm_class, force=True)
-        if found != file.digest:
-            storage.remove(self.local_path(file))
-            raise NetworkError(
-                f"{file.url} came with the wrong bytes twice: {found}, expected {file.digest}",
-                hint="something between here and the Hub changes data: try another network",
-            )
+    def download(self, file: HubFile, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Bring the file to its local path, hash compared; a wrong one is fetched again, once.
+
+        An interrupted download is continued, by this process or a later one.
+        """
+        partial = self._partial_path(file)
+        storage.make_folder(os.path.dirname(partial))
+        for attempt in range(2):
+            with _explained(HubSource(file.repo, file.commit, file.path)):
+                self._patience.result_of(lambda: self._continue(file, partial, should_stop))
+            found = digest_of(partial, file.digest.partition(":")[0])
+            if found == file.digest:
+                self._put_in_place(file, partial)
+                return
+            storage.remove(partial)
+            if not attempt:
+                self._notice(f"{file.url} came as {found}, not {file.digest}; fetching it again")
+        raise NetworkError(
+            f"{file.url} came with the wrong bytes twice: {found}, expected {file.digest}",
+            hint="something between here and the Hub changes data: try another network",
+        )
 
     def parquet_edges(self, file: HubFile) -> tuple[bytes, bytes]:
         """The first bytes of a parquet file and its whole footer, without the data between."""
-        path = f"datasets/{file.repo}@{file.commit}/{file.path}"
-
-        def read() -> tuple[bytes, bytes]:
-            with self._client.HfFileSystem().open(path, "rb", cache_type="none") as remote:
-                head = remote.read(4)
-                tail = _read_tail(remote, file.num_bytes, 1 << 16)
-                footer_bytes = int.from_bytes(tail[-8:-4], "little") + 8
-                if footer_bytes > len(tail):
-                    tail = _read_tail(remote, file.num_bytes, footer_bytes)
-                return head, tail[-footer_bytes:]
-
         with _explained(HubSource(file.repo, file.commit, file.path)):
-            return self._patience.result_of(read)
+            head = self._patience.result_of(lambda: self._range(file, 0, 4))
+            tail_at = max(0, file.num_bytes - FOOTER_BYTES)
+            tail = self._patience.result_of(lambda: self._range(file, tail_at, file.num_bytes))
+            footer_at = file.num_bytes - 8 - int.from_bytes(tail[-8:-4], "little")
+            if 0 <= footer_at < tail_at:
+                more = self._patience.result_of(lambda: self._range(file, footer_at, tail_at))
+                return head, more + tail
+            return head, tail
 
-    def _downloaded_digest(self, file: HubFile, tqdm_class: Any, force: bool) -> str:
-        def fetch() -> str:
-            return str(
-                self._client.hf_hub_download(
-                    file.repo,
-                    file.path,
-                    repo_type="dataset",
-                    revision=file.commit,
-                    local_dir=self._folder,
-                    force_download=force,
-                    tqdm_class=tqdm_class,
-                )
-            )
+    def _continue(self, file: HubFile, partial: str, should_stop: Callable[[], bool]) -> None:
+        """Append what is missing to the partial file."""
+        with storage.PartialFile(partial) as target:
+            if target.num_bytes > file.num_bytes:
+                target.restart()
+            while target.num_bytes < file.num_bytes:
+                before = target.num_bytes
+                with self._response(file, before, file.num_bytes) as response:
+                    if before and response.status_code != 206:
+                        target.restart()  # the server sends all of it again
+                    for chunk in response.iter_bytes(CHUNK_BYTES):
+                        if should_stop():
+                            raise Closing
+                        target.write(chunk)
+                if target.num_bytes <= before:
+                    raise ConnectionError(f"{file.url} ended after {target.num_bytes:,} bytes")
+            if target.num_bytes > file.num_bytes:
+                target.restart()
+                raise ConnectionError(f"{file.url} is longer than {file.num_bytes:,} bytes")
 
-        with _explained(HubSource(file.repo, file.commit, file.path)):
-            path = self._patience.result_of(fetch)
-        assert os.path.samefile(path, self.local_path(file))
-        return digest_of(path, file.digest.partition(":")[0])
+    def _range(self, file: HubFile, start: int, stop: int) -> bytes:
+        data = b""
+        with self._response(file, start, stop) as response:
+            if response.status_code == 206:
+                for chunk in response.iter_bytes():
+                    data += chunk
+        if len(data) != stop - start:
+            raise ConnectionError(f"{file.url}: asked for {stop - start} bytes, got {len(data)}")
+        return data
+
+    @contextlib.contextmanager
+    def _response(self, file: HubFile, start: int, stop: int) -> Iterator[Any]:
+        url = self._client.hf_hub_url(
+            file.repo, file.path, repo_type="dataset", revision=file.commit
+        )
+        # The client drops the token by itself where a redirect leads to another host.
+        headers = {**self._client.utils.build_hf_headers(), "Range": f"bytes={start}-{stop - 1}"}
+        timeout = self._client.constants.HF_HUB_DOWNLOAD_TIMEOUT
+        session = self._client.utils.get_session()
+        with session.stream(
+            "GET", url, headers=headers, follow_redirects=True, timeout=timeout
+        ) as response:
+            self._client.utils.hf_raise_for_status(response)
+            yield response
+
+    def _partial_path(self, file: HubFile) -> str:
+        """Beside where the file will be, named after what it must be: continued by any run."""
+        name = file.digest.partition(":")[2] + ".tokenmill-partial"
+        if self._folder is not None:
+            return os.path.join(self._folder, name)
+        return os.path.join(self._cache_folder(file), "blobs", name)
+
+    def _put_in_place(self, file: HubFile, partial: str) -> None:
+        target = self.local_path(file)
+        storage.make_folder(os.path.dirname(target))
+        if self._folder is not None:
+            storage.rename(partial, target)
+            return
+        # The cache's own layout: blobs by hash, and snapshots that link to them.
+        blob = os.path.join(self._cache_folder(file), "blobs", file.digest.partition(":")[2])
+        storage.rename(partial, blob)
+        storage.link(os.path.relpath(blob, os.path.dirname(target)), target)
+
+    def _cache_folder(self, file: HubFile) -> str:
+        name = self._client.file_download.repo_folder_name(repo_id=file.repo, repo_type="dataset")
+        return os.path.join(self._client.constants.HF_HUB_CACHE, name)
 
     def _cached_files(self, source: HubSource) -> list[HubFile]:
         try:
@@ -228,15 +288,6 @@ class Hub:
                 "folder as SOURCE, or, to `tokenmill fineweb`, as --local-dir DIR",
             )
         return sorted(files, key=lambda file: file.path.encode())
-
-
-def _read_tail(remote: Any, num_bytes: int, size: int) -> bytes:
-    size = min(size, num_bytes)
-    remote.seek(num_bytes - size)
-    tail: bytes = remote.read(size)
-    if len(tail) != size:
-        raise ConnectionError(f"asked for {size} bytes, got {len(tail)}")
-    return tail
 
 
 def digest_of(path: str, algorithm: str) -> str:

@@ -187,6 +187,8 @@ class _SliceWork:
             lengths.append(len(one.ids))
             if one.failed:
                 failed[i] = one.failed[0]
+        # Whatever goes wrong from here on is not the last document's doing.
+        self._report(Step(number, first_row + len(texts), 0))
         return TokenArray(np.concatenate(ids), np.cumsum(lengths, dtype=np.int64), failed)
 
     def _leave_out(self, span: Span, reader: Reader, row: int, reason: str) -> None:

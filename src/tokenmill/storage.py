@@ -159,6 +159,34 @@ class GrowingFile:
             self._fd = -1
 
 
+class PartialFile:
+    """A file being fetched, appended to across attempts. What a crash leaves of it is a beginning
+    that is trusted only once the whole has the right hash, so it is never synced."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        with _as_output_error("open", path):
+            flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+            self._fd = os.open(path, flags, 0o666)
+        self.num_bytes = os.fstat(self._fd).st_size
+
+    def write(self, data: bytes) -> None:
+        with _as_output_error("write", self._path):
+            _write_all(self._fd, memoryview(data))
+        self.num_bytes += len(data)
+
+    def restart(self) -> None:
+        with _as_output_error("write", self._path):
+            os.ftruncate(self._fd, 0)
+        self.num_bytes = 0
+
+    def __enter__(self) -> PartialFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
 def _write_all(fd: int, view: memoryview) -> None:
     while view:
         view = view[os.write(fd, view) :]
@@ -188,6 +216,14 @@ def rename(source: str, target: str) -> None:
     with _as_output_error("rename to", target):
         os.replace(source, target)
     fsync_folder(os.path.dirname(target))
+
+
+def link(points_to: str, path: str) -> None:
+    """Make `path` a symbolic link, replacing what is there."""
+    temporary = f"{path}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
+    with _as_output_error("create", path):
+        os.symlink(points_to, temporary)
+        os.replace(temporary, path)
 
 
 def fsync_folder(path: str) -> None:

@@ -10,7 +10,6 @@ import resource
 import shlex
 import signal
 import sys
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.screen import printable, shown_bytes, shown_seconds
@@ -107,18 +106,19 @@ def lacking_vocabulary() -> str | None:
 
 
 def healthy_line(watched: Watched) -> str:
-    largest = shown_bytes(max(member.peak_bytes for member in watched.members))
     count = len(watched.members)
+    largest = shown_bytes(max(member.peak_bytes for member in watched.members))
+    together = shown_bytes(watched.together_bytes)
     return (
-        f"doctor: fine after {shown_seconds(watched.seconds)}: "
-        f"{count} process{'es' * (count > 1)}, the largest held {largest}, all together {shown_bytes(watched.together_bytes)}"
+        f"doctor: fine after {shown_seconds(watched.seconds)}: {count} process"
+        f"{'es' * (count > 1)}, the largest held {largest}, all together {together}"
     )
 
 
 def report(watched: Watched, causes: list[Cause]) -> list[str]:
     """What happened, who died, what it means: lines that are fit for a terminal."""
-    lines = [f"doctor: {shown_command(watched)} {ending(watched)}"]
-    lines += [f"  {line(shown_death(watched, member))}" for member in watched.dead[:_MAX_DEAD]]
+    lines = [f"doctor: {shown_command(shlex.join(watched.command))} {ending(watched)}"]
+    lines += [f"  {shown_death(watched, member)}" for member in watched.dead[:_MAX_DEAD]]
     if len(watched.dead) > _MAX_DEAD:
         lines.append(f"  and {len(watched.dead) - _MAX_DEAD} more children after it")
     if not causes:
@@ -135,11 +135,14 @@ def report(watched: Watched, causes: list[Cause]) -> list[str]:
 
 
 def line(text: str) -> str:
-    return textwrap.shorten(printable(text), _MAX_LINE_CHARACTERS, placeholder=" ...")
+    return printable(text[:_MAX_LINE_CHARACTERS])
 
 
-def shown_command(watched: Watched) -> str:
-    return textwrap.shorten(printable(shlex.join(watched.command)), _MAX_COMMAND_CHARACTERS)
+def shown_command(command: str) -> str:
+    """A command short enough for a line: its beginning, and its end, where the script is."""
+    half = _MAX_COMMAND_CHARACTERS // 2
+    short = len(command) <= _MAX_COMMAND_CHARACTERS
+    return printable(command if short else f"{command[:half]} ... {command[-half:]}")
 
 
 def ending(watched: Watched) -> str:
@@ -164,7 +167,7 @@ def shown_death(watched: Watched, member: Member) -> str:
         watched.oom_kills or watched.machine_oom_kills,
     )
     when = shown_seconds(member.ended or 0)
-    command = textwrap.shorten(printable(member.command), _MAX_COMMAND_CHARACTERS)
+    command = shown_command(member.command)
     held = "" if "held up to" in died.likely else f"; held {shown_bytes(member.peak_bytes)}"
     return f"child {member.pid} ({command}) after {when}: {died.cause}, {died.likely}{held}"
 

@@ -7,7 +7,8 @@ shorter than the pause between two looks can be missed. Ends are told by pidfds,
 The exit status of a grandchild belongs to its parent. It is known here when the process was an
 orphan (they are handed to us: `adopt_orphans`), from Linux 6.15 on always (proc.py), and before
 that when we see the dead process before its parent does. Measured with a killed worker of
-`datasets.map(num_proc=2)` on two cores: 50 of 50 on Linux 6.18, 29 of 30 the old way.
+`datasets.map(num_proc=2)` on two cores: 65 of 65 on Linux 6.18; the old way 29 of 30, and 11 of 15
+with three busy loops beside it.
 """
 
 from __future__ import annotations
