@@ -194,7 +194,7 @@ def test_unknown_repo_revision_and_pattern_are_exit_3(here, tmp_path):
         [hub_server.cut(20_000), hub_server.ignored_range()],
         [hub_server.stall(1.5, 20_000)],
     ],
-    ids=["429", "429-date", "5xx", "cut", "reset", "no-answer", "short", "wrong-bytes", "ignored-range", "stall"],
+    ids=lambda faults: None,
 )
 def test_a_download_that_fails_for_a_while_ends_in_the_right_bytes(faults, here, tmp_path, server):
     server.fail(r"^GET /cdn/.*001_00000", *LET_THE_PLAN_THROUGH, *faults)
@@ -238,8 +238,9 @@ def test_killed_while_downloading_then_run_again_continues_where_the_bytes_ended
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    [partial_file] = home.rglob("*.tokenmill-partial")
-    fetched = partial_file.stat().st_size + sum(len(FILES[name]) for name in sorted(FILES)[:2])
+    kept = [*home.rglob("*.tokenmill-partial"), *home.rglob("*.parquet")]
+    fetched = sum(path.stat().st_size for path in kept)
+    assert 0 < fetched < size
     with HubServer(FILES, repo=REPO, commit=COMMIT) as server:
         done = Here(server, home).tokenmill(*FINEWEB, out)
         assert done.returncode == 0, done.stderr

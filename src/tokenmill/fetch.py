@@ -5,8 +5,8 @@ footer go into a sparse file of the right size, which is all that a reader looks
 Files of other kinds have to be here whole before they can be cut.
 
 One file at a time: it arrives as early as it can, so encoding begins early. Without
---keep-downloads the files go into the work folder, at most two wait there, and each is removed
-once the last of its slices has a record.
+--keep-downloads the files go into the work folder, at most two wait there (or as many as one slice
+needs), and each is removed once the last of its slices has a record.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import dataclasses
 import os
 import threading
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from tokenmill import storage
 from tokenmill.config import Config
@@ -44,6 +45,7 @@ class RemoteInputs:
         self._uses: collections.Counter[str] = collections.Counter()  # slices to be encoded
         self._queue: list[HubFile] = []
         self._here: set[str] = set()
+        self._awaited: set[str] = set()  # what the next slice needs
         self._error: BaseException | None = None
         self._is_closing = False
         self._changed = threading.Condition()
@@ -78,6 +80,9 @@ class RemoteInputs:
         """The slices, each once its files are here; None while the next one must wait."""
         for slice_ in slices:
             needed = {span.input.name for span in slice_.spans} & self._files.keys()
+            with self._changed:
+                self._awaited = needed
+                self._changed.notify_all()
             while not needed <= self._here:
                 if self._error is not None:
                     raise self._error
@@ -110,7 +115,7 @@ class RemoteInputs:
         try:
             for file in self._queue:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._is_closing or self._has_room())
+                    self._changed.wait_for(partial(self._may_fetch, file))
                     if self._is_closing:
                         return
                 self._hub.download(file, lambda: self._is_closing)
@@ -120,6 +125,7 @@ class RemoteInputs:
         except BaseException as error:
             self._error = error
 
-    def _has_room(self) -> bool:
+    def _may_fetch(self, file: HubFile) -> bool:
         waiting = sum(1 for name in self._here if self._uses[name] > 0)
-        return self._keeps or waiting < MAX_WAITING_FILES
+        has_room = self._keeps or waiting < MAX_WAITING_FILES
+        return has_room or file.url in self._awaited or self._is_closing

@@ -27,7 +27,6 @@ from tokenmill.readers import kind_of
 
 SCHEME = "hf://"
 FOOTER_BYTES = 64 << 10  # read at first; FineWeb's footers are larger, and read on
-CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +160,15 @@ class Hub:
 
         An interrupted download is continued, by this process or a later one.
         """
+        algorithm = file.digest.partition(":")[0]
+        if self.is_here(file) and digest_of(self.local_path(file), algorithm) == file.digest:
+            return
         partial = self._partial_path(file)
         storage.make_folder(os.path.dirname(partial))
         for attempt in range(2):
             with _explained(HubSource(file.repo, file.commit, file.path)):
                 self._patience.result_of(lambda: self._continue(file, partial, should_stop))
-            found = digest_of(partial, file.digest.partition(":")[0])
+            found = digest_of(partial, algorithm)
             if found == file.digest:
                 self._put_in_place(file, partial)
                 return
@@ -200,7 +202,7 @@ class Hub:
                 with self._response(file, before, file.num_bytes) as response:
                     if before and response.status_code != 206:
                         target.restart()  # the server sends all of it again
-                    for chunk in response.iter_bytes(CHUNK_BYTES):
+                    for chunk in response.iter_bytes():
                         if should_stop():
                             raise Closing
                         target.write(chunk)
@@ -255,7 +257,7 @@ class Hub:
 
     def _cache_folder(self, file: HubFile) -> str:
         name = self._client.file_download.repo_folder_name(repo_id=file.repo, repo_type="dataset")
-        return os.path.join(self._client.constants.HF_HUB_CACHE, name)
+        return os.path.join(str(self._client.constants.HF_HUB_CACHE), str(name))
 
     def _cached_files(self, source: HubSource) -> list[HubFile]:
         try:

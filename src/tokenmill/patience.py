@@ -79,6 +79,8 @@ def _pause_seconds(error: Exception, attempt: int) -> float | None:
     status = status_of(error)
     if status is not None and status < 500 and status not in (408, 425, 429):
         return None
+    if type(error).__name__ == "OfflineModeIsEnabled":
+        return None
     # A download of the wrong size comes as a plain OSError that says "Consistency check failed".
     if not is_of_the_network(error) and "onsistency check" not in str(error):
         return None
