@@ -37,6 +37,8 @@ $(READY): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -m venv --clear $(VENV) || \
 	  { echo "python3 -m venv failed; on Debian: apt install python3-venv"; exit 1; }
 	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@# Not in the lock: which build of torch is right (CPU, CUDA) depends on the machine.
+	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

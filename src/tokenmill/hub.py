@@ -26,7 +26,6 @@ from tokenmill.patience import Notice, Patience, is_of_the_network, message_of, 
 from tokenmill.readers import kind_of
 
 SCHEME = "hf://"
-FOOTER_BYTES = 64 << 10  # read at first; FineWeb's footers are larger, and read on
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +183,10 @@ class Hub:
         """The first bytes of a parquet file and its whole footer, without the data between."""
         with _explained(HubSource(file.repo, file.commit, file.path)):
             head = self._patience.result_of(lambda: self._range(file, 0, 4))
-            tail_at = max(0, file.num_bytes - FOOTER_BYTES)
-            tail = self._patience.result_of(lambda: self._range(file, tail_at, file.num_bytes))
-            footer_at = file.num_bytes - 8 - int.from_bytes(tail[-8:-4], "little")
-            if 0 <= footer_at < tail_at:
-                more = self._patience.result_of(lambda: self._range(file, footer_at, tail_at))
-                return head, more + tail
-            return head, tail
+            size = file.num_bytes
+            end = self._patience.result_of(lambda: self._range(file, max(0, size - 8), size))
+            footer_at = max(0, size - 8 - int.from_bytes(end[:4], "little"))
+            return head, self._patience.result_of(lambda: self._range(file, footer_at, size))
 
     def _continue(self, file: HubFile, partial: str, should_stop: Callable[[], bool]) -> None:
         """Append what is missing to the partial file."""
