@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokenmill import storage
+from tokenmill.arrays import indices
 from tokenmill.documents import data_of
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES, get_format
@@ -127,7 +128,7 @@ class Assembler:
                 keys = np.concatenate([keys for keys, _ in pairs])
                 documents = pa.concat_arrays([documents for _, documents in pairs])
                 order = np.argsort(keys, kind="stable")
-                self._write(stream, data_of(documents.take(pa.array(order))))
+                self._write(stream, data_of(documents.take(indices(order))))
 
     def _write(self, stream: _ShardStream, data: Any) -> None:
         stream.write(memoryview(data))

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from tokenmill.arrays import binary_array, binary_scalar
 from tokenmill.encodings import TokenArray
 from tokenmill.errors import IntegrityError
 
 EOTS_PER_DOCUMENT = {"append": 1, "prepend": 1, "both": 2, "none": 0}
-_EMPTY = pa.scalar(b"", pa.large_binary())
+_EMPTY = binary_scalar(b"")
 
 
 def packed(tokens: TokenArray, dtype: str, eot_id: int, eot: str) -> pa.LargeBinaryArray:
@@ -29,18 +30,10 @@ def packed(tokens: TokenArray, dtype: str, eot_id: int, eot: str) -> pa.LargeBin
     little = np.dtype(dtype).newbyteorder("<")
     if len(tokens.ids) and int(tokens.ids.max()) > np.iinfo(dtype).max:
         raise IntegrityError(f"token id {int(tokens.ids.max())} does not fit into {dtype}")
-    documents = pa.Array.from_buffers(
-        pa.large_binary(),
-        len(tokens.offsets) - 1,
-        [
-            None,
-            pa.py_buffer(tokens.offsets * little.itemsize),
-            pa.py_buffer(tokens.ids.astype(little)),
-        ],
-    )
+    documents = binary_array(tokens.offsets * little.itemsize, tokens.ids.astype(little))
     if eot == "none" or not len(documents):
         return documents
-    mark = pa.scalar(np.array(eot_id, little).tobytes(), pa.large_binary())
+    mark = binary_scalar(np.array(eot_id, little).tobytes())
     before = [mark] if eot in ("prepend", "both") else []
     after = [mark] if eot in ("append", "both") else []
     return pc.binary_join_element_wise(*before, documents, *after, _EMPTY)

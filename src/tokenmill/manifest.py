@@ -187,4 +187,4 @@ def quarantine_file(work: str, rows: Iterable[Quarantined]) -> OutputFile | None
     with storage.NewFile(os.path.join(work, "shards"), QUARANTINE_NAME) as file:
         file.write("".join(lines).encode())
         file.commit()
-        return OutputFile(QUARANTINE_NAME, None, 0, None, file.num_bytes, file.sha256)
+        return OutputFile(QUARANTINE_NAME, None, 0, None, file.num_bytes, file.digest)

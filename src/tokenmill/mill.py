@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokenmill.arrays import mask
 from tokenmill.corpus import Input, Slice, Span
 from tokenmill.documents import EOTS_PER_DOCUMENT, data_of, held_out, packed
 from tokenmill.encodings import Encoding, EncodingId, TokenArray
@@ -134,7 +135,7 @@ class _SliceWork:
         if tokens.failed:
             good = np.ones(len(texts), np.bool_)
             good[list(tokens.failed)] = False
-            texts, documents = texts.filter(pa.array(good)), documents.filter(pa.array(good))
+            texts, documents = texts.filter(mask(good)), documents.filter(mask(good))
         self._append(texts, documents)
 
         text_bytes = len(data_of(texts))
@@ -166,7 +167,7 @@ class _SliceWork:
             num_empty = int(np.count_nonzero(empty & keep))
             keep &= ~empty
         if not keep.all():
-            texts = texts.filter(pa.array(keep))
+            texts = texts.filter(mask(keep))
         return texts, np.flatnonzero(keep), num_empty, num_null
 
     def _encode(
@@ -214,8 +215,8 @@ class _SliceWork:
             return
         is_val = held_out(texts, self._job.val_fraction, self._job.seed)
         if is_val.any():
-            self._writer.append(1, documents.filter(pa.array(is_val)))
-            documents = documents.filter(pa.array(~is_val))
+            self._writer.append(1, documents.filter(mask(is_val)))
+            documents = documents.filter(mask(~is_val))
         self._writer.append(0, documents)
 
 

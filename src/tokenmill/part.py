@@ -22,13 +22,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import xxhash
 
 from tokenmill import storage
+from tokenmill.arrays import binary_array, binary_array_of, indices
 from tokenmill.documents import data_of, offsets_of, shuffle_keys
 from tokenmill.formats import DTYPE_BYTES
 
 SPLITS = ("train", "val")
 RUN_BYTES = 64 << 20
+# Against accidents, not against people: 30 GB/s where sha256 does 1.8.
+PART_CHECKSUM = xxhash.xxh3_128
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class PartRecord:
     slice_index: int
     plan_id: str
     num_bytes: int
-    sha256: str
+    checksum: str
     runs: tuple[Run, ...]
     counts: Counts
     quarantined: tuple[Quarantined, ...] = ()
@@ -95,7 +99,7 @@ class PartRecord:
             plain["slice_index"],
             plain["plan_id"],
             plain["num_bytes"],
-            plain["sha256"],
+            plain["checksum"],
             runs,
             Counts(**plain["counts"]),
             tuple(Quarantined(**q) for q in plain["quarantined"]),
@@ -136,7 +140,7 @@ class PartWriter:
         self._held_bytes = 0
         self._num_keys = 0
         path = part_path(work, slice_index)
-        self._file = storage.NewFile(os.path.dirname(path), os.path.basename(path))
+        self._file = storage.NewFile(os.path.dirname(path), os.path.basename(path), PART_CHECKSUM())
 
     def append(self, split: int, documents: pa.LargeBinaryArray) -> None:
         if len(documents):
@@ -155,7 +159,7 @@ class PartWriter:
             self._slice_index,
             plan_id,
             self._file.num_bytes,
-            self._file.sha256,
+            self._file.digest,
             tuple(self._runs),
             counts,
             quarantined,
@@ -195,11 +199,11 @@ class PartWriter:
         self, held: list[pa.LargeBinaryArray]
     ) -> tuple[list[pa.LargeBinaryArray], npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
         """The documents sorted by key, their keys, and the bucket starts (documents, tokens)."""
-        documents = pa.concat_arrays(held) if held else pa.array([], pa.large_binary())
+        documents = pa.concat_arrays(held) if held else binary_array_of([])
         keys = shuffle_keys(self._seed, self._slice_index, self._num_keys, len(documents))
         self._num_keys += len(documents)
         order = np.argsort(keys, kind="stable")
-        documents, keys = documents.take(pa.array(order)), keys[order]
+        documents, keys = documents.take(indices(order)), keys[order]
         starts = np.searchsorted(keys, bucket_bounds(self._num_buckets))
         tokens = offsets_of(documents)[starts] // self._dtype_bytes
         directory = np.stack([starts, tokens - tokens[0]], axis=1).astype("<u8")
@@ -268,8 +272,7 @@ class PartReader:
         offsets = np.zeros(count + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
         offsets *= self._dtype_bytes
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        return keys, pa.Array.from_buffers(pa.large_binary(), count, buffers)
+        return keys, binary_array(offsets, data)
 
 
 def bucket_bounds(num_buckets: int) -> npt.NDArray[np.uint64]:

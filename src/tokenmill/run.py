@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import os
 import re
 import tempfile
@@ -32,7 +31,7 @@ from tokenmill.inputs import in_order, local_inputs
 from tokenmill.machine import available_cpus
 from tokenmill.manifest import MANIFEST_NAME, Manifest, make_manifest, quarantine_file
 from tokenmill.mill import Job, Step
-from tokenmill.part import SPLITS, Counts, PartRecord, committed_record, part_path
+from tokenmill.part import PART_CHECKSUM, SPLITS, Counts, PartRecord, committed_record, part_path
 from tokenmill.plan import (
     Plan,
     differences,
@@ -304,11 +303,11 @@ def _is_whole(work: str, record: PartRecord) -> bool:
     path = part_path(work, record.slice_index)
     if storage.size(path) != record.num_bytes:
         return False
-    digest = hashlib.sha256()
+    checksum = PART_CHECKSUM()
     with open(path, "rb") as file:
         while block := file.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest() == record.sha256
+            checksum.update(block)
+    return checksum.hexdigest() == record.checksum
 
 
 def _continued_or_new_plan(

@@ -56,15 +56,15 @@ class NewFile:
     """A file that exists under its final name only once it is whole and durable.
 
     Use as a context manager; without `commit()` the temporary file is removed on the way out.
-    `sha256` and `num_bytes` are of all that was written.
+    `digest` (sha256, unless another hash is given) and `num_bytes` are of all that was written.
     """
 
-    def __init__(self, folder: str, name: str) -> None:
+    def __init__(self, folder: str, name: str, hasher: Any = None) -> None:
         self.final_path = os.path.join(folder, name)
         # Two attempts at one file (a retry while the first still lives) must not share a name.
         self.path = f"{self.final_path}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
         self.num_bytes = 0
-        self._hash = hashlib.sha256()
+        self._hash = hashlib.sha256() if hasher is None else hasher
         with _as_output_error("create", self.path):
             self._fd = os.open(
                 self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666
@@ -79,8 +79,8 @@ class NewFile:
             _write_all(self._fd, view)
 
     @property
-    def sha256(self) -> str:
-        return self._hash.hexdigest()
+    def digest(self) -> str:
+        return str(self._hash.hexdigest())
 
     def commit(self) -> None:
         fd, self._fd = self._fd, -1

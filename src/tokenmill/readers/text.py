@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from tokenmill.arrays import binary_array_of
 from tokenmill.corpus import Input, Span
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.readers import ReadOptions, TextBatch
@@ -124,7 +125,7 @@ class TextReader:
 def _array_of(documents: list[bytes]) -> pa.LargeBinaryArray:
     if len(documents) == 1:
         return _one_row(pa.py_buffer(documents[0]))
-    return pa.array(documents, pa.large_binary())
+    return binary_array_of(documents)
 
 
 def _one_row(content: pa.Buffer) -> pa.LargeBinaryArray:

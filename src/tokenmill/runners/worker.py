@@ -131,9 +131,11 @@ def _load(encoding: dict[str, Any]) -> tuple[Any, ...]:
     import pyarrow as pa
 
     import tokenmill.mill  # noqa: F401
+    from tokenmill.arrays import binary_array_of
     from tokenmill.encodings import Encoding, EncodingId
 
-    Encoding(EncodingId.from_plain(encoding)).encode_array(pa.array(["warm"], pa.large_string()))
+    texts = binary_array_of([b"warm"]).view(pa.large_string())
+    Encoding(EncodingId.from_plain(encoding)).encode_array(texts)
     return ("ready",)
 
 
