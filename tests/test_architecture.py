@@ -18,7 +18,7 @@ LAYERS = [
     {"errors"},
     {"storage", "corpus", "config", "machine", "patience", "fineweb", "arrays"},
     {"readers", "encodings", "formats"},
-    {"documents", "inputs", "hub"},
+    {"documents", "inputs", "hub", "job", "record"},
     {"fetch"},
     {"part", "tokenize"},
     {"mill", "assemble", "plan"},

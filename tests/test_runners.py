@@ -27,9 +27,10 @@ from tokenmill import machine
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import get_encoding
 from tokenmill.errors import ConflictError, InputError, OutputError, TokenmillError, WorkerError
-from tokenmill.mill import Caution, Job, Step, encode_slice
-from tokenmill.part import PartRecord
+from tokenmill.job import Caution, Job, Step
+from tokenmill.mill import encode_slice
 from tokenmill.readers import ReadOptions, reader_for
+from tokenmill.record import PartRecord
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.death import Death, Exit, death_of, last_words
 from tokenmill.runners.inline import InlineRunner
@@ -607,7 +608,7 @@ SCRIPT = """
 import sys, pickle
 from tokenmill.corpus import Slice
 from tokenmill.encodings import get_encoding
-from tokenmill.mill import Job
+from tokenmill.job import Job
 from tokenmill.runners.processes import ProcessesRunner
 import json
 

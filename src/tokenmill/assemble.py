@@ -26,7 +26,8 @@ from tokenmill.arrays import indices
 from tokenmill.documents import data_of
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES, get_format
-from tokenmill.part import SPLITS, PartReader, PartRecord, part_path
+from tokenmill.part import PartReader
+from tokenmill.record import SPLITS, PartRecord, part_path
 
 COPY_BYTES = 4 << 20
 CHECKPOINT_BYTES = 256 << 20

@@ -19,7 +19,7 @@ from tokenmill.assemble import Shard
 from tokenmill.corpus import Input
 from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.errors import IntegrityError
-from tokenmill.part import SPLITS, Counts, PartRecord, Quarantined
+from tokenmill.record import SPLITS, Counts, PartRecord, Quarantined
 
 MANIFEST_NAME = "tokenmill.json"
 QUARANTINE_NAME = "tokenmill-quarantine.jsonl"

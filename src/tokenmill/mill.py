@@ -13,9 +13,6 @@ Text never becomes a Python `str` here, and no token leaves the process but thro
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,61 +21,12 @@ import pyarrow as pa
 from tokenmill.arrays import mask
 from tokenmill.corpus import Input, Slice, Span
 from tokenmill.documents import EOTS_PER_DOCUMENT, data_of, held_out, packed
-from tokenmill.encodings import Encoding, EncodingId, TokenArray
+from tokenmill.encodings import Encoding, TokenArray
 from tokenmill.errors import ConflictError, InputError, IntegrityError
-from tokenmill.part import Counts, PartRecord, PartWriter, Quarantined
-from tokenmill.readers import Reader, ReadOptions, TextBatch, reader_for
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What `encode_slice` has to know besides the slice: plain values, the same for every slice."""
-
-    work: str  # the folder that holds parts/ and records/
-    plan_id: str
-    encoding: EncodingId
-    read: ReadOptions
-    dtype: str
-    eot: str
-    empty: str
-    val_fraction: float  # 0: no document is held out
-    seed: int
-    num_buckets: int  # 0: not shuffled
-    on_bad_document: str
-
-    def to_plain(self) -> dict[str, Any]:
-        return {**asdict(self), "encoding": self.encoding.to_plain()}
-
-    @staticmethod
-    def from_plain(plain: dict[str, Any]) -> Job:
-        encoding = EncodingId.from_plain(plain["encoding"])
-        return Job(**{**plain, "encoding": encoding, "read": ReadOptions(**plain["read"])})
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Where a slice stands: the rows about to be encoded, and what was done since the last step."""
-
-    span: int  # position in slice.spans
-    row: int  # of the span
-    num_rows: int
-    done_rows: int = 0
-    done_tokens: int = 0
-    done_bytes: int = 0
-
-
-Report = Callable[[Step], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Caution:
-    """How to encode a slice that killed its workers: what to leave out, how small the steps."""
-
-    skip: dict[tuple[int, int], str] = field(default_factory=dict)  # (span, row) -> reason
-    one_by_one: bool = False  # report and encode each document on its own, to see which one kills
-
-
-NO_CAUTION = Caution()
+from tokenmill.job import NO_CAUTION, Caution, Job, Report, Step
+from tokenmill.part import PartWriter
+from tokenmill.readers import Reader, TextBatch, reader_for
+from tokenmill.record import Counts, PartRecord, Quarantined
 
 
 def encode_slice(

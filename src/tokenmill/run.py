@@ -22,16 +22,15 @@ from tokenmill import storage
 from tokenmill.assemble import Assembler, Layout, publish
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
-from tokenmill.encodings import EncodingId, get_encoding
+from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, ConflictError, InputError
 from tokenmill.fetch import RemoteInputs
 from tokenmill.formats import DTYPE_BYTES, Format, chosen_dtype, get_format
 from tokenmill.hub import SCHEME
 from tokenmill.inputs import in_order, local_inputs
-from tokenmill.machine import available_cpus
+from tokenmill.job import Job, Step
 from tokenmill.manifest import MANIFEST_NAME, Manifest, make_manifest, quarantine_file
-from tokenmill.mill import Job, Step
-from tokenmill.part import PART_CHECKSUM, SPLITS, Counts, PartRecord, committed_record, part_path
+from tokenmill.part import PART_CHECKSUM
 from tokenmill.plan import (
     Plan,
     differences,
@@ -39,8 +38,9 @@ from tokenmill.plan import (
     make_plan,
     read_options,
 )
-from tokenmill.runners import Runner, Watch
-from tokenmill.runners.inline import InlineRunner
+from tokenmill.record import SPLITS, Counts, PartRecord, committed_record, part_path
+from tokenmill.runners import Runner, Stopped, Watch
+from tokenmill.runners.start import encoding_of, started_runner
 
 WORK_NAME = ".tokenmill"
 BYTES_VERSION = 1  # raised when the same inputs and options would give other bytes
@@ -76,10 +76,6 @@ class SilentWatch:
         return False
 
 
-class Stopped(Exception):
-    """The watch asked for a stop; what was encoded is kept, and the same command continues."""
-
-
 def prepare(
     sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     out: str | os.PathLike[str],
@@ -98,10 +94,11 @@ def prepare(
     config = Config(
         sources=tuple(os.fspath(source) for source in sources), out=os.fspath(out), **options
     )
-    return run(config, watch or SilentWatch())
+    with started_runner(config) as runner:
+        return run(config, runner, watch or SilentWatch())
 
 
-def run(config: Config, watch: RunWatch) -> Manifest:
+def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
     encoding = encoding_of(config)
     config = resolved(config, encoding)
     identity = identity_of(config, encoding)
@@ -113,7 +110,7 @@ def run(config: Config, watch: RunWatch) -> Manifest:
         _remove_leftovers(config.out)
         return finished
 
-    with _work_folder(config) as work, _runner(config, encoding) as runner:
+    with _work_folder(config) as work:
         plan = _continued_or_new_plan(work, config, identity, inputs, remote)
         assembler = Assembler(work, layout_of(config, encoding, plan))
         with contextlib.closing(assembler), contextlib.closing(remote):
@@ -146,10 +143,6 @@ def new_plan(config: Config, encoding: EncodingId) -> Plan:
         storage.make_folder(os.path.join(folder, "structure"))
         inputs = all_inputs(config, remote)
         return make_plan(identity_of(config, encoding), inputs, config, remote.structure_of)
-
-
-def encoding_of(config: Config) -> EncodingId:
-    return get_encoding(config.tokenizer, pattern=config.pattern, eot=config.eot_token).identity
 
 
 def resolved(config: Config, encoding: EncodingId) -> Config:
@@ -447,15 +440,3 @@ def _is_shard_name(name: str, format_: Format, config: Config) -> bool:
     number = re.search(r"(\d+)\.\w+$", name)
     index = int(number[1]) if number else 0
     return name in {format_.shard_name(config.name or "", split, index) for split in SPLITS}
-
-
-@contextlib.contextmanager
-def _runner(config: Config, encoding: EncodingId) -> Iterator[Runner]:
-    num_proc = config.num_proc or available_cpus()
-    if num_proc == 1:
-        yield InlineRunner()
-    else:
-        from tokenmill.runners.processes import ProcessesRunner
-
-        with ProcessesRunner(num_proc, encoding, config.stall_timeout) as runner:
-            yield runner

@@ -188,16 +188,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
     from tokenmill.cli.progress import Interrupted, SignalStop, stderr_progress
-    from tokenmill.machine import available_cpus
-    from tokenmill.run import Stopped
-    from tokenmill.run import run as run_mill
+    from tokenmill.runners import Stopped
+    from tokenmill.runners.start import num_proc_of, started_runner
 
     stop = SignalStop()
     stop.install()
     began = time.monotonic()
-    progress = stderr_progress(stop, config.num_proc or available_cpus(), arguments.quiet)
+    progress = stderr_progress(stop, num_proc_of(config), arguments.quiet)
     try:
-        manifest = run_mill(config, progress)
+        with started_runner(config) as runner:
+            from tokenmill.run import run as run_mill  # heavy: loads while the workers load
+
+            manifest = run_mill(config, runner, progress)
     except (Stopped, Interrupted):
         progress.end()
         print(
@@ -283,8 +285,8 @@ def notes(manifest: Manifest) -> list[str]:
 def show_plan(config: Config, as_json: bool) -> int:
     """--dry-run: what would be done, how large it would be, and whether it fits."""
     from tokenmill import storage
-    from tokenmill.machine import available_cpus
-    from tokenmill.run import encoding_of, estimated_bytes, new_plan, resolved
+    from tokenmill.run import estimated_bytes, new_plan, resolved
+    from tokenmill.runners.start import encoding_of, num_proc_of
 
     encoding = encoding_of(config)
     config = resolved(config, encoding)
@@ -293,7 +295,7 @@ def show_plan(config: Config, as_json: bool) -> int:
     peak_bytes = int(expected_bytes * (2.2 if config.shuffle else 1.2))
     free_bytes = storage.free_bytes(config.out)
     input_bytes = sum(source.num_bytes for source in plan.inputs)
-    workers = config.num_proc or available_cpus()
+    workers = num_proc_of(config)
     if as_json:
         found = {
             "inputs": len(plan.inputs),

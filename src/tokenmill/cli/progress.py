@@ -11,13 +11,15 @@ import sys
 import time
 from collections.abc import Sequence
 from types import FrameType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from tokenmill.cli.screen import printable, shown_count, shown_seconds
 from tokenmill.corpus import Slice
-from tokenmill.mill import Step
-from tokenmill.part import PartRecord
-from tokenmill.plan import Plan
+from tokenmill.job import Step
+from tokenmill.record import PartRecord
+
+if TYPE_CHECKING:
+    from tokenmill.plan import Plan
 
 TERMINAL_SECONDS = 0.1
 LOG_SECONDS = 5.0

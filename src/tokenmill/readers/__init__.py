@@ -25,12 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tokenmill.corpus import Input, Span
 from tokenmill.errors import unknown_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 KINDS: Final = ("parquet", "arrow", "jsonl", "text")
 

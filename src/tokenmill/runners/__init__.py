@@ -10,8 +10,12 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from tokenmill.corpus import Slice
-from tokenmill.mill import Job, Step
-from tokenmill.part import PartRecord
+from tokenmill.job import Job, Step
+from tokenmill.record import PartRecord
+
+
+class Stopped(Exception):
+    """The watch asked for a stop; what was encoded is kept, and the same command continues."""
 
 
 class Watch(Protocol):

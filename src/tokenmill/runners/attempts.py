@@ -17,7 +17,7 @@ from typing import Any
 
 from tokenmill.corpus import Slice, Span
 from tokenmill.errors import WorkerError
-from tokenmill.mill import NO_CAUTION, Caution, Job, Step
+from tokenmill.job import NO_CAUTION, Caution, Job, Step
 from tokenmill.readers import reader_for
 from tokenmill.runners.death import Death, printable
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Iterator
 
 from tokenmill.corpus import Slice
-from tokenmill.mill import Job, Step, encode_slice
-from tokenmill.part import PartRecord
+from tokenmill.job import Job, Step
+from tokenmill.record import PartRecord
 from tokenmill.runners import Watch
 
 WAIT_SECONDS = 0.05  # between two looks for the next slice
@@ -19,6 +19,8 @@ class _Stopped(BaseException):
 
 class InlineRunner:
     def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
+        from tokenmill.mill import encode_slice
+
         for slice_ in slices:
             if slice_ is None:
                 if watch.should_stop():

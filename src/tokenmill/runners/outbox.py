@@ -11,8 +11,8 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from tokenmill.corpus import Slice
-from tokenmill.mill import Step
-from tokenmill.part import PartRecord
+from tokenmill.job import Step
+from tokenmill.record import PartRecord
 
 
 @dataclass(frozen=True, slots=True)

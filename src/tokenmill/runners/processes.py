@@ -13,8 +13,8 @@ from types import TracebackType
 
 from tokenmill.corpus import Slice
 from tokenmill.encodings import EncodingId
-from tokenmill.mill import Job
-from tokenmill.part import PartRecord
+from tokenmill.job import Job
+from tokenmill.record import PartRecord
 from tokenmill.runners import Watch
 from tokenmill.runners.outbox import End, Notice, Progress
 from tokenmill.runners.supervisor import Supervisor

@@ -23,8 +23,8 @@ from tokenmill import machine
 from tokenmill.corpus import Slice
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import TokenmillError, WorkerError, error_from_plain
-from tokenmill.mill import Job, Step
-from tokenmill.part import PartRecord
+from tokenmill.job import Job, Step
+from tokenmill.record import PartRecord
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.child import Child
 from tokenmill.runners.death import Death, death_of, memory_error_of, stall_of

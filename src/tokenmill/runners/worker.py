@@ -24,7 +24,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokenmill.mill import Caution, Report, Step
+    from tokenmill.job import Caution, Report, Step
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # A million tiny files are a million steps: what happens in less than this is told as one.
@@ -141,7 +141,8 @@ def _load(encoding: dict[str, Any]) -> tuple[Any, ...]:
 
 def _encode(order: dict[str, Any], wire: Wire) -> tuple[Any, ...]:
     from tokenmill.corpus import Slice
-    from tokenmill.mill import Job, encode_slice
+    from tokenmill.job import Job
+    from tokenmill.mill import encode_slice
 
     caution = _caution(order["caution"])
     slice_ = Slice.from_plain(order["slice"])
@@ -151,7 +152,7 @@ def _encode(order: dict[str, Any], wire: Wire) -> tuple[Any, ...]:
 
 
 def _caution(plain: dict[str, Any]) -> Caution:
-    from tokenmill.mill import Caution
+    from tokenmill.job import Caution
 
     skip = {(span, row): reason for span, row, reason in plain["skip"]}
     return Caution(skip, plain["one_by_one"])

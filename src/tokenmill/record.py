@@ -1,0 +1,102 @@
+"""The record of a part: the small JSON file that says a slice is done, and what became of its rows.
+
+Light to import: records are what crosses the pipe from a worker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SPLITS = ("train", "val")
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A row that was left out, and why."""
+
+    path: str
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of a slice's rows. Nothing vanishes: `num_rows` is the sum of the next four."""
+
+    num_rows: int = 0
+    num_written: int = 0
+    num_empty: int = 0
+    num_null: int = 0
+    num_quarantined: int = 0
+    num_replaced: int = 0  # of those written: rows in which bytes became U+FFFD
+    text_bytes: int = 0  # of those written
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, f) + getattr(other, f) for f in Counts.__slots__))
+
+    @property
+    def is_conserved(self) -> bool:
+        kept = self.num_written + self.num_empty + self.num_null + self.num_quarantined
+        return self.num_rows == kept
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Tokens and documents per split, in the order of SPLITS."""
+
+    num_tokens: tuple[int, int]
+    num_documents: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartRecord:
+    """The proof that a slice is done. `plan_id` ties it to the plan it was made for."""
+
+    slice_index: int
+    plan_id: str
+    num_bytes: int
+    checksum: str
+    runs: tuple[Run, ...]
+    counts: Counts
+    quarantined: tuple[Quarantined, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(sum(run.num_tokens) for run in self.runs)
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_plain(plain: dict[str, Any]) -> PartRecord:
+        runs = tuple(Run(tuple(r["num_tokens"]), tuple(r["num_documents"])) for r in plain["runs"])
+        return PartRecord(
+            plain["slice_index"],
+            plain["plan_id"],
+            plain["num_bytes"],
+            plain["checksum"],
+            runs,
+            Counts(**plain["counts"]),
+            tuple(Quarantined(**q) for q in plain["quarantined"]),
+        )
+
+
+def part_path(work: str, slice_index: int) -> str:
+    return os.path.join(work, "parts", f"{slice_index:08d}.part")
+
+
+def record_path(work: str, slice_index: int) -> str:
+    return os.path.join(work, "records", f"{slice_index:08d}.json")
+
+
+def committed_record(work: str, slice_index: int, plan_id: str) -> PartRecord | None:
+    """The slice's record, if there is one of this plan; a torn or foreign one is none."""
+    try:
+        with open(record_path(work, slice_index), "rb") as file:
+            record = PartRecord.from_plain(json.loads(file.read()))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    return record if record.plan_id == plan_id and record.slice_index == slice_index else None
