@@ -52,7 +52,7 @@ class Config:
     seed: int = 0
     on_bad_document: str = "quarantine"
     max_bad_fraction: float = _not_in_identity(0.001)
-    slice_bytes: int = 16 << 20
+    slice_bytes: int = 32 << 20
     num_proc: int | None = _not_in_identity(None)
     stall_timeout: float = _not_in_identity(300.0)
     overwrite: bool = _not_in_identity(False)
