@@ -192,14 +192,18 @@ def run(
         return list(runner.run(work.job("out", **job), iter(work.slices), watch))
 
 
+# Children of this process from before the test: other tests leave multiprocessing's forkserver.
+STRANGERS: set[int] = set()
+
+
 def children() -> dict[int, str]:
-    """This process's children: pid and state (Z: nobody has reaped it)."""
+    """The test's own child processes: pid and state (Z: nobody has reaped it)."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError):
                 stat = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-                if int(stat[1]) == os.getpid():
+                if int(stat[1]) == os.getpid() and int(name) not in STRANGERS:
                     found[int(name)] = stat[0]
     return found
 
@@ -219,6 +223,7 @@ def marked(mark: str) -> list[int]:
 def nothing_is_left() -> Iterator[None]:
     """After every test: no child, no zombie, no open file, no thread more than before."""
     fds, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    STRANGERS.update(children())
     yield
     assert children() == {}
     assert len(os.listdir("/proc/self/fd")) == fds
