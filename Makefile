@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format bench lock clean
+.PHONY: demo test check format bench chart lock clean
 
 demo: $(READY)
 	$(BIN)/tokenmill demo
@@ -23,6 +23,9 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/bench.py $(BENCH)
+
+chart: $(READY)
+	$(BIN)/python benchmarks/chart.py
 
 # Versions and hashes of everything, for every supported Python, without naming an index.
 lock: $(READY)

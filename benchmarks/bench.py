@@ -116,6 +116,10 @@ def compared(corpus: str, encoding: str, num_proc: int, rounds: int) -> dict[str
         seconds, found = timed(command)
         times["tokenmill"].append(seconds)
         peaks = {key: max(peaks[key], found[key]) for key in peaks}
+    if encoding == "gpt2":  # slow: once is enough to see by how much
+        pool = os.path.join(OUT, "pool")
+        command = [sys.executable, os.path.join(HERE, "pool.py"), corpus, pool, str(num_proc)]
+        times["pool"] = [timed(command)[0]]
     parts = [f"{bare}.{rank}" for rank in range(num_proc)]
     ratios = [b / t for b, t in zip(times["bare"], times["tokenmill"], strict=True)]
     with open(os.path.join(mill, "tokenmill.json")) as file:
@@ -188,7 +192,7 @@ def main() -> None:
     with open(arguments.results, "w") as file:
         json.dump(results, file, indent=1)
     print(json.dumps(results, indent=1))
-    for leftover in glob.glob(os.path.join(OUT, "bare.*")):
+    for leftover in glob.glob(os.path.join(OUT, "bare.*")) + glob.glob(os.path.join(OUT, "pool_*")):
         os.unlink(leftover)
 
 

@@ -32,7 +32,13 @@ def paragraphs(corpus: str | None) -> list[str]:
     return [piece for text in texts for piece in text.split("\n\n") if piece.strip()]
 
 
-def make_corpus(corpus: str | None, folder: str, num_bytes: int, seed: int = 1) -> str:
+def make_corpus(
+    corpus: str | None,
+    folder: str,
+    num_bytes: int,
+    seed: int = 1,
+    file_bytes: int = FILE_BYTES,
+) -> str:
     """Write about `num_bytes` of text into `folder`, unless it is there already; the folder."""
     done = os.path.join(folder, f".{num_bytes}-{seed}")
     if os.path.exists(done):
@@ -47,7 +53,7 @@ def make_corpus(corpus: str | None, folder: str, num_bytes: int, seed: int = 1) 
         with pq.ParquetWriter(
             path, pa.schema([("text", pa.string()), ("id", pa.string())])
         ) as writer:
-            while in_file < FILE_BYTES and written < num_bytes:
+            while in_file < file_bytes and written < num_bytes:
                 texts = [
                     "\n\n".join(rng.choices(pieces, k=max(1, int(rng.lognormvariate(2.5, 1.0)))))
                     for _ in range(ROW_GROUP)

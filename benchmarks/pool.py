@@ -1,0 +1,67 @@
+"""What people run today, in build-nanogpt's and llm.c's manner: a Pool over a tiktoken encoder.
+
+Documents go to the workers one by one through `imap(chunksize=16)`, ids come back as uint16 arrays,
+the parent fills a buffer and saves shards of 100M tokens. Written here from scratch; tiktoken gets
+the vocabulary that tokenmill ships.
+
+    python benchmarks/pool.py CORPUS OUT NUM_PROC
+"""
+
+from __future__ import annotations
+
+import base64
+import glob
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+VOCAB = os.path.join(os.path.dirname(__file__), "..", "src", "tokenmill", "encodings", "vocab")
+PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
+EOT = 50256
+SHARD_TOKENS = 100_000_000
+
+
+def start() -> None:
+    global encoder  # noqa: PLW0603
+    import tiktoken
+
+    with open(os.path.join(VOCAB, "r50k_base.tiktoken"), "rb") as lines:
+        ranks = {base64.b64decode(k): int(v) for k, v in (line.split() for line in lines)}
+    encoder = tiktoken.Encoding(
+        "gpt2", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": EOT}
+    )
+
+
+def tokenize(text: str) -> np.ndarray:
+    tokens = np.array([EOT, *encoder.encode_ordinary(text)])
+    assert (tokens >= 0).all() and (tokens < 2**16).all()
+    return tokens.astype(np.uint16)
+
+
+def documents(corpus: str) -> Iterator[str]:
+    import pyarrow.parquet as pq
+
+    for path in sorted(glob.glob(os.path.join(corpus, "*.parquet"))):
+        for batch in pq.ParquetFile(path).iter_batches(1000, columns=["text"]):
+            yield from batch.column(0).to_pylist()
+
+
+def main(corpus: str, out: str, num_proc: int) -> None:
+    shard, filled, index = np.empty(SHARD_TOKENS, np.uint16), 0, 0
+    with multiprocessing.Pool(num_proc, start) as pool:
+        for tokens in pool.imap(tokenize, documents(corpus), chunksize=16):
+            if filled + len(tokens) > SHARD_TOKENS:
+                room = SHARD_TOKENS - filled
+                shard[filled:] = tokens[:room]
+                np.save(f"{out}_{index:06d}", shard)
+                index, filled, tokens = index + 1, 0, tokens[room:]  # noqa: PLW2901
+            shard[filled : filled + len(tokens)] = tokens
+            filled += len(tokens)
+    np.save(f"{out}_{index:06d}", shard[:filled])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

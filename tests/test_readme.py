@@ -1,0 +1,105 @@
+"""What the README tells people to type, typed."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import made_texts
+from hub_server import HubServer
+from tokenmill.fineweb import REPOS, REVISIONS
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+SHELL_LINES = [
+    line.split("   #")[0].split(" # ")[0].strip()
+    for language, block in BLOCKS
+    if language == "sh"
+    for line in block.splitlines()
+]
+TOKENMILL_LINES = list(dict.fromkeys(line for line in SHELL_LINES if line.startswith("tokenmill ")))
+PYTHON_BLOCKS = [block for language, block in BLOCKS if language == "python"]
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A folder with what the README's commands read."""
+    texts = made_texts(2000)
+    (tmp_path / "corpus" / "notes").mkdir(parents=True)
+    pq.write_table(pa.table({"text": texts}), tmp_path / "corpus" / "a.parquet", row_group_size=500)
+    (tmp_path / "corpus" / "notes" / "a.md").write_text("# A note\n\nof some words\n")
+    (tmp_path / "giant.txt").write_text("<|endoftext|>".join(texts))
+    return tmp_path
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
+        "HF_HOME": str(folder / "hf"),
+        "HF_HUB_DISABLE_XET": "1",
+        **more,
+    }
+
+
+def hub_for(line: str) -> HubServer:
+    """A Hub that holds what the line asks for."""
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": made_texts(200)}), sink)
+    if "OWNER/NAME" in line:
+        return HubServer({"data/a.parquet": sink.getvalue()}, repo="OWNER/NAME")
+    is_edu = "--no-edu" not in line
+    name = f"sample/{'100BT' if '100B' in line else '10BT'}/000_00000.parquet"
+    return HubServer({name: sink.getvalue()}, repo=REPOS[is_edu], commit=REVISIONS[is_edu])
+
+
+@pytest.mark.parametrize("line", TOKENMILL_LINES)
+def test_readme_command_works_as_written(line, folder):
+    with hub_for(line) as hub:
+        done = subprocess.run(
+            shlex.split(line),
+            cwd=folder,
+            env=environment(folder, HF_ENDPOINT=hub.url),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert list((folder / "data").rglob("tokenmill.json"))
+
+
+@pytest.mark.parametrize("block", PYTHON_BLOCKS)
+def test_readme_python_works_as_written(block, folder):
+    (folder / "script.py").write_text(block)
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=folder,
+        env=environment(folder, HF_HUB_OFFLINE="1"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_readme_names_make_targets_and_files_that_exist():
+    targets = set(re.findall(r"^make (\w+)", "\n".join(SHELL_LINES), flags=re.MULTILINE))
+    makefile = (ROOT / "Makefile").read_text()
+    assert targets and all(f"\n{target}:" in makefile for target in targets)
+    for link in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+        assert (ROOT / link).exists(), link
+
+
+def test_readme_tells_enough_to_be_worth_running():
+    assert len(TOKENMILL_LINES) >= 6 and len(PYTHON_BLOCKS) >= 2
