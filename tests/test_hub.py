@@ -367,3 +367,11 @@ def test_script_prepare_with_input_reads_one_giant_txt_without_network(checkout,
     assert (checkout / "data" / "fineweb" / "train.bin").read_bytes() == oracle.stream(
         oracle.ids(texts)
     )
+
+
+def test_finished_run_is_complete_also_when_the_hub_does_not_answer(here, tmp_path):
+    assert here.tokenmill(*FINEWEB, tmp_path / "out").returncode == 0
+    done = here.tokenmill(*FINEWEB, tmp_path / "out", HF_ENDPOINT="http://127.0.0.1:9")
+    assert done.returncode == 0 and "is complete already" in done.stderr
+    done = here.tokenmill(*FINEWEB, tmp_path / "out", "--seed", 3, HF_ENDPOINT="http://127.0.0.1:9")
+    assert done.returncode == 6

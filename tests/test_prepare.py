@@ -365,3 +365,13 @@ def test_too_many_bad_rows_stop_the_run_and_a_higher_bound_lets_it_finish(tmp_pa
     [line] = (out / "tokenmill-quarantine.jsonl").read_text().splitlines()
     assert json.loads(line)["place"] == "line 401"
     assert (out / "train.bin").read_bytes() == oracle.stream(oracle.ids(texts))
+
+
+def test_overwrite_works_though_the_manifest_is_broken(tmp_path, corpus, texts, read_files):
+    out = tmp_path / "out"
+    tokenmill.prepare(corpus, out, val="none", num_proc=1)
+    (out / "tokenmill.json").write_text("{broken")
+    with pytest.raises(IntegrityError, match="not a manifest"):
+        tokenmill.prepare(corpus, out, val="none", num_proc=1)
+    tokenmill.prepare(corpus, out, val="none", num_proc=1, overwrite=True)
+    assert read_files(out) == {"train.bin": oracle.stream(oracle.ids(texts))}

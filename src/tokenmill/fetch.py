@@ -25,6 +25,7 @@ from tokenmill.hub import SCHEME, Closing, Hub, HubFile, HubSource
 from tokenmill.patience import Notice
 
 MAX_WAITING_FILES = 2
+CLOSE_SECONDS = 2.0
 
 
 class RemoteInputs:
@@ -104,7 +105,8 @@ class RemoteInputs:
             self._is_closing = True
             self._changed.notify_all()
         if self._thread.is_alive():
-            self._thread.join()
+            # It may sit out a pause between two tries; as a daemon it will not keep us.
+            self._thread.join(CLOSE_SECONDS)
 
     @property
     def progress(self) -> tuple[int, int]:

@@ -23,7 +23,13 @@ from tokenmill.assemble import Assembler, Layout, publish
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import ConfigError, ConflictError, InputError
+from tokenmill.errors import (
+    ConfigError,
+    ConflictError,
+    InputError,
+    IntegrityError,
+    NetworkError,
+)
 from tokenmill.fetch import RemoteInputs
 from tokenmill.formats import DTYPE_BYTES, Format, chosen_dtype, get_format
 from tokenmill.hub import SCHEME
@@ -102,7 +108,13 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
     encoding = encoding_of(config)
     config = resolved(config, encoding)
     identity = identity_of(config, encoding)
-    remote = RemoteInputs(config, os.path.join(config.out, WORK_NAME), watch.notice)
+    try:
+        remote = RemoteInputs(config, os.path.join(config.out, WORK_NAME), watch.notice)
+    except NetworkError:
+        # A finished dataset needs no Hub, and one that does not answer has nothing to compare.
+        if not config.overwrite and (finished := _finished(config.out, identity, None)):
+            return finished
+        raise
     inputs = all_inputs(config, remote)
     if config.overwrite:
         _remove_output(config)
@@ -332,8 +344,11 @@ def _continued_or_new_plan(
     return plan
 
 
-def _finished(out: str, identity: dict[str, Any], inputs: list[Input]) -> Manifest | None:
-    """The manifest, if this very run is finished. Another run's result is a conflict."""
+def _finished(out: str, identity: dict[str, Any], inputs: list[Input] | None) -> Manifest | None:
+    """The manifest, if this very run is finished. Another run's result is a conflict.
+
+    `inputs` of None are not compared.
+    """
     if not os.path.exists(os.path.join(out, MANIFEST_NAME)):
         return None
     manifest = Manifest.load(out)
@@ -342,7 +357,9 @@ def _finished(out: str, identity: dict[str, Any], inputs: list[Input]) -> Manife
         {**manifest.identity, "versions": None}, {**identity, "versions": None}
     )
     before = {source.path: (source.num_bytes, source.digest) for source in manifest.inputs}
-    after = {source.path: (source.num_bytes, source.digest) for source in inputs}
+    after = before
+    if inputs is not None:
+        after = {source.name: (source.num_bytes, source.digest) for source in inputs}
     changes += [f"input removed: {path}" for path in before if path not in after]
     changes += [f"input added: {path}" for path in after if path not in before]
     changes += [
@@ -429,7 +446,8 @@ def _remove_output(config: Config) -> None:
             if _is_shard_name(n, get_format(config.format), config)
         }
         if os.path.exists(os.path.join(config.out, MANIFEST_NAME)):
-            names |= {file.name for file in Manifest.load(config.out).files}
+            with contextlib.suppress(IntegrityError):  # a broken manifest lists nothing
+                names |= {file.name for file in Manifest.load(config.out).files}
             storage.remove(os.path.join(config.out, MANIFEST_NAME))
         for name in sorted(names):
             storage.remove(os.path.join(config.out, name))

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from tokenmill.errors import ConflictError, OutputError
+from tokenmill.errors import ConflictError, IntegrityError, OutputError
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -119,7 +119,11 @@ class GrowingFile:
         with _as_output_error("open", path):
             self._fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
             if os.fstat(self._fd).st_size < num_bytes:
-                raise OSError(errno.EIO, f"shorter than the {num_bytes} bytes that were synced")
+                os.close(self._fd)
+                raise IntegrityError(
+                    f"{path} is shorter than the {num_bytes:,} bytes that were synced",
+                    hint="start anew with --overwrite",
+                )
             os.ftruncate(self._fd, num_bytes)
             os.lseek(self._fd, num_bytes, os.SEEK_SET)
         self._rehash()

@@ -31,6 +31,7 @@ from tokenmill.runners.death import Death, death_of, memory_error_of, stall_of
 from tokenmill.runners.outbox import End, Event, Notice, Outbox
 
 TICK_SECONDS = 0.25
+EARLY_WORKERS = 4  # to start with, while nobody knows yet how much work there is
 STOP_SECONDS = 3.0  # how long a stop waits for slices under way
 START_SECONDS = 120.0  # how long a worker may take to load, at least
 MAX_FAILED_STARTS = 3
@@ -96,8 +97,8 @@ class Supervisor:
         error: BaseException | None = None
         try:
             while not self._is_over():
+                self._hand_out()  # first: it may turn out that there is no work for more workers
                 self._fill_ranks()
-                self._hand_out()
                 for child in self._touched():
                     self._attend(child)
                 self._end_stalled()
@@ -205,6 +206,8 @@ class Supervisor:
     def _fill_ranks(self) -> None:
         """Start workers up to the number that there is work for."""
         wanted = 1 if self._alone() else self._num_workers
+        if self._work is None:
+            wanted = min(wanted, EARLY_WORKERS)
         if self._is_drawn:
             num_tasks = len(self._retries) + sum(len(child.tasks) for child in self._children)
             wanted = min(wanted, num_tasks)
@@ -217,7 +220,7 @@ class Supervisor:
             return
         alone = self._alone()
         if alone is not None:
-            if not any(child.tasks for child in self._children):
+            if self._children and not any(child.tasks for child in self._children):
                 self._end_workers(self._children[:-1])
                 if self._children[-1].is_ready:
                     self._retries.remove(alone)
