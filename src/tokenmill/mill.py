@@ -13,6 +13,7 @@ Text never becomes a Python `str` here, and no token leaves the process but thro
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +21,18 @@ import pyarrow as pa
 
 from tokenmill.arrays import mask
 from tokenmill.corpus import Input, Slice, Span
-from tokenmill.documents import EOTS_PER_DOCUMENT, data_of, held_out, packed
+from tokenmill.documents import EOTS_PER_DOCUMENT, data_of, held_out, offsets_of, packed
 from tokenmill.encodings import Encoding, TokenArray
 from tokenmill.errors import ConflictError, InputError, IntegrityError
 from tokenmill.job import NO_CAUTION, Caution, Job, Report, Step
 from tokenmill.part import PartWriter
 from tokenmill.readers import Reader, TextBatch, reader_for
 from tokenmill.record import Counts, PartRecord, Quarantined
+
+# A call of the engine costs about a millisecond, whatever it is given, so small batches (a million
+# small files) are encoded together. Each may hold a mapped file, hence the second bound.
+HOLD_BYTES = 1 << 20
+HOLD_BATCHES = 256
 
 
 def encode_slice(
@@ -38,9 +44,28 @@ def encode_slice(
         work = _SliceWork(job, slice_, writer, report or (lambda step: None), caution)
         for number, span in enumerate(slice_.spans):
             work.encode_span(number, span)
+        work.encode_held()
         return writer.commit(job.plan_id, work.counts, tuple(work.quarantined))
     finally:
         writer.discard()
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A batch that waits to be encoded."""
+
+    number: int  # of the span in the slice
+    span: Span
+    reader: Reader
+    first_row: int
+    texts: pa.LargeStringArray  # what is to be encoded
+    positions: npt.NDArray[np.int64]  # where these stood in the batch
+    bad: dict[int, str]
+    counts: Counts
+
+    @property
+    def num_rows(self) -> int:
+        return self.counts.num_rows
 
 
 class _SliceWork:
@@ -55,7 +80,9 @@ class _SliceWork:
         self._report = report
         self._caution = caution
         self._encoding = Encoding(job.encoding)
-        self._last = (0, 0, 0)  # rows, tokens, bytes of the batch before
+        self._held: list[_Held] = []
+        self._held_bytes = 0
+        self._last = (0, 0, 0)  # rows, tokens, bytes encoded since the last step
         self.counts = Counts()
         self.quarantined: list[Quarantined] = []
 
@@ -64,20 +91,28 @@ class _SliceWork:
         reader = reader_for(span.input.kind, self._job.read)
         for batch in reader.batches(span):
             self._report(Step(number, batch.first_row, len(batch.texts), *self._last))
-            self._encode_batch(number, span, reader, batch)
+            self._last = (0, 0, 0)
+            held = self._sifted(number, span, reader, batch)
+            self._held.append(held)
+            self._held_bytes += len(data_of(held.texts))
+            is_full = self._held_bytes >= HOLD_BYTES or len(self._held) >= HOLD_BATCHES
+            if is_full or self._caution.one_by_one:
+                self.encode_held()
 
-    def _encode_batch(self, number: int, span: Span, reader: Reader, batch: TextBatch) -> None:
-        bad = dict(batch.bad)
-        for (skip_span, row), reason in self._caution.skip.items():
-            if skip_span == number and 0 <= row - batch.first_row < len(batch.texts):
-                bad[row - batch.first_row] = reason
-
-        texts, positions, num_empty, num_null = self._sifted(batch.texts, bad)
-        tokens = self._encode(number, batch.first_row, texts, positions)
-        for failed, reason in tokens.failed.items():
-            bad[int(positions[failed])] = reason
-        for position, reason in sorted(bad.items()):
-            self._leave_out(span, reader, batch.first_row + position, reason)
+    def encode_held(self) -> None:
+        """Encode what is held: one call of the engine for all of it."""
+        held, self._held, self._held_bytes = self._held, [], 0
+        if not held:
+            return
+        texts = pa.concat_arrays([one.texts for one in held]) if len(held) > 1 else held[0].texts
+        tokens = self._encoded(held, texts)
+        first = 0
+        for one in held:
+            failed = {
+                i - first: r for i, r in tokens.failed.items() if 0 <= i - first < len(one.texts)
+            }
+            self._count(one, {int(one.positions[i]): reason for i, reason in failed.items()})
+            first += len(one.texts)
 
         documents = packed(tokens, self._job.dtype, self._job.encoding.eot_token, self._job.eot)
         if tokens.failed:
@@ -85,23 +120,17 @@ class _SliceWork:
             good[list(tokens.failed)] = False
             texts, documents = texts.filter(mask(good)), documents.filter(mask(good))
         self._append(texts, documents)
-
         text_bytes = len(data_of(texts))
-        self.counts += Counts(
-            num_rows=len(batch.texts),
-            num_written=len(documents),
-            num_empty=num_empty,
-            num_null=num_null,
-            num_quarantined=len(bad),
-            num_replaced=batch.num_replaced,
-            text_bytes=text_bytes,
-        )
-        self._last = (len(batch.texts), len(tokens.ids), text_bytes)
+        self.counts += Counts(num_written=len(documents), text_bytes=text_bytes)
+        self._last = (sum(one.num_rows for one in held), len(tokens.ids), text_bytes)
 
-    def _sifted(
-        self, texts: pa.LargeStringArray, bad: dict[int, str]
-    ) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64], int, int]:
-        """The texts to encode, their positions in the batch, and how many were empty or null."""
+    def _sifted(self, number: int, span: Span, reader: Reader, batch: TextBatch) -> _Held:
+        """Tell what is to be encoded from what is bad, null or empty."""
+        texts = batch.texts
+        bad = dict(batch.bad)
+        for (skip_span, row), reason in self._caution.skip.items():
+            if skip_span == number and 0 <= row - batch.first_row < len(texts):
+                bad[row - batch.first_row] = reason
         keep = np.ones(len(texts), np.bool_)
         keep[list(bad)] = False
         num_null = num_empty = 0
@@ -110,35 +139,44 @@ class _SliceWork:
             num_null = int(np.count_nonzero(null & keep))
             keep &= ~null
         if self._job.empty == "drop":
-            bounds = np.frombuffer(texts.buffers()[1], np.int64) if len(texts) else np.zeros(1)
-            empty = np.diff(bounds[texts.offset : texts.offset + len(texts) + 1]) == 0
+            empty = np.diff(offsets_of(texts)) == 0
             num_empty = int(np.count_nonzero(empty & keep))
             keep &= ~empty
+        counts = Counts(
+            num_rows=len(texts),
+            num_empty=num_empty,
+            num_null=num_null,
+            num_replaced=batch.num_replaced,
+        )
         if not keep.all():
             texts = texts.filter(mask(keep))
-        return texts, np.flatnonzero(keep), num_empty, num_null
+        return _Held(
+            number, span, reader, batch.first_row, texts, np.flatnonzero(keep), bad, counts
+        )
 
-    def _encode(
-        self,
-        number: int,
-        first_row: int,
-        texts: pa.LargeStringArray,
-        positions: npt.NDArray[np.int64],
-    ) -> TokenArray:
+    def _encoded(self, held: list[_Held], texts: pa.LargeStringArray) -> TokenArray:
         if not self._caution.one_by_one:
             return self._encoding.encode_array(texts)
+        [one] = held
         ids, lengths = [np.empty(0, np.uint32)], [0]
         failed: dict[int, str] = {}
         for i in range(len(texts)):
-            self._report(Step(number, first_row + int(positions[i]), 1))
-            one = self._encoding.encode_array(texts.slice(i, 1))
-            ids.append(one.ids)
-            lengths.append(len(one.ids))
-            if one.failed:
-                failed[i] = one.failed[0]
+            self._report(Step(one.number, one.first_row + int(one.positions[i]), 1))
+            tokens = self._encoding.encode_array(texts.slice(i, 1))
+            ids.append(tokens.ids)
+            lengths.append(len(tokens.ids))
+            if tokens.failed:
+                failed[i] = tokens.failed[0]
         # Whatever goes wrong from here on is not the last document's doing.
-        self._report(Step(number, first_row + len(texts), 0))
+        self._report(Step(one.number, one.first_row + one.num_rows, 0))
         return TokenArray(np.concatenate(ids), np.cumsum(lengths, dtype=np.int64), failed)
+
+    def _count(self, held: _Held, failed: dict[int, str]) -> None:
+        """Count a batch's rows, and quarantine the bad ones."""
+        bad = {**held.bad, **failed}
+        for position, reason in sorted(bad.items()):
+            self._leave_out(held.span, held.reader, held.first_row + position, reason)
+        self.counts += held.counts + Counts(num_quarantined=len(bad))
 
     def _leave_out(self, span: Span, reader: Reader, row: int, reason: str) -> None:
         place = reader.place(span, row)
