@@ -506,7 +506,7 @@ def test_worker_killed_while_it_starts_is_replaced(work):
         os.kill(min(children()), signal.SIGKILL)
         list(runner.run(work.job("out"), iter(work.slices), watch))
     assert work.files("out") == work.expected()
-    assert len(watch.notices) == 1
+    assert len(watch.notices) == 1, watch.notices
     assert "died while it started: SIGKILL" in watch.notices[0]
 
 
