@@ -161,6 +161,23 @@ def test_resume_does_not_encode_again_what_has_a_record(tmp_path, big, expected,
     assert read_files(out) == expected
 
 
+def test_overwrite_continues_the_very_run_that_it_began(tmp_path, big, expected, read_files):
+    out = tmp_path / "out"
+    killed_midway(big, out, "records")
+    kept = set(os.listdir(out / ".tokenmill" / "records"))
+
+    class Done(tokenmill.run.SilentWatch):
+        done = 0
+
+        def planned(self, plan, done):
+            self.done = len(done)
+
+    watch = Done()
+    resume(big, out, watch=watch, overwrite=True)
+    assert watch.done == len([name for name in kept if name.endswith(".json")]) > 0
+    assert read_files(out) == expected
+
+
 def test_resume_with_a_damaged_part_or_record_does_that_slice_again(
     tmp_path, big, expected, read_files
 ):

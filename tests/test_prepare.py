@@ -375,3 +375,48 @@ def test_overwrite_works_though_the_manifest_is_broken(tmp_path, corpus, texts, 
         tokenmill.prepare(corpus, out, val="none", num_proc=1)
     tokenmill.prepare(corpus, out, val="none", num_proc=1, overwrite=True)
     assert read_files(out) == {"train.bin": oracle.stream(oracle.ids(texts))}
+
+
+def test_overwrite_that_cannot_be_planned_removes_nothing(tmp_path, corpus, read_files):
+    out = tmp_path / "out"
+    tokenmill.prepare(corpus, out, num_proc=1)
+    before = read_files(out)
+    with pytest.raises(ConfigError, match="nope"):
+        tokenmill.prepare(corpus, out, text_column="nope", num_proc=1, overwrite=True)
+    assert read_files(out) == before and tokenmill.Manifest.load(os.fspath(out))
+
+
+def test_a_file_named_several_ways_is_read_once(tmp_path, corpus, texts, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.symlink(corpus, tmp_path / "link.parquet")
+    sources = [corpus, "corpus/corpus.parquet", "./corpus/../corpus/corpus.parquet", "link.parquet"]
+    manifest = tokenmill.prepare(sources, tmp_path / "out", num_proc=1)
+    assert manifest.counts.num_rows == len(texts)
+
+
+def test_output_within_the_source_folder_is_not_taken_for_input(tmp_path, texts):
+    path = Path(write_corpus("jsonl", tmp_path / "in", texts))
+    path.write_text(path.read_text() + "{broken\n")
+    options = {"val": "none", "num_proc": 1, "max_bad_fraction": 0.1}
+    first = tokenmill.prepare(tmp_path / "in", tmp_path / "in" / "out", **options)
+    assert tokenmill.prepare(tmp_path / "in", tmp_path / "in" / "out", **options) == first
+
+
+def test_nothing_to_write_leaves_nothing_that_would_be_resumed(tmp_path, corpus):
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(InputError, match="nothing to write"):
+        tokenmill.prepare(tmp_path / "empty.txt", tmp_path / "out", num_proc=1)
+    assert not (tmp_path / "out").exists()
+    tokenmill.prepare(corpus, tmp_path / "out", num_proc=1)
+
+
+def test_many_bad_lines_are_placed_in_one_pass(tmp_path):
+    lines = [f'{{"text": "row {n}"}}' if n % 10 else "{bad" for n in range(1, 30_001)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    manifest = tokenmill.prepare(
+        tmp_path / "a.jsonl", tmp_path / "out", num_proc=1, max_bad_fraction=0.2, slice_bytes=SMALL
+    )
+    assert manifest.counts.num_quarantined == 3000
+    listed = (tmp_path / "out" / "tokenmill-quarantine.jsonl").read_text().splitlines()
+    places = [json.loads(line)["place"] for line in listed]
+    assert places == [f"line {n}" for n in range(10, 30_001, 10)]

@@ -111,9 +111,10 @@ class Assembler:
             for split, stream in enumerate(self._streams):
                 for offset, size in reader.token_ranges(split):
                     for start in range(offset, offset + size, COPY_BYTES):
-                        data = os.pread(
-                            file.fileno(), min(COPY_BYTES, offset + size - start), start
-                        )
+                        wanted = min(COPY_BYTES, offset + size - start)
+                        data = os.pread(file.fileno(), wanted, start)
+                        if len(data) < wanted:
+                            raise IntegrityError(f"{file.name} ends too early")
                         self._write(stream, data)
 
     def _copy_bucket(self, bucket: int) -> None:

@@ -104,5 +104,5 @@ def _require_known(option: str, value: str | None, known: tuple[str, ...]) -> No
 
 
 def _require_positive(option: str, value: float | None) -> None:
-    if value is not None and value <= 0:
+    if value is not None and not value > 0:  # so that nan is refused too
         raise ConfigError(f"{option} must be positive, got {value}")

@@ -159,21 +159,25 @@ class Hub:
 
         An interrupted download is continued, by this process or a later one.
         """
-        algorithm = file.digest.partition(":")[0]
-        if self.is_here(file) and digest_of(self.local_path(file), algorithm) == file.digest:
+        if self._is_right(file, self.local_path(file)):
             return
         partial = self._partial_path(file)
         storage.make_folder(os.path.dirname(partial))
-        for attempt in range(2):
-            with _explained(HubSource(file.repo, file.commit, file.path)):
-                self._patience.result_of(lambda: self._continue(file, partial, should_stop))
-            found = digest_of(partial, algorithm)
-            if found == file.digest:
-                self._put_in_place(file, partial)
-                return
-            storage.remove(partial)
-            if not attempt:
-                self._notice(f"{file.url} came as {found}, not {file.digest}; fetching it again")
+        with storage.PartialFile(partial) as target:
+            for attempt in range(2):
+                if self._is_right(file, self.local_path(file)):
+                    storage.remove(partial)
+                    return
+                with _explained(HubSource(file.repo, file.commit, file.path)):
+                    self._patience.result_of(lambda: self._continue(file, target, should_stop))
+                if self._is_right(file, partial):
+                    self._put_in_place(file, partial)
+                    return
+                found = digest_of(partial, file.digest.partition(":")[0])
+                target.restart()
+                if not attempt:
+                    self._notice(f"{file.url} came as {found}, not {file.digest}; again")
+        storage.remove(partial)
         raise NetworkError(
             f"{file.url} came with the wrong bytes twice: {found}, expected {file.digest}",
             hint="something between here and the Hub changes data: try another network",
@@ -188,25 +192,31 @@ class Hub:
             footer_at = max(0, size - 8 - int.from_bytes(end[:4], "little"))
             return head, self._patience.result_of(lambda: self._range(file, footer_at, size))
 
-    def _continue(self, file: HubFile, partial: str, should_stop: Callable[[], bool]) -> None:
+    def _is_right(self, file: HubFile, path: str) -> bool:
+        if storage.size(path) != file.num_bytes:
+            return False
+        return digest_of(path, file.digest.partition(":")[0]) == file.digest
+
+    def _continue(
+        self, file: HubFile, target: storage.PartialFile, should_stop: Callable[[], bool]
+    ) -> None:
         """Append what is missing to the partial file."""
-        with storage.PartialFile(partial) as target:
-            if target.num_bytes > file.num_bytes:
-                target.restart()
-            while target.num_bytes < file.num_bytes:
-                before = target.num_bytes
-                with self._response(file, before, file.num_bytes) as response:
-                    if before and response.status_code != 206:
-                        target.restart()  # the server sends all of it again
-                    for chunk in response.iter_bytes():
-                        if should_stop():
-                            raise Closing
-                        target.write(chunk)
-                if target.num_bytes <= before:
-                    raise ConnectionError(f"{file.url} ended after {target.num_bytes:,} bytes")
-            if target.num_bytes > file.num_bytes:
-                target.restart()
-                raise ConnectionError(f"{file.url} is longer than {file.num_bytes:,} bytes")
+        if target.num_bytes > file.num_bytes:
+            target.restart()
+        while target.num_bytes < file.num_bytes:
+            before = target.num_bytes
+            with self._response(file, before, file.num_bytes) as response:
+                if before and response.status_code != 206:
+                    target.restart()  # the server sends all of it again
+                for chunk in response.iter_bytes():
+                    if should_stop():
+                        raise Closing
+                    target.write(chunk)
+            if target.num_bytes <= before:
+                raise ConnectionError(f"{file.url} ended after {target.num_bytes:,} bytes")
+        if target.num_bytes > file.num_bytes:
+            target.restart()
+            raise ConnectionError(f"{file.url} is longer than {file.num_bytes:,} bytes")
 
     def _range(self, file: HubFile, start: int, stop: int) -> bytes:
         data = b""
@@ -275,6 +285,8 @@ class Hub:
                     # In the cache, a snapshot's entries are links to blobs named by their hash.
                     blob = os.path.basename(os.path.realpath(path))
                     digest = ("sha256:" if len(blob) == 64 else "git:") + blob
+                    if not os.path.islink(path):  # a cache that was copied without its links
+                        digest = digest_of(path, "sha256")
                     commit = os.path.basename(folder)
                     files.append(
                         HubFile(source.repo, commit, relative, os.path.getsize(path), digest)

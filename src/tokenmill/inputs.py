@@ -17,12 +17,17 @@ from tokenmill.errors import ConfigError, InputError
 from tokenmill.readers import KINDS, kind_of
 
 _EDGE_BYTES = 64 << 10
+# An output folder may lie in the folder it was made from.
+OUR_FILES = ("tokenmill.json", "tokenmill-quarantine.jsonl")
 
 
 def local_inputs(sources: Iterable[str], input_format: str | None) -> list[Input]:
-    """Every file that the sources name, once."""
-    paths = {path for source in sources for path in _paths_of(source, input_format)}
-    return [_input(path, input_format) for path in sorted(paths)]
+    """Every file that the sources name, once, however many ways they name it."""
+    paths: dict[str, str] = {}
+    for source in sources:
+        for path in _paths_of(source, input_format):
+            paths.setdefault(os.path.realpath(path), os.path.normpath(path))
+    return [_input(path, input_format) for path in sorted(paths.values())]
 
 
 def in_order(inputs: Iterable[Input]) -> list[Input]:
@@ -42,7 +47,9 @@ def _paths_of(source: str, input_format: str | None) -> list[str]:
                 f"no file matches {source}", hint="quote the pattern, and use ** for any depth"
             )
         return found
-    raise InputError(f"no such file or folder: {source}")
+    raise InputError(
+        f"no such file or folder: {source}", hint=f"is it in {os.path.abspath('.')}? see: ls"
+    )
 
 
 def _folder_paths(folder: str, input_format: str | None) -> list[str]:
@@ -52,7 +59,7 @@ def _folder_paths(folder: str, input_format: str | None) -> list[str]:
     for root, folders, names in os.walk(folder, followlinks=True):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
-            if name.startswith("."):
+            if name.startswith(".") or name in OUR_FILES:
                 continue
             kind = kind_of(name)
             if kind is None:
@@ -92,6 +99,13 @@ def _input(path: str, input_format: str | None) -> Input:
             f"cannot tell from its name how to read {path}",
             hint=f"say how: --input-format {'|'.join(KINDS)}",
         )
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"the name of {path!r} is not UTF-8, and cannot be handed to the readers",
+            hint="rename the file",
+        ) from None
     try:
         found = os.stat(path)
         if not os.path.isfile(path):

@@ -117,7 +117,7 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
         raise
     inputs = all_inputs(config, remote)
     if config.overwrite:
-        _remove_output(config)
+        _make_way(config, encoding, identity, inputs)
     elif (finished := _finished(config.out, identity, inputs)) is not None:
         _remove_leftovers(config.out)
         return finished
@@ -129,6 +129,7 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
             job = job_of(config, encoding, plan, work)
             records = _encode(job, plan, runner, remote, assembler, watch)
             require_few_bad(records, config)
+            _require_some_written(records, work)
             shards = assembler.finish()
         quarantine = quarantine_file(work, (q for r in records for q in r.quarantined))
         manifest = make_manifest(plan.identity, plan.inputs, records, shards, quarantine)
@@ -252,11 +253,16 @@ def require_few_bad(records: Sequence[PartRecord], config: Config) -> None:
             f"the first: {first.path}, {first.place}: {first.reason}",
             hint="look at it; if such rows may be left out, raise --max-bad-fraction: it resumes",
         )
+
+
+def _require_some_written(records: Sequence[PartRecord], work: str) -> None:
+    counts = sum((record.counts for record in records), Counts())
     if not counts.num_written:
+        storage.remove(os.path.join(work, "plan.json"))  # there is nothing to resume
         raise InputError(
             f"nothing to write: of {counts.num_rows:,} rows, {counts.num_empty:,} are empty, "
             f"{counts.num_null:,} null, {counts.num_quarantined:,} quarantined",
-            hint="is --text-column the right column?",
+            hint="are these the right files, and is --text-column the right column?",
         )
 
 
@@ -433,10 +439,25 @@ def _require_room(config: Config) -> None:
         )
 
 
+def _make_way(
+    config: Config, encoding: EncodingId, identity: dict[str, Any], inputs: list[Input]
+) -> None:
+    """Do what --overwrite asks for: remove what is there, unless it is this very run, unfinished.
+
+    A command that cannot be planned removes nothing.
+    """
+    path = os.path.join(config.out, WORK_NAME, "plan.json")
+    if os.path.exists(path):
+        with contextlib.suppress(IntegrityError):
+            if not differences(Plan.load(path), identity, inputs):
+                return
+    if os.path.isdir(config.out):
+        new_plan(config, encoding)
+        _remove_output(config)
+
+
 def _remove_output(config: Config) -> None:
-    """Make way for --overwrite: the manifest first, so that no manifest outlives its files."""
-    if not os.path.isdir(config.out):
-        return
+    """Remove an earlier run's files; the manifest first, so that it never outlives them."""
     work = os.path.join(config.out, WORK_NAME)
     storage.make_folder(work)
     with storage.lock(os.path.join(work, "lock")):

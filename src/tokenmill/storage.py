@@ -170,9 +170,20 @@ class PartialFile:
     def __init__(self, path: str) -> None:
         self._path = path
         with _as_output_error("open", path):
-            flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-            self._fd = os.open(path, flags, 0o666)
+            self._fd = self._opened()
         self.num_bytes = os.fstat(self._fd).st_size
+
+    def _opened(self) -> int:
+        """The file, held by us alone: another run that fetches the same file is waited for."""
+        while True:
+            flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+            fd = os.open(self._path, flags, 0o666)
+            with contextlib.suppress(OSError):  # no locks on this file system
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(self._path).st_ino == os.fstat(fd).st_ino:
+                    return fd
+            os.close(fd)  # the other run has finished it and given it its name
 
     def write(self, data: bytes) -> None:
         with _as_output_error("write", self._path):
@@ -246,7 +257,8 @@ def fsync_folder(path: str) -> None:
 def make_folder(path: str) -> None:
     with _as_output_error("create the folder", path):
         os.makedirs(path, exist_ok=True)
-    fsync_folder(os.path.dirname(os.path.abspath(path)))
+        parent = os.path.dirname(os.path.abspath(path))
+    fsync_folder(parent)
 
 
 def remove(path: str) -> None:

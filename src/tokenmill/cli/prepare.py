@@ -16,6 +16,7 @@ from tokenmill.cli.screen import (
     shown_count,
     shown_seconds,
 )
+from tokenmill.errors import ConfigError
 
 if TYPE_CHECKING:
     from tokenmill.config import Config
@@ -147,6 +148,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def config_from(arguments: argparse.Namespace) -> Config:
     from tokenmill.config import Config
 
+    if not arguments.out:
+        raise ConfigError("-o is empty", hint="is the variable set? -o data/mine")
     given = {
         "sources": tuple(arguments.sources),
         "out": arguments.out,
@@ -272,8 +275,8 @@ def notes(manifest: Manifest) -> list[str]:
         )
     elif options["val"] != "none" and "val" not in manifest.splits:
         found.append(
-            f"no document fell into the validation split ({options['val_fraction']:.2%}); "
-            "for a small corpus use --val-fraction 0.05"
+            f"no document fell into the validation split ({options['val_fraction']:.2%}): "
+            "the corpus is small; with --val-fraction 0.05 or more, some probably will"
         )
     if manifest.counts.num_replaced:
         found.append(f"{manifest.counts.num_replaced:,} documents had bytes replaced by U+FFFD")
@@ -317,7 +320,7 @@ def show_plan(config: Config, as_json: bool) -> int:
         f"({shown_bytes(plan.text_bytes)} of text), {len(plan.slices):,} slices, {workers} workers",
         f"output: {encoding.name} as {config.dtype} in format {config.format}, about "
         f"{shown_bytes(expected_bytes)} in {config.out}",
-        f"disk: at most about {shown_bytes(peak_bytes)} while running, "
+        f"disk: about {shown_bytes(peak_bytes)} at most while running, if English; "
         f"{shown_bytes(free_bytes)} free"
         + ("" if free_bytes > peak_bytes else ": THIS MAY NOT FIT"),
     ]

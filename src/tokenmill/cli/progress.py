@@ -135,15 +135,17 @@ class Progress:
         if self._quiet or now - max(self._shown_at, self._began) < every:
             return
         self._shown_at = now
-        line = self._text(now - self._began)
+        fields = self._fields(now - self._began)
         if self._is_terminal:
             width = shutil.get_terminal_size().columns
-            self._stream.write("\r" + line[: width - 1] + "\x1b[K")
+            while len("  ".join(fields)) >= width and len(fields) > 1:
+                fields.pop(-2)  # the share and the time left stay
+            self._stream.write("\r" + "  ".join(fields)[: width - 1] + "\x1b[K")
         else:
-            self._stream.write(line + "\n")
+            self._stream.write("  ".join(fields) + "\n")
         self._stream.flush()
 
-    def _text(self, seconds: float) -> str:
+    def _fields(self, seconds: float) -> list[str]:
         in_flight = self._in_flight.items()
         num_rows = self.num_rows + sum(done[0] for _, done in in_flight)
         num_tokens = self.num_tokens + sum(done[1] for _, done in in_flight)
@@ -153,10 +155,14 @@ class Progress:
         fresh = done - self._resumed_bytes
         left = seconds * (self._total_bytes - done) / fresh if fresh > 0 else 0.0
         workers = f"{self._num_proc} worker" + ("s" if self._num_proc != 1 else "")
-        return (
-            f"{share:4.0%}  {num_rows:,} documents  {shown_count(num_tokens)} tokens  "
-            f"{text_bytes / seconds / 1e6:.0f} MB/s  {workers}  {shown_seconds(left)} left"
-        )
+        return [
+            f"{share:4.0%}",
+            f"{num_rows:,} documents",
+            f"{shown_count(num_tokens)} tokens",
+            f"{text_bytes / seconds / 1e6:.0f} MB/s",
+            workers,
+            f"{shown_seconds(left)} left",
+        ]
 
 
 def stderr_progress(stop: SignalStop, num_proc: int, quiet: bool) -> Progress:

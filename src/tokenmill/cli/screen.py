@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 
@@ -31,7 +32,7 @@ def parsed_count(text: str) -> int:
     if match is None:
         raise ConfigError(f"not a number: {text!r}", hint="write 100M, 1.5B or 100000000")
     value = float(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2]]
-    if value != int(value):
+    if not math.isfinite(value) or value != int(value):
         raise ConfigError(f"not a whole number: {text!r}")
     return int(value)
 

@@ -8,6 +8,7 @@ JSON lines at all (an array or a pretty-printed object is not) and whether the t
 from __future__ import annotations
 
 import difflib
+import itertools
 import shlex
 from collections.abc import Iterator
 
@@ -20,6 +21,7 @@ from tokenmill.readers.jsonrows import WHITESPACE, BadLine, object_of, rows_of
 from tokenmill.readers.rows import numbered
 
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
+MAX_COUNTED_BYTES = 1 << 30  # before a span: a second's counting, for a line number
 _FIRST_LINES = 100
 _FIRST_BYTES = 1 << 20
 
@@ -29,6 +31,7 @@ class JsonlReader:
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
+        self._counted: tuple[Span, int, Iterator[int]] | None = None
 
     def spans(self, source: Input) -> list[Span]:
         if source.num_bytes == 0 and not source.compression:
@@ -44,17 +47,28 @@ class JsonlReader:
         return numbered(span, (rows_of(block, name, replace) for block in self._blocks(span)))
 
     def place(self, span: Span, row: int) -> str:
+        # Rows are asked for in order, so the lines are gone through once, not once per bad row.
+        if self._counted is None or self._counted[0] != span or self._counted[1] > row:
+            self._counted = (span, 0, self._lines_of_rows(span))
+        _, first, lines = self._counted
+        line = next(itertools.islice(lines, row - first, None))
+        self._counted = (span, row + 1, lines)
+        if span.start > MAX_COUNTED_BYTES:
+            return f"line {line} from byte {span.start} on"
+        return f"line {line}"
+
+    def _lines_of_rows(self, span: Span) -> Iterator[int]:
+        """The line number of each row of the span; in the file, unless that takes too long."""
         line = 1
-        if span.start:
+        if 0 < span.start <= MAX_COUNTED_BYTES:
             before = chunks_of(span.input, 0, span.start, self.options.batch_bytes)
             line += sum(chunk.count(b"\n") for chunk in before)
         for block in self._blocks(span):
             for text in block.removesuffix(b"\n").split(b"\n"):
-                row -= bool(text.strip(WHITESPACE))
-                if row < 0:
-                    return f"line {line}"
+                if text.strip(WHITESPACE):
+                    yield line
                 line += 1
-        return f"line {line}"
+        yield line
 
     def _blocks(self, span: Span) -> Iterator[bytes]:
         """Whole lines, in blocks of about `batch_bytes`."""

@@ -27,12 +27,15 @@ from tokenmill.readers.signature import UTF8_BOM
 
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
 
+MAX_COUNTED_BYTES = 1 << 30  # before a span: a second's counting, for a document's number
+
 
 class TextReader:
     """Span unit: bytes of the file."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
+        self._counted: tuple[Span, int] | None = None
         self.separator = None if options.separator is None else options.separator.encode()
         if self.separator == b"":
             raise ConfigError("the separator is empty", hint=r"--separator '\n\n'")
@@ -51,10 +54,12 @@ class TextReader:
     def place(self, span: Span, row: int) -> str:
         if self.separator is None:
             return "the file"
-        before = 0
-        if span.start:
-            before = sum(map(len, self._documents(span.input, 0, span.start)))
-        return f"document {before + row + 1}"
+        if span.start > MAX_COUNTED_BYTES:
+            return f"document {row + 1} from byte {span.start} on"
+        if self._counted is None or self._counted[0] != span:
+            before = self._documents(span.input, 0, span.start) if span.start else []
+            self._counted = (span, sum(map(len, before)))
+        return f"document {self._counted[1] + row + 1}"
 
     def _rows(self, span: Span) -> Iterator[Rows]:
         replace = self.options.replace_bad_text
