@@ -116,7 +116,7 @@ def compared(corpus: str, encoding: str, num_proc: int, rounds: int) -> dict[str
         seconds, found = timed(command)
         times["tokenmill"].append(seconds)
         peaks = {key: max(peaks[key], found[key]) for key in peaks}
-    if encoding == "gpt2":  # slow: once is enough to see by how much
+    if encoding == "gpt2" and rounds > 1:  # slow: once is enough to see by how much
         pool = os.path.join(OUT, "pool")
         command = [sys.executable, os.path.join(HERE, "pool.py"), corpus, pool, str(num_proc)]
         times["pool"] = [timed(command)[0]]

@@ -34,5 +34,9 @@ def mask(values: npt.NDArray[np.bool_]) -> pa.BooleanArray:
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])
 
 
+def integers(values: npt.NDArray[np.uint32]) -> pa.UInt32Array:
+    return pa.Array.from_buffers(pa.uint32(), len(values), [None, pa.py_buffer(values)])
+
+
 def indices(values: npt.NDArray[np.int64]) -> pa.Int64Array:
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])

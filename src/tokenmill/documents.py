@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from tokenmill.arrays import binary_array, binary_scalar
+from tokenmill.arrays import binary_array, binary_scalar, integers
 from tokenmill.encodings import TokenArray
 from tokenmill.errors import IntegrityError
 
@@ -27,13 +27,15 @@ _EMPTY = binary_scalar(b"")
 
 def packed(tokens: TokenArray, dtype: str, eot_id: int, eot: str) -> pa.LargeBinaryArray:
     """Each document's bytes as they stand in a shard. `eot` is append, prepend, both or none."""
-    little = np.dtype(dtype).newbyteorder("<")
-    if len(tokens.ids) and int(tokens.ids.max()) > np.iinfo(dtype).max:
-        raise IntegrityError(f"token id {int(tokens.ids.max())} does not fit into {dtype}")
-    documents = binary_array(tokens.offsets * little.itemsize, tokens.ids.astype(little))
+    try:
+        ids = integers(tokens.ids).cast(pa.type_for_alias(dtype))  # checks the range as it goes
+    except pa.ArrowInvalid as error:
+        raise IntegrityError(f"a token id does not fit into {dtype}: {error}") from error
+    width = np.dtype(dtype).itemsize
+    documents = binary_array(tokens.offsets * width, ids.buffers()[1])
     if eot == "none" or not len(documents):
         return documents
-    mark = binary_scalar(np.array(eot_id, little).tobytes())
+    mark = binary_scalar(eot_id.to_bytes(width, "little"))
     before = [mark] if eot in ("prepend", "both") else []
     after = [mark] if eot in ("append", "both") else []
     return pc.binary_join_element_wise(*before, documents, *after, _EMPTY)

@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from tokenmill.arrays import mask
 from tokenmill.corpus import Input, Slice, Span
-from tokenmill.documents import EOTS_PER_DOCUMENT, data_of, held_out, offsets_of, packed
+from tokenmill.documents import data_of, held_out, offsets_of, packed
 from tokenmill.encodings import Encoding, TokenArray
-from tokenmill.errors import ConflictError, InputError, IntegrityError
+from tokenmill.errors import ConflictError, InputError
 from tokenmill.job import NO_CAUTION, Caution, Job, Report, Step
 from tokenmill.part import PartWriter
 from tokenmill.readers import Reader, TextBatch, reader_for
@@ -188,14 +188,6 @@ class _SliceWork:
         self.quarantined.append(Quarantined(span.input.name, place, reason))
 
     def _append(self, texts: pa.LargeStringArray, documents: pa.LargeBinaryArray) -> None:
-        expected = len(documents) * EOTS_PER_DOCUMENT[self._job.eot]
-        ids = np.frombuffer(data_of(documents), np.dtype(self._job.dtype).newbyteorder("<"))
-        num_eot = int(np.count_nonzero(ids == self._job.encoding.eot_token))
-        if self._job.eot != "none" and num_eot != expected:
-            raise IntegrityError(
-                f"slice {self._slice.index}: {num_eot} EOT ids where {len(documents)} documents "
-                f"need {expected}: text must not be able to make EOT"
-            )
         if not self._job.val_fraction:
             self._writer.append(0, documents)
             return
