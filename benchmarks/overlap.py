@@ -28,8 +28,9 @@ from tokenmill.fineweb import REPOS, REVISIONS  # noqa: E402
 
 
 def timed(arguments: list[str], environment: dict[str, str]) -> float:
+    os.sync()
     began = time.perf_counter()
-    command = [sys.executable, "-m", "tokenmill", *arguments, "-q", "--num-proc", "2"]
+    command = [sys.executable, "-m", "tokenmill", *arguments, "-q"]
     subprocess.run(command, env={**os.environ, **environment}, check=True)
     return time.perf_counter() - began
 
@@ -39,7 +40,13 @@ def main() -> None:
     parser.add_argument("--corpus", help="folder of parquet files to take paragraphs from")
     parser.add_argument("--bytes", default="300M", help="how much text to make")
     parser.add_argument("--files", type=int, default=8)
+    parser.add_argument(
+        "--num-proc",
+        default="1",
+        help="workers; as many as there are cores leave none for the server, which is here too",
+    )
     arguments = parser.parse_args()
+    workers = ["--num-proc", arguments.num_proc]
     folder = os.path.join(HERE, "out", f"overlap-{arguments.bytes}")
     text_bytes = parsed_count(arguments.bytes)
     make_corpus(arguments.corpus, folder, text_bytes, file_bytes=text_bytes // arguments.files)
@@ -50,7 +57,7 @@ def main() -> None:
             files[f"sample/10BT/{os.path.basename(path)}"] = file.read()
     size = sum(map(len, files.values()))
     out = tempfile.mkdtemp(dir=os.path.join(HERE, "out"))
-    encoding = timed(["prepare", folder, "-o", os.path.join(out, "e")], {})
+    encoding = timed(["prepare", folder, "-o", os.path.join(out, "e"), *workers], {})
     for factor in (0.5, 1.0, 2.0):
         download = encoding * factor
         server = HubServer(
@@ -59,7 +66,7 @@ def main() -> None:
         with server:
             home = os.path.join(out, f"home{factor}")
             environment = {"HF_ENDPOINT": server.url, "HF_HOME": home, "HF_HUB_DISABLE_XET": "1"}
-            whole = timed(["fineweb", "-o", os.path.join(out, f"o{factor}")], environment)
+            whole = timed(["fineweb", "-o", os.path.join(out, f"o{factor}"), *workers], environment)
         longest = max(download, encoding)
         bound = 1.15 * longest + longest / len(files)
         print(

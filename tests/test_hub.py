@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -348,7 +349,18 @@ def run_script(here: Here, checkout: Path, script: str, *arguments: object) -> N
 
 def test_script_prepare_fineweb_leaves_train_and_val_beside_itself(here, checkout):
     run_script(here, checkout, "prepare_fineweb.py", "--version", "10B", "--val-fraction", "0.1")
-    assert {"train.bin", "val.bin"} <= set(os.listdir(checkout / "data" / "fineweb"))
+    for split in ("train", "val"):  # as nanoGPT's train.py reads them
+        data = np.memmap(checkout / "data" / "fineweb" / f"{split}.bin", dtype=np.uint16, mode="r")
+        block_size, batch_size = 128, 4
+        ix = torch.randint(len(data) - block_size, (batch_size,))
+        x, y = (
+            torch.stack(
+                [torch.from_numpy(data[i + k : i + k + block_size].astype(np.int64)) for i in ix]
+            )
+            for k in (0, 1)
+        )
+        assert x.shape == (batch_size, block_size) and torch.equal(x[:, 1:], y[:, :-1])
+        assert int(x.max()) <= 50256
 
 
 def test_script_prepare_without_arguments_prepares_fineweb(here, checkout):
