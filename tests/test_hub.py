@@ -349,6 +349,8 @@ def run_script(here: Here, checkout: Path, script: str, *arguments: object) -> N
 
 def test_script_prepare_fineweb_leaves_train_and_val_beside_itself(here, checkout):
     run_script(here, checkout, "prepare_fineweb.py", "--version", "10B", "--val-fraction", "0.1")
+    import torch
+
     for split in ("train", "val"):  # as nanoGPT's train.py reads them
         data = np.memmap(checkout / "data" / "fineweb" / f"{split}.bin", dtype=np.uint16, mode="r")
         block_size, batch_size = 128, 4
