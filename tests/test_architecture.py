@@ -22,7 +22,8 @@ LAYERS = [
     {"fetch"},
     {"part", "tokenize"},
     {"mill", "assemble", "plan"},
-    {"manifest", "runners"},
+    {"manifest", "runners", "settings"},
+    {"output"},
     {"run", "doctor"},
     {"cli"},
 ]

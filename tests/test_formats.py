@@ -120,7 +120,7 @@ def test_llmc_loader_accepts_the_header(tmp_path, corpus):
             assert header[0] == 20240520 and header[1] == 1 and header[2] == len(tokens)
 
 
-# Bytes are a promise: these change only together with BYTES_VERSION in run.py.
+# Bytes are a promise: these change only together with BYTES_VERSION in settings.py.
 
 GOLDEN = {
     ("nanogpt", "train.bin"): "698a5ec9524a6b5f",

@@ -10,51 +10,36 @@ Every attempt looks at these, in this order, and does what is missing. Nothing e
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import metadata
 from typing import Any, Protocol
 
 from tokenmill import storage
-from tokenmill.assemble import Assembler, Layout, publish
+from tokenmill.assemble import Assembler, publish
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import (
-    ConfigError,
-    ConflictError,
-    InputError,
-    IntegrityError,
-    NetworkError,
-)
+from tokenmill.errors import InputError, IntegrityError, NetworkError
 from tokenmill.fetch import RemoteInputs
-from tokenmill.formats import DTYPE_BYTES, Format, chosen_dtype, get_format
 from tokenmill.hub import SCHEME
 from tokenmill.inputs import in_order, local_inputs
 from tokenmill.job import Job, Step
 from tokenmill.manifest import MANIFEST_NAME, Manifest, make_manifest, quarantine_file
-from tokenmill.part import PART_CHECKSUM
-from tokenmill.plan import (
-    Plan,
-    differences,
-    identity_differences,
-    make_plan,
-    read_options,
+from tokenmill.output import (
+    WORK_NAME,
+    conflict,
+    finished,
+    remove_leftovers,
+    remove_output,
+    work_folder,
 )
-from tokenmill.record import SPLITS, Counts, PartRecord, committed_record, part_path
+from tokenmill.part import PART_CHECKSUM
+from tokenmill.plan import Plan, differences, make_plan
+from tokenmill.record import Counts, PartRecord, committed_record, part_path
 from tokenmill.runners import Runner, Stopped, Watch
 from tokenmill.runners.start import encoding_of, started_runner
-
-WORK_NAME = ".tokenmill"
-BYTES_VERSION = 1  # raised when the same inputs and options would give other bytes
-BUCKET_BYTES = 32 << 20
-MAX_BUCKETS = 4096
-_ENGINES = {"tiktoken": ("gigatoken", "tiktoken"), "huggingface": ("gigatoken", "tokenizers")}
-# Bytes of text per token, for estimates only: English is near 4.4 with gpt2, Chinese near 1.5.
-TEXT_BYTES_PER_TOKEN = 4.0
+from tokenmill.settings import identity_of, job_of, layout_of, resolved
 
 
 class RunWatch(Watch, Protocol):
@@ -112,17 +97,17 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
         remote = RemoteInputs(config, os.path.join(config.out, WORK_NAME), watch.notice)
     except NetworkError:
         # A finished dataset needs no Hub, and one that does not answer has nothing to compare.
-        if not config.overwrite and (finished := _finished(config.out, identity, None)):
-            return finished
+        if not config.overwrite and (manifest := finished(config.out, identity, None)):
+            return manifest
         raise
     inputs = all_inputs(config, remote)
     if config.overwrite:
         _make_way(config, encoding, identity, inputs)
-    elif (finished := _finished(config.out, identity, inputs)) is not None:
-        _remove_leftovers(config.out)
-        return finished
+    elif (manifest := finished(config.out, identity, inputs)) is not None:
+        remove_leftovers(config.out)
+        return manifest
 
-    with _work_folder(config) as work:
+    with work_folder(config) as work:
         plan = _continued_or_new_plan(work, config, identity, inputs, remote)
         assembler = Assembler(work, layout_of(config, encoding, plan))
         with contextlib.closing(assembler), contextlib.closing(remote):
@@ -156,91 +141,6 @@ def new_plan(config: Config, encoding: EncodingId) -> Plan:
         storage.make_folder(os.path.join(folder, "structure"))
         inputs = all_inputs(config, remote)
         return make_plan(identity_of(config, encoding), inputs, config, remote.structure_of)
-
-
-def resolved(config: Config, encoding: EncodingId) -> Config:
-    """The configuration with every default of its format filled in, and checked against it."""
-    format_ = get_format(config.format)
-    defaults = format_.defaults
-    if config.shard_tokens is not None and defaults.shard_tokens is None:
-        raise ConfigError(
-            f"--shard-tokens does not apply to {config.format}, which has one file per split",
-            hint="--format llmc or --format npy write numbered shards",
-        )
-    if config.name is not None and defaults.name is None:
-        raise ConfigError(f"--name does not apply to {config.format}, whose file names are fixed")
-    val = config.val or ("fraction" if config.val_fraction is not None else defaults.val)
-    if val == "first-shard" and defaults.shard_tokens is None:
-        raise ConfigError(
-            f"--val-first-shard does not apply to {config.format}, which has one file per split",
-            hint="--val-fraction 0.0005",
-        )
-    fraction = (config.val_fraction or defaults.val_fraction) if val == "fraction" else None
-    full = dataclasses.replace(
-        config,
-        eot=config.eot or defaults.eot,
-        empty=config.empty or defaults.empty,
-        val=val,
-        val_fraction=fraction,
-        shard_tokens=config.shard_tokens or defaults.shard_tokens,
-        name=config.name or defaults.name,
-        dtype=chosen_dtype(config.dtype, encoding.max_token_value, encoding.name, config.format),
-    )
-    format_.header(full.shard_tokens or 0, full.dtype)  # refuses what the format cannot hold
-    return full
-
-
-def identity_of(config: Config, encoding: EncodingId) -> dict[str, Any]:
-    """Everything besides the inputs that decides the bytes."""
-    return {
-        "options": config.identity(),
-        # Where a vocabulary file lies does not matter; what is in it does.
-        "encoding": {k: v for k, v in encoding.to_plain().items() if k != "source"},
-        "versions": {
-            "bytes": BYTES_VERSION,
-            **{name: metadata.version(name) for name in _ENGINES[encoding.kind]},
-        },
-    }
-
-
-def layout_of(config: Config, encoding: EncodingId, plan: Plan) -> Layout:
-    return Layout(
-        format=config.format,
-        name=config.name or "",
-        dtype=config.dtype,
-        shard_tokens=config.shard_tokens,
-        first_shard_is_val=config.val == "first-shard",
-        eot_id=encoding.eot_token,
-        num_buckets=num_buckets(config, plan),
-    )
-
-
-def job_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Job:
-    return Job(
-        work=work,
-        plan_id=plan.plan_id,
-        encoding=encoding,
-        read=read_options(config),
-        dtype=config.dtype,
-        eot=str(config.eot),
-        empty=str(config.empty),
-        val_fraction=config.val_fraction or 0.0,
-        seed=config.seed,
-        num_buckets=num_buckets(config, plan),
-        on_bad_document=config.on_bad_document,
-    )
-
-
-def num_buckets(config: Config, plan: Plan) -> int:
-    """How many buckets a shuffle uses, so that one bucket fits into memory; 0 without shuffle."""
-    if not config.shuffle:
-        return 0
-    return max(1, min(MAX_BUCKETS, estimated_bytes(config, plan) // BUCKET_BYTES))
-
-
-def estimated_bytes(config: Config, plan: Plan) -> int:
-    """About how large the output will be."""
-    return int(plan.text_bytes / TEXT_BYTES_PER_TOKEN) * DTYPE_BYTES[config.dtype]
 
 
 def require_few_bad(records: Sequence[PartRecord], config: Config) -> None:
@@ -333,7 +233,7 @@ def _continued_or_new_plan(
         plan = Plan.load(path)
         changes = differences(plan, identity, inputs)
         if changes:
-            raise _conflict(f"the run in {config.out} was begun differently", changes)
+            raise conflict(f"the run in {config.out} was begun differently", changes)
     else:
         structures = os.path.join(work, "structure")
         storage.make_folder(structures)
@@ -350,95 +250,6 @@ def _continued_or_new_plan(
     return plan
 
 
-def _finished(out: str, identity: dict[str, Any], inputs: list[Input] | None) -> Manifest | None:
-    """The manifest, if this very run is finished. Another run's result is a conflict.
-
-    `inputs` of None are not compared.
-    """
-    if not os.path.exists(os.path.join(out, MANIFEST_NAME)):
-        return None
-    manifest = Manifest.load(out)
-    # A finished dataset does not become another one because an engine was upgraded since.
-    changes = identity_differences(
-        {**manifest.identity, "versions": None}, {**identity, "versions": None}
-    )
-    before = {source.path: (source.num_bytes, source.digest) for source in manifest.inputs}
-    after = before
-    if inputs is not None:
-        after = {source.name: (source.num_bytes, source.digest) for source in inputs}
-    changes += [f"input removed: {path}" for path in before if path not in after]
-    changes += [f"input added: {path}" for path in after if path not in before]
-    changes += [
-        f"input changed: {path}" for path in before if after.get(path, before[path]) != before[path]
-    ]
-    if changes:
-        raise _conflict(f"{out} holds a finished dataset that was made differently", changes)
-    for file in manifest.files:
-        if storage.size(os.path.join(out, file.name)) != file.num_bytes:
-            raise ConflictError(
-                f"{os.path.join(out, file.name)} is missing or has changed since the run finished",
-                hint="start anew with --overwrite",
-            )
-    return manifest
-
-
-def _remove_leftovers(out: str) -> None:
-    """Remove the work folder of a run that was killed after its manifest was written."""
-    work = os.path.join(out, WORK_NAME)
-    if os.path.isdir(work):
-        with storage.lock(os.path.join(work, "lock")):
-            storage.remove_folder(work)
-
-
-def _conflict(what: str, changes: list[str]) -> ConflictError:
-    shown = changes[:10] + ([f"and {len(changes) - 10} more"] if len(changes) > 10 else [])
-    return ConflictError(
-        "\n  ".join([f"{what}:", *shown]),
-        hint="use the same options and inputs, another folder with -o, or start anew: --overwrite",
-    )
-
-
-@contextlib.contextmanager
-def _work_folder(config: Config) -> Iterator[str]:
-    """Hold the work folder and its lock; afterwards, remove it if there is nothing to resume."""
-    work = os.path.join(config.out, WORK_NAME)
-    if os.path.exists(config.out) and not os.path.isdir(config.out):
-        raise ConflictError(f"{config.out} is a file, not a folder", hint="choose another with -o")
-    if not os.path.exists(os.path.join(work, "plan.json")):
-        _require_room(config)
-    is_new = not os.path.exists(config.out)
-    storage.make_folder(work)
-    with storage.lock(os.path.join(work, "lock")):
-        try:
-            yield work
-        finally:
-            is_finished = os.path.exists(os.path.join(config.out, MANIFEST_NAME))
-            if is_finished or not os.path.exists(os.path.join(work, "plan.json")):
-                storage.remove_folder(work)
-                if is_new and not is_finished:
-                    with contextlib.suppress(OSError):
-                        os.rmdir(config.out)
-
-
-def _require_room(config: Config) -> None:
-    """Refuse a folder in which a trainer would find other shards beside ours."""
-    if not os.path.isdir(config.out):
-        return
-    format_ = get_format(config.format)
-    suffix = os.path.splitext(format_.shard_name(config.name or "", "train", 0))[1]
-    others = [
-        name
-        for name in storage.names_in(config.out)
-        if _is_shard_name(name, format_, config)
-        or (format_.defaults.shard_tokens is not None and name.endswith(suffix))
-    ]
-    if others:
-        raise ConflictError(
-            f"{config.out} holds something else: {', '.join(others[:5])}",
-            hint="choose another folder with -o, or remove them",
-        )
-
-
 def _make_way(
     config: Config, encoding: EncodingId, identity: dict[str, Any], inputs: list[Input]
 ) -> None:
@@ -453,29 +264,4 @@ def _make_way(
                 return
     if os.path.isdir(config.out):
         new_plan(config, encoding)
-        _remove_output(config)
-
-
-def _remove_output(config: Config) -> None:
-    """Remove an earlier run's files; the manifest first, so that it never outlives them."""
-    work = os.path.join(config.out, WORK_NAME)
-    storage.make_folder(work)
-    with storage.lock(os.path.join(work, "lock")):
-        names = {
-            n
-            for n in storage.names_in(config.out)
-            if _is_shard_name(n, get_format(config.format), config)
-        }
-        if os.path.exists(os.path.join(config.out, MANIFEST_NAME)):
-            with contextlib.suppress(IntegrityError):  # a broken manifest lists nothing
-                names |= {file.name for file in Manifest.load(config.out).files}
-            storage.remove(os.path.join(config.out, MANIFEST_NAME))
-        for name in sorted(names):
-            storage.remove(os.path.join(config.out, name))
-        storage.remove_folder(work)
-
-
-def _is_shard_name(name: str, format_: Format, config: Config) -> bool:
-    number = re.search(r"(\d+)\.\w+$", name)
-    index = int(number[1]) if number else 0
-    return name in {format_.shard_name(config.name or "", split, index) for split in SPLITS}
+        remove_output(config)

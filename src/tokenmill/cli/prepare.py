@@ -288,8 +288,9 @@ def notes(manifest: Manifest) -> list[str]:
 def show_plan(config: Config, as_json: bool) -> int:
     """--dry-run: what would be done, how large it would be, and whether it fits."""
     from tokenmill import storage
-    from tokenmill.run import estimated_bytes, new_plan, resolved
+    from tokenmill.run import new_plan
     from tokenmill.runners.start import encoding_of, num_proc_of
+    from tokenmill.settings import estimated_bytes, resolved
 
     encoding = encoding_of(config)
     config = resolved(config, encoding)

@@ -1,0 +1,111 @@
+"""What a configuration comes to: defaults filled in, and the plain values that each stage is given.
+
+`identity_of` is everything besides the inputs that decides the bytes; it stands in the plan and in
+the manifest, and a run can only be continued with the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import metadata
+from typing import Any
+
+from tokenmill.assemble import Layout
+from tokenmill.config import Config
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import ConfigError
+from tokenmill.formats import DTYPE_BYTES, chosen_dtype, get_format
+from tokenmill.job import Job
+from tokenmill.plan import Plan, read_options
+
+BYTES_VERSION = 1  # raised when the same inputs and options would give other bytes
+BUCKET_BYTES = 32 << 20
+MAX_BUCKETS = 4096
+_ENGINES = {"tiktoken": ("gigatoken", "tiktoken"), "huggingface": ("gigatoken", "tokenizers")}
+# Bytes of text per token, for estimates only: English is near 4.4 with gpt2, Chinese near 1.5.
+TEXT_BYTES_PER_TOKEN = 4.0
+
+
+def resolved(config: Config, encoding: EncodingId) -> Config:
+    """The configuration with every default of its format filled in, and checked against it."""
+    format_ = get_format(config.format)
+    defaults = format_.defaults
+    if config.shard_tokens is not None and defaults.shard_tokens is None:
+        raise ConfigError(
+            f"--shard-tokens does not apply to {config.format}, which has one file per split",
+            hint="--format llmc or --format npy write numbered shards",
+        )
+    if config.name is not None and defaults.name is None:
+        raise ConfigError(f"--name does not apply to {config.format}, whose file names are fixed")
+    val = config.val or ("fraction" if config.val_fraction is not None else defaults.val)
+    if val == "first-shard" and defaults.shard_tokens is None:
+        raise ConfigError(
+            f"--val-first-shard does not apply to {config.format}, which has one file per split",
+            hint="--val-fraction 0.0005",
+        )
+    fraction = (config.val_fraction or defaults.val_fraction) if val == "fraction" else None
+    full = dataclasses.replace(
+        config,
+        eot=config.eot or defaults.eot,
+        empty=config.empty or defaults.empty,
+        val=val,
+        val_fraction=fraction,
+        shard_tokens=config.shard_tokens or defaults.shard_tokens,
+        name=config.name or defaults.name,
+        dtype=chosen_dtype(config.dtype, encoding.max_token_value, encoding.name, config.format),
+    )
+    format_.header(full.shard_tokens or 0, full.dtype)  # refuses what the format cannot hold
+    return full
+
+
+def identity_of(config: Config, encoding: EncodingId) -> dict[str, Any]:
+    """Everything besides the inputs that decides the bytes."""
+    return {
+        "options": config.identity(),
+        # Where a vocabulary file lies does not matter; what is in it does.
+        "encoding": {k: v for k, v in encoding.to_plain().items() if k != "source"},
+        "versions": {
+            "bytes": BYTES_VERSION,
+            **{name: metadata.version(name) for name in _ENGINES[encoding.kind]},
+        },
+    }
+
+
+def layout_of(config: Config, encoding: EncodingId, plan: Plan) -> Layout:
+    return Layout(
+        format=config.format,
+        name=config.name or "",
+        dtype=config.dtype,
+        shard_tokens=config.shard_tokens,
+        first_shard_is_val=config.val == "first-shard",
+        eot_id=encoding.eot_token,
+        num_buckets=num_buckets(config, plan),
+    )
+
+
+def job_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Job:
+    return Job(
+        work=work,
+        plan_id=plan.plan_id,
+        encoding=encoding,
+        read=read_options(config),
+        dtype=config.dtype,
+        eot=str(config.eot),
+        empty=str(config.empty),
+        val_fraction=config.val_fraction or 0.0,
+        seed=config.seed,
+        num_buckets=num_buckets(config, plan),
+        on_bad_document=config.on_bad_document,
+    )
+
+
+def num_buckets(config: Config, plan: Plan) -> int:
+    """How many buckets a shuffle uses, so that one bucket fits into memory; 0 without shuffle."""
+    if not config.shuffle:
+        return 0
+    return max(1, min(MAX_BUCKETS, estimated_bytes(config, plan) // BUCKET_BYTES))
+
+
+def estimated_bytes(config: Config, plan: Plan) -> int:
+    """About how large the output will be."""
+    return int(plan.text_bytes / TEXT_BYTES_PER_TOKEN) * DTYPE_BYTES[config.dtype]
