@@ -163,17 +163,18 @@ class Hub:
             return
         partial = self._partial_path(file)
         storage.make_folder(os.path.dirname(partial))
-        with storage.PartialFile(partial) as target:
+        algorithm = file.digest.partition(":")[0]
+        with storage.PartialFile(partial, lambda: _hash(algorithm, file.num_bytes)) as target:
             for attempt in range(2):
                 if self._is_right(file, self.local_path(file)):
                     storage.remove(partial)
                     return
                 with _explained(HubSource(file.repo, file.commit, file.path)):
                     self._patience.result_of(lambda: self._continue(file, target, should_stop))
-                if self._is_right(file, partial):
+                found = f"{algorithm}:{target.digest}"
+                if found == file.digest:
                     self._put_in_place(file, partial)
                     return
-                found = digest_of(partial, file.digest.partition(":")[0])
                 target.restart()
                 if not attempt:
                     self._notice(f"{file.url} came as {found}, not {file.digest}; again")
@@ -300,12 +301,15 @@ class Hub:
         return sorted(files, key=lambda file: file.path.encode())
 
 
+def _hash(algorithm: str, num_bytes: int) -> Any:
+    if algorithm == "git":
+        return hashlib.sha1(f"blob {num_bytes}\0".encode())
+    return hashlib.sha256()
+
+
 def digest_of(path: str, algorithm: str) -> str:
     """The hash of a file's bytes, as the Hub writes it: "sha256:..." or "git:..."."""
-    if algorithm == "git":
-        found = hashlib.sha1(f"blob {os.path.getsize(path)}\0".encode())
-    else:
-        found = hashlib.sha256()
+    found = _hash(algorithm, os.path.getsize(path))
     with open(path, "rb") as file:
         while block := file.read(1 << 22):
             found.update(block)

@@ -18,7 +18,7 @@ import hashlib
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -165,18 +165,28 @@ class GrowingFile:
 
 class PartialFile:
     """A file being fetched, appended to across attempts. What a crash leaves of it is a beginning
-    that is trusted only once the whole has the right hash, so it is never synced."""
+    that is trusted only once the whole has the right hash, so it is never synced. `digest` is of
+    all that is in it, by a hash that `new_hash` makes."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, new_hash: Callable[[], Any]) -> None:
         self._path = path
+        self._new_hash = new_hash
+        self._hash = new_hash()
+        self.num_bytes = 0
         with _as_output_error("open", path):
             self._fd = self._opened()
-        self.num_bytes = os.fstat(self._fd).st_size
+            while block := os.pread(self._fd, 1 << 22, self.num_bytes):
+                self._hash.update(block)
+                self.num_bytes += len(block)
+
+    @property
+    def digest(self) -> str:
+        return str(self._hash.hexdigest())
 
     def _opened(self) -> int:
         """The file, held by us alone: another run that fetches the same file is waited for."""
         while True:
-            flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+            flags = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
             fd = os.open(self._path, flags, 0o666)
             with contextlib.suppress(OSError):  # no locks on this file system
                 fcntl.flock(fd, fcntl.LOCK_EX)
@@ -188,11 +198,13 @@ class PartialFile:
     def write(self, data: bytes) -> None:
         with _as_output_error("write", self._path):
             _write_all(self._fd, memoryview(data))
+        self._hash.update(data)
         self.num_bytes += len(data)
 
     def restart(self) -> None:
         with _as_output_error("write", self._path):
             os.ftruncate(self._fd, 0)
+        self._hash = self._new_hash()
         self.num_bytes = 0
 
     def __enter__(self) -> PartialFile:
