@@ -44,50 +44,21 @@ class JsonlReader:
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
         name, replace = self.options.text_column, self.options.replace_bad_text
-        return numbered(span, (rows_of(block, name, replace) for block in self._blocks(span)))
+        return numbered(
+            span,
+            (rows_of(block, name, replace) for block in _blocks(span, self.options.batch_bytes)),
+        )
 
     def place(self, span: Span, row: int) -> str:
         # Rows are asked for in order, so the lines are gone through once, not once per bad row.
         if self._counted is None or self._counted[0] != span or self._counted[1] > row:
-            self._counted = (span, 0, self._lines_of_rows(span))
+            self._counted = (span, 0, _lines_of_rows(span, self.options.batch_bytes))
         _, first, lines = self._counted
         line = next(itertools.islice(lines, row - first, None))
         self._counted = (span, row + 1, lines)
         if span.start > MAX_COUNTED_BYTES:
             return f"line {line} from byte {span.start} on"
         return f"line {line}"
-
-    def _lines_of_rows(self, span: Span) -> Iterator[int]:
-        """The line number of each row of the span; in the file, unless that takes too long."""
-        line = 1
-        if 0 < span.start <= MAX_COUNTED_BYTES:
-            before = chunks_of(span.input, 0, span.start, self.options.batch_bytes)
-            line += sum(chunk.count(b"\n") for chunk in before)
-        for block in self._blocks(span):
-            for text in block.removesuffix(b"\n").split(b"\n"):
-                if text.strip(WHITESPACE):
-                    yield line
-                line += 1
-        yield line
-
-    def _blocks(self, span: Span) -> Iterator[bytes]:
-        """Whole lines, in blocks of about `batch_bytes`."""
-        parts: list[bytes] = []  # an unfinished line
-        num_bytes = 0
-        begin = span.start
-        for chunk in chunks_of(span.input, span.start, span.stop, self.options.batch_bytes):
-            end = chunk.rfind(b"\n") + 1
-            if end:
-                block = b"".join([*parts, chunk[:end]])
-                yield block
-                begin += len(block)
-                parts, num_bytes = [], 0
-            parts.append(chunk[end:])
-            num_bytes += len(parts[-1])
-            if num_bytes > MAX_DOCUMENT_BYTES:
-                raise too_long(span.input, "the line", begin)
-        if num_bytes:
-            yield b"".join(parts)
 
     def _check_first_lines(self, source: Input) -> None:
         head = head_of(source, _FIRST_BYTES)
@@ -125,3 +96,41 @@ def _check_is_lines(source: Input, head: bytes, lines: list[bytes]) -> None:
             f"{source.path}: a JSON object over several lines, not one JSON object per line",
             hint=f"jq -c . {path} > lines.jsonl",
         )
+
+
+# Functions, not methods: a reader that holds one half-way must not be held by it in turn, or the
+# file stays open until the garbage collector comes by.
+
+
+def _lines_of_rows(span: Span, batch_bytes: int) -> Iterator[int]:
+    """The line number of each row of the span; in the file, unless that takes too long."""
+    line = 1
+    if 0 < span.start <= MAX_COUNTED_BYTES:
+        before = chunks_of(span.input, 0, span.start, batch_bytes)
+        line += sum(chunk.count(b"\n") for chunk in before)
+    for block in _blocks(span, batch_bytes):
+        for text in block.removesuffix(b"\n").split(b"\n"):
+            if text.strip(WHITESPACE):
+                yield line
+            line += 1
+    yield line
+
+
+def _blocks(span: Span, batch_bytes: int) -> Iterator[bytes]:
+    """Whole lines, in blocks of about `batch_bytes`."""
+    parts: list[bytes] = []  # an unfinished line
+    num_bytes = 0
+    begin = span.start
+    for chunk in chunks_of(span.input, span.start, span.stop, batch_bytes):
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            block = b"".join([*parts, chunk[:end]])
+            yield block
+            begin += len(block)
+            parts, num_bytes = [], 0
+        parts.append(chunk[end:])
+        num_bytes += len(parts[-1])
+        if num_bytes > MAX_DOCUMENT_BYTES:
+            raise too_long(span.input, "the line", begin)
+    if num_bytes:
+        yield b"".join(parts)
