@@ -3,14 +3,22 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The trainers' own loaders, which tests read our output with: their pins and ours cannot meet.
+LOADERS := .venv-loaders
+LOADERS_READY := $(LOADERS)/.ready
+PIP_INSTALL := pip install -q --disable-pip-version-check
+# Not in the locks: which build of torch is right (CPU, CUDA) depends on the machine.
+TORCH := torch==2.13.0
+LOCK := uv pip compile --universal --python-version 3.10 --generate-hashes --no-header \
+  --no-emit-index-url --no-emit-find-links --no-annotate
 
 .PHONY: demo test check format bench chart lock clean
 
 demo: $(READY)
 	$(BIN)/tokenmill demo
 
-test: $(READY)
-	$(BIN)/pytest
+test: $(READY) $(LOADERS_READY)
+	$(BIN)/pytest -rs
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -30,20 +38,27 @@ chart: $(READY)
 # Versions and hashes of everything, for every supported Python, without naming an index.
 lock: $(READY)
 	$(BIN)/pip install -q uv
-	$(BIN)/uv pip compile --universal --python-version 3.10 --generate-hashes --no-header \
-	  --no-emit-index-url --no-emit-find-links --no-annotate --extra hf \
-	  pyproject.toml requirements/dev.in -o requirements/dev.txt
+	$(BIN)/$(LOCK) --extra hf pyproject.toml requirements/dev.in -o requirements/dev.txt
+	$(BIN)/$(LOCK) requirements/loaders.in -o requirements/loaders.txt
+	$(BIN)/$(LOCK) --no-deps requirements/loaders-nodeps.in -o requirements/loaders-nodeps.txt
 
 $(READY): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "tokenmill needs Python 3.10 or later: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -m venv --clear $(VENV) || \
 	  { echo "python3 -m venv failed; on Debian: apt install python3-venv"; exit 1; }
-	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	@# Not in the lock: which build of torch is right (CPU, CUDA) depends on the machine.
-	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
+	$(BIN)/$(PIP_INSTALL) $(TORCH)
+	$(BIN)/$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(LOADERS_READY): requirements/loaders.txt requirements/loaders-nodeps.txt | $(READY)
+	$(PYTHON) -m venv --clear $(LOADERS)
+	$(LOADERS)/bin/$(PIP_INSTALL) --require-hashes --only-binary :all: -r requirements/loaders.txt
+	$(LOADERS)/bin/$(PIP_INSTALL) $(TORCH)
+	$(LOADERS)/bin/$(PIP_INSTALL) --require-hashes --only-binary :all: --no-deps \
+	  -r requirements/loaders-nodeps.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) demo-out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(LOADERS) demo-out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

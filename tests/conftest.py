@@ -4,13 +4,17 @@ import gzip
 import json
 import os
 import random
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+
+from tally import Tally
 
 WORDS = [
     "the",
@@ -108,3 +112,32 @@ def read_files() -> Callable[[str | os.PathLike[str]], dict[str, bytes]]:
         }
 
     return read
+
+
+# The fault suite (tests/faults): `pytest tests/faults --tally FILE` writes what was counted.
+
+_TALLY = Tally()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tally", help="write the counts of the fault suite to this file")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    path = session.config.getoption("--tally", None)
+    if path and exitstatus == 0:
+        Path(path).write_text(json.dumps(_TALLY.kinds, indent=1, sort_keys=True) + "\n")
+
+
+@pytest.fixture
+def tally() -> Tally:
+    return _TALLY
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A folder in memory where there is one: a trial then takes 20 ms and not 500."""
+    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = tempfile.mkdtemp(prefix="tokenmill-faults-", dir=parent)
+    yield Path(folder)
+    shutil.rmtree(folder, ignore_errors=True)

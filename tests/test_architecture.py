@@ -16,16 +16,18 @@ SOURCE = Path(tokenmill.__file__).parent
 # Each line may import from the lines above it, and packages from themselves.
 LAYERS = [
     {"errors"},
-    {"storage", "corpus", "config", "machine", "patience", "fineweb", "arrays"},
+    {"storage", "corpus", "config", "machine", "patience", "fineweb", "arrays", "plugins"},
     {"readers", "encodings", "formats"},
     {"documents", "inputs", "hub", "job", "record"},
     {"fetch"},
-    {"part", "tokenize"},
+    {"part", "tokenize", "shards", "stream"},
     {"mill", "assemble", "plan"},
     {"manifest", "runners", "settings"},
     {"output"},
-    {"run", "doctor"},
-    {"cli"},
+    {"dataset"},
+    {"run", "convert", "doctor", "estimate"},
+    {"inspection", "verification"},
+    {"cli", "testing"},
 ]
 FORBIDDEN_MODULES = {
     "pickle",
@@ -83,7 +85,7 @@ def test_only_storage_writes_and_nothing_pickles_or_evaluates(path):
             called = ast.unparse(node.func)
             assert called not in ("eval", "exec"), f"{path}:{node.lineno}"
             assert not any(k.arg == "shell" for k in node.keywords), f"{path}:{node.lineno}"
-            if path.name == "storage.py":
+            if path.name == "storage.py" or path.parent.name == "testing":
                 continue
             assert called not in (
                 *("os.rename", "os.replace", "os.unlink", "os.remove", "os.fsync", "os.truncate"),

@@ -10,52 +10,14 @@ import pytest
 
 import tokenmill
 from conftest import write_corpus
-from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.errors import ConfigError
 from tokenmill.formats import NAMES, chosen_dtype, get_format
+from tokenmill.testing import FormatContract
 
-TOKENS = np.array([50256, 0, 1, 65535, 42], "<u2")
-
-
-def shard(tmp_path, name: str, tokens: np.ndarray, dtype: str) -> str:
-    path = tmp_path / get_format(name).shard_name("stem", "train", 3)
-    path.write_bytes(get_format(name).header(len(tokens), dtype) + tokens.tobytes())
-    return os.fspath(path)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
-@pytest.mark.parametrize("count", [1, 5])
-def test_tokens_reads_back_what_header_and_tokens_wrote(name, dtype, count, tmp_path):
-    tokens = TOKENS[:count].astype(np.dtype(dtype).newbyteorder("<"))
-    found = get_format(name).tokens(shard(tmp_path, name, tokens, dtype), dtype)
-    assert found.tolist() == tokens.tolist() and found.dtype == tokens.dtype
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_tokens_of_a_truncated_shard_is_refused(name, tmp_path):
-    path = shard(tmp_path, name, TOKENS, "uint16")
-    with open(path, "r+b") as file:
-        file.truncate(os.path.getsize(path) - 1)
-    with pytest.raises(IntegrityError, match=os.path.basename(path)):
-        get_format(name).tokens(path, "uint16")
-
-
-@pytest.mark.parametrize("name", ["llmc", "npy"])
-def test_tokens_of_another_dtype_or_of_garbage_is_refused(name, tmp_path):
-    path = shard(tmp_path, name, TOKENS, "uint16")
-    with pytest.raises(IntegrityError):
-        get_format(name).tokens(path, "uint32")
-    with open(path, "r+b") as file:
-        file.write(b"garbage!")
-    with pytest.raises(IntegrityError):
-        get_format(name).tokens(path, "uint16")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_names_of_splits_and_indices_differ_where_shards_do(name):
-    found = get_format(name)
-    names = {found.shard_name("stem", split, i) for split in ("train", "val") for i in range(3)}
-    assert len(names) == (2 if found.defaults.shard_tokens is None else 6)
+for name in NAMES:
+    globals()[f"Test{name.title()}"] = type(
+        f"Test{name.title()}", (FormatContract,), {"format": get_format(name)}
+    )
 
 
 def test_header_of_npy_is_numpys_own(tmp_path):
@@ -71,17 +33,16 @@ def test_header_of_npy_is_numpys_own(tmp_path):
             assert (shape, fortran, found) == ((count,), False, np.dtype(dtype))
 
 
-def test_llmc_refuses_a_file_the_c_loader_cannot_seek():
-    assert get_format("llmc").header(1_000_000_000, "uint16")
-    with pytest.raises(ConfigError, match="2 GiB"):
-        get_format("llmc").header(1_073_741_824, "uint16")
-    with pytest.raises(ConfigError, match="2 GiB"):
-        get_format("llmc").header(1_000_000_000, "uint32")
+def test_llmc_refuses_a_file_the_c_loader_cannot_seek(tmp_path, corpus):
+    for options in ({"shard_tokens": 1_073_741_824}, {"shard_tokens": 10**9, "dtype": "uint32"}):
+        with pytest.raises(ConfigError, match="2 GiB"):
+            tokenmill.prepare(corpus, tmp_path / "out", format="llmc", num_proc=1, **options)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("max_id", "dtype"), [(65535, "uint16"), (65536, "uint32")])
 def test_auto_dtype_is_the_narrowest_that_holds_every_id(max_id, dtype):
-    assert chosen_dtype("auto", max_id, "x", "npy") == dtype
+    assert chosen_dtype("auto", max_id, "x", get_format("npy")) == dtype
 
 
 # The trainers' own ways of reading

@@ -316,7 +316,7 @@ def test_manifest_load_of_an_unfinished_folder_says_it_is_no_dataset(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["../../etc/passwd", "/etc/passwd", "a/b", "..", "a\\b", "", "a\0b"]
+    "name", ["../../etc/passwd", "/etc/passwd", "a/b/c", "a/..", "..", "a\\b", "", "a\0b"]
 )
 def test_manifest_load_refuses_names_that_lead_out_of_the_folder(name, tmp_path, corpus):
     tokenmill.prepare(corpus, tmp_path / "out", num_proc=1)

@@ -42,6 +42,7 @@ class Config:
     separator: str | None = None
     limit_docs: int | None = None
     shard_tokens: int | None = None
+    seq_len: int | None = None  # tokens a sample, for formats that hold samples; 0: a document each
     name: str | None = None
     dtype: str = "auto"
     eot: str | None = None
@@ -67,6 +68,10 @@ class Config:
         _require_known("validation split", self.val, VAL_POLICIES)
         _require_known("--on-bad-document", self.on_bad_document, BAD_DOCUMENT_POLICIES)
         _require_positive("--shard-tokens", self.shard_tokens)
+        if self.seq_len is not None and not 0 <= self.seq_len < 1 << 31:
+            raise ConfigError(
+                f"--seq-len must be at least 1, got {self.seq_len}", hint="--seq-len 2048"
+            )
         _require_positive("--limit-docs", self.limit_docs)
         _require_positive("--num-proc", self.num_proc)
         _require_positive("--stall-timeout", self.stall_timeout)

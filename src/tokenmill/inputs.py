@@ -13,8 +13,8 @@ import os
 from collections.abc import Iterable
 
 from tokenmill.corpus import Input
-from tokenmill.errors import ConfigError, InputError
-from tokenmill.readers import KINDS, kind_of
+from tokenmill.errors import ConfigError, InputError, unknown_name
+from tokenmill.readers import kind_of, kinds
 
 _EDGE_BYTES = 64 << 10
 # An output folder may lie in the folder it was made from.
@@ -23,6 +23,8 @@ OUR_FILES = ("tokenmill.json", "tokenmill-quarantine.jsonl")
 
 def local_inputs(sources: Iterable[str], input_format: str | None) -> list[Input]:
     """Every file that the sources name, once, however many ways they name it."""
+    if input_format is not None and input_format not in kinds():
+        raise unknown_name("input format", input_format, kinds())
     paths: dict[str, str] = {}
     for source in sources:
         for path in _paths_of(source, input_format):
@@ -57,6 +59,9 @@ def _folder_paths(folder: str, input_format: str | None) -> list[str]:
     by_kind: dict[str, list[str]] = collections.defaultdict(list)
     others: collections.Counter[str] = collections.Counter()
     for root, folders, names in os.walk(folder, followlinks=True):
+        if root != folder and ("tokenmill.json" in names or ".tokenmill" in folders):
+            folders.clear()  # a dataset of ours: shards are not text
+            continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
             if name.startswith(".") or name in OUR_FILES:
@@ -97,7 +102,7 @@ def _input(path: str, input_format: str | None) -> Input:
     if kind is None:
         raise ConfigError(
             f"cannot tell from its name how to read {path}",
-            hint=f"say how: --input-format {'|'.join(KINDS)}",
+            hint=f"say how: --input-format {'|'.join(kinds())}",
         )
     try:
         path.encode()
@@ -116,6 +121,6 @@ def _input(path: str, input_format: str | None) -> Input:
             edges.update(file.read(_EDGE_BYTES))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    if kind in ("parquet", "arrow"):
+    if kind not in ("jsonl", "text"):
         compression = None
     return Input(path, kind, compression, found.st_size, found.st_mtime_ns, edges.hexdigest())

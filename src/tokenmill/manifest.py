@@ -3,32 +3,38 @@
 It names every file with size, sha256, tokens and documents, says what became of every input row,
 and holds nothing that depends on time, machine or worker count: the same run has the same
 manifest. A folder without one is not a dataset. A manifest may come from anyone, so reading one
-trusts no name in it.
+trusts no name in it; its own sha256 (`seal_of`) is against accidents and edits by hand, not against
+people who can compute one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
 
 from tokenmill import storage
-from tokenmill.assemble import Shard
 from tokenmill.corpus import Input
 from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.errors import IntegrityError
+from tokenmill.formats import Shard
 from tokenmill.record import SPLITS, Counts, PartRecord, Quarantined
+from tokenmill.shards import Output, Tail
 
 MANIFEST_NAME = "tokenmill.json"
 QUARANTINE_NAME = "tokenmill-quarantine.jsonl"
 MANIFEST_VERSION = 1
+_MAX_BYTES = 1 << 30  # of a file that is parsed whole; 10 million slices take a tenth of it
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A file of the dataset. `num_documents` counts its EOT ids; None where there are none."""
+    """A file of the dataset; a shard if it belongs to a split. `num_documents` counts its
+    documents, or its EOT ids where documents may be cut; None where neither can be told."""
 
     name: str
     split: str | None
@@ -36,6 +42,7 @@ class OutputFile:
     num_documents: int | None
     num_bytes: int
     sha256: str
+    marks: tuple[tuple[int, int], ...] = ()  # (EOT ids before, token) at which a document starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,8 @@ class InputFile:
 class SplitTotals:
     num_tokens: int
     num_documents: int
+    num_tail_tokens: int = 0  # left out, because they do not fill a sample
+    num_tail_eot: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,13 @@ class Manifest:
     files: tuple[OutputFile, ...]
     splits: dict[str, SplitTotals]
     counts: Counts
+    # How many documents each slice gave to each split: which document came from where.
+    slice_documents: dict[str, list[int]] = field(default_factory=dict)
+    converted_from: dict[str, Any] | None = None  # the format and the sha256 of its manifest
+
+    @property
+    def shards(self) -> tuple[OutputFile, ...]:
+        return tuple(file for file in self.files if file.split is not None)
 
     @property
     def num_tokens(self) -> int:
@@ -75,100 +91,209 @@ class Manifest:
         return {"tokenmill_manifest": MANIFEST_VERSION, **asdict(self)}
 
     def to_json(self) -> bytes:
-        return json.dumps(self.to_plain(), indent=1, sort_keys=True).encode() + b"\n"
+        plain = self.to_plain()
+        return laid_out({**plain, "sha256": seal_of(plain)})
 
     @staticmethod
     def load(folder: str) -> Manifest:
-        """The manifest of a finished run. Raises IntegrityError if it is missing or broken."""
+        """The manifest of a finished run. Raises IntegrityError if it is missing, broken or was
+        changed since it was written."""
+        path = os.path.join(folder, MANIFEST_NAME)
+        plain, manifest = Manifest.parsed(folder)
+        if "sha256" in plain and plain["sha256"] != seal_of(plain):
+            raise IntegrityError(
+                f"{path} was changed since it was written: its own sha256 does not fit",
+                hint="put back the original, or prepare the dataset again",
+            )
+        return manifest
+
+    @staticmethod
+    def parsed(folder: str) -> tuple[dict[str, Any], Manifest]:
+        """The manifest as the file has it and as it is understood, whoever wrote or changed it."""
         path = os.path.join(folder, MANIFEST_NAME)
         try:
+            # To open a pipe would be to wait for its other end.
+            if os.path.exists(path) and not os.path.isfile(path):
+                raise ValueError("not a regular file")
             with open(path, "rb") as file:
-                return Manifest.from_plain(json.loads(file.read()))
+                data = file.read(_MAX_BYTES + 1)
+            if len(data) > _MAX_BYTES:
+                raise ValueError(f"over {_MAX_BYTES:,} bytes")
+            plain = json.loads(data)
+            return plain, Manifest.from_plain(plain)
         except FileNotFoundError:
             raise IntegrityError(
                 f"{folder} is not a finished dataset: it has no {MANIFEST_NAME}",
                 hint="run the `tokenmill prepare` command again: it resumes",
             ) from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise IntegrityError(f"{path} is not a manifest: {error!r}") from error
+        except OSError as error:
+            raise IntegrityError(f"cannot read {path}: {error.strerror}") from error
 
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> Manifest:
+        """Raises ValueError, KeyError or TypeError for anything that is not a manifest."""
         if plain.get("tokenmill_manifest") != MANIFEST_VERSION:
             raise ValueError(f"manifest version {plain.get('tokenmill_manifest')!r}")
-        for file in plain["files"]:
-            name = file["name"]
-            if (
-                name != os.path.basename(name)
-                or name in ("", ".", "..")
-                or "\0" in name
-                or "\\" in name
-            ):
-                raise ValueError(f"file name {name!r} leads out of the folder")
+        # A damaged name of a field must not pass for a field that is left out.
+        if unknown := plain.keys() - Manifest.__slots__ - {"tokenmill_manifest", "sha256"}:
+            raise ValueError(f"unknown field {min(unknown)!r}")
+        identity = plain["identity"]
+        if not all(isinstance(identity[k], dict) for k in ("options", "encoding", "versions")):
+            raise TypeError("identity")
+        origin = plain.get("converted_from")
+        if origin is not None and not isinstance(origin, dict):
+            raise TypeError("converted_from")
         return Manifest(
-            plain["identity"],
-            tuple(InputFile(**source) for source in plain["inputs"]),
-            tuple(OutputFile(**file) for file in plain["files"]),
-            {split: SplitTotals(**totals) for split, totals in plain["splits"].items()},
-            Counts(**plain["counts"]),
+            identity,
+            tuple(_checked(InputFile(**source)) for source in plain["inputs"]),
+            tuple(_output_file(file) for file in plain["files"]),
+            {_split(name): _checked(SplitTotals(**s)) for name, s in plain["splits"].items()},
+            _checked(Counts(**plain["counts"])),
+            {
+                _split(name): [_checked_count(n, name) for n in numbers]
+                for name, numbers in plain.get("slice_documents", {}).items()
+            },
+            origin,
         )
+
+
+def seal_of(plain: dict[str, Any]) -> str:
+    """The sha256 that a manifest carries: of everything else in it, however it is laid out."""
+    rest = {name: value for name, value in plain.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def laid_out(plain: dict[str, Any]) -> bytes:
+    """The JSON as it stands in the file. The same data always comes out as the same bytes."""
+    text = json.dumps(plain, indent=1, sort_keys=True)
+    # Lists of numbers on one line each: a line break in a string is always escaped in JSON.
+    return _NUMBER_LIST.sub(lambda match: "".join(match[0].split()), text).encode() + b"\n"
+
+
+_NUMBER_LIST = re.compile(r"\[\s+[\d,\s]+\]")
+_Plain = TypeVar("_Plain", InputFile, OutputFile, SplitTotals, Counts)
+
+
+def _checked(found: _Plain) -> _Plain:
+    """The same, if every number of it is a count and everything else a string or None."""
+    for name in found.__slots__:
+        value = getattr(found, name)
+        if name.startswith("num_") or name.endswith("_bytes"):
+            if not (value is None and name == "num_documents"):
+                _checked_count(value, name)
+        elif name != "marks" and not isinstance(value, (str, type(None))):
+            raise TypeError(f"{name} {value!r}")
+    return found
+
+
+def _checked_count(value: Any, name: str) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{name} {value!r}")
+    return value
+
+
+def _output_file(plain: dict[str, Any]) -> OutputFile:
+    marks = tuple(
+        (_checked_count(eot, "marks"), _checked_count(token, "marks"))
+        for eot, token in plain.get("marks", ())
+    )
+    file = _checked(OutputFile(**{**plain, "marks": marks}))
+    parts = file.name.split("/")
+    if len(parts) > 2 or set(parts) & {"", ".", ".."} or set(file.name) & set("\0\\"):
+        raise ValueError(f"file name {file.name!r} leads out of the folder")
+    if file.split is not None:
+        _split(file.split)
+    return file
+
+
+def _split(name: str) -> str:
+    if name not in SPLITS:
+        raise ValueError(f"split {name!r}")
+    return name
 
 
 def make_manifest(
     identity: dict[str, Any],
     inputs: Iterable[Input],
     records: Iterable[PartRecord],
-    shards: list[Shard],
+    output: Output,
     quarantine: OutputFile | None,
 ) -> Manifest:
     """Check that nothing was lost or added between rows and shards, and say so."""
     counts = Counts()
     tokens_encoded = 0
-    documents = dict.fromkeys(SPLITS, 0)
+    slice_documents: dict[str, list[int]] = {split: [] for split in SPLITS}
     for record in records:
         counts += record.counts
         tokens_encoded += record.num_tokens
-        for run in record.runs:
-            for split, number in zip(SPLITS, run.num_documents, strict=True):
-                documents[split] += number
-    eot = identity["options"]["eot"]
-    per_document = EOTS_PER_DOCUMENT[eot]
-    if per_document and shards and identity["options"]["val"] == "first-shard":
-        documents = {
-            split: sum(s.num_eot for s in shards if s.split == split) // per_document
-            for split in SPLITS
-        }
-    files = tuple(
-        OutputFile(
-            s.name,
-            s.split,
-            s.num_tokens,
-            s.num_eot if per_document == 1 else None,
-            s.num_bytes,
-            s.sha256,
-        )
-        for s in shards
-    )
-    splits = {
-        split: SplitTotals(sum(s.num_tokens for s in shards if s.split == split), documents[split])
-        for split in SPLITS
-        if any(s.split == split for s in shards)
-    }
-    _require_conserved(counts, tokens_encoded, shards, per_document)
+        for position, split in enumerate(SPLITS):
+            in_split = sum(run.num_documents[position] for run in record.runs)
+            slice_documents[split].append(in_split)
+    per_document = EOTS_PER_DOCUMENT[identity["options"]["eot"]]
+    _require_conserved(counts, tokens_encoded, output, per_document)
+    documents = {split: sum(slice_documents[split]) for split in SPLITS}
+    if identity["options"]["val"] == "first-shard" and output.shards:
+        documents = _documents_by_shard(output, per_document, counts.num_written)
     return Manifest(
         identity,
         tuple(InputFile(source.name, source.num_bytes, source.digest) for source in inputs),
-        files + ((quarantine,) if quarantine else ()),
-        splits,
+        output_files(output, per_document) + ((quarantine,) if quarantine else ()),
+        split_totals(output, documents),
         counts,
+        slice_documents,
     )
 
 
+def output_files(output: Output, eots_per_document: int) -> tuple[OutputFile, ...]:
+    files = []
+    for s in output.shards:
+        num_documents = s.num_documents
+        if num_documents is None and eots_per_document == 1:
+            num_documents = s.num_eot
+        files.append(
+            OutputFile(s.name, s.split, s.num_tokens, num_documents, s.num_bytes, s.sha256, s.marks)
+        )
+    side_files = [side_file for shard in output.shards for side_file in shard.side_files]
+    return (
+        *files,
+        *(
+            OutputFile(f.name, None, 0, None, f.num_bytes, f.sha256)
+            for f in (*side_files, *output.index_files)
+        ),
+    )
+
+
+def split_totals(output: Output, documents: dict[str, int]) -> dict[str, SplitTotals]:
+    """Totals of the splits that hold anything."""
+    totals = {}
+    for split in SPLITS:
+        num_tokens = sum(shard.num_tokens for shard in output.shards if shard.split == split)
+        tail = output.tails[split]
+        if num_tokens or tail.num_tokens:
+            totals[split] = SplitTotals(num_tokens, documents[split], tail.num_tokens, tail.num_eot)
+    return totals
+
+
+def _documents_by_shard(output: Output, per_document: int, num_written: int) -> dict[str, int]:
+    """Where the first shard is the validation split: the documents that begin or end in it."""
+    val = [shard for shard in output.shards if shard.split == "val"]
+    if all(shard.num_documents is not None for shard in val):
+        num_val = sum(shard.num_documents or 0 for shard in val)
+    elif per_document:
+        num_val = sum(shard.num_eot for shard in val) // per_document
+    else:
+        num_val = 0
+    return {"train": num_written - num_val, "val": num_val}
+
+
 def _require_conserved(
-    counts: Counts, tokens_encoded: int, shards: list[Shard], eots_per_document: int
+    counts: Counts, tokens_encoded: int, output: Output, eots_per_document: int
 ) -> None:
-    tokens_written = sum(shard.num_tokens for shard in shards)
-    num_eot = sum(shard.num_eot for shard in shards)
+    parts: list[Shard | Tail] = [*output.shards, *output.tails.values()]
+    tokens_written = sum(part.num_tokens for part in parts)
+    num_eot = sum(part.num_eot for part in parts)
     if not counts.is_conserved:
         raise IntegrityError(f"rows were lost or counted twice: {counts}")
     if tokens_written != tokens_encoded:

@@ -13,13 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from tokenmill import storage
-from tokenmill.config import Config
 from tokenmill.corpus import Input
 from tokenmill.errors import ConflictError, IntegrityError
-from tokenmill.formats import Format, get_format
+from tokenmill.formats import Format
 from tokenmill.manifest import MANIFEST_NAME, Manifest
 from tokenmill.plan import identity_differences
-from tokenmill.record import SPLITS
 
 WORK_NAME = ".tokenmill"
 
@@ -73,66 +71,74 @@ def conflict(what: str, changes: list[str]) -> ConflictError:
 
 
 @contextlib.contextmanager
-def work_folder(config: Config) -> Iterator[str]:
+def work_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
     """Hold the work folder and its lock; afterwards, remove it if there is nothing to resume."""
-    work = os.path.join(config.out, WORK_NAME)
-    if os.path.exists(config.out) and not os.path.isdir(config.out):
-        raise ConflictError(f"{config.out} is a file, not a folder", hint="choose another with -o")
+    work = os.path.join(out, WORK_NAME)
+    if os.path.exists(out) and not os.path.isdir(out):
+        raise ConflictError(f"{out} is a file, not a folder", hint="choose another with -o")
     if not os.path.exists(os.path.join(work, "plan.json")):
-        _require_room(config)
-    is_new = not os.path.exists(config.out)
+        _require_room(out, format_, name)
+    is_new = not os.path.exists(out)
     storage.make_folder(work)
     with storage.lock(os.path.join(work, "lock")):
         try:
             yield work
         finally:
-            is_finished = os.path.exists(os.path.join(config.out, MANIFEST_NAME))
+            is_finished = os.path.exists(os.path.join(out, MANIFEST_NAME))
             if is_finished or not os.path.exists(os.path.join(work, "plan.json")):
                 storage.remove_folder(work)
                 if is_new and not is_finished:
-                    with contextlib.suppress(OSError):
-                        os.rmdir(config.out)
+                    storage.remove_empty_folder(out)
 
 
-def _require_room(config: Config) -> None:
+def _require_room(out: str, format_: Format, name: str | None) -> None:
     """Refuse a folder in which a trainer would find other shards beside ours."""
-    if not os.path.isdir(config.out):
-        return
-    format_ = get_format(config.format)
-    suffix = os.path.splitext(format_.shard_name(config.name or "", "train", 0))[1]
+    suffix = os.path.splitext(format_.shard_name(name or "", "train", 0))[1]
     others = [
-        name
-        for name in storage.names_in(config.out)
-        if _is_shard_name(name, format_, config)
-        or (format_.defaults.shard_tokens is not None and name.endswith(suffix))
+        other
+        for other in names_below(out)
+        if _is_ours(other, format_, name)
+        or (not format_.traits.one_file and other.endswith(suffix))
     ]
     if others:
         raise ConflictError(
-            f"{config.out} holds something else: {', '.join(others[:5])}",
+            f"{out} holds something else: {', '.join(others[:5])}",
             hint="choose another folder with -o, or remove them",
         )
 
 
-def remove_output(config: Config) -> None:
+def names_below(folder: str) -> list[str]:
+    """Files in a folder and in its subfolders, relative to it, sorted; no link is followed."""
+    if not os.path.isdir(folder):
+        return []
+    found = []
+    for name in storage.names_in(folder):
+        path = os.path.join(folder, name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            if not name.startswith("."):
+                found += [f"{name}/{below}" for below in storage.names_in(path)]
+        else:
+            found.append(name)
+    return found
+
+
+def remove_output(out: str, format_: Format, name: str | None) -> None:
     """Remove an earlier run's files; the manifest first, so that it never outlives them."""
-    work = os.path.join(config.out, WORK_NAME)
+    work = os.path.join(out, WORK_NAME)
     storage.make_folder(work)
     with storage.lock(os.path.join(work, "lock")):
-        names = {
-            n
-            for n in storage.names_in(config.out)
-            if _is_shard_name(n, get_format(config.format), config)
-        }
-        if os.path.exists(os.path.join(config.out, MANIFEST_NAME)):
+        names = {other for other in names_below(out) if _is_ours(other, format_, name)}
+        if os.path.exists(os.path.join(out, MANIFEST_NAME)):
             with contextlib.suppress(IntegrityError):  # a broken manifest lists nothing
-                names |= {file.name for file in Manifest.load(config.out).files}
-            storage.remove(os.path.join(config.out, MANIFEST_NAME))
-        for name in sorted(names):
-            storage.remove(os.path.join(config.out, name))
+                names |= {file.name for file in Manifest.load(out).files}
+            storage.remove(os.path.join(out, MANIFEST_NAME))
+        for other in sorted(names):
+            storage.remove(os.path.join(out, other))
+        for folder in {os.path.dirname(other) for other in names} - {""}:
+            storage.remove_empty_folder(os.path.join(out, folder))
         storage.remove_folder(work)
 
 
-def _is_shard_name(name: str, format_: Format, config: Config) -> bool:
-    number = re.search(r"(\d+)\.\w+$", name)
-    index = int(number[1]) if number else 0
-    return name in {format_.shard_name(config.name or "", split, index) for split in SPLITS}
+def _is_ours(name: str, format_: Format, stem: str | None) -> bool:
+    """Whether a run in this format would write a file of that name."""
+    return re.fullmatch(format_.pattern.replace("{name}", re.escape(stem or "")), name) is not None

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,16 @@ class PartWriter:
         return [documents], keys.astype("<u4"), directory
 
 
+@dataclass(frozen=True, slots=True)
+class PartRun:
+    """One split's share of a run: where it stands in the part file."""
+
+    tokens_at: int
+    num_tokens: int
+    lengths_at: int
+    num_documents: int
+
+
 class PartReader:
     """Reads back what PartWriter wrote: whole splits, or one bucket of them."""
 
@@ -137,15 +148,29 @@ class PartReader:
         self._dtype_bytes = DTYPE_BYTES[dtype]
         self._num_buckets = num_buckets
 
-    def token_ranges(self, split: int) -> list[tuple[int, int]]:
-        """(offset, bytes) of the split's tokens in the part file, in order."""
-        ranges = []
+    def runs(self, split: int) -> list[PartRun]:
+        """Where the split's tokens and lengths stand in the part file, in order."""
+        found = []
         for start, run in self._run_starts():
             before = run.num_tokens[0] if split == 1 else 0
-            if run.num_tokens[split]:
-                size = run.num_tokens[split] * self._dtype_bytes
-                ranges.append((start + before * self._dtype_bytes, size))
-        return ranges
+            documents_before = run.num_documents[0] if split == 1 else 0
+            lengths_at = start + sum(run.num_tokens) * self._dtype_bytes
+            if run.num_documents[split]:
+                found.append(
+                    PartRun(
+                        start + before * self._dtype_bytes,
+                        run.num_tokens[split],
+                        lengths_at + 4 * documents_before,
+                        run.num_documents[split],
+                    )
+                )
+        return found
+
+    def lengths(self, run: PartRun) -> npt.NDArray[np.uint32]:
+        """In tokens, of the run's documents."""
+        with open(self._path, "rb", buffering=0) as file:
+            data = _pread(file.fileno(), 4 * run.num_documents, run.lengths_at)
+        return np.frombuffer(data, "<u4")
 
     def bucket(
         self, split: int, bucket: int

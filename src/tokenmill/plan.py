@@ -4,6 +4,9 @@ Planning reads every footer and schema and cuts slices of about 32 MB of text. I
 inputs and the configuration alone, never on the number of workers. A wrong column in file 900
 fails here, in seconds, before a token is written.
 
+Footers are parsed by native code, and a crafted one can kill the process that reads it. So who
+makes a plan says where `cut` is called: the processes runner does it in its workers, which may die.
+
 The plan is written once, as `plan.json`, and only read after that: a later attempt continues with
 the slices it finds there, once `differences` says that nothing has changed since.
 """
@@ -15,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tokenmill import storage
 from tokenmill.config import Config
@@ -85,11 +88,67 @@ class Plan:
             ) from error
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An input, cut: its spans, and how many rows they have if that was asked for."""
+
+    spans: tuple[Span, ...]
+    num_rows: int | None = None
+
+
+class Cutter(Protocol):
+    def __call__(
+        self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None
+    ) -> Iterator[Cut]:
+        """`cut` for each input, in order; may draw a few inputs ahead of what it yields."""
+
+
+def cut(
+    source: Input,
+    options: ReadOptions,
+    max_rows: int | None = None,
+    alive: Callable[[], None] = lambda: None,
+) -> Cut:
+    """Cut one input into spans, of its first `max_rows` rows if given.
+
+    Where a file does not say how many rows it has, they are counted; `alive` is called meanwhile.
+    """
+    reader = reader_for(source.kind, options)
+    spans = reader.spans(source)
+    if max_rows is None:
+        return Cut(tuple(spans))
+    limited: list[Span] = []
+    left = max_rows
+    for span in spans:
+        found = span.num_rows
+        if found is None:
+            found = 0
+            for batch in reader.batches(dataclasses.replace(span, max_rows=left)):
+                found += len(batch.texts)
+                alive()
+        if found >= left:
+            share = left / found
+            text_bytes = max(1, int(span.text_bytes * share))
+            limited.append(dataclasses.replace(span, max_rows=left, text_bytes=text_bytes))
+            return Cut(tuple(limited), max_rows)
+        left -= found
+        limited.append(span)
+    return Cut(tuple(limited), max_rows - left)
+
+
+def cut_here(
+    inputs: Iterable[Input], options: ReadOptions, max_rows: int | None = None
+) -> Iterator[Cut]:
+    """The Cutter that works in this process."""
+    return (cut(source, options, max_rows) for source in inputs)
+
+
 def make_plan(
     identity: dict[str, Any],
     inputs: Iterable[Input],
     config: Config,
     structure_of: Callable[[Input], Input] = lambda source: source,
+    cutter: Cutter = cut_here,
 ) -> Plan:
     """Cut the inputs into slices. Raises ConfigError or InputError for what is bound to fail.
 
@@ -97,13 +156,10 @@ def make_plan(
     """
     inputs = tuple(inputs)
     options = read_options(config)
-    spans: Iterator[Span] = (
-        dataclasses.replace(span, input=source)
-        for source in inputs
-        for span in reader_for(source.kind, options).spans(structure_of(source))
-    )
-    if config.limit_docs is not None:
-        spans = _limited(spans, config.limit_docs, options)
+    if config.limit_docs is None:
+        spans = _spans(inputs, cutter((structure_of(s) for s in inputs), options, None))
+    else:
+        spans = _limited(inputs, config.limit_docs, options, structure_of, cutter)
     return Plan(identity, inputs, tuple(_slices(spans, config.slice_bytes)))
 
 
@@ -129,22 +185,26 @@ def _slices(spans: Iterator[Span], slice_bytes: int) -> Iterator[Slice]:
         yield Slice(index, tuple(held))
 
 
-def _limited(spans: Iterator[Span], num_rows: int, options: ReadOptions) -> Iterator[Span]:
-    """The spans of the first `num_rows` rows; where a file does not say, rows are counted."""
-    for span in spans:
-        found = span.num_rows
-        if found is None:
-            bounded = dataclasses.replace(span, max_rows=num_rows)
-            batches = reader_for(span.input.kind, options).batches(bounded)
-            found = sum(len(batch.texts) for batch in batches)
-        if found >= num_rows:
-            share = num_rows / found
-            yield dataclasses.replace(
-                span, max_rows=num_rows, text_bytes=max(1, int(span.text_bytes * share))
-            )
+def _spans(inputs: Iterable[Input], cuts: Iterable[Cut]) -> Iterator[Span]:
+    for source, found in zip(inputs, cuts, strict=True):
+        for span in found.spans:
+            yield dataclasses.replace(span, input=source)
+
+
+def _limited(
+    inputs: Iterable[Input],
+    num_rows: int,
+    options: ReadOptions,
+    structure_of: Callable[[Input], Input],
+    cutter: Cutter,
+) -> Iterator[Span]:
+    """The spans of the first `num_rows` rows. One input at a time: the rest is not looked at."""
+    for source in inputs:
+        cuts = list(cutter([structure_of(source)], options, num_rows))
+        yield from _spans([source], cuts)
+        num_rows -= cuts[0].num_rows or 0
+        if not num_rows:
             return
-        num_rows -= found
-        yield span
 
 
 def differences(old: Plan, identity: dict[str, Any], inputs: Iterable[Input]) -> list[str]:

@@ -10,18 +10,20 @@ Every attempt looks at these, in this order, and does what is missing. Nothing e
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from tokenmill import storage
-from tokenmill.assemble import Assembler, publish
+from tokenmill.assemble import Assembler
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError, IntegrityError, NetworkError
 from tokenmill.fetch import RemoteInputs
+from tokenmill.formats import get_format
 from tokenmill.hub import SCHEME
 from tokenmill.inputs import in_order, local_inputs
 from tokenmill.job import Job, Step
@@ -35,11 +37,12 @@ from tokenmill.output import (
     work_folder,
 )
 from tokenmill.part import PART_CHECKSUM
-from tokenmill.plan import Plan, differences, make_plan
+from tokenmill.plan import Cutter, Plan, differences, make_plan
 from tokenmill.record import Counts, PartRecord, committed_record, part_path
 from tokenmill.runners import Runner, Stopped, Watch
-from tokenmill.runners.start import encoding_of, started_runner
-from tokenmill.settings import identity_of, job_of, layout_of, resolved
+from tokenmill.runners.start import cutting_runner, encoding_of, started_runner
+from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved
+from tokenmill.shards import publish
 
 
 class RunWatch(Watch, Protocol):
@@ -101,29 +104,25 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
             return manifest
         raise
     inputs = all_inputs(config, remote)
+    cutter = functools.partial(runner.cut, watch=watch)
     if config.overwrite:
-        _make_way(config, encoding, identity, inputs)
+        _make_way(config, encoding, identity, inputs, cutter)
     elif (manifest := finished(config.out, identity, inputs)) is not None:
         remove_leftovers(config.out)
         return manifest
 
-    with work_folder(config) as work:
-        plan = _continued_or_new_plan(work, config, identity, inputs, remote)
-        assembler = Assembler(work, layout_of(config, encoding, plan))
+    with work_folder(config.out, get_format(config.format), config.name) as work:
+        plan = _continued_or_new_plan(work, config, identity, inputs, remote, cutter)
+        assembler = Assembler(work, layout_of(config, encoding), num_buckets(config, plan))
         with contextlib.closing(assembler), contextlib.closing(remote):
             job = job_of(config, encoding, plan, work)
             records = _encode(job, plan, runner, remote, assembler, watch)
             require_few_bad(records, config)
             _require_some_written(records, work)
-            shards = assembler.finish()
+            output = assembler.finish()
         quarantine = quarantine_file(work, (q for r in records for q in r.quarantined))
-        manifest = make_manifest(plan.identity, plan.inputs, records, shards, quarantine)
-        publish(work, config.out, shards)
-        if quarantine is not None:
-            storage.rename(
-                os.path.join(work, "shards", quarantine.name),
-                os.path.join(config.out, quarantine.name),
-            )
+        manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine)
+        publish(work, config.out, {file.name: file.num_bytes for file in manifest.files})
         storage.write_file(os.path.join(config.out, MANIFEST_NAME), manifest.to_json())
     return manifest
 
@@ -134,13 +133,18 @@ def all_inputs(config: Config, remote: RemoteInputs) -> list[Input]:
     return in_order([*local_inputs(here, config.input_format), *remote.inputs])
 
 
-def new_plan(config: Config, encoding: EncodingId) -> Plan:
+def new_plan(config: Config, encoding: EncodingId, cutter: Cutter | None = None) -> Plan:
     """The plan that a run would begin with; nothing is written to the output folder."""
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.ExitStack() as stack:
+        if cutter is None:
+            runner = stack.enter_context(cutting_runner(config))
+            cutter = functools.partial(runner.cut, watch=SilentWatch())
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
         remote = RemoteInputs(config, folder, lambda message: None)
         storage.make_folder(os.path.join(folder, "structure"))
         inputs = all_inputs(config, remote)
-        return make_plan(identity_of(config, encoding), inputs, config, remote.structure_of)
+        identity = identity_of(config, encoding)
+        return make_plan(identity, inputs, config, remote.structure_of, cutter)
 
 
 def require_few_bad(records: Sequence[PartRecord], config: Config) -> None:
@@ -227,6 +231,7 @@ def _continued_or_new_plan(
     identity: dict[str, Any],
     inputs: list[Input],
     remote: RemoteInputs,
+    cutter: Cutter,
 ) -> Plan:
     path = os.path.join(work, "plan.json")
     if os.path.exists(path):
@@ -237,7 +242,7 @@ def _continued_or_new_plan(
     else:
         structures = os.path.join(work, "structure")
         storage.make_folder(structures)
-        plan = make_plan(identity, inputs, config, remote.structure_of)
+        plan = make_plan(identity, inputs, config, remote.structure_of, cutter)
         storage.remove_folder(structures)
         if not plan.slices:
             raise InputError(f"no documents in {', '.join(config.sources)}")
@@ -251,7 +256,11 @@ def _continued_or_new_plan(
 
 
 def _make_way(
-    config: Config, encoding: EncodingId, identity: dict[str, Any], inputs: list[Input]
+    config: Config,
+    encoding: EncodingId,
+    identity: dict[str, Any],
+    inputs: list[Input],
+    cutter: Cutter,
 ) -> None:
     """Do what --overwrite asks for: remove what is there, unless it is this very run, unfinished.
 
@@ -263,5 +272,5 @@ def _make_way(
             if not differences(Plan.load(path), identity, inputs):
                 return
     if os.path.isdir(config.out):
-        new_plan(config, encoding)
-        remove_output(config)
+        new_plan(config, encoding, cutter)
+        remove_output(config.out, get_format(config.format), config.name)

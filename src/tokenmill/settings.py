@@ -10,11 +10,10 @@ import dataclasses
 from importlib import metadata
 from typing import Any
 
-from tokenmill.assemble import Layout
 from tokenmill.config import Config
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError
-from tokenmill.formats import DTYPE_BYTES, chosen_dtype, get_format
+from tokenmill.formats import DTYPE_BYTES, Layout, chosen_dtype, get_format
 from tokenmill.job import Job
 from tokenmill.plan import Plan, read_options
 
@@ -29,33 +28,59 @@ TEXT_BYTES_PER_TOKEN = 4.0
 def resolved(config: Config, encoding: EncodingId) -> Config:
     """The configuration with every default of its format filled in, and checked against it."""
     format_ = get_format(config.format)
-    defaults = format_.defaults
-    if config.shard_tokens is not None and defaults.shard_tokens is None:
+    defaults, traits = format_.defaults, format_.traits
+    if config.shard_tokens is not None and traits.one_file:
         raise ConfigError(
             f"--shard-tokens does not apply to {config.format}, which has one file per split",
             hint="--format llmc or --format npy write numbered shards",
         )
     if config.name is not None and defaults.name is None:
         raise ConfigError(f"--name does not apply to {config.format}, whose file names are fixed")
+    if config.seq_len and not traits.samples:
+        raise ConfigError(
+            f"--seq-len does not apply to {config.format}: its trainer cuts samples itself",
+            hint="leave it out",
+        )
     val = config.val or ("fraction" if config.val_fraction is not None else defaults.val)
-    if val == "first-shard" and defaults.shard_tokens is None:
+    shard_tokens = config.shard_tokens or defaults.shard_tokens
+    if val == "first-shard" and shard_tokens is None:
         raise ConfigError(
             f"--val-first-shard does not apply to {config.format}, which has one file per split",
             hint="--val-fraction 0.0005",
         )
     fraction = (config.val_fraction or defaults.val_fraction) if val == "fraction" else None
+    seq_len = defaults.seq_len if config.seq_len is None else config.seq_len
     full = dataclasses.replace(
         config,
         eot=config.eot or defaults.eot,
         empty=config.empty or defaults.empty,
         val=val,
         val_fraction=fraction,
-        shard_tokens=config.shard_tokens or defaults.shard_tokens,
+        shard_tokens=whole_samples(shard_tokens, seq_len),
+        seq_len=seq_len,
         name=config.name or defaults.name,
-        dtype=chosen_dtype(config.dtype, encoding.max_token_value, encoding.name, config.format),
+        dtype=chosen_dtype(config.dtype, encoding.max_token_value, encoding.name, format_),
     )
-    format_.header(full.shard_tokens or 0, full.dtype)  # refuses what the format cannot hold
+    layout = layout_of(full, encoding)
+    if layout.has_boundaries and full.eot == "none" and full.empty == "keep":
+        raise ConfigError(
+            "--eot none with --empty keep makes documents without any token",
+            hint="--empty drop",
+        )
+    format_.check(layout)  # refuses what the format cannot hold
     return full
+
+
+def whole_samples(shard_tokens: int | None, seq_len: int) -> int | None:
+    """As many tokens a shard as fill samples, so that none is cut by the end of a shard."""
+    if not shard_tokens or not seq_len:
+        return shard_tokens
+    if shard_tokens < seq_len:
+        raise ConfigError(
+            f"a shard of {shard_tokens:,} tokens holds no sample of {seq_len:,}",
+            hint=f"--shard-tokens {100 * seq_len}",
+        )
+    return shard_tokens - shard_tokens % seq_len
 
 
 def identity_of(config: Config, encoding: EncodingId) -> dict[str, Any]:
@@ -71,15 +96,18 @@ def identity_of(config: Config, encoding: EncodingId) -> dict[str, Any]:
     }
 
 
-def layout_of(config: Config, encoding: EncodingId, plan: Plan) -> Layout:
+def layout_of(config: Config, encoding: EncodingId) -> Layout:
+    seq_len = config.seq_len or 0
     return Layout(
         format=config.format,
         name=config.name or "",
         dtype=config.dtype,
         shard_tokens=config.shard_tokens,
+        seq_len=seq_len,
         first_shard_is_val=config.val == "first-shard",
         eot_id=encoding.eot_token,
-        num_buckets=num_buckets(config, plan),
+        encoding=encoding.name,
+        has_boundaries=get_format(config.format).traits.boundaries and not seq_len,
     )
 
 

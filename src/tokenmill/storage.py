@@ -283,6 +283,12 @@ def remove_folder(path: str) -> None:
         shutil.rmtree(path)
 
 
+def remove_empty_folder(path: str) -> None:
+    """Remove a folder if nothing is in it."""
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
+
+
 def remove_temporaries(folder: str) -> None:
     """Remove what crashed attempts left behind. Only for the holder of the lock."""
     for name in names_in(folder):
@@ -301,6 +307,15 @@ def size(path: str) -> int | None:
         return os.stat(path).st_size
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def sha256_of(path: str) -> str:
+    hasher = hashlib.sha256()
+    block = memoryview(bytearray(1 << 20))
+    with open(path, "rb", buffering=0) as file:
+        while num_bytes := file.readinto(block):
+            hasher.update(block[:num_bytes])
+    return hasher.hexdigest()
 
 
 def free_bytes(path: str) -> int:

@@ -14,11 +14,21 @@ import sys
 from collections.abc import Sequence
 
 from tokenmill import __version__
-from tokenmill.cli import demo, doctor, fineweb, prepare
+from tokenmill.cli import (
+    convert,
+    demo,
+    doctor,
+    estimate,
+    fineweb,
+    formats,
+    inspect,
+    prepare,
+    verify,
+)
 from tokenmill.cli.screen import printable
 from tokenmill.errors import TokenmillError
 
-_COMMANDS = (prepare, fineweb, doctor, demo)
+_COMMANDS = (prepare, fineweb, estimate, verify, inspect, convert, formats, doctor, demo)
 
 
 def parser() -> argparse.ArgumentParser:

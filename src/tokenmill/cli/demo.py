@@ -58,7 +58,7 @@ def show_sample(config: Config) -> None:
     from tokenmill.formats import get_format
 
     path = os.path.join(config.out, "train.bin")
-    ids = get_format("nanogpt").tokens(path, "uint16")[:_SAMPLE_TOKENS].tolist()
+    ids = get_format("nanogpt").open(path, "uint16").tokens(0, _SAMPLE_TOKENS).tolist()
     text = get_encoding(config.tokenizer).decode(ids)
     print(f"\nthe first tokens of {printable(path)}: {ids[:8]} ...", file=sys.stderr)
     for line in text.splitlines()[:12]:

@@ -31,15 +31,11 @@ def add_parser(commands: Any) -> None:
         "that was interrupted, whatever interrupted it.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
-formats and their defaults:
-  nanogpt   train.bin, val.bin                 EOT appended, 0.05% of documents held out
-  npy       edufineweb_train_000001.npy ...    EOT prepended, 100M tokens a shard, shard 0 is val
-  llmc      fineweb_train_000001.bin ...       EOT prepended, 100M tokens a shard, shard 0 is val
-
 examples:
   tokenmill prepare corpus/*.parquet -o data/mine
   tokenmill prepare giant.txt --separator '<|endoftext|>' -o data/mine
-  tokenmill prepare corpus/ --format llmc --tokenizer o200k_base --shuffle -o data/mine""",
+  tokenmill prepare corpus/ --format llmc --tokenizer o200k_base --shuffle -o data/mine
+  tokenmill prepare corpus/ --format mds --seq-len 4096 -o data/mine""",
     )
     add_sources(parser)
     add_options(parser)
@@ -60,18 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Every option of a run; for commands that end in one. Defaults are those of Config."""
     parser.add_argument("-o", "--out", required=True, help="output folder")
 
-    what = parser.add_argument_group("what is read")
-    what.add_argument("--text-column", metavar="NAME", help="column or JSON field (default: text)")
-    what.add_argument(
-        "--separator",
-        metavar="SEP",
-        help=r"what separates documents in .txt: '\n\n', '<|endoftext|>'",
-    )
-    what.add_argument(
-        "--input-format",
-        choices=("parquet", "arrow", "jsonl", "text"),
-        help="read every source as this, whatever its name says",
-    )
+    what = add_reading_options(parser)
     what.add_argument("--limit-docs", metavar="N", help="only the first N documents")
     what.add_argument(
         "--on-bad-document",
@@ -85,30 +70,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="fail beyond this share (default: 0.001)",
     )
 
-    how = parser.add_argument_group("how it is encoded")
-    how.add_argument(
-        "--tokenizer",
-        metavar="NAME|FILE",
-        help="gpt2 (default), r50k_base, p50k_base, cl100k_base, o200k_base, a .tiktoken file "
-        "or a tokenizer.json",
-    )
-    how.add_argument(
-        "--pattern", metavar="NAME", help="for a .tiktoken file: gpt2, cl100k or o200k"
-    )
-    how.add_argument("--eot-token", metavar="TEXT", help="the special token that marks documents")
-    how.add_argument(
-        "--eot",
-        choices=("append", "prepend", "both", "none"),
-        help="where it goes (default: the format's)",
-    )
+    how = add_encoding_options(parser)
     how.add_argument(
         "--empty", choices=("drop", "keep"), help="empty documents (default: the format's)"
     )
 
     shards = parser.add_argument_group("what is written")
-    shards.add_argument("--format", metavar="NAME", help="nanogpt (default), npy or llmc")
+    shards.add_argument(
+        "--format", metavar="NAME", help="nanogpt (default); `tokenmill formats` lists them all"
+    )
     shards.add_argument("--name", help="stem of shard names (default: the format's)")
-    shards.add_argument("--shard-tokens", metavar="N", help="tokens a shard (default: 100M)")
+    shards.add_argument(
+        "--shard-tokens", metavar="N", help="tokens a shard (default: the format's)"
+    )
+    shards.add_argument(
+        "--seq-len",
+        metavar="N",
+        help="tokens a sample, where the format holds samples (mds: 2048); "
+        "`document` for one sample a document",
+    )
     shards.add_argument("--dtype", choices=("auto", "uint16", "uint32"), help="(default: auto)")
     val = shards.add_mutually_exclusive_group()
     val.add_argument(
@@ -145,6 +125,44 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
 
 
+def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Which text there is in the sources."""
+    what = parser.add_argument_group("what is read")
+    what.add_argument("--text-column", metavar="NAME", help="column or JSON field (default: text)")
+    what.add_argument(
+        "--separator",
+        metavar="SEP",
+        help=r"what separates documents in .txt: '\n\n', '<|endoftext|>'",
+    )
+    what.add_argument(
+        "--input-format",
+        metavar="NAME",
+        help="read every source as this, whatever its name says: parquet, arrow, jsonl or text",
+    )
+    return what
+
+
+def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """What becomes of a text."""
+    how = parser.add_argument_group("how it is encoded")
+    how.add_argument(
+        "--tokenizer",
+        metavar="NAME|FILE",
+        help="gpt2 (default), r50k_base, p50k_base, cl100k_base, o200k_base, a .tiktoken file "
+        "or a tokenizer.json",
+    )
+    how.add_argument(
+        "--pattern", metavar="NAME", help="for a .tiktoken file: gpt2, cl100k or o200k"
+    )
+    how.add_argument("--eot-token", metavar="TEXT", help="the special token that marks documents")
+    how.add_argument(
+        "--eot",
+        choices=("append", "prepend", "both", "none"),
+        help="where it goes (default: the format's)",
+    )
+    return how
+
+
 def config_from(arguments: argparse.Namespace) -> Config:
     from tokenmill.config import Config
 
@@ -169,6 +187,7 @@ def config_from(arguments: argparse.Namespace) -> Config:
         "shard_tokens": None
         if arguments.shard_tokens is None
         else parsed_count(arguments.shard_tokens),
+        "seq_len": None if arguments.seq_len is None else parsed_seq_len(arguments.seq_len),
         "dtype": arguments.dtype,
         "val": "first-shard" if arguments.val_first_shard else "none" if arguments.no_val else None,
         "val_fraction": arguments.val_fraction,
@@ -180,6 +199,10 @@ def config_from(arguments: argparse.Namespace) -> Config:
         "keep_downloads": arguments.keep_downloads,
     }
     return Config(**{name: value for name, value in given.items() if value is not None})
+
+
+def parsed_seq_len(text: str) -> int:
+    return 0 if text in ("document", "documents") else parsed_count(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -278,6 +301,12 @@ def notes(manifest: Manifest) -> list[str]:
             f"no document fell into the validation split ({options['val_fraction']:.2%}): "
             "the corpus is small; with --val-fraction 0.05 or more, some probably will"
         )
+    found += [
+        f"the last {totals.num_tail_tokens:,} tokens of {split} fill no sample of "
+        f"{options['seq_len']:,}: left out"
+        for split, totals in manifest.splits.items()
+        if totals.num_tail_tokens
+    ]
     if manifest.counts.num_replaced:
         found.append(f"{manifest.counts.num_replaced:,} documents had bytes replaced by U+FFFD")
     if manifest.counts.num_quarantined:

@@ -5,23 +5,34 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Callable
 
 from tokenmill.errors import ConfigError
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 
 
-def printable(text: str, keep_lines: bool = False) -> str:
+def printable(
+    text: str, keep_lines: bool = False, escaped: Callable[[str], str] = lambda escape: escape
+) -> str:
     """The text with every control and format character shown as an escape, never sent raw.
 
-    Documents and file names are hostile: an ESC in one must not reach the terminal.
+    Documents and file names are hostile: an ESC in one must not reach the terminal. Bytes that are
+    not UTF-8 (surrogates, as `surrogateescape` has them) are shown as what they were. `escaped`
+    makes escapes look different from text that looks like one.
     """
     return "".join(
         char
         if char == " " or (keep_lines and char == "\n") or unicodedata.category(char)[0] not in "CZ"
-        else char.encode("unicode_escape").decode()
+        else escaped(_escape(char))
         for char in text
     )
+
+
+def _escape(char: str) -> str:
+    if "\udc80" <= char <= "\udcff":
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return char.encode("unicode_escape").decode()
 
 
 def parsed_count(text: str) -> int:

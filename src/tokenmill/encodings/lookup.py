@@ -10,6 +10,11 @@ from tokenmill.encodings.shipped import ENCODING_NAMES, shipped_identity
 from tokenmill.encodings.tiktoken import rank_file_identity
 from tokenmill.encodings.tokenizer_json import tokenizer_json_identity
 from tokenmill.errors import ConfigError, unknown_name
+from tokenmill.plugins import outside, outside_names
+
+# Of entry points: functions of outside packages that return an Encoding, made by `get_encoding`
+# from a vocabulary file that the package brings.
+GROUP = "tokenmill.encodings"
 
 
 def get_encoding(
@@ -24,6 +29,9 @@ def get_encoding(
     eot = None if eot is None else str(eot)
     if isinstance(name, str) and name in ENCODING_NAMES:
         return Encoding(shipped_identity(name, pattern, eot))
+    if isinstance(name, str) and name in outside_names(GROUP):
+        found: Encoding = outside(GROUP, name)()
+        return found
     path = Path(name).expanduser().absolute()
     if path.is_dir() and (path / "tokenizer.json").is_file():
         path /= "tokenizer.json"
@@ -37,7 +45,7 @@ def get_encoding(
 def _no_such_encoding(name: str) -> ConfigError:
     if os.sep in name or name.endswith((".tiktoken", ".json", ".model")):
         return ConfigError(f"{name}: no such vocabulary file")
-    error = unknown_name("encoding", name, ENCODING_NAMES)
+    error = unknown_name("encoding", name, (*ENCODING_NAMES, *outside_names(GROUP)))
     return ConfigError(
         f"{error.message}, or a path to a .tiktoken file or a tokenizer.json", hint=error.hint
     )

@@ -8,12 +8,23 @@ seeks with a 32-bit offset, so a file stays under 2 GiB.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenmill.errors import ConfigError, IntegrityError
-from tokenmill.formats import DTYPE_BYTES, Defaults
+from tokenmill.formats.format import (
+    DTYPE_BYTES,
+    Contents,
+    Create,
+    Defaults,
+    FoundShard,
+    Layout,
+    Shard,
+    ShardReader,
+    Traits,
+)
+from tokenmill.formats.mapped import MappedShard, mapped_tokens, split_of
 
 HEADER_BYTES = 1024
 _MAGIC_AND_VERSION = {"uint16": (20240520, 1), "uint32": (20240801, 7)}
@@ -23,38 +34,57 @@ _MAX_FILE_BYTES = (1 << 31) - 1
 class LlmcFormat:
     name = "llmc"
     trainers = "llm.c, modded-nanogpt"
+    files = "fineweb_train_000001.bin ..."
+    pattern = r"{name}_(train|val)_\d{6,}\.bin"
     defaults = Defaults(
         eot="prepend", val="first-shard", empty="keep", shard_tokens=100_000_000, name="fineweb"
     )
+    traits = Traits()
 
     def shard_name(self, name: str, split: str, index: int) -> str:
         return f"{name}_{split}_{index:06d}.bin"
 
-    def header(self, num_tokens: int, dtype: str) -> bytes:
-        most = (_MAX_FILE_BYTES - HEADER_BYTES) // DTYPE_BYTES[dtype]
-        if num_tokens > most:
+    def check(self, layout: Layout) -> None:
+        most = (_MAX_FILE_BYTES - HEADER_BYTES) // DTYPE_BYTES[layout.dtype]
+        if layout.shard_tokens is not None and layout.shard_tokens > most:
             raise ConfigError(
-                f"llm.c reads files of less than 2 GiB: {num_tokens:,} {dtype} tokens do not fit",
+                f"llm.c reads files of less than 2 GiB: {layout.shard_tokens:,} {layout.dtype} "
+                "tokens do not fit",
                 hint=f"--shard-tokens {min(most, 1_000_000_000)}",
             )
+
+    def header(self, num_tokens: int, dtype: str) -> bytes:
         header = np.zeros(HEADER_BYTES // 4, dtype="<i4")
         header[:3] = (*_MAGIC_AND_VERSION[dtype], num_tokens)
         return header.tobytes()
 
-    def tokens(self, path: str, dtype: str) -> npt.NDArray[np.unsignedinteger]:
-        num_bytes = os.path.getsize(path)
-        if num_bytes < HEADER_BYTES:
-            raise IntegrityError(f"{path}: {num_bytes} bytes are too few for the 1,024-byte header")
-        magic, version, num_tokens = np.fromfile(path, dtype="<i4", count=3).tolist()
-        if (magic, version) != _MAGIC_AND_VERSION[dtype]:
-            raise IntegrityError(
-                f"{path}: magic {magic} version {version}, "
-                f"expected {_MAGIC_AND_VERSION[dtype]} for {dtype}"
-            )
-        expected = HEADER_BYTES + num_tokens * DTYPE_BYTES[dtype]
-        if num_bytes != expected:
-            raise IntegrityError(
-                f"{path}: {num_bytes:,} bytes, but its header promises {num_tokens:,} tokens "
-                f"({expected:,} bytes)"
-            )
-        return np.memmap(path, np.dtype(dtype).newbyteorder("<"), "r", HEADER_BYTES, (num_tokens,))
+    def write(self, contents: Contents, create: Create) -> None:
+        """A shard is one file."""
+
+    def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
+        return {}
+
+    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
+        return [
+            FoundShard(name, split_of(name))
+            for name in names
+            if name.endswith(".bin") and _dtype_of(os.path.join(folder, name)) is not None
+        ]
+
+    def open(self, path: str, dtype: str | None) -> ShardReader:
+        found = _dtype_of(path)
+        if found is None or os.path.getsize(path) < HEADER_BYTES:
+            raise IntegrityError(f"{path} does not begin with llm.c's header of 1,024 bytes")
+        num_tokens = int(np.fromfile(path, dtype="<i4", count=3)[2])
+        if num_tokens < 0:
+            raise IntegrityError(f"{path}: its header promises {num_tokens:,} tokens")
+        return MappedShard(mapped_tokens(path, found, HEADER_BYTES, num_tokens))
+
+
+def _dtype_of(path: str) -> str | None:
+    """What the header says the tokens are; None if it is no header of llm.c's."""
+    try:
+        start = tuple(np.fromfile(path, dtype="<i4", count=2).tolist())
+    except OSError:
+        return None
+    return next((dtype for dtype, magic in _MAGIC_AND_VERSION.items() if magic == start), None)

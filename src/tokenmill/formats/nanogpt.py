@@ -7,30 +7,46 @@ and one changed line there.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
-from tokenmill.errors import IntegrityError
-from tokenmill.formats import DTYPE_BYTES, Defaults
+from tokenmill.formats.format import (
+    Contents,
+    Create,
+    Defaults,
+    FoundShard,
+    Layout,
+    Shard,
+    ShardReader,
+    Traits,
+)
+from tokenmill.formats.mapped import MappedShard, mapped_tokens, split_of
 
 
 class NanogptFormat:
     name = "nanogpt"
     trainers = "nanoGPT"
+    files = "train.bin, val.bin"
+    pattern = r"(train|val)\.bin"
     defaults = Defaults(eot="append", val="fraction")
+    traits = Traits(one_file=True)
 
     def shard_name(self, name: str, split: str, index: int) -> str:
         return f"{split}.bin"
 
+    def check(self, layout: Layout) -> None:
+        """Holds anything."""
+
     def header(self, num_tokens: int, dtype: str) -> bytes:
         return b""
 
-    def tokens(self, path: str, dtype: str) -> npt.NDArray[np.unsignedinteger]:
-        num_bytes = os.path.getsize(path)
-        if num_bytes % DTYPE_BYTES[dtype]:
-            raise IntegrityError(f"{path}: {num_bytes} bytes are not whole {dtype} tokens")
-        if not num_bytes:
-            return np.empty(0, np.dtype(dtype).newbyteorder("<"))
-        return np.memmap(path, dtype=np.dtype(dtype).newbyteorder("<"), mode="r")
+    def write(self, contents: Contents, create: Create) -> None:
+        """A shard is one file."""
+
+    def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
+        return {}
+
+    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
+        return [FoundShard(n, split_of(n)) for n in names if n.endswith(".bin") and "/" not in n]
+
+    def open(self, path: str, dtype: str | None) -> ShardReader:
+        return MappedShard(mapped_tokens(path, dtype or "uint16"))

@@ -7,37 +7,88 @@ contains the split's, which is why tokenmill's own files are named neither train
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Sequence
+
 import numpy as np
-import numpy.typing as npt
 
 from tokenmill.errors import IntegrityError
-from tokenmill.formats import Defaults
+from tokenmill.formats.format import (
+    Contents,
+    Create,
+    Defaults,
+    FoundShard,
+    Layout,
+    Shard,
+    ShardReader,
+    Traits,
+)
+from tokenmill.formats.mapped import MappedShard, mapped_tokens, split_of
+
+MAGIC = b"\x93NUMPY"
+# Read by an expression of our own: NumPy's reader evaluates the header as Python.
+_HEADER = re.compile(
+    MAGIC + rb"\x01\x00..\{'descr': '(<u2|<u4|<i4|<i8)', 'fortran_order': False, "
+    rb"'shape': \((\d{1,18}),\), \} *\n",
+    re.DOTALL,
+)
+_MAX_HEADER_BYTES = 256
 
 
 class NpyFormat:
     name = "npy"
     trainers = "build-nanogpt, anything that calls np.load"
+    files = "edufineweb_train_000001.npy ..."
+    pattern = r"{name}_(train|val)_\d{6,}\.npy"
     defaults = Defaults(
         eot="prepend", val="first-shard", empty="keep", shard_tokens=100_000_000, name="edufineweb"
     )
+    traits = Traits()
 
     def shard_name(self, name: str, split: str, index: int) -> str:
         return f"{name}_{split}_{index:06d}.npy"
+
+    def check(self, layout: Layout) -> None:
+        """Holds anything."""
 
     def header(self, num_tokens: int, dtype: str) -> bytes:
         descr = np.dtype(dtype).newbyteorder("<").str
         fields = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': ({num_tokens},), }}"
         # Magic, version and length take 10 bytes; a newline ends the header on a multiple of 64.
         padded = fields + " " * (-(10 + len(fields) + 1) % 64) + "\n"
-        return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded.encode("latin1")
+        return MAGIC + b"\x01\x00" + len(padded).to_bytes(2, "little") + padded.encode("latin1")
 
-    def tokens(self, path: str, dtype: str) -> npt.NDArray[np.unsignedinteger]:
+    def write(self, contents: Contents, create: Create) -> None:
+        """A shard is one file."""
+
+    def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
+        return {}
+
+    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
+        return [
+            FoundShard(name, split_of(name))
+            for name in names
+            if name.endswith(".npy") and is_npy(os.path.join(folder, name))
+        ]
+
+    def open(self, path: str, dtype: str | None) -> ShardReader:
         try:
-            found: npt.NDArray[np.unsignedinteger] = np.load(
-                path, mmap_mode="r", allow_pickle=False
-            )
-        except (ValueError, EOFError) as error:
-            raise IntegrityError(f"{path} is not a whole .npy file: {error}") from error
-        if found.ndim != 1 or found.dtype != np.dtype(dtype).newbyteorder("<"):
-            raise IntegrityError(f"{path} holds {found.dtype}{found.shape}, expected 1-D {dtype}")
-        return found
+            with open(path, "rb") as file:
+                start = file.read(_MAX_HEADER_BYTES)
+        except OSError as error:
+            raise IntegrityError(f"cannot read {path}: {error.strerror}") from error
+        match = _HEADER.match(start)
+        if match is None or match.end() != 10 + int.from_bytes(start[8:10], "little"):
+            raise IntegrityError(f"{path} does not begin as a NumPy file of 1-D whole numbers does")
+        found = np.dtype(match[1].decode()).name
+        return MappedShard(mapped_tokens(path, found, match.end(), int(match[2])))
+
+
+def is_npy(path: str) -> bool:
+    """Whether the file begins as NumPy's own do; OLMo's `.npy` files do not."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False

@@ -29,11 +29,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tokenmill.corpus import Input, Span
 from tokenmill.errors import unknown_name
+from tokenmill.plugins import outside, outside_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 KINDS: Final = ("parquet", "arrow", "jsonl", "text")
+GROUP: Final = "tokenmill.readers"  # of entry points: other kinds, by outside packages
 
 _KIND_OF_EXTENSION: Final = {
     ".parquet": "parquet",
@@ -96,7 +98,10 @@ class Reader(Protocol):
 
 
 def kind_of(path: str) -> tuple[str, str | None] | None:
-    """(kind, compression) by the name's extensions; None where no reader claims it."""
+    """(kind, compression) by the name's extensions; None where no reader claims it.
+
+    An outside package's reader claims names by its class's `extensions`, a tuple like (".warc",).
+    """
     from os.path import splitext
 
     stem, extension = splitext(path.lower())
@@ -104,6 +109,10 @@ def kind_of(path: str) -> tuple[str, str | None] | None:
     if compression:
         extension = splitext(stem)[1]
     kind = _KIND_OF_EXTENSION.get(extension)
+    if kind is None and compression is None:
+        for name in outside_names(GROUP):
+            if extension in getattr(outside(GROUP, name), "extensions", ()):
+                return name, None
     if kind is None or (compression and kind not in ("jsonl", "text")):
         return None
     return kind, compression
@@ -127,4 +136,12 @@ def reader_for(kind: str, options: ReadOptions) -> Reader:
         from tokenmill.readers.text import TextReader
 
         return TextReader(options)
-    raise unknown_name("input kind", kind, KINDS)
+    if kind in outside_names(GROUP):
+        found: Reader = outside(GROUP, kind)(options)
+        return found
+    raise unknown_name("input format", kind, kinds())
+
+
+def kinds() -> tuple[str, ...]:
+    """Every kind of input there is a reader for, ours and those of outside packages."""
+    return (*KINDS, *(name for name in outside_names(GROUP) if name not in KINDS))

@@ -1,7 +1,8 @@
 """Runners: what executes slices. The same slices in, the same bytes out.
 
 A runner calls `encode_slice` for each slice somewhere and yields the records as they come, in any
-order. It owns nothing that matters: what is done is what has a record on disk.
+order. It owns nothing that matters: what is done is what has a record on disk. Before that, it
+calls `cut` for each input of a new plan, in the same places.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from tokenmill.corpus import Slice
+from tokenmill.corpus import Input, Slice
 from tokenmill.job import Job, Step
+from tokenmill.plan import Cut
+from tokenmill.readers import ReadOptions
 from tokenmill.record import PartRecord
 
 
@@ -32,6 +35,11 @@ class Watch(Protocol):
 
 
 class Runner(Protocol):
+    def cut(
+        self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None, watch: Watch
+    ) -> Iterator[Cut]:
+        """Cut the inputs into spans (plan.py), in order; before `run`."""
+
     def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
         """Encode the slices; yield each record once. Ends early, without error, on a stop.
 

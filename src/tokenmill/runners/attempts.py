@@ -59,6 +59,10 @@ class Attempts:
         return "it is tried again document by document, to find the one that does this"
 
     @property
+    def doing(self) -> str:
+        return f"encoding {self.where}"
+
+    @property
     def where(self) -> str:
         """The slice, and as precisely as its last step tells, the file and rows."""
         if self.step is None:

@@ -22,8 +22,8 @@ from typing import Any
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import WorkerError
 from tokenmill.machine import peak_rss_bytes
-from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.death import Exit
+from tokenmill.runners.task import Task
 
 TAIL_BYTES = 8192
 REAP_SECONDS = 1.0
@@ -49,10 +49,10 @@ _ENVIRONMENT = {
 class Child:
     """One worker process. `tasks[0]` is running, the rest is queued in its pipe."""
 
-    def __init__(self, selector: selectors.BaseSelector, encoding: EncodingId) -> None:
+    def __init__(self, selector: selectors.BaseSelector, encoding: EncodingId | None) -> None:
         self.is_ready = False
         self.at_end = False  # nothing more will be received
-        self.tasks: deque[Attempts] = deque()
+        self.tasks: deque[Task] = deque()
         self.heard_at = time.monotonic()
         self._selector = selector
         self._incoming = b""
@@ -82,17 +82,17 @@ class Child:
         selector.register(self._stdout, selectors.EVENT_READ, (self, self._read_stdout))
         selector.register(self._stderr, selectors.EVENT_READ, (self, self._read_stderr))
         self._messages: list[list[Any]] = []
-        self._send({"encoding": encoding.to_plain()})
+        self._send({"encoding": encoding and encoding.to_plain()})
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def assign(self, attempts: Attempts) -> None:
+    def assign(self, task: Task) -> None:
         if not self.tasks:
             self.heard_at = time.monotonic()
-        self.tasks.append(attempts)
-        self._send(attempts.order())
+        self.tasks.append(task)
+        self._send(task.order())
 
     def messages(self) -> list[list[Any]]:
         """What the worker has said since the last call."""

@@ -1,12 +1,17 @@
-"""The inline runner: slices one after the other, in the calling process. Forks nothing."""
+"""The inline runner: slices one after the other, in the calling process. Forks nothing.
+
+Inputs are cut here, too: a file that kills its reader kills the run, now or when it is encoded.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
 
-from tokenmill.corpus import Slice
+from tokenmill.corpus import Input, Slice
 from tokenmill.job import Job, Step
+from tokenmill.plan import Cut, cut_here
+from tokenmill.readers import ReadOptions
 from tokenmill.record import PartRecord
 from tokenmill.runners import Watch
 
@@ -18,6 +23,11 @@ class _Stopped(BaseException):
 
 
 class InlineRunner:
+    def cut(
+        self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None, watch: Watch
+    ) -> Iterator[Cut]:
+        return cut_here(inputs, options, max_rows)
+
     def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
         from tokenmill.mill import encode_slice
 

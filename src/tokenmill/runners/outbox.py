@@ -1,4 +1,4 @@
-"""What the supervisor's thread has for the caller's: records, notices, and how far slices are.
+"""What the supervisor's thread has for the caller's: records, cuts, notices, how far slices are.
 
 Steps that nobody has looked at yet are told as one, so that a caller who is busy elsewhere for a
 minute finds one step per slice and not a million.
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from tokenmill.corpus import Slice
 from tokenmill.job import Step
 from tokenmill.record import PartRecord
+from tokenmill.runners.cutting import Cutting
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +36,16 @@ class End:
     error: BaseException | None
 
 
-Event = PartRecord | Notice | Progress | End
+Event = PartRecord | Cutting | Notice | Progress | End
 
 
 class Outbox:
     def __init__(self) -> None:
         self._filled = threading.Condition()
-        self._events: deque[PartRecord | Notice | End] = deque()
+        self._events: deque[PartRecord | Cutting | Notice | End] = deque()
         self._progress: dict[int, Progress] = {}
 
-    def put(self, event: PartRecord | Notice | End) -> None:
+    def put(self, event: PartRecord | Cutting | Notice | End) -> None:
         with self._filled:
             self._events.append(event)
             self._filled.notify()

@@ -1,32 +1,41 @@
 """The processes runner: slices in worker processes, which may die without harm.
 
-ProcessesRunner     here: the caller's side, a generator of records
-Supervisor          supervisor.py: a thread that hands out slices and notices deaths
+ProcessesRunner     here: the caller's side, generators of cuts and of records
+Supervisor          supervisor.py: a thread that hands out tasks and notices deaths
 Child, worker       child.py, worker.py: the two ends of one worker process
-Attempts, Death     attempts.py, death.py: what to try next, and what to say about it
+Cutting, Attempts   cutting.py, attempts.py: the tasks, and what to try next when one killed
+Death               death.py: what to say about it
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from types import TracebackType
 
-from tokenmill.corpus import Slice
+from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
 from tokenmill.job import Job
+from tokenmill.plan import Cut
+from tokenmill.readers import ReadOptions
 from tokenmill.record import PartRecord
-from tokenmill.runners import Watch
+from tokenmill.runners import Stopped, Watch
+from tokenmill.runners.cutting import CUT_INPUTS, Cutting
 from tokenmill.runners.outbox import End, Notice, Progress
-from tokenmill.runners.supervisor import Supervisor
+from tokenmill.runners.supervisor import EARLY_WORKERS, TASKS_PER_WORKER, Supervisor
 
 
 class ProcessesRunner:
     """Runs slices in `num_proc` processes. Entering it starts them: they load while you plan.
 
-    A worker that says nothing for `stall_timeout` seconds while it has a slice is ended.
+    A worker that says nothing for `stall_timeout` seconds while it has something to do is ended.
+    Without an encoding they can only cut inputs, and load in half the time.
     """
 
-    def __init__(self, num_proc: int, encoding: EncodingId, stall_timeout: float = 300.0) -> None:
+    def __init__(
+        self, num_proc: int, encoding: EncodingId | None, stall_timeout: float = 300.0
+    ) -> None:
         self._num_proc = num_proc
         self._encoding = encoding
         self._stall_timeout = stall_timeout
@@ -43,6 +52,24 @@ class ProcessesRunner:
         trace: TracebackType | None,
     ) -> None:
         self._close()
+
+    def cut(
+        self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None, watch: Watch
+    ) -> Iterator[Cut]:
+        """Cut inputs in the workers; what kills them is an InputError that names the file.
+
+        The first error by the order of the inputs is raised, whichever came first in time. Inputs
+        are drawn in the caller's thread, which may take long: they may have to be fetched.
+        """
+        supervisor = self._supervisor = self._supervisor or self._new_supervisor()
+        sources, waiting = iter(inputs), deque[Cutting]()
+        while some := list(islice(sources, CUT_INPUTS)):
+            waiting.append(Cutting(some, options, max_rows))
+            supervisor.cut(waiting[-1])
+            while len(waiting) > EARLY_WORKERS * TASKS_PER_WORKER:
+                yield from _finished(waiting.popleft(), supervisor, watch)
+        while waiting:
+            yield from _finished(waiting.popleft(), supervisor, watch)
 
     def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
         """Encode the slices; yield each record once. However it ends, the workers are gone then."""
@@ -73,3 +100,18 @@ class ProcessesRunner:
 
     def _new_supervisor(self) -> Supervisor:
         return Supervisor(self._num_proc, self._encoding, self._stall_timeout)
+
+
+def _finished(cutting: Cutting, supervisor: Supervisor, watch: Watch) -> Iterator[Cut]:
+    """What came of it, once that is known."""
+    while not cutting.is_done:
+        if watch.should_stop():
+            raise Stopped
+        for event in supervisor.take():
+            if isinstance(event, Notice):
+                watch.notice(event.message)
+            elif isinstance(event, End):
+                raise event.error or Stopped
+    yield from cutting.found
+    if cutting.error is not None:
+        raise cutting.error

@@ -33,3 +33,13 @@ def started_runner(config: Config) -> Iterator[Runner]:
         encoding = encoding_of(config)
         with ProcessesRunner(num_proc_of(config), encoding, config.stall_timeout) as runner:
             yield runner
+
+
+@contextlib.contextmanager
+def cutting_runner(config: Config) -> Iterator[Runner]:
+    """A runner for a plan that nothing is encoded from: its worker, if any, loads no engine."""
+    if num_proc_of(config) == 1:
+        yield InlineRunner()
+    else:
+        with ProcessesRunner(1, None, config.stall_timeout) as runner:
+            yield runner

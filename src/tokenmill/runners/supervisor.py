@@ -6,7 +6,8 @@ worker has one slice running and one queued, so that it never waits for an answe
 goes into the outbox; nothing here calls back into the caller's code except to draw slices.
 
 Slices that died are in `_retries`; the other slices are drawn from the caller's iterable one at a
-time, so memory does not grow with the corpus.
+time, so memory does not grow with the corpus. Before there are slices, workers cut inputs for the
+plan: they need no engine for that, so they do it while they are still loading theirs.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from tokenmill.job import Job, Step
 from tokenmill.record import PartRecord
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.child import Child
+from tokenmill.runners.cutting import Cutting
 from tokenmill.runners.death import Death, death_of, memory_error_of, stall_of
 from tokenmill.runners.outbox import End, Event, Notice, Outbox
+from tokenmill.runners.task import Task
 
 TICK_SECONDS = 0.25
 EARLY_WORKERS = 4  # to start with, while nobody knows yet how much work there is
@@ -42,14 +45,15 @@ MAX_WAITING = 1000  # events that the caller has not taken yet: begin no slice b
 class Supervisor:
     """One run's workers, from the moment it is made until `close`."""
 
-    def __init__(self, num_proc: int, encoding: EncodingId, stall_timeout: float) -> None:
+    def __init__(self, num_proc: int, encoding: EncodingId | None, stall_timeout: float) -> None:
         self._encoding = encoding
         self._stall_timeout = stall_timeout
         self._num_workers = num_proc
         self._num_failed_starts = 0
         self._num_oom_kills = machine.oom_kill_count()
         self._children: list[Child] = []
-        self._retries: deque[Attempts] = deque()
+        self._retries: deque[Task] = deque()
+        self._cuttings: deque[Cutting] = deque()
         self._outbox = Outbox()
 
         self._work: tuple[Job, Iterator[Slice | None]] | None = None
@@ -65,6 +69,11 @@ class Supervisor:
         self._thread.start()
 
     # Called from the caller's thread.
+
+    def cut(self, cutting: Cutting) -> None:
+        """Have inputs cut, before `begin`; it comes back in `take` when it is done."""
+        self._cuttings.append(cutting)
+        self._wake()
 
     def begin(self, job: Job, slices: Iterable[Slice | None]) -> None:
         self._work = (job, iter(slices))
@@ -148,11 +157,14 @@ class Supervisor:
             self._num_failed_starts = 0
         elif kind == "step":
             running = child.tasks[0]
+            assert isinstance(running, Attempts)
             running.step = Step(*content)
             self._outbox.put_step(running.slice_, running.step)
         elif kind == "record":
             child.tasks.popleft()
             self._outbox.put(PartRecord.from_plain(content[0]))
+        elif kind in ("cutting", "cut", "uncut"):
+            self._hear_of_cutting(child, kind, *content)
         elif kind == "memory":
             child.kill()
             self._bury(child, memory_error_of(child.end()))
@@ -161,6 +173,18 @@ class Supervisor:
         else:
             what, trace = content
             raise TokenmillError(f"a worker failed in a way that is our bug: {what}\n{trace}")
+
+    def _hear_of_cutting(self, child: Child, kind: str, *content: Any) -> None:
+        running = child.tasks[0]
+        assert isinstance(running, Cutting)
+        running.is_begun = True
+        if kind == "cut":
+            running.add(*content)
+        elif kind == "uncut":
+            running.error = error_from_plain(content[0])
+        if running.is_done:
+            child.tasks.popleft()
+            self._outbox.put(running)
 
     def _end_stalled(self) -> None:
         now = time.monotonic()
@@ -178,21 +202,25 @@ class Supervisor:
         when = "while it had nothing to do" if child.is_ready else "while it started"
         outcome = []
         if running is not None:
-            when = f"while encoding {running.where}"
+            when = f"while {running.doing}"
             if self._stop_at is None:
                 outcome.append(running.failed(death))
-                self._retries.appendleft(running)
-        if self._is_one_too_many(child, death):
+                if isinstance(running, Cutting) and running.is_done:
+                    self._outbox.put(running)
+                else:
+                    self._retries.appendleft(running)
+        is_start = not child.is_ready and not (isinstance(running, Cutting) and running.is_begun)
+        if self._is_one_too_many(is_start, death):
             self._num_workers -= 1
             outcome.append(f"the run goes on with a worker less: {self._num_workers}")
         lines = [f"worker {death.pid} died {when}: {death.explained}", *outcome]
         self._outbox.put(Notice("\n".join(lines)))
 
-    def _is_one_too_many(self, child: Child, death: Death) -> bool:
+    def _is_one_too_many(self, is_start: bool, death: Death) -> bool:
         """Whether to go on without a replacement, which costs time but never changes the output."""
         if death.is_oom_kill and self._num_workers > 1:
             return True
-        self._num_failed_starts += not child.is_ready
+        self._num_failed_starts += is_start
         if self._num_failed_starts < MAX_FAILED_STARTS:
             return False
         self._num_failed_starts = 0
@@ -216,7 +244,7 @@ class Supervisor:
                 self._children.append(Child(self._selector, self._encoding))
 
     def _hand_out(self) -> None:
-        if self._work is None or self._stop_at is not None or len(self._outbox) > MAX_WAITING:
+        if self._stop_at is not None or len(self._outbox) > MAX_WAITING:
             return
         alone = self._alone()
         if alone is not None:
@@ -228,21 +256,25 @@ class Supervisor:
             return
         for num_tasks in range(TASKS_PER_WORKER):
             for child in self._children:
-                if child.is_ready and len(child.tasks) == num_tasks:
-                    attempts = self._next_attempts()
-                    if attempts is None:
+                # Before there are slices, there are only inputs to be cut: these need no engine.
+                can_begin = child.is_ready or self._work is None
+                if can_begin and len(child.tasks) == num_tasks:
+                    task = self._next_task()
+                    if task is None:
                         return
-                    child.assign(attempts)
+                    child.assign(task)
 
-    def _alone(self) -> Attempts | None:
-        """The attempts that must have the machine to themselves: running, or next in line."""
+    def _alone(self) -> Task | None:
+        """The task that must have the machine to themselves: running, or next in line."""
         running = [task for child in self._children for task in child.tasks if task.is_alone]
-        waiting = [attempts for attempts in self._retries if attempts.is_alone]
+        waiting = [task for task in self._retries if task.is_alone]
         return next(iter(running + waiting), None)
 
-    def _next_attempts(self) -> Attempts | None:
+    def _next_task(self) -> Task | None:
         if self._retries:
             return self._retries.popleft()
+        if self._cuttings:
+            return self._cuttings.popleft()
         if self._work is None or self._is_drawn:
             return None
         job, slices = self._work

@@ -4,6 +4,10 @@
     worker -> parent   ["ready"], then per slice ["step", ...] as it goes and one of
                        ["record", ...]  ["error", ...]  ["memory"]  ["bug", ...]
 
+    parent -> worker   {"cut": [inputs], "read": ..., "max_rows": ...}, even before it is ready
+    worker -> parent   ["cutting"], then ["cut", spans, rows] per input, or ["uncut", error] and no
+                       more of them
+
 One JSON document per line, private pipes, no pickle, no token. The file is run by its path, not
 imported: what makes a worker end with its parent must be in force before the package and its
 libraries, which take a second to load, are imported.
@@ -21,6 +25,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -103,18 +108,24 @@ def _serve(orders: queue.SimpleQueue[bytes], wire: Wire) -> None:
     import pyarrow as pa
 
     pa.set_cpu_count(1)
-    _answer(wire, lambda: _load(json.loads(orders.get())["encoding"]))
+
+    def cut_what_waits() -> None:
+        """Until it is ready, a worker is sent nothing but inputs to be cut."""
+        while not orders.empty():
+            _answer(wire, _cut, json.loads(orders.get()), wire)
+
+    _answer(wire, _load, json.loads(orders.get())["encoding"], cut_what_waits)
     while True:
         order = json.loads(orders.get())
-        _answer(wire, lambda order=order: _encode(order, wire))
+        _answer(wire, _cut if "cut" in order else _encode, order, wire)
 
 
-def _answer(wire: Wire, work: Any) -> None:
+def _answer(wire: Wire, work: Callable[..., tuple[Any, ...] | None], *arguments: Any) -> None:
     """Do the work and send its outcome."""
     from tokenmill.errors import TokenmillError
 
     try:
-        answer = work()
+        answer = work(*arguments)
     except TokenmillError as error:
         answer = ("error", error.to_plain())
     except MemoryError:
@@ -123,20 +134,64 @@ def _answer(wire: Wire, work: Any) -> None:
         import traceback
 
         answer = ("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
-    wire.send(*answer)
+    if answer is not None:
+        wire.send(*answer)
 
 
-def _load(encoding: dict[str, Any]) -> tuple[Any, ...]:
-    """Load the engine, and have it do everything it does only the first time."""
+def _load(encoding: dict[str, Any] | None, between: Callable[[], None]) -> tuple[Any, ...]:
+    """Load the engine, and have it do everything it does only the first time.
+
+    It takes half a second, so `between` its steps is time for something else.
+    """
+    import tokenmill.plan
+
+    between()
+    if encoding is None:
+        return ("ready",)
     import pyarrow as pa
 
     import tokenmill.mill  # noqa: F401
     from tokenmill.arrays import binary_array_of
     from tokenmill.encodings import Encoding, EncodingId
+    from tokenmill.encodings.loading import engine_of
 
+    between()
+    identity = EncodingId.from_plain(encoding)
+    engine_of(identity)
+    between()
     texts = binary_array_of([b"warm"]).view(pa.large_string())
-    Encoding(EncodingId.from_plain(encoding)).encode_array(texts)
+    Encoding(identity).encode_array(texts)
     return ("ready",)
+
+
+def _cut(order: dict[str, Any], wire: Wire) -> None:
+    """Cut inputs. Each is answered before the next is begun: the parent knows which one kills."""
+    from tokenmill.corpus import Input
+    from tokenmill.errors import TokenmillError
+    from tokenmill.plan import cut
+    from tokenmill.readers import ReadOptions
+
+    options = ReadOptions(**order["read"])
+    alive_at = 0.0
+
+    def alive() -> None:
+        nonlocal alive_at
+        if time.monotonic() - alive_at >= 1.0:
+            alive_at = time.monotonic()
+            wire.send("cutting")
+
+    alive()
+    for fields in order["cut"]:
+        try:
+            found = cut(Input(*fields), options, order["max_rows"], alive)
+        except TokenmillError as error:
+            wire.send("uncut", error.to_plain())
+            return
+        spans = [
+            (s.start, s.stop, s.text_bytes, s.first_row, s.num_rows, s.max_rows)
+            for s in found.spans
+        ]
+        wire.send("cut", spans, found.num_rows)
 
 
 def _encode(order: dict[str, Any], wire: Wire) -> tuple[Any, ...]:

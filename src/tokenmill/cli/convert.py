@@ -1,0 +1,174 @@
+"""`tokenmill convert`: a finished dataset in another format, without tokenizing again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.cli.prepare import parsed_seq_len
+from tokenmill.cli.screen import parsed_count, printable, shown_bytes, shown_count, shown_seconds
+
+if TYPE_CHECKING:
+    from tokenmill.manifest import Manifest
+
+SHOW_SECONDS = 0.2
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "convert",
+        help="write a finished dataset in another format",
+        description="Write a finished dataset in another format without tokenizing again: the "
+        "token streams stay what they are. The same command continues what was interrupted.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="""\
+examples:
+  tokenmill convert data/nano data/megatron --format megatron
+  tokenmill convert data/nano data/mds --format mds --seq-len 2048 --drop tail
+  tokenmill convert llmc-shards/ data/nano --format nanogpt --tokenizer gpt2""",
+    )
+    parser.add_argument("source", metavar="IN", help="folder of a dataset, tokenmill's or not")
+    parser.add_argument("out", metavar="OUT", help="output folder")
+    parser.add_argument(
+        "--format", required=True, metavar="NAME", help="`tokenmill formats` lists them"
+    )
+    parser.add_argument("--name", help="stem of shard names (default: the format's)")
+    parser.add_argument("--shard-tokens", metavar="N", help="tokens a shard")
+    parser.add_argument(
+        "--seq-len",
+        metavar="N",
+        help="tokens a sample, where the format holds samples; `document` for one a document",
+    )
+    parser.add_argument("--dtype", choices=("auto", "uint16", "uint32"), default="auto")
+    parser.add_argument(
+        "--drop",
+        action="append",
+        choices=("boundaries", "tail"),
+        default=[],
+        help="leave out what the format cannot hold: where documents end, or the last tokens that "
+        "do not fill a sample",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="remove what is in OUT, begin anew"
+    )
+    add_stranger_options(parser)
+    parser.add_argument("--json", action="store_true", help="print the manifest on stdout")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
+    parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
+    parser.set_defaults(run=run)
+
+
+def add_stranger_options(parser: argparse.ArgumentParser) -> None:
+    """What a folder without a manifest does not say of itself."""
+    group = parser.add_argument_group("if IN was not written by tokenmill")
+    group.add_argument("--from-format", metavar="NAME", help="its format, if it is not recognised")
+    group.add_argument("--from-dtype", choices=("uint16", "uint32"), help="of files without header")
+    group.add_argument("--tokenizer", metavar="NAME|FILE", help="what made the tokens")
+    group.add_argument("--pattern", metavar="NAME", help="for a .tiktoken file")
+    group.add_argument("--eot-token", metavar="TEXT", help="the special token between documents")
+    group.add_argument("--eot", choices=("append", "prepend", "both", "none"))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tokenmill.cli.progress import Interrupted, SignalStop
+    from tokenmill.convert import Stopped, Target, convert
+    from tokenmill.dataset import open_dataset
+    from tokenmill.encodings import get_encoding
+
+    encoding = None
+    if arguments.tokenizer is not None:
+        named = get_encoding(
+            arguments.tokenizer, pattern=arguments.pattern, eot=arguments.eot_token
+        )
+        encoding = named.identity
+    source = open_dataset(
+        arguments.source,
+        format_name=arguments.from_format,
+        dtype=arguments.from_dtype,
+        encoding=encoding,
+        eot=arguments.eot,
+    )
+    target = Target(
+        out=arguments.out,
+        format=arguments.format,
+        name=arguments.name,
+        shard_tokens=None
+        if arguments.shard_tokens is None
+        else parsed_count(arguments.shard_tokens),
+        seq_len=None if arguments.seq_len is None else parsed_seq_len(arguments.seq_len),
+        dtype=arguments.dtype,
+        drop=tuple(arguments.drop),
+        overwrite=arguments.overwrite,
+    )
+    stop = SignalStop()
+    stop.install()
+    stop.can_wait = True
+    line = _Line(source.num_tokens, arguments.quiet)
+
+    def watch(num_tokens: int) -> bool:
+        line.show(num_tokens)
+        return stop.signum != 0
+
+    began = time.monotonic()
+    try:
+        manifest = convert(source, target, encoding, watch)
+    except (Stopped, Interrupted):
+        line.end()
+        print(
+            "stopped; what was converted is kept. To continue, run the same command again.",
+            file=sys.stderr,
+        )
+        stop.die_by(stop.signum)
+        raise
+    finally:
+        line.end()
+    if arguments.json:
+        print(json.dumps({"out": arguments.out, **manifest.to_plain()}))
+    elif not arguments.quiet:
+        for text in _summary(manifest, source.format.name, time.monotonic() - began):
+            print(printable(text), file=sys.stderr)
+    return 0
+
+
+def _summary(manifest: Manifest, from_format: str, seconds: float) -> list[str]:
+    lines = [
+        f"{from_format} -> {manifest.identity['options']['format']}: "
+        f"{manifest.num_tokens:,} tokens in {len(manifest.shards):,} shards, "
+        f"{shown_bytes(manifest.num_bytes)}, in {shown_seconds(seconds)}"
+    ]
+    for split, totals in manifest.splits.items():
+        lines.append(f"  {split}: {totals.num_tokens:,} tokens, {totals.num_documents:,} documents")
+        if totals.num_tail_tokens:
+            lines.append(
+                f"  note: {totals.num_tail_tokens:,} tokens of {split} fill no sample: left out"
+            )
+    return lines
+
+
+class _Line:
+    """One line of progress on a terminal; nothing elsewhere."""
+
+    def __init__(self, num_tokens: int, quiet: bool) -> None:
+        self._num_tokens = num_tokens
+        self._is_on = sys.stderr.isatty() and not quiet
+        self._began = self._shown_at = time.monotonic()
+
+    def show(self, done: int) -> None:
+        now = time.monotonic()
+        if not self._is_on or now - self._shown_at < SHOW_SECONDS:
+            return
+        self._shown_at = now
+        rate = done / (now - self._began)
+        sys.stderr.write(
+            f"\r{done / max(1, self._num_tokens):4.0%}  {shown_count(done)} tokens  "
+            f"{shown_count(rate)} tokens/s\x1b[K"
+        )
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        if self._is_on:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,154 @@
+"""`tokenmill estimate`: how many tokens, how large, how long; in seconds, before anything is done.
+
+The estimate is what was asked for, so it is on stdout: lines for people, --json for programs, and
+with -q the number of tokens alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.cli import prepare
+from tokenmill.cli.screen import (
+    parsed_separator,
+    printable,
+    shown_bytes,
+    shown_count,
+    shown_seconds,
+)
+
+if TYPE_CHECKING:
+    from tokenmill.config import Config
+    from tokenmill.estimate import Estimate
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "estimate",
+        help="how many tokens will it be, how large, how long? in seconds",
+        description="Estimate what `tokenmill prepare` would come to, from footers and a sample of "
+        "the text: tokens with a 95% interval, bytes a token, the size in every format, time on "
+        "this machine, disk. Writes nothing.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="""\
+examples:
+  tokenmill estimate corpus/*.parquet
+  tokenmill estimate corpus/ --tokenizer o200k_base -o data/mine
+  tokenmill estimate corpus/ -q                  the number of tokens, for a script""",
+    )
+    prepare.add_sources(parser)
+    parser.add_argument("-o", "--out", help="where the output would go: is there room?")
+    prepare.add_reading_options(parser)
+    prepare.add_encoding_options(parser)
+    parser.add_argument(
+        "--format", metavar="NAME", help="whose defaults to go by (default: nanogpt)"
+    )
+    parser.add_argument(
+        "--num-proc", type=int, metavar="N", help="workers (default: the CPUs there are)"
+    )
+    parser.add_argument("--json", action="store_true", help="the estimate as JSON")
+    parser.add_argument("-q", "--quiet", action="store_true", help="the number of tokens alone")
+    parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tokenmill.estimate import estimate
+
+    found = estimate(config_from(arguments))
+    if arguments.json:
+        print(json.dumps(found.to_plain()))
+    elif arguments.quiet:
+        print(found.num_tokens)
+    else:
+        for line in report(found):
+            print(printable(line))
+    return 0
+
+
+def config_from(arguments: argparse.Namespace) -> Config:
+    from tokenmill.config import Config
+
+    given = {
+        "sources": tuple(arguments.sources),
+        "out": arguments.out,
+        "text_column": arguments.text_column,
+        "separator": None if arguments.separator is None else parsed_separator(arguments.separator),
+        "input_format": arguments.input_format,
+        "tokenizer": arguments.tokenizer,
+        "pattern": arguments.pattern,
+        "eot_token": arguments.eot_token,
+        "eot": arguments.eot,
+        "format": arguments.format,
+        "num_proc": arguments.num_proc,
+    }
+    return Config(**{name: value for name, value in given.items() if value is not None})
+
+
+def report(found: Estimate) -> list[str]:
+    """The estimate in some lines worth pasting."""
+    lines = [
+        f"corpus  {found.num_inputs:,} files, {shown_bytes(found.input_bytes)}: "
+        f"{found.num_documents:,} documents, {shown_bytes(found.text_bytes)} of text",
+        f"tokens  {_shown_tokens(found)}; {found.tokenizer}, EOT {found.eot}, "
+        f"{found.bytes_per_token:.2f} bytes a token",
+        f"time    {_shown_time(found)}",
+    ]
+    for number, (size, names) in enumerate(_sizes(found)):
+        lines.append(f"{'' if number else 'output':6}  {size}: {', '.join(names)}")
+    lines.append(f"disk    {_shown_disk(found)}")
+    if found.sampled_cells:
+        lines.append(
+            f"sample  {shown_bytes(found.sampled_bytes)} of text in "
+            f"{found.sampled_cells:,} pieces; took {shown_seconds(found.estimate_seconds)}"
+        )
+    return lines + [f"note: {note}" for note in found.notes]
+
+
+def _shown_tokens(found: Estimate) -> str:
+    if found.num_tokens_low is None or found.num_tokens_high is None:
+        return f"roughly {shown_count(found.num_tokens)}"
+    if found.num_tokens_low == found.num_tokens_high:
+        return f"{found.num_tokens:,}, counted"
+    reach = (found.num_tokens_high - found.num_tokens_low) / 2 / found.num_tokens
+    return (
+        f"{found.num_tokens:,} ± {reach:.2%} "
+        f"({found.confidence:.0%}: {found.num_tokens_low:,} to {found.num_tokens_high:,})"
+    )
+
+
+def _shown_time(found: Estimate) -> str:
+    if found.seconds is None or found.text_bytes_per_second is None:
+        return "not known: nothing was encoded"
+    return (
+        f"about {shown_seconds(found.seconds)} with {found.num_proc} workers, if this machine does "
+        f"as it did for the sample ({found.text_bytes_per_second / 1e6:.0f} MB/s a worker)"
+    )
+
+
+def _sizes(found: Estimate) -> list[tuple[str, list[str]]]:
+    """Formats by the size of their output, the smallest first; last those that refuse."""
+    names: dict[str, list[str]] = {}
+    known = [(size, name) for name, size in found.output_bytes.items() if size is not None]
+    for size, name in sorted(known):
+        names.setdefault(shown_bytes(size), []).append(name)
+    refused = [name for name, size in found.output_bytes.items() if size is None]
+    if refused:
+        names["not possible with these options"] = refused
+    return list(names.items())
+
+
+def _shown_disk(found: Estimate) -> str:
+    text = (
+        f"about {shown_bytes(found.disk_bytes)} at most while it runs ({found.format}), "
+        f"{shown_bytes(found.shuffled_disk_bytes)} with --shuffle"
+    )
+    if found.download_bytes:
+        text += f", and {shown_bytes(found.download_bytes)} of downloads"
+    if found.free_bytes is not None:
+        text += f"; {shown_bytes(found.free_bytes)} free"
+        if found.free_bytes < found.disk_bytes + found.download_bytes:
+            text += ": THIS MAY NOT FIT"
+    return text

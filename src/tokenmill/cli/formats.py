@@ -1,0 +1,73 @@
+"""`tokenmill formats`: what can be written and read, and which trainers read it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from tokenmill.cli.screen import printable
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "formats",
+        help="list the formats and the trainers that read them",
+        description="List the formats, ours and those of installed packages.",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    rows = [_row(name) for name in _names()]
+    if arguments.json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    width = max(len(row["format"]) for row in rows)
+    for row in rows:
+        print(printable(f"{row['format']:<{width}}  {row['read by']}"))
+        print(printable(f"{'':<{width}}    {row['files']}"))
+        print(printable(f"{'':<{width}}    {row['by default']}"))
+    return 0
+
+
+def _names() -> list[str]:
+    from tokenmill.formats import format_names
+
+    return sorted(format_names())
+
+
+def _row(name: str) -> dict[str, str]:
+    from tokenmill.formats import get_format
+
+    format_ = get_format(name)
+    return {
+        "format": name,
+        "files": format_.files,
+        "read by": format_.trainers,
+        "by default": ", ".join(defaults_of(name)),
+    }
+
+
+def defaults_of(name: str) -> list[str]:
+    """What the format does unless told otherwise, for people."""
+    from tokenmill.cli.screen import shown_count
+    from tokenmill.formats import get_format
+
+    format_ = get_format(name)
+    defaults, traits = format_.defaults, format_.traits
+    said = [{"append": "EOT appended", "prepend": "EOT prepended"}.get(defaults.eot, defaults.eot)]
+    if defaults.seq_len:
+        said.append(f"samples of {defaults.seq_len:,} tokens")
+    elif traits.boundaries:
+        said.append("documents kept apart")
+    if defaults.shard_tokens is not None:
+        said.append(f"{shown_count(defaults.shard_tokens)} tokens a shard")
+    val = {
+        "fraction": f"{defaults.val_fraction:.2%} of documents held out",
+        "first-shard": "shard 0 is val",
+        "none": "nothing held out",
+    }
+    return [*said, val[defaults.val]]

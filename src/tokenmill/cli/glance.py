@@ -1,0 +1,87 @@
+"""What `tokenmill inspect` says at a glance, as lines of text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokenmill.cli.screen import shown_bytes
+
+if TYPE_CHECKING:
+    from tokenmill.inspection import Glance
+
+_EOT_WORDS = {
+    "append": "appended to each document",
+    "prepend": "prepended to each document",
+    "both": "around each document",
+    "none": "none",
+}
+
+
+def glance_lines(found: Glance) -> list[str]:
+    made = "" if found.has_manifest else "; not written by tokenmill: as far as the files tell"
+    lines = [f"{found.folder}: format {found.format} ({found.trainers}){made}"]
+    if found.tokenizer is None:
+        lines.append("  tokenizer  not known; name it with --tokenizer")
+    else:
+        name, sha256 = found.tokenizer["name"], found.tokenizer["sha256"]
+        lines.append(
+            f"  tokenizer  {name}, {found.tokenizer['n_vocab']:,} ids, sha256 {sha256[:12]}"
+        )
+    eot = "not known" if found.eot is None else _EOT_WORDS[found.eot]
+    if found.eot_token is not None and found.eot != "none":
+        eot += f": {found.eot_token}, {found.eot_id}"
+    order = {None: "", True: "; shuffled", False: "; in the order of the corpus"}[found.is_shuffled]
+    lines.append(
+        f"  tokens     {found.num_tokens:,} as {found.dtype}, {shown_bytes(found.num_bytes)}"
+    )
+    lines.append(f"  EOT        {eot}{order}")
+    if found.bytes_per_token is not None and found.tokens_per_byte is not None:
+        text = "about " if found.text_bytes is None else f"{shown_bytes(found.text_bytes)}, "
+        lines.append(
+            f"  text       {text}{found.bytes_per_token:.2f} bytes a token, "
+            f"{found.tokens_per_byte:.3f} tokens a byte"
+        )
+    rows: list[tuple[str, ...]] = [("split", "tokens", "documents", "shards", "bytes")]
+    rows += [
+        (
+            split.split,
+            f"{split.num_tokens:,}",
+            "not counted" if split.num_documents is None else f"{split.num_documents:,}",
+            f"{split.num_shards:,}",
+            shown_bytes(split.num_bytes),
+        )
+        for split in found.splits
+    ]
+    return [*lines, "", *table(rows), *lengths_lines(found)]
+
+
+def lengths_lines(found: Glance) -> list[str]:
+    measured = [(split.split, split.lengths) for split in found.splits if split.lengths]
+    if not measured:
+        return []
+    names = list(measured[0][1].percentiles)
+    rows = [("tokens a document", "mean", *names, "longest", "measured")]
+    for split, lengths in measured:
+        of = "all" if lengths.is_exact else "a sample of"
+        rows.append(
+            (
+                split,
+                f"{lengths.mean:,.1f}",
+                *(f"{lengths.percentiles[name]:,}" for name in names),
+                f"{lengths.max:,}" if lengths.is_exact else f">= {lengths.max:,}",
+                f"{of} {lengths.num_documents:,}",
+            )
+        )
+    return ["", *table(rows)]
+
+
+def table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Rows as lines: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            f"{cell:<{width}}" if number == 0 else f"{cell:>{width}}"
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]

@@ -1,0 +1,317 @@
+"""`tokenmill inspect`: what is in a folder of tokens, as numbers and as text."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.cli.glance import glance_lines
+from tokenmill.cli.paint import coloured, is_coloured, marked, plain
+from tokenmill.cli.screen import parsed_count, printable, shown_count
+from tokenmill.errors import ConfigError, InputError, TokenmillError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokenmill.inspection import Hit, LookedInto, Searched, View
+
+MAX_TOKENS = 2000
+LIMIT = 10
+_IDS_PER_LINE = 16
+# Searches that take less show no progress.
+QUICK_SECONDS = 1.0
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "inspect",
+        help="look into a folder of tokens: numbers, documents as text, search",
+        description="What is in a folder of tokens, tokenmill's or not: without options at a "
+        "glance, or documents as text with their token boundaries, or the documents that hold a "
+        "text. Nothing is read that is not shown. What a terminal could obey is shown escaped; "
+        "--json has the text as it is.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="""\
+examples:
+  tokenmill inspect data/mine
+  tokenmill inspect data/mine --random
+  tokenmill inspect data/mine --split val --doc 0 --doc 1
+  tokenmill inspect data/mine --grep 'the miller'
+  tokenmill inspect llmc-shards/ --tokenizer gpt2 --token-offset 1_000_000""",
+    )
+    parser.add_argument("folder", metavar="OUT", help="folder that holds the shards")
+    shown = parser.add_argument_group("what is shown (default: numbers)")
+    what = shown.add_mutually_exclusive_group()
+    what.add_argument("--doc", action="append", metavar="K", help="document K, from 0; repeatable")
+    what.add_argument("--token-offset", metavar="N", help="the document that holds token N")
+    what.add_argument("--random", action="store_true", help="any document")
+    what.add_argument("--grep", metavar="TEXT", help="find documents by their text")
+    what.add_argument("--grep-ids", metavar="IDS", help="find documents by ids: '464 3290'")
+    shown.add_argument("--split", metavar="NAME", help="train (default) or val; --grep: both")
+
+    how = parser.add_argument_group("how it is shown")
+    how.add_argument("--ids", action="store_true", help="token ids instead of text")
+    how.add_argument("--boundaries", action="store_true", help="│ between tokens, without colour")
+    how.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+    how.add_argument(
+        "--max-tokens", metavar="N", help=f"of a document (default: {MAX_TOKENS}; 0: all)"
+    )
+    how.add_argument("--limit", metavar="N", help=f"hits of a search (default: {LIMIT})")
+    how.add_argument("--seed", type=int, metavar="S", help="of --random and of samples")
+    how.add_argument("--json", action="store_true", help="as JSON on stdout")
+    how.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
+
+    tokens = parser.add_argument_group("what the folder does not say of itself")
+    tokens.add_argument(
+        "--tokenizer", metavar="NAME|FILE", help="what made the tokens, if it was a file of yours"
+    )
+    tokens.add_argument("--pattern", metavar="NAME", help="for a .tiktoken file")
+    tokens.add_argument("--eot-token", metavar="TEXT", help="the special token between documents")
+    tokens.add_argument("--eot", choices=("append", "prepend", "both", "none"))
+    tokens.add_argument("--format", metavar="NAME", help="if it is not recognised")
+    tokens.add_argument("--dtype", choices=("uint16", "uint32"), help="of files without a header")
+    parser.set_defaults(run=run, quiet=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tokenmill.cli.progress import Interrupted, SignalStop
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # where the locale is not UTF-8
+    stop = SignalStop()
+    stop.install()
+    try:
+        show(arguments)
+    except Interrupted as interrupted:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        stop.die_by(interrupted.signum)
+        raise
+    except OSError as error:
+        if isinstance(error, (BrokenPipeError, TokenmillError)) or error.filename is None:
+            raise
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> None:
+    from tokenmill.inspection import look_into
+
+    looked = look_into(
+        arguments.folder,
+        format_name=arguments.format,
+        dtype=arguments.dtype,
+        tokenizer=arguments.tokenizer,
+        pattern=arguments.pattern,
+        eot_token=arguments.eot_token,
+        eot=arguments.eot,
+    )
+    if arguments.grep is not None or arguments.grep_ids is not None:
+        show_search(looked, arguments)
+    elif arguments.doc or arguments.random or arguments.token_offset is not None:
+        show_views(looked, arguments)
+    else:
+        show_glance(looked, arguments)
+
+
+# At a glance
+
+
+def show_glance(looked: LookedInto, arguments: argparse.Namespace) -> None:
+    from tokenmill.inspection import glance
+
+    found = glance(looked, arguments.split, arguments.seed or 0)
+    if arguments.json:
+        print(json.dumps(found.to_plain(), indent=2))
+        return
+    for line in glance_lines(found):
+        print(printable(line).rstrip())
+    if sys.stdout.isatty():
+        hint = printable(f"tokenmill inspect {found.folder} --random")
+        print(f"\nto look at a document: {hint}", file=sys.stderr)
+
+
+# Documents
+
+
+def show_views(looked: LookedInto, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        documents = [view.to_plain(looked) for view in views(looked, arguments)]
+        print(json.dumps({"folder": looked.dataset.folder, "documents": documents}, indent=2))
+        return
+    for view in views(looked, arguments):
+        show_view(looked, view, arguments)
+
+
+def views(looked: LookedInto, arguments: argparse.Namespace) -> Iterator[View]:
+    from tokenmill.inspection import WINDOW_TOKENS, document, random_document, token_offset
+
+    asked = None if arguments.max_tokens is None else parsed_count(arguments.max_tokens)
+    max_tokens = (asked or sys.maxsize) if asked is not None else MAX_TOKENS
+    if arguments.random:
+        yield random_document(looked, arguments.split, arguments.seed, max_tokens)
+    elif arguments.token_offset is not None:
+        token = parsed_number("--token-offset", arguments.token_offset)
+        yield token_offset(looked, arguments.split, token, max_tokens, asked or WINDOW_TOKENS)
+    else:
+        for text in arguments.doc:
+            number = parsed_number("--doc", text)
+            yield document(looked, arguments.split, number, max_tokens)
+
+
+def parsed_number(option: str, text: str) -> int:
+    """A count, or a negative number, which then is out of range by its own message."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return parsed_count(text)
+    except ConfigError as error:
+        raise ConfigError(f"{option}: {error.message}", hint=f"{option} 0") from None
+
+
+def show_view(looked: LookedInto, view: View, arguments: argparse.Namespace) -> None:
+    from tokenmill.inspection import pieces
+
+    sys.stdout.flush()
+    print(printable(header(view)), file=sys.stderr, flush=True)
+    asked_for = None if view.token_offset is None else view.token_offset - view.shown_start
+    if looked.token_bytes is None or arguments.ids:
+        for start in range(0, len(view.ids), _IDS_PER_LINE):
+            print(*view.ids[start : start + _IDS_PER_LINE])
+    else:
+        found = pieces(looked.token_bytes, view.ids)
+        if is_coloured(arguments.color, sys.stdout, os.environ):
+            text = coloured(found, asked_for)
+        else:
+            text = plain(found, arguments.boundaries)
+        print(text, end="" if text.endswith("\n") else "\n")
+    sys.stdout.flush()
+    if looked.token_bytes is None and not arguments.ids:
+        print(printable(f"as ids: {looked.missing}"), file=sys.stderr)
+    if (num_more := view.stop - view.shown_stop) > 0:
+        print(f"... {num_more:,} more tokens: --max-tokens {view.num_tokens}", file=sys.stderr)
+
+
+def header(view: View) -> str:
+    """Where a view stands, on one line."""
+    if not view.is_document:
+        what = f"{view.split}, around token {view.token_offset:,}"
+    elif view.document is None:
+        what = f"{view.split}, a document at token {view.token_offset:,} (--token-offset)"
+    else:
+        what = f"{view.split}, document {view.document:,} (--doc {view.document})"
+        if view.token_offset is not None:
+            what += f", token {view.token_offset - view.start:,} of it"
+    shards = view.shard if view.shard == view.last_shard else f"{view.shard} to {view.last_shard}"
+    size = f"{view.num_tokens:,} tokens"
+    if view.num_bytes is not None:
+        size += f", {view.num_bytes:,} bytes"
+    skipped = view.shown_start - view.start
+    cut = f"; shown from token {skipped:,}" if skipped else ""
+    return (
+        f"--- {what}: {size}; {shards} from token {view.shard_start:,}; "
+        f"{view.split} {view.start:,} to {view.stop:,}{cut}"
+    )
+
+
+# Search
+
+
+def show_search(looked: LookedInto, arguments: argparse.Namespace) -> None:
+    from tokenmill.inspection import search_ids, search_text
+
+    limit = LIMIT if arguments.limit is None else parsed_count(arguments.limit)
+    if not limit:
+        raise ConfigError("--limit 0 finds nothing", hint=f"--limit {LIMIT}")
+    splits = list(looked.dataset.streams) if arguments.split is None else [arguments.split]
+    total = sum(looked.stream(split).num_tokens for split in splits)
+    if arguments.grep is not None:
+        steps = search_text(looked, splits, arguments.grep, limit)
+    else:
+        steps = search_ids(looked, splits, parsed_ids(arguments.grep_ids), limit)
+    with_colour = is_coloured(arguments.color, sys.stdout, os.environ)
+    progress, hits = _Progress(total), list[Any]()
+    searched: Searched | None = None
+    try:
+        for searched in steps:
+            hits += searched.hits
+            if searched.hits and not arguments.json:
+                progress.end()
+                for hit in searched.hits:
+                    print(hit_line(hit, with_colour, arguments.ids), flush=True)
+            progress.show(searched)
+    finally:
+        progress.end()
+    num_tokens = searched.num_tokens if searched else 0
+    num_documents = searched.num_documents if searched else 0
+    is_complete = len(hits) < limit
+    if arguments.json:
+        plain_hits = {
+            "hits": [hit.to_plain() for hit in hits],
+            "is_complete": is_complete,
+            "num_documents_searched": num_documents,
+            "num_tokens_searched": num_tokens,
+        }
+        print(json.dumps(plain_hits, indent=2))
+        return
+    sys.stdout.flush()
+    if num_documents is None:
+        found = f"{len(hits):,} places in {num_tokens:,} tokens"
+    else:
+        found = f"{len(hits):,} of {num_documents:,} documents"
+    more = "" if is_complete else f", and no further: --limit {10 * limit} for more"
+    print(f"{found}{more}", file=sys.stderr)
+
+
+def hit_line(hit: Hit, with_colour: bool, with_ids: bool) -> str:
+    where = f"token {hit.token:,}" if hit.document is None else f"document {hit.document:,}"
+    times = f", {hit.num_times:,} times" if hit.num_times > 1 else ""
+    ids = f" ids {' '.join(map(str, hit.ids))}" if with_ids else ""
+    place = printable(f"{hit.split} {where} ({hit.shard} token {hit.shard_token:,}{times}){ids}")
+    return f"{place}: {marked(hit.before, hit.match, hit.after, with_colour)}"
+
+
+def parsed_ids(text: str) -> list[int]:
+    words = text.replace(",", " ").strip("[] ").split()
+    if not all(word.isdecimal() for word in words):
+        raise ConfigError(f"--grep-ids takes token ids, got {text!r}", hint="--grep-ids '464 3290'")
+    return [int(word) for word in words]
+
+
+class _Progress:
+    """One line that moves on a terminal, a line now and then elsewhere; nothing if it is quick."""
+
+    def __init__(self, num_tokens: int) -> None:
+        self._num_tokens = num_tokens
+        self._is_terminal = sys.stderr.isatty()
+        self._began = self._shown_at = time.monotonic()
+        self._is_shown = False
+
+    def show(self, searched: Searched) -> None:
+        from tokenmill.cli.progress import LOG_SECONDS, TERMINAL_SECONDS
+
+        now = time.monotonic()
+        every = TERMINAL_SECONDS if self._is_terminal else LOG_SECONDS
+        if now - self._shown_at < every or now - self._began < QUICK_SECONDS:
+            return
+        self._shown_at = now
+        rate = searched.num_tokens / (now - self._began)
+        share = searched.num_tokens / max(1, self._num_tokens)
+        line = f"{share:4.0%}  {shown_count(searched.num_tokens)} tokens  {shown_count(rate)}/s"
+        sys.stderr.write(f"\r{line}\x1b[K" if self._is_terminal else f"{line}\n")
+        sys.stderr.flush()
+        self._is_shown = self._is_terminal
+
+    def end(self) -> None:
+        if self._is_shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._is_shown = False

@@ -1,0 +1,70 @@
+"""Tokens on a terminal: each on a colour of its own, control characters visible, nothing raw.
+
+Foreground and background are both set, so that it reads alike on dark and light screens. Colours
+end before every line break: a terminal fills the rest of a line with the colour that is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from tokenmill.cli.screen import printable
+
+if TYPE_CHECKING:
+    from tokenmill.inspection import Piece
+
+BOUNDARY = "│"
+RESET = "\x1b[0m"
+# Black on light blue, green, yellow and pink.
+_TOKENS = tuple(f"\x1b[38;5;16;48;5;{colour}m" for colour in (153, 194, 229, 225))
+_SPECIAL = "\x1b[1;38;5;231;48;5;90m"
+_UNKNOWN = "\x1b[1;38;5;231;48;5;160m"
+_ESCAPE, _NO_ESCAPE = "\x1b[38;5;160m", "\x1b[38;5;16m"
+_ASKED_FOR = "\x1b[1;4m"
+_MATCH = "\x1b[1;38;5;16;48;5;220m"
+
+
+def is_coloured(choice: str, stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Whether to use colours: as the user says, else if a person with colours is looking."""
+    if choice != "auto":
+        return choice == "always"
+    is_plain = environment.get("NO_COLOR") or environment.get("TERM") == "dumb"
+    return stream.isatty() and not is_plain
+
+
+def coloured(pieces: Sequence[Piece], asked_for: int | None = None) -> str:
+    """Tokens on alternating colours; `asked_for` is the number of a token to point out."""
+    found, num_tokens = [], 0
+    for number, piece in enumerate(pieces):
+        colour = _TOKENS[number % len(_TOKENS)]
+        colour = {"special": _SPECIAL, "unknown": _UNKNOWN}.get(piece.kind, colour)
+        if asked_for is not None and num_tokens <= asked_for < num_tokens + len(piece.ids):
+            colour += _ASKED_FOR
+        num_tokens += len(piece.ids)
+        *lines, last = piece.text.split("\n")
+        found += [f"{colour}{_safe(line)}↵{RESET}\n" for line in lines]
+        if last:
+            found.append(f"{colour}{_safe(last)}{RESET}")
+    return "".join(found)
+
+
+def plain(pieces: Sequence[Piece], boundaries: bool) -> str:
+    """Tokens without colours, special ones in brackets so that text cannot pass for them."""
+    shown = [
+        printable(piece.text, keep_lines=True)
+        if piece.kind == "text"
+        else f"⟦{printable(piece.text)}⟧"
+        for piece in pieces
+    ]
+    return (BOUNDARY if boundaries else "").join(shown)
+
+
+def marked(before: str, match: str, after: str, with_colour: bool) -> str:
+    """A hit on one line."""
+    start, end = (_MATCH, RESET) if with_colour else ("[[", "]]")
+    return f"{printable(before)}{start}{printable(match)}{end}{printable(after)}"
+
+
+def _safe(text: str) -> str:
+    return printable(text, escaped=lambda escape: f"{_ESCAPE}{escape}{_NO_ESCAPE}")

@@ -1,0 +1,222 @@
+"""`tokenmill verify`: is this folder what it says it is?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any, TextIO
+
+from tokenmill.cli.screen import (
+    parsed_count,
+    printable,
+    shown_bytes,
+    shown_count,
+    shown_seconds,
+)
+from tokenmill.errors import ConfigError, IntegrityError
+
+if TYPE_CHECKING:
+    from tokenmill.encodings import EncodingId
+    from tokenmill.verification import Report
+
+_SHOW_SECONDS = {True: 0.1, False: 5.0}  # how often, on a terminal and elsewhere
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "verify",
+        help="check every file and token of a dataset, or compare it with its sources",
+        description="Check every file and token of a dataset: sizes, sha256, headers, ids, EOT "
+        "ids and document boundaries, and that no row was lost. Reads nothing outside the folder, "
+        "unless asked to encode documents again from the sources.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="""\
+examples:
+  tokenmill verify data/mine
+  tokenmill verify data/mine --sample 1000
+  tokenmill verify data/mine --full --source /mnt/moved/corpus
+  tokenmill verify someones-shards --format llmc --tokenizer gpt2
+
+exit code 5 if anything is wrong""",
+    )
+    parser.add_argument("folder", metavar="OUT", help="the folder that holds the shards")
+
+    again = parser.add_argument_group("compare with the sources")
+    how_much = again.add_mutually_exclusive_group()
+    how_much.add_argument(
+        "--sample", metavar="N", help="encode N documents again, with tiktoken, and compare"
+    )
+    how_much.add_argument("--full", action="store_true", help="all of them")
+    again.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="where the inputs are now, if they moved: a file, a folder or a glob; repeatable",
+    )
+
+    told = parser.add_argument_group("folders that tokenmill did not write")
+    told.add_argument("--format", metavar="NAME", help="`tokenmill formats` lists them")
+    told.add_argument(
+        "--dtype", choices=("uint16", "uint32"), help="of files that do not say (default: uint16)"
+    )
+    told.add_argument(
+        "--tokenizer",
+        metavar="NAME|FILE",
+        help="whose ids they are; of our own datasets, where its file is",
+    )
+    told.add_argument("--pattern", metavar="NAME", help="for a .tiktoken file")
+    told.add_argument("--eot-token", metavar="TEXT", help="the special token that marks documents")
+    told.add_argument(
+        "--eot", choices=("append", "prepend", "both", "none"), help="where it must stand"
+    )
+
+    parser.add_argument(
+        "--num-proc", type=int, metavar="N", help="files at a time (default: the CPUs there are)"
+    )
+    parser.add_argument("--json", action="store_true", help="the report as JSON on stdout")
+    parser.add_argument("-q", "--quiet", action="store_true", help="nothing but what is wrong")
+    parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.num_proc is not None and arguments.num_proc < 1:
+        raise ConfigError(f"--num-proc must be positive, got {arguments.num_proc}")
+    sample = 0 if arguments.sample is None else parsed_count(arguments.sample)
+    if arguments.sample is not None and not sample:
+        raise ConfigError("--sample must be positive", hint="--sample 100")
+    encoding = _encoding(arguments)
+
+    from tokenmill.verification import verify
+
+    moving = _MovingLine(sys.stderr, arguments.quiet or arguments.json)
+    try:
+        report = verify(
+            arguments.folder,
+            format_name=arguments.format,
+            dtype=arguments.dtype,
+            encoding=encoding,
+            eot=arguments.eot,
+            sample=sample,
+            full=arguments.full,
+            sources=arguments.source,
+            num_proc=arguments.num_proc,
+            progress=moving.show,
+        )
+    except KeyboardInterrupt:
+        from tokenmill.cli.progress import SignalStop
+
+        moving.end()
+        SignalStop.die_by(signal.SIGINT)
+        raise
+    finally:
+        moving.end()
+    if arguments.json:
+        print(json.dumps(report.to_plain(), indent=1))
+    else:
+        for line in shown(report, arguments.quiet):
+            print(printable(line), file=sys.stderr)
+    return 0 if report.is_whole else IntegrityError.exit_code
+
+
+def _encoding(arguments: argparse.Namespace) -> EncodingId | None:
+    if arguments.tokenizer is None:
+        for option in ("pattern", "eot_token"):
+            if getattr(arguments, option) is not None:
+                name = option.replace("_", "-")
+                raise ConfigError(f"--{name} needs --tokenizer", hint="--tokenizer FILE")
+        return None
+    from tokenmill.encodings import get_encoding
+
+    found = get_encoding(arguments.tokenizer, pattern=arguments.pattern, eot=arguments.eot_token)
+    return found.identity
+
+
+def shown(report: Report, quiet: bool = False) -> list[str]:
+    """A report as lines for a terminal: every check, what is wrong, and a last line to go by."""
+    lines = [] if quiet else _check_lines(report)
+    for failure in report.failures:
+        lines.append(f"wrong: {failure.place}: {failure.message}")
+    if report.num_failures > len(report.failures):
+        lines.append(f"wrong: and {report.num_failures - len(report.failures):,} more")
+    if not report.is_whole:
+        lines.append(f"error: {report.folder} is not as it should be")
+        return [*lines, f"hint: {_advice(report)}"]
+    if quiet:
+        return lines
+    skipped = [check.name for check in report.checks if check.status == "skipped"]
+    lines.append(
+        f"nothing wrong: {shown_count(report.num_tokens)} tokens, {shown_bytes(report.num_bytes)} "
+        f"in {shown_seconds(report.seconds)}"
+        + (f"; not checked: {', '.join(skipped)}" if skipped else "")
+    )
+    return lines
+
+
+def _check_lines(report: Report) -> list[str]:
+    from tokenmill.verification.report import CHECKS
+
+    width = max(len(check.name) for check in report.checks)
+    lines = [f"{report.folder}: {report.format or 'format unknown'}"]
+    for check in report.checks:
+        detail = f"{CHECKS[check.name]}: see below" if check.status == "failed" else check.detail
+        status = check.status.upper() if check.status == "failed" else check.status
+        lines.append(f"  {status:7}  {check.name:{width}}  {detail}")
+    return lines
+
+
+def _advice(report: Report) -> str:
+    status = {check.name: check.status for check in report.checks}
+    if status.get("manifest") == "failed":
+        if report.format is not None and "sizes" in status and status["sizes"] == "skipped":
+            return (
+                f"someone else's shards: tokenmill verify {report.folder} --format {report.format}"
+            )
+        return "put back the tokenmill.json that was written, or prepare the dataset again"
+    if status.get("sources") == "skipped" and status.get("files") == "passed":
+        return (
+            f"which documents are wrong, from the sources: tokenmill verify {report.folder} --full;"
+            " to make it anew: the `tokenmill prepare` command with --overwrite"
+        )
+    return "to make it anew: the `tokenmill prepare` command with --overwrite"
+
+
+class _MovingLine:
+    """Progress, for a person: one line that moves on a terminal, now and then a line elsewhere."""
+
+    def __init__(self, stream: TextIO, quiet: bool) -> None:
+        self._stream = stream
+        self._quiet = quiet
+        self._is_terminal = stream.isatty()
+        self._began = self._shown_at = time.monotonic()
+        self._what = ""
+        self._is_shown = False
+
+    def show(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if self._quiet or now - self._shown_at < _SHOW_SECONDS[self._is_terminal]:
+            return
+        self._shown_at = now
+        if what != self._what:
+            self._what, self._began = what, now
+        share = min(1.0, done / total) if total else 0.0
+        left = (now - self._began) * (1 - share) / share if share else 0.0
+        line = f"{what}  {share:4.0%}  {shown_seconds(left)} left"
+        if self._is_terminal:
+            line = line[: shutil.get_terminal_size().columns - 1]
+            self._stream.write(f"\r{line}\x1b[K")
+            self._is_shown = True
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def end(self) -> None:
+        if self._is_shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._is_shown = False

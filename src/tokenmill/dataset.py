@@ -1,0 +1,195 @@
+"""A dataset on disk: one that tokenmill wrote, or someone else's shards, as far as they tell.
+
+The manifest says all there is to know. Without one, the format is recognised by the files, their
+dtype by their headers or the user's word, and documents by their EOT ids if the tokenizer is named.
+Nothing outside the folder is read: names come from a listing or from a manifest that was checked,
+and a link that leads elsewhere is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.formats import Format, FoundShard, ShardReader, format_names, get_format
+from tokenmill.manifest import MANIFEST_NAME, Manifest, OutputFile
+from tokenmill.output import WORK_NAME, names_below
+from tokenmill.record import SPLITS
+from tokenmill.stream import Stream, StreamShard
+
+
+@dataclass(frozen=True)
+class Dataset:
+    folder: str
+    format: Format
+    manifest: Manifest | None  # None: tokenmill did not write it
+    streams: dict[str, Stream]  # by split
+    eot: str | None  # where EOT ids stand; None: not known
+    eot_id: int | None
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(stream.num_tokens for stream in self.streams.values())
+
+    @property
+    def dtype(self) -> str:
+        """NumPy's name of what the tokens are stored as; opens a shard."""
+        shards = [shard for stream in self.streams.values() for shard in stream.shards]
+        return shards[0].open().dtype if shards else "uint16"
+
+
+def open_dataset(
+    folder: str,
+    *,
+    format_name: str | None = None,
+    dtype: str | None = None,
+    encoding: EncodingId | None = None,
+    eot: str | None = None,
+) -> Dataset:
+    """Open a folder for reading. What the manifest says wins; the rest is for folders without one.
+
+    Raises IntegrityError for an unfinished or broken dataset, ConfigError if it cannot be told
+    what is in the folder.
+    """
+    if not os.path.isdir(folder):
+        raise ConfigError(f"{folder} is not a folder", hint="name the folder that holds the shards")
+    if os.path.exists(os.path.join(folder, MANIFEST_NAME)):
+        return dataset_of(folder, Manifest.load(folder))
+    if os.path.isdir(os.path.join(folder, WORK_NAME)):
+        raise IntegrityError(
+            f"{folder} is not finished: a run is under way or was interrupted",
+            hint="run the `tokenmill prepare` command again: it resumes",
+        )
+    return _of_strangers(folder, format_name, dtype, encoding, eot)
+
+
+def in_order(shards: Iterable[OutputFile]) -> list[OutputFile]:
+    """The shards as trainers read them: by number, however many digits a name has."""
+    return sorted(shards, key=lambda shard: (len(shard.name), shard.name))
+
+
+def path_inside(folder: str, name: str) -> str:
+    """The path of a file of the folder. Raises IntegrityError if a link leads out of it."""
+    path = os.path.join(folder, name)
+    if os.path.commonpath([os.path.realpath(folder), os.path.realpath(path)]) != os.path.realpath(
+        folder
+    ):
+        raise IntegrityError(
+            f"{path} is a link that leads out of the folder",
+            hint="put the file itself there",
+        )
+    return path
+
+
+def dataset_of(folder: str, manifest: Manifest) -> Dataset:
+    """What the manifest says is in the folder; no shard is opened. Raises IntegrityError for what
+    cannot be."""
+    options, encoding = manifest.identity["options"], manifest.identity["encoding"]
+    try:
+        format_ = get_format(options["format"])
+        dtype, eot, eot_id = options["dtype"], options["eot"], encoding["eot_token"]
+        is_cut = options["val"] == "first-shard"
+        has_boundaries = format_.traits.boundaries and not options.get("seq_len")
+        known = isinstance(eot_id, int) and dtype in ("uint16", "uint32")
+        if not known or eot not in ("append", "prepend", "both", "none"):
+            raise ValueError(f"dtype {dtype!r}, eot {eot!r}, eot_token {eot_id!r}")
+    except (KeyError, TypeError, ValueError) as error:
+        path = os.path.join(folder, MANIFEST_NAME)
+        raise IntegrityError(f"{path} is not a manifest: {error!r}") from error
+    if eot == "both" and is_cut:
+        eot = "none"  # which of a document's two EOT ids a split begins with cannot be told
+    streams = {}
+    for split in SPLITS:
+        shards = [
+            StreamShard(
+                file.name,
+                functools.partial(_opened, folder, file.name, format_, dtype),
+                file.num_tokens,
+                file.num_documents,
+                file.marks,
+            )
+            for file in in_order(manifest.shards)
+            if file.split == split
+        ]
+        if shards:
+            streams[split] = Stream(split, shards, has_boundaries, eot, eot_id)
+    return Dataset(folder, format_, manifest, streams, eot, eot_id)
+
+
+def found_shards(folder: str, format_name: str | None) -> tuple[Format, list[FoundShard]]:
+    """The format of someone's folder, and its shards. Raises ConfigError if it cannot be told."""
+    # Not what is no file: to open a pipe would be to wait for its other end. Formats look into
+    # files to tell whose they are, so a link out of the folder is refused before.
+    names = [
+        name
+        for name in names_below(folder)
+        if not os.path.basename(name).startswith(".")
+        and os.path.isfile(os.path.join(folder, name))
+        and path_inside(folder, name)
+    ]
+    for known in format_names() if format_name is None else (format_name,):
+        format_ = get_format(known)
+        if found := format_.find(folder, names):
+            return format_, found
+    why = "no file here looks like one of its shards" if format_name else "nothing known"
+    raise ConfigError(
+        f"{folder} is not a dataset that can be read: {why}",
+        hint="tokenmill formats lists what can be read; name one with --format",
+    )
+
+
+def _of_strangers(
+    folder: str,
+    format_name: str | None,
+    dtype: str | None,
+    encoding: EncodingId | None,
+    eot: str | None,
+) -> Dataset:
+    format_, found = found_shards(folder, format_name)
+    sizes, has_boundaries = {}, True
+    for one in found:  # one after the other: a map keeps its file open, and those are limited
+        reader = _opened(folder, one.name, format_, dtype)
+        sizes[one.name] = reader.num_tokens
+        has_boundaries = has_boundaries and _has_ends(reader)
+    eot_id = None if encoding is None else encoding.eot_token
+    filled = [one.name for one in found if sizes[one.name]]
+    if eot is None and eot_id is not None and filled:
+        first = _opened(folder, filled[0], format_, dtype)
+        eot = _guessed_eot(first, _opened(folder, filled[-1], format_, dtype), eot_id)
+    streams = {}
+    for split in SPLITS:
+        shards = [
+            StreamShard(
+                one.name,
+                functools.partial(_opened, folder, one.name, format_, dtype),
+                sizes[one.name],
+            )
+            for one in found
+            if one.split == split
+        ]
+        if shards:
+            streams[split] = Stream(split, shards, has_boundaries, eot, eot_id)
+    return Dataset(folder, format_, None, streams, eot, eot_id)
+
+
+def _opened(folder: str, name: str, format_: Format, dtype: str | None) -> ShardReader:
+    return format_.open(path_inside(folder, name), dtype)
+
+
+def _has_ends(reader: ShardReader) -> bool:
+    """Whether a shard says where documents end; `ends` itself may take long to say where."""
+    known: bool | None = getattr(reader, "has_ends", None)
+    return reader.ends() is not None if known is None else known
+
+
+def _guessed_eot(first: ShardReader, last: ShardReader, eot_id: int) -> str:
+    """Where the EOT ids seem to stand, by the first and the last token."""
+    starts = int(first.tokens(0, 1)[0]) == eot_id
+    ends = int(last.tokens(last.num_tokens - 1, last.num_tokens)[0]) == eot_id
+    if starts and ends:
+        return "both"
+    return "prepend" if starts else "append"

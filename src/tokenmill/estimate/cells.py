@@ -1,0 +1,183 @@
+"""Cells: stretches of about half a megabyte of text, as the documents that a run would encode.
+
+A unit (a slice of the plan) is what can be read on its own. Of a table's unit, say a row group of
+4 MB, all of the text is read, which is cheap, and the cells drawn from it are encoded, which is
+not: knowing the length of every document tells exactly how much of the footer's size a cell stands
+for. A unit over MAX_READ_BYTES is read from its start: cells of this head stand for those drawn.
+
+Cells hold whole documents: one belongs to the cell that it begins in.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill.arrays import mask
+from tokenmill.corpus import Input, Slice
+from tokenmill.documents import offsets_of
+from tokenmill.estimate.sample import num_cells
+from tokenmill.readers import ReadOptions, reader_for
+
+MAX_READ_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    texts: pa.LargeStringArray  # without what a run leaves out: null, bad, perhaps empty
+    frame_bytes: float  # how much of the unit's `text_bytes` the texts are
+    weight: float = 1.0  # over 1: it is smaller than the cell that it stands for
+    rows: npt.NDArray[np.int64] | None = None  # which rows of the unit these texts are
+    frame_error: float = 0.0  # relative error of all `frame_bytes` of the unit
+    num_cut: int = 0  # of the texts, those that begin within a document
+
+
+@dataclass(slots=True)
+class Reading:
+    """How cells are read, and what was seen on the way."""
+
+    options: ReadOptions
+    keeps_empty: bool
+    cell_bytes: int
+    num_rows: int = 0
+    num_kept: int = 0
+    num_bad: int = 0
+    num_heads: int = 0  # units of which only the start was read
+    bytes_read: int = 0
+    _spent: dict[str, tuple[float, int]] = field(default_factory=dict)  # (seconds, bytes of text)
+    _open_seconds: float | None = None
+
+    def kept(self, texts: pa.LargeStringArray, num_bad: int) -> npt.NDArray[np.bool_]:
+        """Which rows a run would encode; counts them all."""
+        self.num_rows += len(texts)
+        self.num_bad += num_bad
+        keep = np.ones(len(texts), np.bool_)
+        if texts.null_count:
+            keep &= ~np.asarray(texts.is_null())
+        if not self.keeps_empty:
+            keep &= np.diff(offsets_of(texts)) > 0
+        self.num_kept += int(np.count_nonzero(keep))
+        return keep
+
+    def spent(self, doing: str, seconds: float, text_bytes: int) -> None:
+        """Note how long something took, for how much text."""
+        before = self._spent.get(doing, (0.0, 0))
+        self._spent[doing] = (before[0] + seconds, before[1] + text_bytes)
+
+    def open_seconds(self, source: Input) -> float:
+        """What opening such a file takes. A run opens it once in 32 MB, which is next to nothing,
+        while here it may take as long as reading the unit."""
+        if self._open_seconds is None:
+            began = time.perf_counter()
+            reader_for(source.kind, self.options).spans(source)
+            self._open_seconds = time.perf_counter() - began
+        return self._open_seconds
+
+    @property
+    def seconds_per_byte(self) -> float:
+        """Of one worker that runs alone, for all that was noted."""
+        return sum(seconds / max(1, size) for seconds, size in self._spent.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The text of a unit, as far as it was read."""
+
+    texts: pa.LargeStringArray
+    rows: npt.NDArray[np.int64]  # of each text, in the unit
+    num_rows: int
+    is_whole: bool
+
+
+def whole_unit(unit: Slice, reading: Reading) -> Iterator[Cell]:
+    """All of a unit, a batch at a time. (A compressed file may hold any amount of text.)"""
+    for texts, num_bad in _batches(unit, reading):
+        keep = reading.kept(texts, num_bad)
+        yield Cell(texts if keep.all() else texts.filter(mask(keep)), frame_bytes=0.0)
+
+
+def table_cells(unit: Slice, numbers: Sequence[int], reading: Reading) -> list[Cell]:
+    """Some cells of a unit that is read row by row."""
+    table = _table(unit, reading, 2 * len(numbers) * reading.cell_bytes)
+    reading.num_heads += not table.is_whole
+    offsets = offsets_of(table.texts) - offsets_of(table.texts)[0]
+    text_bytes = int(offsets[-1])
+    nominal = count = num_cells(unit, reading.cell_bytes)
+    if not table.is_whole:
+        count = max(len(numbers), round(text_bytes / reading.cell_bytes))
+        numbers = numbers_in_head(numbers, nominal, count)
+    # A document belongs to the cell that it begins in.
+    edges = np.searchsorted(offsets[:-1], text_bytes * np.arange(count + 1) / count)
+    edges[-1] = len(table.texts)
+    head_share = table.num_rows / max(1, unit_rows(unit)) if not table.is_whole else 1.0
+    cells = []
+    for number in numbers:
+        start, stop = int(edges[number]), int(edges[number + 1])
+        if table.is_whole and text_bytes:
+            share = float(offsets[stop] - offsets[start]) / text_bytes
+        else:
+            share = head_share * (stop - start) / max(1, len(table.texts))
+        cells.append(
+            Cell(
+                table.texts.slice(start, stop - start),
+                frame_bytes=share * unit.text_bytes,
+                weight=count / nominal / head_share,
+                rows=table.rows[start:stop],
+            )
+        )
+    return cells
+
+
+def numbers_in_head(numbers: Sequence[int], nominal: int, count: int) -> list[int]:
+    """Cells of a head of `count` that stand for cells of the whole, all different, in order."""
+    found: list[int] = []
+    for position, number in enumerate(numbers):
+        least = found[-1] + 1 if found else 0
+        most = count - (len(numbers) - position)  # leaves room for those to come
+        found.append(min(max(number * count // nominal, least), most))
+    return found
+
+
+def unit_rows(unit: Slice) -> int:
+    return sum(span.num_rows or 0 for span in unit.spans)
+
+
+def _table(unit: Slice, reading: Reading, min_bytes: int) -> _Table:
+    """The unit's rows that a run would encode; of a large unit a beginning, of `min_bytes` or more.
+
+    A unit that does not say how many rows it has is read whole: small compressed files.
+    """
+    max_bytes = max(MAX_READ_BYTES, min_bytes) if unit_rows(unit) else sys.maxsize
+    parts, rows = [], []
+    num_rows = num_bytes = 0
+    is_whole = True
+    for texts, num_bad in _batches(unit, reading):
+        keep = reading.kept(texts, num_bad)
+        parts.append(texts if keep.all() else texts.filter(mask(keep)))
+        rows.append(np.flatnonzero(keep) + num_rows)
+        num_rows += len(texts)
+        num_bytes += texts.nbytes
+        if num_bytes >= max_bytes:
+            is_whole = num_rows == unit_rows(unit)
+            break
+    texts = pa.concat_arrays(parts) if parts else pa.nulls(0, pa.large_string())
+    found = np.concatenate(rows) if rows else np.empty(0, np.int64)
+    return _Table(texts, found.astype(np.int64), num_rows, is_whole)
+
+
+def _batches(unit: Slice, reading: Reading) -> Iterator[tuple[pa.LargeStringArray, int]]:
+    """(texts, how many are bad)."""
+    for span in unit.spans:
+        began = time.perf_counter() + reading.open_seconds(span.input)
+        for batch in reader_for(span.input.kind, reading.options).batches(span):
+            num_bytes = batch.texts.nbytes
+            reading.bytes_read += num_bytes
+            reading.spent("read", time.perf_counter() - began, num_bytes)
+            yield batch.texts, len(batch.bad)
+            began = time.perf_counter()

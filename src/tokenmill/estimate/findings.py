@@ -1,0 +1,216 @@
+"""What the text of a corpus comes to, whatever the format: from the survey's cells, or assumed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenmill.config import Config
+from tokenmill.documents import EOTS_PER_DOCUMENT
+from tokenmill.encodings import Encoding, EncodingId
+from tokenmill.estimate.cells import Reading
+from tokenmill.estimate.frame import Frame
+from tokenmill.estimate.publisher import COLUMN, PublisherCount, publisher_count
+from tokenmill.estimate.ratio import Design, Total, ratio_total
+from tokenmill.estimate.sample import Drawing, Sample, drawing_of
+from tokenmill.estimate.survey import Measured, Survey
+from tokenmill.plan import read_options
+from tokenmill.settings import TEXT_BYTES_PER_TOKEN
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    method: str
+    text_bytes: float
+    num_documents: float  # that are written
+    num_tokens: float  # without EOT
+    relative_reach: float | None  # of the interval around all tokens, EOT included
+    sampled_bytes: int = 0
+    sampled_cells: int = 0
+    seconds_per_byte: float | None = None  # of text, of one worker
+    packed_bytes_per_token: float = 1.0  # where a format compresses
+    notes: tuple[str, ...] = ()
+
+
+def findings_of(frame: Frame, config: Config, encoding: EncodingId, sample: Sample) -> Findings:
+    if not frame.units:
+        return _assumed(frame)
+    options = dataclasses.replace(read_options(config), batch_bytes=sample.cell_bytes)
+    reading = Reading(options, config.empty == "keep", sample.cell_bytes)
+    survey = Survey(Encoding(encoding), reading)
+    drawing = drawing_of(frame.units, sample)
+    cells = survey.measured(frame.units, drawing)
+    if drawing is None:
+        found = _counted(cells)
+    else:
+        found = _extrapolated(frame, cells, reading, EOTS_PER_DOCUMENT[str(config.eot)])
+        if not frame.absent.inputs:
+            found = _compared_with_publisher(found, frame, drawing, cells, encoding)
+    found = dataclasses.replace(
+        found,
+        sampled_bytes=sum(cell.text_bytes for cell in cells),
+        sampled_cells=len(cells),
+        seconds_per_byte=reading.seconds_per_byte,
+        packed_bytes_per_token=survey.packed_bytes_per_token,
+        notes=found.notes + _notes_on(reading, config),
+    )
+    return _with_absent(found, frame)
+
+
+def _assumed(frame: Frame) -> Findings:
+    text_bytes, num_rows = frame.absent.text_bytes, frame.absent.num_rows
+    return Findings(
+        "assumed",
+        text_bytes=text_bytes,
+        num_documents=num_rows or 0,
+        num_tokens=text_bytes / TEXT_BYTES_PER_TOKEN,
+        relative_reach=None,
+        notes=(
+            f"no text was looked at: the files are on the Hub. {TEXT_BYTES_PER_TOKEN} bytes a "
+            "token are assumed (English: 4 to 5, Chinese: 1.5 to 3); for an interval and the time, "
+            "fetch one of them and estimate again: what is in the cache is looked at",
+        ),
+    )
+
+
+def _counted(cells: list[Measured]) -> Findings:
+    return Findings(
+        "counted",
+        text_bytes=sum(cell.text_bytes for cell in cells),
+        num_documents=sum(cell.num_documents for cell in cells),
+        num_tokens=sum(cell.num_tokens for cell in cells),
+        relative_reach=0.0,
+        notes=("the corpus is no larger than the sample: counted, not estimated",),
+    )
+
+
+def _extrapolated(frame: Frame, cells: list[Measured], reading: Reading, num_eots: int) -> Findings:
+    design = _design(cells)
+    weights = np.array([cell.cell.weight for cell in cells])
+    measures = weights * [cell.cell.frame_bytes for cell in cells]
+
+    def total(amounts: list[int]) -> Total:
+        return ratio_total(weights * amounts, measures, design, frame.text_bytes)
+
+    tokens = total([cell.num_tokens for cell in cells])
+    if frame.num_rows is not None:
+        num_documents = frame.num_rows * reading.num_kept / max(1, reading.num_rows)
+        varying = tokens
+    else:
+        num_documents = total([cell.num_documents for cell in cells]).value
+        varying = total([cell.num_tokens + num_eots * cell.num_documents for cell in cells])
+    error = math.hypot(varying.error, _head_error(cells, design, varying))
+    low, high = dataclasses.replace(varying, error=error).interval
+    return Findings(
+        "sample",
+        text_bytes=total([cell.text_bytes for cell in cells]).value,
+        num_documents=num_documents,
+        num_tokens=tokens.value,
+        relative_reach=(high - low) / 2 / max(1.0, tokens.value + num_eots * num_documents),
+    )
+
+
+def _design(cells: list[Measured]) -> Design:
+    return Design.of([cell.draw.weight for cell in cells], [cell.draw.group for cell in cells])
+
+
+def _head_error(cells: list[Measured], design: Design, total: Total) -> float:
+    """What the unknown length of compressed files adds to the total's standard error."""
+    of_units: dict[int, float] = defaultdict(float)
+    weighted = design.weights * [cell.cell.weight * cell.num_tokens for cell in cells]
+    for cell, tokens in zip(cells, weighted, strict=True):
+        of_units[cell.unit] += float(tokens) * cell.cell.frame_error
+    return math.hypot(*of_units.values()) * total.value / max(1.0, float(weighted.sum()))
+
+
+def _compared_with_publisher(
+    found: Findings,
+    frame: Frame,
+    drawing: Drawing,
+    cells: list[Measured],
+    encoding: EncodingId,
+) -> Findings:
+    """The findings by the publisher's count of tokens, where there is one and it tells more."""
+    count = publisher_count(frame.inputs, frame.units, drawing)
+    if count is None:
+        return found
+    is_theirs = encoding.name in ("gpt2", "r50k_base")
+    said = f"the column {COLUMN} sums to {count.total:,}" + (
+        "" if is_theirs else f", which counts the tokens of another tokenizer than {encoding.name}"
+    )
+    tokens, ratio = _by_publisher(count, cells)
+    low, high = tokens.interval
+    reach = (high - low) / 2 / max(1.0, tokens.value)
+    if found.relative_reach is None or reach >= found.relative_reach:
+        return dataclasses.replace(
+            found, notes=(*found.notes, f"{said}; not used: bytes of text tell more")
+        )
+    note = (
+        f"{said}; in the sample {encoding.name} makes {ratio:.4f} tokens of each it counts, "
+        "and this ratio is the estimate"
+    )
+    return dataclasses.replace(
+        found,
+        method="sample and token_count",
+        num_tokens=tokens.value,
+        relative_reach=reach,
+        notes=(*found.notes, note),
+    )
+
+
+def _by_publisher(count: PublisherCount, cells: list[Measured]) -> tuple[Total, float]:
+    weights = np.array([cell.cell.weight for cell in cells])
+    counted = [int(count.rows[cell.unit][cell.cell.rows].sum()) for cell in cells]
+    tokens = ratio_total(
+        weights * [cell.num_tokens for cell in cells],
+        weights * counted,
+        _design(cells),
+        count.total,
+    )
+    return tokens, tokens.value / max(1, count.total)
+
+
+def _with_absent(found: Findings, frame: Frame) -> Findings:
+    """What is elsewhere is taken to be like what is here."""
+    absent = frame.absent
+    if not absent.inputs:
+        return found
+    scale = 1 + absent.text_bytes / max(1, frame.text_bytes)
+    num_documents = found.num_documents * scale
+    if absent.num_rows is not None:
+        num_documents = found.num_documents + absent.num_rows
+    total = len(frame.inputs) + len(absent.inputs)
+    note = (
+        f"{len(absent.inputs):,} of {total:,} files are on the Hub and known by their size alone; "
+        "their text is taken to be like that of the files here"
+    )
+    return dataclasses.replace(
+        found,
+        method="sample",
+        text_bytes=found.text_bytes * scale,
+        num_documents=num_documents,
+        num_tokens=found.num_tokens * scale,
+        notes=(*found.notes, note),
+    )
+
+
+def _notes_on(reading: Reading, config: Config) -> tuple[str, ...]:
+    notes = []
+    if reading.num_heads:
+        notes.append(
+            f"{reading.num_heads:,} compressed files or large row groups were read from their "
+            "start only: what lies deeper is taken to be alike"
+        )
+    if reading.num_bad:
+        share = reading.num_bad / max(1, reading.num_rows)
+        limit = (
+            f"; prepare stops beyond --max-bad-fraction {config.max_bad_fraction}"
+            if share > config.max_bad_fraction
+            else ""
+        )
+        notes.append(f"{share:.2%} of the rows looked at are bad and would be left out{limit}")
+    return tuple(notes)

@@ -1,0 +1,72 @@
+"""The publisher's own count: a `token_count` column, as FineWeb's parquet files have one.
+
+It is read whole and summed: under 0.3% of the bytes, 50 ms for a thousand row groups, 0.2 s where
+the disk has to be asked. The sum is not taken for the answer: FineWeb's counts are GPT-2's and
+still 0.3% over tiktoken's, and another tokenizer makes other tokens. It is the measure that the
+sample's tokens are compared with, as bytes of text are; ratio.py tells which predicts better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokenmill.corpus import Input, Slice
+from tokenmill.errors import InputError
+
+COLUMN = "token_count"
+MAX_UNITS = 50_000  # beyond that, summing it takes more than some seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherCount:
+    total: int
+    rows: dict[int, npt.NDArray[np.int64]]  # unit -> the count of each of its rows
+
+
+def publisher_count(
+    inputs: Sequence[Input], units: Sequence[Slice], wanted: Collection[int]
+) -> PublisherCount | None:
+    """The column's sum, and its rows in the wanted units; None where a file has no such column."""
+    if len(units) > MAX_UNITS:
+        return None
+    parts: dict[Input, list[tuple[int, int, int]]] = {source: [] for source in inputs}
+    for index in sorted(wanted):
+        for span in units[index].spans:
+            last = span.first_row + (span.num_rows or 0)
+            parts[span.input].append((index, span.first_row, last))
+    total = 0
+    rows: dict[int, list[npt.NDArray[np.int64]]] = {index: [] for index in wanted}
+    for source in inputs:
+        counts = _counts(source)
+        if counts is None:
+            return None
+        total += int(counts.sum())
+        for index, first, last in parts[source]:
+            rows[index].append(counts[first:last])
+    return PublisherCount(total, {index: np.concatenate(found) for index, found in rows.items()})
+
+
+def _counts(source: Input) -> npt.NDArray[np.int64] | None:
+    if source.kind != "parquet":
+        return None
+    try:
+        with pq.ParquetFile(source.path) as file:  # not mapped: small reads, all over the file
+            schema = file.schema_arrow
+            if len(schema.get_all_field_indices(COLUMN)) != 1:
+                return None
+            if not pa.types.is_integer(schema.field(COLUMN).type):
+                return None
+            column = file.read(columns=[COLUMN]).column(0).combine_chunks()
+        found: npt.NDArray[np.int64] = column.cast(pa.int64()).fill_null(0).to_numpy()
+        return found
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"{source.path}: cannot decode column {COLUMN!r}: {error}",
+            hint="the file is damaged; fetch it again",
+        ) from error

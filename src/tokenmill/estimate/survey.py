@@ -1,0 +1,110 @@
+"""The survey: the cells drawn are read and encoded, and timed on the way."""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tokenmill.corpus import Slice
+from tokenmill.documents import data_of
+from tokenmill.encodings import Encoding
+from tokenmill.estimate.cells import Cell, Reading, table_cells, whole_unit
+from tokenmill.estimate.frame import is_plain
+from tokenmill.estimate.sample import Draw, Drawing
+from tokenmill.estimate.stretches import head_cells, plain_cells
+
+# A call of the engine costs a millisecond, so cells are encoded together, as a run does it.
+ENCODE_BYTES = 4 << 20
+PAGE_TOKENS = (1 << 20) // 4
+_CODEC = pa.Codec("zstd", compression_level=1)
+
+_EVERYTHING = Draw(number=0, weight=1.0, group=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was found in one cell."""
+
+    unit: int
+    draw: Draw
+    cell: Cell
+    num_tokens: int  # without EOT
+    num_documents: int
+    text_bytes: int
+
+
+class Survey:
+    def __init__(self, encoding: Encoding, reading: Reading) -> None:
+        self._encoding = encoding
+        self._reading = reading
+        self._held: list[tuple[int, Draw, Cell]] = []  # (unit, draw, cell)
+        self._found: list[Measured] = []
+        self._packed = (0, 0)  # (tokens, bytes)
+
+    def measured(self, units: Sequence[Slice], drawing: Drawing | None) -> list[Measured]:
+        """The cells drawn; with no drawing, everything."""
+        self._encoding.encode_ordinary_batch(["loads the engine"])
+        if drawing is None:
+            for index, unit in enumerate(units):
+                for cell in whole_unit(unit, self._reading):
+                    self._hold(index, _EVERYTHING, cell)
+        else:
+            for index, draws in drawing.items():
+                cells = self._cells(units[index], [draw.number for draw in draws])
+                for draw, cell in zip(draws, cells, strict=True):
+                    self._hold(index, draw, cell)
+        self._encode_held()
+        return self._found
+
+    @property
+    def packed_bytes_per_token(self) -> float:
+        """What a token takes in a format that compresses: a page of 1 MB, as parquet.py does it."""
+        num_tokens, num_bytes = self._packed
+        return num_bytes / max(1, num_tokens)
+
+    def _cells(self, unit: Slice, numbers: Sequence[int]) -> list[Cell]:
+        source = unit.spans[0].input
+        if is_plain(source):
+            return plain_cells(unit, numbers, self._reading)
+        if source.kind in ("jsonl", "text") and len(unit.spans) == 1:
+            return head_cells(unit, numbers, self._reading)
+        return table_cells(unit, numbers, self._reading)
+
+    def _hold(self, unit: int, draw: Draw, cell: Cell) -> None:
+        self._held.append((unit, draw, cell))
+        if sum(len(data_of(cell.texts)) for _, _, cell in self._held) >= ENCODE_BYTES:
+            self._encode_held()
+
+    def _encode_held(self) -> None:
+        held, self._held = self._held, []
+        if not held:
+            return
+        texts = pa.concat_arrays([cell.texts for _, _, cell in held])
+        began = time.perf_counter()
+        tokens = self._encoding.encode_array(texts)
+        self._reading.spent("encode", time.perf_counter() - began, len(data_of(texts)))
+        self._reading.num_bad += len(tokens.failed)
+        page = tokens.ids[:PAGE_TOKENS].astype(np.uint32, copy=False)
+        num_packed = len(_CODEC.compress(page))
+        self._packed = (self._packed[0] + len(page), self._packed[1] + num_packed)
+        failed = sorted(tokens.failed)
+        first = 0
+        for unit, draw, cell in held:
+            last = first + len(cell.texts)
+            num_failed = bisect.bisect_left(failed, last) - bisect.bisect_left(failed, first)
+            self._found.append(
+                Measured(
+                    unit,
+                    draw,
+                    cell,
+                    num_tokens=int(tokens.offsets[last] - tokens.offsets[first]),
+                    num_documents=last - first - num_failed - cell.num_cut,
+                    text_bytes=len(data_of(cell.texts)),
+                )
+            )
+            first = last

@@ -1,0 +1,167 @@
+"""What a format is: the seam that every output format, ours or an outside package's, fills.
+
+A shard is assembled alike for all formats, as a growing file of little-endian tokens that a crash
+cannot hurt (shards.py). A format says what surrounds them:
+
+    header    bytes before the tokens, where a shard is a header and then its tokens (is_raw)
+    write     the shard's other files (an index beside it), or the shard itself where it is not raw
+    index     files that list a split's shards, written last
+
+and reads its own and other people's files back: `find` the shards of a folder, `open` one of them.
+What stands in a folder may be hostile: `open` raises IntegrityError naming the file, whatever the
+bytes are, and allocates nothing that the file's own size does not justify.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+DTYPE_BYTES = {"uint16": 2, "uint32": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the format's own trainer expects, where the user says nothing else."""
+
+    eot: str
+    val: str
+    empty: str = "drop"
+    val_fraction: float = 0.0005
+    shard_tokens: int | None = None  # None: one shard per split
+    name: str | None = None  # the stem of shard names; None: the names are fixed
+    seq_len: int = 0  # tokens a sample; 0: samples are documents, or the format has none
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the format can hold."""
+
+    boundaries: bool = False  # where documents end: shards are then cut between documents
+    samples: bool = False  # --seq-len applies
+    one_file: bool = False  # one file per split whatever its size
+    is_raw: bool = True  # a shard is a header and then its tokens
+    narrow_vocab: int = 1 << 16  # vocabularies up to this size are written as uint16
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How token streams become shards: plain values."""
+
+    format: str
+    name: str
+    dtype: str  # uint16 or uint32: how wide a token is
+    shard_tokens: int | None
+    seq_len: int  # 0: samples are documents, or the format has none
+    first_shard_is_val: bool
+    eot_id: int
+    encoding: str  # its name, for formats that note it
+    # Whether documents are kept apart by the format itself, and not only by their EOT ids.
+    has_boundaries: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SideFile:
+    """A file that belongs to shards but holds no tokens of its own."""
+
+    name: str
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A finished shard. `num_documents` is None where the format does not say."""
+
+    name: str
+    split: str
+    num_tokens: int
+    num_eot: int
+    num_documents: int | None
+    num_bytes: int
+    sha256: str
+    marks: tuple[tuple[int, int], ...] = ()  # (EOT ids before, token) at which a document starts
+    side_files: tuple[SideFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What goes into one shard, for `Format.write`. Arrays are mapped: read them piecewise."""
+
+    name: str
+    split: str
+    tokens: npt.NDArray[np.unsignedinteger]
+    lengths: npt.NDArray[np.uint32] | None  # in tokens, of its documents; with has_boundaries
+    first_document: int  # the number of its first document in the split; with has_boundaries
+    layout: Layout
+
+
+class File(Protocol):
+    """A new file: it gets its name when it is whole."""
+
+    def write(self, data: Any) -> None:
+        """Append anything with the buffer protocol."""
+
+
+# Makes a new file of the dataset, by its name relative to the folder; use it in a `with`.
+Create = Callable[[str], AbstractContextManager[File]]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundShard:
+    name: str  # relative to the folder, with "/" between parts
+    split: str
+
+
+class ShardReader(Protocol):
+    """An open shard."""
+
+    dtype: str  # NumPy's name of what is in the file: uint16, int32 ...
+    num_tokens: int
+    has_boundaries: bool  # whether it says where documents end
+
+    def tokens(self, start: int, stop: int) -> npt.NDArray[np.integer]:
+        """Tokens `start` to `stop` of the shard: a view or a copy."""
+
+    def ends(self) -> npt.NDArray[np.int64] | None:
+        """Where each document ends, in tokens; None without `has_boundaries`."""
+
+
+class Format(Protocol):
+    name: str
+    trainers: str  # who reads it
+    files: str  # what the files are called, for people
+    pattern: str  # what they are called, as a regular expression; {name} is the stem
+    defaults: Defaults
+    traits: Traits
+
+    def shard_name(self, name: str, split: str, index: int) -> str:
+        """The name of a split's shard number `index`, relative to the folder; `name` is the stem.
+        Where the layout has one shard per split, `index` is 0."""
+
+    def check(self, layout: Layout) -> None:
+        """Raise ConfigError, before work begins, for what the format cannot hold."""
+
+    def header(self, num_tokens: int, dtype: str) -> bytes:
+        """What stands before the tokens, of the same length for any `num_tokens` up to a shard's
+        size; nothing if the format is not raw."""
+
+    def write(self, contents: Contents, create: Create) -> None:
+        """Write the shard's files besides a raw shard itself."""
+
+    def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
+        """Files, by name, that list the shards of a split, which are given in order."""
+
+    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
+        """The shards of this format among the files `names` of a folder, in the trainer's order;
+        empty if there are none or they are another format's."""
+
+    def open(self, path: str, dtype: str | None) -> ShardReader:
+        """The shard whose file is `path`. `dtype` is what the user or the manifest says, needed
+        only where the file does not. Raises IntegrityError if it is not whole."""

@@ -1,0 +1,110 @@
+"""A shard that can be mapped as one array of tokens: what most formats open."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.errors import IntegrityError
+
+_TRAIN = re.compile(r"(?<![a-z])train(ing)?(?![a-z])", re.IGNORECASE)
+_VAL = re.compile(r"(?<![a-z])(val|valid|validation|eval|dev)(?![a-z])", re.IGNORECASE)
+
+# How many documents an index is written at a time. Part of the bytes of olmo's .csv.gz, in which
+# each piece is a gzip member.
+PIECE_DOCUMENTS = 1 << 18
+
+
+class MappedShard:
+    """Tokens as they stand in a file, and where its documents end, if the format says."""
+
+    def __init__(
+        self,
+        array: npt.NDArray[np.integer],
+        ends: Callable[[], npt.NDArray[np.int64]] | None = None,
+    ) -> None:
+        self.dtype = array.dtype.name
+        self.num_tokens = len(array)
+        self.has_ends = ends is not None
+        self.has_boundaries = ends is not None
+        self._array = array
+        self._ends = ends
+
+    def tokens(self, start: int, stop: int) -> npt.NDArray[np.integer]:
+        return self._array[start:stop]
+
+    def ends(self) -> npt.NDArray[np.int64] | None:
+        return self._ends() if self._ends is not None else None
+
+
+def mapped_tokens(
+    path: str, dtype: str, offset: int = 0, num_tokens: int | None = None
+) -> npt.NDArray[np.integer]:
+    """The tokens of a file from byte `offset` on: all that are there, or exactly `num_tokens`."""
+    try:
+        num_bytes = os.path.getsize(path) - offset
+    except OSError as error:
+        raise IntegrityError(f"cannot read {path}: {error.strerror}") from error
+    kind = np.dtype(dtype).newbyteorder("<")
+    if num_tokens is None:
+        if num_bytes < 0 or num_bytes % kind.itemsize:
+            raise IntegrityError(f"{path}: {num_bytes:,} bytes are not whole {dtype} tokens")
+        num_tokens = num_bytes // kind.itemsize
+    elif num_bytes != num_tokens * kind.itemsize:
+        raise IntegrityError(
+            f"{path}: {num_bytes + offset:,} bytes, where {num_tokens:,} {dtype} tokens are "
+            f"announced ({offset + num_tokens * kind.itemsize:,} bytes)"
+        )
+    if not num_tokens:
+        return np.empty(0, kind)  # mmap refuses an empty range
+    try:
+        return np.memmap(path, kind, "r", offset, (num_tokens,))
+    except (OSError, ValueError) as error:
+        raise IntegrityError(f"cannot map {path}: {error}") from error
+
+
+def bounds_in_pieces(
+    lengths: npt.NDArray[np.integer],
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Where documents of these lengths start and end, of some documents at a time."""
+    last = 0
+    for number in range(0, len(lengths), PIECE_DOCUMENTS):
+        piece = np.asarray(lengths[number : number + PIECE_DOCUMENTS])
+        ends = last + np.cumsum(piece, dtype=np.int64)
+        yield ends - piece, ends
+        last = int(ends[-1])
+
+
+def document_runs(ends: npt.NDArray[np.int64], max_tokens: int) -> Iterator[tuple[int, int]]:
+    """Runs of documents, as (first, one past the last), of up to `max_tokens` or one longer one."""
+    first = before = 0
+    while first < len(ends):
+        last = max(first + 1, int(np.searchsorted(ends, before + max_tokens, "right")))
+        yield first, last
+        first, before = last, int(ends[last - 1])
+
+
+def require_increasing(ends: npt.NDArray[np.int64], num_tokens: int, path: str) -> None:
+    """Raise IntegrityError unless `ends` could be the ends of documents that fill a shard."""
+    is_early = ends[1:] < ends[:-1]  # not by a difference, which could overflow
+    if (len(ends) and int(ends[0]) < 0) or is_early.any():
+        worst = 0 if int(ends[0]) < 0 else int(np.argmax(is_early)) + 1
+        raise IntegrityError(
+            f"{path}: document {worst} ends at token {int(ends[worst]):,}, before it starts"
+        )
+    last = int(ends[-1]) if len(ends) else 0
+    if last != num_tokens:
+        raise IntegrityError(
+            f"{path}: its documents end at token {last:,}, but there are {num_tokens:,} tokens"
+        )
+
+
+def split_of(name: str) -> str:
+    """The split that a file's folder or name speaks of: `val` if it says so, else `train`."""
+    folder, _, base = name.rpartition("/")
+    said = folder if _TRAIN.search(folder) or _VAL.search(folder) else base
+    return "val" if _VAL.search(said) else "train"

@@ -1,0 +1,199 @@
+"""Megatron-LM, NeMo, gpt-neox: `{name}_{split}_{index:05d}_document.bin`, nothing but tokens, and
+an `.idx` beside it that says where they belong. Trainers are given the path without its suffix.
+
+    34 bytes     magic, version 1, dtype code, number of sequences S, number of entries D
+    int32[S]     length of each sequence, in tokens
+    int64[S]     where it begins in the .bin, in bytes
+    int64[D]     the sequence with which each document begins, and S at the end
+    int8[S]      modes, in multimodal datasets only; nothing in the file says so but its size
+
+Written here is one sequence a document: 20 bytes each. Read is whatever has its sequences one
+after the other; opening looks at the head and the sizes, `ends()` at every entry (24 bytes of
+memory a document). Megatron has no uint32, but ids below 2^31 are the same bytes as int32. Its
+default loader cannot map an empty .bin.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.errors import InputError, IntegrityError
+from tokenmill.formats.format import (
+    Contents,
+    Create,
+    Defaults,
+    FoundShard,
+    Layout,
+    Shard,
+    ShardReader,
+    Traits,
+)
+from tokenmill.formats.mapped import (
+    PIECE_DOCUMENTS,
+    MappedShard,
+    bounds_in_pieces,
+    mapped_tokens,
+    require_increasing,
+    split_of,
+)
+
+MAGIC = b"MMIDIDX\x00\x00"
+_HEAD = struct.Struct("<9sQBQQ")
+_VERSION = 1
+_CODES = {"uint16": 8, "uint32": 4}
+# Those of Megatron's codes that tokens can have; 2 is int8, 6 and 7 are floats.
+_DTYPES = {1: "uint8", 3: "int16", 4: "int32", 5: "int64", 8: "uint16"}
+_MAX_LENGTH = (1 << 31) - 1
+
+
+class MegatronFormat:
+    name = "megatron"
+    trainers = "Megatron-LM, NeMo, gpt-neox"
+    files = "text_train_00000_document.bin, .idx ..."
+    pattern = r"{name}_(train|val)_\d{5,}_document\.(bin|idx)"
+    # Trainers split by themselves (--split), and blend as many prefixes as they are given.
+    defaults = Defaults(eot="append", val="none", name="text")
+    # Megatron writes uint16 for vocabularies of fewer than 65,500: those of 65,499 and less.
+    traits = Traits(boundaries=True, narrow_vocab=65_499)
+
+    def shard_name(self, name: str, split: str, index: int) -> str:
+        return f"{name}_{split}_{index:05d}_document.bin"
+
+    def check(self, layout: Layout) -> None:
+        """Holds anything."""
+
+    def header(self, num_tokens: int, dtype: str) -> bytes:
+        return b""
+
+    def write(self, contents: Contents, create: Create) -> None:
+        lengths, dtype = contents.lengths, contents.layout.dtype
+        assert lengths is not None
+        token_bytes = np.dtype(dtype).itemsize
+        with create(_index_name(contents.name)) as file:
+            file.write(_HEAD.pack(MAGIC, _VERSION, _CODES[dtype], len(lengths), len(lengths) + 1))
+            for starts, ends in bounds_in_pieces(lengths):
+                _require_short(ends - starts, contents.name)
+                file.write((ends - starts).astype("<i4"))
+            for starts, _ in bounds_in_pieces(lengths):
+                file.write((starts * token_bytes).astype("<i8", copy=False))
+            for number in range(0, len(lengths) + 1, PIECE_DOCUMENTS):
+                stop = min(number + PIECE_DOCUMENTS, len(lengths) + 1)
+                file.write(np.arange(number, stop, dtype="<i8"))
+
+    def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
+        return {}
+
+    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
+        there = set(names)
+        return [
+            FoundShard(name, split_of(name))
+            for name in sorted(there)
+            if name.endswith(".bin")
+            and _index_name(name) in there
+            and _has_magic(os.path.join(folder, _index_name(name)))
+        ]
+
+    def open(self, path: str, dtype: str | None) -> ShardReader:
+        index = _mapped_index(_index_name(path))
+        tokens = mapped_tokens(path, index.dtype)
+        return MappedShard(tokens, lambda: index.document_ends(len(tokens)))
+
+
+@dataclass(frozen=True)
+class _Index:
+    """An `.idx` whose parts are as long as its head says. What they hold is not looked at yet."""
+
+    path: str
+    dtype: str
+    lengths: npt.NDArray[np.int32]
+    pointers: npt.NDArray[np.int64]
+    firsts: npt.NDArray[np.int64]  # sequences; one for each document and one more
+
+    def document_ends(self, num_tokens: int) -> npt.NDArray[np.int64]:
+        bounds = self._sequence_bounds(num_tokens)
+        firsts = self.firsts
+        if firsts[0] != 0 or firsts[-1] != len(self.lengths) or (firsts[1:] < firsts[:-1]).any():
+            raise IntegrityError(
+                f"{self.path}: its document indices do not ascend from 0 to its "
+                f"{len(self.lengths):,} sequences"
+            )
+        ends = bounds[firsts[1:]]
+        require_increasing(ends, num_tokens, self.path)
+        return ends
+
+    def _sequence_bounds(self, num_tokens: int) -> npt.NDArray[np.int64]:
+        """Where sequences start, in tokens, and the end of the last."""
+        bounds = np.zeros(len(self.lengths) + 1, np.int64)
+        number = 0
+        for starts, ends in bounds_in_pieces(self.lengths):
+            is_within = (starts <= ends) & (ends <= num_tokens)
+            self._require(is_within, number, "does not lie within the .bin")
+            pointers = self.pointers[number : number + len(starts)]
+            expected = starts * np.dtype(self.dtype).itemsize
+            self._require(pointers == expected, number, "does not begin where the one before ends")
+            bounds[number + 1 : number + len(ends) + 1] = ends
+            number += len(ends)
+        return bounds
+
+    def _require(self, is_right: npt.NDArray[np.bool_], number: int, otherwise: str) -> None:
+        if not is_right.all():
+            raise IntegrityError(
+                f"{self.path}: sequence {number + int(np.argmin(is_right))} {otherwise}"
+            )
+
+
+def _mapped_index(path: str) -> _Index:
+    data = mapped_tokens(path, "uint8")
+    if len(data) < _HEAD.size or bytes(data[: len(MAGIC)]) != MAGIC:
+        raise IntegrityError(f"{path} does not begin with Megatron's head of {_HEAD.size} bytes")
+    _, version, code, num_sequences, num_entries = _HEAD.unpack(bytes(data[: _HEAD.size]))
+    if version != _VERSION:
+        raise IntegrityError(f"{path} has version {version}, expected {_VERSION}")
+    if code not in _DTYPES:
+        known = ", ".join(f"{code} ({dtype})" for code, dtype in _DTYPES.items())
+        raise IntegrityError(f"{path} has dtype code {code}; tokens have one of {known}")
+    num_bytes = _HEAD.size + 12 * num_sequences + 8 * num_entries
+    if len(data) not in (num_bytes, num_bytes + num_sequences) or not num_entries:
+        raise IntegrityError(
+            f"{path}: {len(data):,} bytes, but its head promises {num_sequences:,} sequences and "
+            f"{num_entries:,} document indices ({num_bytes:,} bytes)"
+        )
+    pointers = _HEAD.size + 4 * num_sequences
+    firsts = pointers + 8 * num_sequences
+    return _Index(
+        path,
+        _DTYPES[code],
+        data[_HEAD.size : pointers].view("<i4"),
+        data[pointers:firsts].view("<i8"),
+        data[firsts:num_bytes].view("<i8"),
+    )
+
+
+def _index_name(name: str) -> str:
+    return name.removesuffix(".bin") + ".idx"
+
+
+def _has_magic(path: str) -> bool:
+    try:
+        if not os.path.isfile(path):  # to open a pipe would be to wait for its other end
+            return False
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def _require_short(lengths: npt.NDArray[np.int64], name: str) -> None:
+    longest = int(lengths.max())
+    if longest > _MAX_LENGTH:
+        raise InputError(
+            f"a document in {name} has {longest:,} tokens, and Megatron's index holds lengths up "
+            f"to {_MAX_LENGTH:,}",
+            hint="cut that document, or choose another --format",
+        )

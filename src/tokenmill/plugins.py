@@ -1,0 +1,37 @@
+"""What outside packages add: formats, readers and encodings, found by entry points.
+
+    [project.entry-points."tokenmill.formats"]
+    mine = "my_package:MyFormat"
+
+The groups are `tokenmill.formats`, `tokenmill.readers` and `tokenmill.encodings`. A package's code
+is imported only when its name is asked for; names of our own cannot be taken over.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from tokenmill.errors import ConfigError
+
+
+def outside_names(group: str) -> tuple[str, ...]:
+    return tuple(sorted(_found(group)))
+
+
+def outside(group: str, name: str) -> Any:
+    """What the entry point names. Raises ConfigError if its package does not load."""
+    entry = _found(group)[name]
+    try:
+        return entry.load()
+    except Exception as error:
+        raise ConfigError(
+            f"{name} ({entry.value}, entry point group {group}) does not load: {error!r}",
+            hint="mend or uninstall the package that adds it",
+        ) from error
+
+
+@functools.cache
+def _found(group: str) -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=group)}

@@ -1,0 +1,77 @@
+"""Inputs on their way through a worker that cuts them into spans, which may kill it.
+
+Parsers of footers are native code, and files are hostile: a crafted footer aborts pyarrow 26. Each
+input is answered before the next is begun, so a dead worker's file is known. It is given a second
+worker, because anything may kill a process once; if that dies too, the file is to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, astuple
+from typing import Any
+
+from tokenmill.corpus import Input, Span
+from tokenmill.errors import InputError, TokenmillError
+from tokenmill.plan import Cut
+from tokenmill.readers import ReadOptions
+from tokenmill.runners.death import Death, printable
+
+CUT_INPUTS = 64  # for one order: an answer each way for every input would cost 0.1 ms
+
+
+class Cutting:
+    """Some inputs, and what came of them so far, in order; an error ends it."""
+
+    is_alone = False
+
+    def __init__(
+        self, sources: Sequence[Input], options: ReadOptions, max_rows: int | None
+    ) -> None:
+        self.found: list[Cut] = []
+        self.error: TokenmillError | None = None
+        self.is_begun = False  # by the worker that has it
+        self._sources = sources
+        self._options = options
+        self._max_rows = max_rows
+        self._died_at: int | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.error is not None or len(self.found) == len(self._sources)
+
+    def order(self) -> dict[str, Any]:
+        self.is_begun = False
+        left = self._sources[len(self.found) :]
+        return {
+            "cut": [astuple(source) for source in left],
+            "read": asdict(self._options),
+            "max_rows": self._max_rows,
+        }
+
+    def add(self, spans: list[list[Any]], num_rows: int | None) -> None:
+        source = self._sources[len(self.found)]
+        self.found.append(Cut(tuple(Span(source, *rest) for rest in spans), num_rows))
+
+    def failed(self, death: Death) -> str:
+        if not self.is_begun:
+            return "what it was to read is given to another"
+        if self._died_at != len(self.found):
+            self._died_at = len(self.found)
+            return "it is tried again, to be sure"
+        source = self._sources[len(self.found)]
+        self.error = InputError(
+            f"{printable(source.name)}: reading its {_what(source)} killed the process, twice "
+            f"({death.explained})",
+            hint="the file is damaged, or made to do this: fetch it again, or leave it out",
+        )
+        return "the file is to blame"
+
+    @property
+    def doing(self) -> str:
+        source = self._sources[len(self.found)]
+        return f"reading the {_what(source)} of {printable(source.name)}"
+
+
+def _what(source: Input) -> str:
+    return "footer" if source.kind == "parquet" else "structure"

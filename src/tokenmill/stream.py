@@ -1,0 +1,302 @@
+"""One split of a dataset, read back: its tokens across shards, and the documents among them.
+
+Where documents end is known from the format, or from their EOT ids: `append` ends a document with
+one, `prepend` begins it with one, `both` does both. A document that a shard's end cuts is whole
+here; one that the end of the split cuts (npy and llmc make the first shard the validation split) is
+a piece like any other, without its EOT.
+
+Nothing is read that is not asked for. To find a document by its number, shards are skipped by
+their counts, and the manifest's marks lead close to it within a long one.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.errors import IntegrityError
+from tokenmill.formats import ShardReader
+
+# What is read at once, in tokens, while looking for something.
+READ_TOKENS = 4 << 20
+# A stretch without any EOT is given out in pieces of this size: the tokenizer may be another one.
+MAX_DOCUMENT_TOKENS = 1 << 28
+
+Tokens = npt.NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class StreamShard:
+    """A shard of the stream. Counts are None where only the file itself could tell."""
+
+    name: str
+    open: Callable[[], ShardReader]
+    num_tokens: int
+    num_documents: int | None = None  # or EOT ids, one a document, where those tell them apart
+    marks: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Some consecutive documents: their tokens, and how long each is (None: cannot be told)."""
+
+    first: int
+    tokens: Tokens
+    lengths: npt.NDArray[np.uint32] | None
+
+
+class Stream:
+    """One split's tokens, in the trainer's order.
+
+    `has_boundaries` says that the format keeps documents apart; else `eot` and `eot_id` tell them
+    apart, and with `eot` none nothing does.
+    """
+
+    def __init__(
+        self,
+        split: str,
+        shards: Sequence[StreamShard],
+        has_boundaries: bool,
+        eot: str | None,
+        eot_id: int | None,
+    ) -> None:
+        self.split = split
+        self.shards = tuple(shards)
+        self.has_boundaries = has_boundaries
+        self._eot = eot if eot_id is not None and eot != "none" else None
+        self._eot_id = eot_id
+        self._starts = [0, *itertools.accumulate(shard.num_tokens for shard in shards)]
+        self._last_opened: tuple[int, ShardReader] | None = None
+        self._last_ends: tuple[int, npt.NDArray[np.int64]] | None = None
+
+    def with_shards(self, shards: Sequence[StreamShard]) -> Stream:
+        """The same stream, of other shards."""
+        return Stream(self.split, shards, self.has_boundaries, self._eot, self._eot_id)
+
+    @property
+    def num_tokens(self) -> int:
+        return self._starts[-1]
+
+    @property
+    def knows_documents(self) -> bool:
+        return self.has_boundaries or self._eot is not None
+
+    def shard_at(self, token: int) -> tuple[StreamShard, int]:
+        """The shard that holds a token, and where in it."""
+        position = bisect.bisect_right(self._starts, token, hi=len(self.shards)) - 1
+        return self.shards[position], token - self._starts[position]
+
+    def tokens(self, start: int, stop: int) -> Tokens:
+        """Tokens `start` to `stop` of the split."""
+        stop = min(stop, self.num_tokens)
+        pieces: list[Tokens] = []
+        position = bisect.bisect_right(self._starts, start, hi=len(self.shards)) - 1
+        while start < stop:
+            at, end = self._starts[position], min(stop, self._starts[position + 1])
+            if start < end:
+                piece = self._opened(position).tokens(start - at, end - at)
+                # A copy, unless it is all: what is mapped holds its shard open.
+                pieces.append(np.array(piece) if pieces or end < stop else piece)
+                start = end
+            position += 1
+        if not pieces:
+            return np.empty(0, np.uint16)
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def documents(
+        self, max_tokens: int = READ_TOKENS, first: int = 0, start: int = 0
+    ) -> Iterator[Documents]:
+        """The documents in order, some at a time: about `max_tokens`, or one longer document.
+
+        Begins with document number `first`, which must be the one that starts at token `start`.
+        """
+        if self.has_boundaries:
+            yield from self._kept_apart(max_tokens, first)
+        elif self._eot is None:
+            for position in range(start, self.num_tokens, max_tokens):
+                yield Documents(0, self.tokens(position, position + max_tokens), None)
+        else:
+            yield from self._told_apart(max_tokens, first, start)
+
+    def document(self, number: int) -> tuple[int, int] | None:
+        """From which token to which a document reaches; None if there is no such document."""
+        if number < 0 or not self.num_tokens:
+            return None
+        if self.has_boundaries:
+            return self._kept_document(number)
+        if self._eot == "append":
+            start = 0 if number == 0 else self._after_eot(number - 1)
+            end = self._after_eot(number)
+        elif self._eot == "prepend":
+            lead = self._has_lead()
+            start = 0 if number == 0 else self._eot_position(number - lead)
+            end = self._eot_position(number + 1 - lead)
+        elif self._eot == "both":
+            start = 0 if number == 0 else self._after_eot(2 * number - 1)
+            end = self._after_eot(2 * number + 1)
+        else:
+            return None
+        if start is None or start >= self.num_tokens:
+            return None
+        return start, self.num_tokens if end is None else end
+
+    def document_at(self, token: int) -> int | None:
+        """The number of the document that holds a token; None if that cannot be told."""
+        if not self.knows_documents or not 0 <= token < self.num_tokens:
+            return None
+        if self.has_boundaries:
+            return self._kept_number(token)
+        # A document that ends with EOT is the one after as many as there are EOTs before it.
+        if self._eot == "prepend":
+            return self._num_eot_before(token + 1) - 1 + self._has_lead()
+        num_before = self._num_eot_before(token)
+        return num_before // 2 if self._eot == "both" else num_before
+
+    def num_documents(self) -> int | None:
+        """How many documents there are, if that can be told without reading all tokens."""
+        counts = [shard.num_documents for shard in self.shards]
+        if self.has_boundaries:
+            return sum(self._count_of(position) for position in range(len(self.shards)))
+        if not self.knows_documents or self._eot == "both" or None in counts:
+            return None
+        total = sum(count for count in counts if count is not None)
+        if not self.num_tokens:
+            return 0
+        if self._eot == "prepend":
+            return total + self._has_lead()
+        last = int(self.tokens(self.num_tokens - 1, self.num_tokens)[0])
+        return total + (last != self._eot_id)
+
+    # Boundaries kept by the format
+
+    def _kept_apart(self, max_tokens: int, skipped: int) -> Iterator[Documents]:
+        first = 0
+        for position in range(len(self.shards)):
+            if first + self._count_of(position) <= skipped:
+                first += self._count_of(position)
+                continue
+            ends = self._ends_of(position)
+            reader = self._opened(position)
+            document = max(0, skipped - first)
+            start = int(ends[document - 1]) if document else 0
+            while document < len(ends):
+                fitting = int(np.searchsorted(ends, start + max_tokens, "right"))
+                following = max(fitting, document + 1)
+                stop = int(ends[following - 1])
+                lengths = np.diff(ends[document:following], prepend=start).astype(np.uint32)
+                yield Documents(first + document, reader.tokens(start, stop), lengths)
+                document, start = following, stop
+            first += len(ends)
+
+    def _kept_document(self, number: int) -> tuple[int, int] | None:
+        for position in range(len(self.shards)):
+            count = self._count_of(position)
+            if number < count:
+                ends, at = self._ends_of(position), self._starts[position]
+                start = int(ends[number - 1]) if number else 0
+                return at + start, at + int(ends[number])
+            number -= count
+        return None
+
+    def _kept_number(self, token: int) -> int:
+        position = bisect.bisect_right(self._starts, token, hi=len(self.shards)) - 1
+        before = sum(self._count_of(earlier) for earlier in range(position))
+        within = token - self._starts[position]
+        return before + int(np.searchsorted(self._ends_of(position), within, "right"))
+
+    def _count_of(self, position: int) -> int:
+        known = self.shards[position].num_documents
+        return len(self._ends_of(position)) if known is None else known
+
+    # Documents told apart by their EOT ids
+
+    def _told_apart(self, max_tokens: int, first: int, start: int) -> Iterator[Documents]:
+        held: Tokens = np.empty(0, np.uint16)
+        per_document = 2 if self._eot == "both" else 1
+        num_tokens_read = start
+        while num_tokens_read < self.num_tokens or len(held):
+            read = self.tokens(num_tokens_read, num_tokens_read + max_tokens)
+            num_tokens_read += len(read)
+            held = np.concatenate([held, read]) if len(held) else read
+            found = np.flatnonzero(held == self._eot_id)
+            if self._eot == "prepend":
+                cuts = found[found > 0]
+            else:
+                cuts = found[per_document - 1 :: per_document] + 1
+            is_last = num_tokens_read >= self.num_tokens or len(held) >= MAX_DOCUMENT_TOKENS
+            if is_last and (not len(cuts) or cuts[-1] < len(held)):
+                cuts = np.append(cuts, len(held))
+            if len(cuts):
+                lengths = np.diff(cuts, prepend=0).astype(np.uint32)
+                yield Documents(first, held[: cuts[-1]], lengths)
+                first += len(lengths)
+                held = held[cuts[-1] :]
+
+    def _has_lead(self) -> int:
+        """1 if the split begins in the middle of a document, before the first EOT; else 0."""
+        return int(self.tokens(0, 1)[0] != self._eot_id)
+
+    def _after_eot(self, number: int) -> int | None:
+        position = self._eot_position(number)
+        return None if position is None else position + 1
+
+    def _eot_position(self, number: int) -> int | None:
+        """Where EOT id number `number` of the split stands; None if there are not so many."""
+        for shard, at in zip(self.shards, self._starts, strict=False):
+            if shard.num_documents is not None and number >= shard.num_documents:
+                number -= shard.num_documents
+                continue
+            marks = [mark for mark in shard.marks if mark[0] <= number]
+            before, start = marks[-1] if marks else (0, 0)
+            number -= before
+            for first in range(at + start, at + shard.num_tokens, READ_TOKENS):
+                stop = min(first + READ_TOKENS, at + shard.num_tokens)
+                found = np.flatnonzero(self.tokens(first, stop) == self._eot_id)
+                if number < len(found):
+                    return first + int(found[number])
+                number -= len(found)
+        return None
+
+    def _num_eot_before(self, token: int) -> int:
+        total = 0
+        for shard, at in zip(self.shards, self._starts, strict=False):
+            if token <= at:
+                break
+            if shard.num_documents is not None and token >= at + shard.num_tokens:
+                total += shard.num_documents
+                continue
+            marks = [mark for mark in shard.marks if at + mark[1] <= token]
+            before, start = marks[-1] if marks else (0, 0)
+            total += before
+            for first in range(at + start, min(token, at + shard.num_tokens), READ_TOKENS):
+                stop = min(first + READ_TOKENS, token, at + shard.num_tokens)
+                total += int(np.count_nonzero(self.tokens(first, stop) == self._eot_id))
+        return total
+
+    def _opened(self, position: int) -> ShardReader:
+        if self._last_opened is None or self._last_opened[0] != position:
+            shard, reader = self.shards[position], self.shards[position].open()
+            if reader.num_tokens != shard.num_tokens:
+                raise IntegrityError(
+                    f"{shard.name} holds {reader.num_tokens:,} tokens, but should hold "
+                    f"{shard.num_tokens:,}"
+                )
+            self._last_opened = position, reader
+        return self._last_opened[1]
+
+    def _ends_of(self, position: int) -> npt.NDArray[np.int64]:
+        if self._last_ends is None or self._last_ends[0] != position:
+            ends = self._opened(position).ends()
+            known = self.shards[position].num_documents
+            if ends is None or known not in (None, len(ends)):
+                found = "where no document ends" if ends is None else f"{len(ends):,} documents"
+                raise IntegrityError(
+                    f"{self.shards[position].name} says {found}, but should hold {known} documents"
+                )
+            self._last_ends = position, ends
+        return self._last_ends[1]

@@ -1,0 +1,285 @@
+"""The files of a dataset against its manifest: which there are, their bytes, their tokens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tokenmill.dataset import Dataset, in_order, path_inside
+from tokenmill.documents import EOTS_PER_DOCUMENT
+from tokenmill.errors import IntegrityError
+from tokenmill.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest
+from tokenmill.output import names_below
+from tokenmill.record import SPLITS
+from tokenmill.stream import StreamShard
+from tokenmill.verification.chain import Chain, Link, check_order
+from tokenmill.verification.look import Looked, Progress, Task, looked_at, size_of
+from tokenmill.verification.report import Failure, Findings
+from tokenmill.verification.scan import Rules
+
+_OF_TOKENS = ("headers", "vocabulary", "EOT", "boundaries")
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What was looked at."""
+
+    format: str | None
+    num_bytes: int
+    num_tokens: int
+
+
+def check_files(dataset: Dataset, manifest: Manifest, findings: Findings) -> None:
+    """Which files there are: those of the manifest, and no other that a trainer would read."""
+    for file in manifest.files:
+        size = size_of(dataset.folder, file.name)
+        if isinstance(size, str):
+            findings.failed("files", Failure(file.name, size))
+        elif size != file.num_bytes:
+            message = f"has {size:,} bytes, but was written with {file.num_bytes:,}"
+            findings.failed("sizes", Failure(file.name, message, byte=min(size, file.num_bytes)))
+    for name in _uninvited(dataset, manifest):
+        message = "is not of this dataset, but a trainer would take it for a shard of it"
+        findings.failed("files", Failure(name, message))
+    count = len(manifest.files)
+    findings.passed("files", f"{count:,} file{'s' * (count != 1)}, none missing, none added")
+    findings.passed("sizes", f"{manifest.num_bytes:,} bytes")
+
+
+def _uninvited(dataset: Dataset, manifest: Manifest) -> list[str]:
+    format_, stem = dataset.format, manifest.identity["options"].get("name")
+    ours = {MANIFEST_NAME, *(file.name for file in manifest.files)}
+    others = [
+        name
+        for name in names_below(dataset.folder)
+        if name not in ours and not os.path.basename(name).startswith(".")
+    ]
+    pattern = format_.pattern.replace("{name}", re.escape(stem if isinstance(stem, str) else ""))
+    found = {name for name in others if re.fullmatch(pattern, name)}
+    if not format_.traits.one_file:
+        # `find` looks into files: only into those of the folder itself.
+        inside = [name for name in others if isinstance(size_of(dataset.folder, name), int)]
+        # An index may list shards of ours, which are not among these: that is no shard too many.
+        with contextlib.suppress(IntegrityError):
+            found |= {shard.name for shard in format_.find(dataset.folder, inside)}
+    return sorted(found)
+
+
+def check_contents(
+    dataset: Dataset,
+    manifest: Manifest,
+    num_proc: int,
+    findings: Findings,
+    progress: Progress,
+) -> Totals:
+    """Hash every file, open every shard, look at every token."""
+    link = link_out_of(dataset.folder)
+    tasks = _tasks(dataset, manifest, link is None)
+    looked = looked_at(dataset.folder, tasks, num_proc, progress)
+    _check_sha256(manifest, looked, findings)
+    _check_quarantine(dataset.folder, manifest, findings)
+    if link is None:
+        _check_shards(dataset, manifest, looked, findings)
+    else:
+        for name in _OF_TOKENS:
+            findings.skipped(name, f"{link} leads out of the folder, so no shard was opened")
+    scans = [one.scan for one in looked.values() if one.scan is not None]
+    return Totals(
+        dataset.format.name,
+        sum(one.num_bytes for one in looked.values() if one.missing is None),
+        sum(scan.num_tokens for scan in scans),
+    )
+
+
+def link_out_of(folder: str) -> str | None:
+    """A link that leads out of the folder. Formats open files beside a shard, by its name."""
+    for name in names_below(folder):
+        try:
+            path_inside(folder, name)
+        except IntegrityError:
+            if not os.path.isdir(os.path.join(folder, name)):
+                return name
+    return None
+
+
+def _tasks(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[Task]:
+    opens: dict[str, StreamShard] = {}
+    edges: dict[str, tuple[bool, bool]] = {}
+    # Only a conversion keeps apart what the first shard's end had cut.
+    is_cut = _is_first_shard_val(manifest) and manifest.converted_from is not None
+    for split, stream in dataset.streams.items():
+        opens |= {shard.name: shard for shard in stream.shards}
+        edges[stream.shards[0].name] = (is_cut and split == "train", False)
+        last = stream.shards[-1].name
+        edges[last] = (edges.get(last, (False, False))[0], is_cut and split == "val")
+    tasks = []
+    for file in manifest.files:
+        shard = opens.get(file.name) if can_open else None
+        begins, ends = edges.get(file.name, (False, False))
+        tasks.append(
+            Task(
+                name=file.name,
+                is_hashed=size_of(dataset.folder, file.name) == file.num_bytes,
+                open=None if shard is None else shard.open,
+                is_raw=dataset.format.traits.is_raw,
+                rules=_rules(manifest),
+                marks=file.marks,
+                has_boundaries=_has_boundaries(dataset),
+                may_begin_cut=begins,
+                may_end_cut=ends,
+            )
+        )
+    return tasks
+
+
+def _rules(manifest: Manifest) -> Rules:
+    encoding = manifest.identity["encoding"]
+    # Of someone else's shards, converted, nobody knows whether every document has its EOT ids.
+    eot = manifest.identity["options"]["eot"] if manifest.inputs else None
+    return Rules(encoding["max_token_value"] + 1, encoding["eot_token"], eot)
+
+
+def _has_boundaries(dataset: Dataset) -> bool:
+    return any(stream.has_boundaries for stream in dataset.streams.values())
+
+
+def _is_first_shard_val(manifest: Manifest) -> bool:
+    return bool(manifest.identity["options"]["val"] == "first-shard")
+
+
+def _check_sha256(manifest: Manifest, looked: Mapping[str, Looked], findings: Findings) -> None:
+    num_bytes = 0
+    for file in manifest.files:
+        found = looked[file.name]
+        num_bytes += found.num_bytes if found.sha256 else 0
+        if found.sha256 is not None and found.sha256 != file.sha256:
+            message = f"its bytes have changed: sha256 {found.sha256[:16]}, was {file.sha256[:16]}"
+            findings.failed("sha256", Failure(file.name, message))
+        elif found.sha256 is None and found.missing and found.num_bytes:
+            findings.failed("sha256", Failure(file.name, found.missing))
+    if any(one.sha256 for one in looked.values()) or not manifest.files:
+        findings.passed("sha256", f"{num_bytes:,} bytes hashed")
+    findings.skip_if_new("sha256", "no file has the size that it was written with")
+
+
+def _check_quarantine(folder: str, manifest: Manifest, findings: Findings) -> None:
+    listed = [file for file in manifest.files if file.name == QUARANTINE_NAME]
+    if not listed or size_of(folder, QUARANTINE_NAME) != listed[0].num_bytes:
+        return
+    with open(path_inside(folder, QUARANTINE_NAME), "rb") as file:
+        num_lines = sum(1 for _ in file)
+    if num_lines != manifest.counts.num_quarantined:
+        message = f"lists {num_lines:,} rows, not {manifest.counts.num_quarantined:,}"
+        findings.failed("conservation", Failure(QUARANTINE_NAME, message))
+
+
+def _check_shards(
+    dataset: Dataset, manifest: Manifest, looked: Mapping[str, Looked], findings: Findings
+) -> None:
+    has_boundaries = _has_boundaries(dataset)
+    chains = {}
+    for split in SPLITS:
+        files = [file for file in in_order(manifest.shards) if file.split == split]
+        links = [Link(looked[file.name], file.num_documents) for file in files]
+        if links:
+            chains[split] = Chain(links, has_boundaries, dataset.eot, dataset.eot_id)
+    for chain in chains.values():
+        check_chain(chain, dataset.folder, findings)
+    _check_against_counts(dataset, manifest, looked, findings)
+    rules = _rules(manifest)
+    tails = {split: totals.num_tail_tokens for split, totals in manifest.splits.items()}
+    if not has_boundaries and _is_first_shard_val(manifest):
+        in_sequence = [chains[split] for split in ("val", "train") if split in chains]
+        check_order(in_sequence, rules, any(tails.values()), findings)
+    elif not has_boundaries:
+        for split, chain in chains.items():
+            check_order([chain], rules, bool(tails.get(split)), findings)
+    _say_what_passed(dataset, manifest, looked, findings)
+
+
+def check_chain(chain: Chain, folder: str, findings: Findings) -> None:
+    """What is wrong with a split's shards one by one."""
+    for position, link in enumerate(chain.links):
+        looked = link.looked
+        if looked.broken is not None:
+            findings.failed("headers", located(looked.broken, folder, looked.name))
+        elif looked.scan is not None:
+            for name, fault in looked.scan.faults.items():
+                findings.failed(name, chain.failure(position, fault))
+
+
+def located(message: str, folder: str, name: str) -> Failure:
+    """A format's message as a failure of the file whose path it begins with, or else of `name`."""
+    rest = message.replace(os.path.join(folder, ""), "")
+    named = [other for other in names_below(folder) if rest.startswith(other)]
+    if named:
+        name = max(named, key=len)
+        rest = rest.removeprefix(name).lstrip(": ")
+    return Failure(name, rest)
+
+
+def _check_against_counts(
+    dataset: Dataset, manifest: Manifest, looked: Mapping[str, Looked], findings: Findings
+) -> None:
+    """What is in the shards against what the manifest says is in them."""
+    has_boundaries = _has_boundaries(dataset)
+    options = manifest.identity["options"]
+    per_document = EOTS_PER_DOCUMENT[options["eot"]]
+    for file in manifest.shards:
+        found = looked[file.name]
+        scan = found.scan
+        if scan is None:
+            continue
+        if scan.num_tokens != file.num_tokens:
+            message = f"holds {scan.num_tokens:,} tokens, but was written with {file.num_tokens:,}"
+            findings.failed("headers", Failure(file.name, message))
+        seq_len = options.get("seq_len") if dataset.format.traits.boundaries else 0
+        if seq_len and scan.num_tokens % seq_len:
+            message = f"its {scan.num_tokens:,} tokens are not whole samples of {seq_len:,}"
+            findings.failed("boundaries", Failure(file.name, message))
+        if has_boundaries and found.ends is not None and len(found.ends) != file.num_documents:
+            message = f"holds {len(found.ends):,} documents, not {file.num_documents}"
+            findings.failed("boundaries", Failure(file.name, message))
+        if not has_boundaries and file.num_documents not in (None, scan.num_eot):
+            message = f"holds {scan.num_eot:,} EOT ids, not {file.num_documents:,}"
+            findings.failed("EOT", Failure(file.name, message))
+    scans = [looked[file.name].scan for file in manifest.shards]
+    if not per_document or not manifest.inputs or None in scans:
+        return
+    num_eot = sum(scan.num_eot for scan in scans if scan is not None)
+    num_eot += sum(totals.num_tail_eot for totals in manifest.splits.values())
+    expected = manifest.counts.num_written * per_document
+    if num_eot != expected and not findings.has_failed("EOT"):
+        message = f"{num_eot:,} EOT ids in all, but {manifest.counts.num_written:,} documents"
+        findings.failed("EOT", Failure(MANIFEST_NAME, message))
+
+
+def _say_what_passed(
+    dataset: Dataset, manifest: Manifest, looked: Mapping[str, Looked], findings: Findings
+) -> None:
+    scans = [one.scan for one in looked.values() if one.scan is not None]
+    num_shards, num_documents = len(manifest.shards), manifest.num_documents
+    if len(scans) < num_shards:
+        reason = f"{num_shards - len(scans)} of {num_shards:,} shards could not be opened"
+        for name in _OF_TOKENS:
+            findings.skipped(name, reason)
+        return
+    rules = _rules(manifest)
+    findings.passed("headers", f"{num_shards:,} shard{'s' * (num_shards != 1)} opened")
+    largest = max((scan.largest for scan in scans), default=-1)
+    findings.passed("vocabulary", f"largest id {largest:,}, vocabulary {rules.n_vocab:,}")
+    num_eot = sum(scan.num_eot for scan in scans)
+    if rules.eot in (None, "none"):
+        findings.skipped("EOT", "documents have no EOT ids (--eot none)")
+    else:
+        findings.passed("EOT", f"{num_eot:,} EOT ids ({rules.eot}), {num_documents:,} documents")
+    if _has_boundaries(dataset):
+        found = sum(len(one.ends) for one in looked.values() if one.ends is not None)
+        findings.passed("boundaries", f"{found:,} documents, each with its EOT ids")
+    elif dataset.format.traits.boundaries:
+        findings.passed("boundaries", "samples, all of the same length")
+    else:
+        findings.skipped("boundaries", f"{dataset.format.name} keeps none: EOT ids tell them")

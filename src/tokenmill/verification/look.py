@@ -1,0 +1,252 @@
+"""Looking at the files of a folder: each is read once, hashed and its tokens scanned on the way.
+
+Files are independent, so several are looked at at the same time, in threads: hashing a block and
+comparing an array both let the others run. A file in which tokens stand one after the other behind
+a header is hashed and scanned block by block, while the block is in the CPU's cache; others are
+hashed, and then read by their format.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import os
+import stat
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenmill.dataset import path_inside
+from tokenmill.errors import IntegrityError
+from tokenmill.formats import ShardReader
+from tokenmill.verification.scan import Positions, Rules, TokenScan, expected_eot
+
+BLOCK_BYTES = 1 << 20
+_NO_RULES = Rules(None, None, None)
+# What is being done, how much of it is done, and of how much.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A file to look at. `open` is None for one that holds no tokens."""
+
+    name: str
+    is_hashed: bool
+    open: Callable[[], ShardReader] | None = None
+    is_raw: bool = False
+    rules: Rules = _NO_RULES
+    marks: tuple[tuple[int, int], ...] = ()
+    has_boundaries: bool | None = False  # None: if the file says so
+    may_begin_cut: bool = False  # with the rest of a document, without its first EOT id
+    may_end_cut: bool = False
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What there is to say about a file."""
+
+    name: str
+    num_bytes: int = 0
+    missing: str | None = None  # why it could not be looked at
+    sha256: str | None = None
+    broken: str | None = None  # what its format says is wrong with it
+    ends: Positions | None = None
+    scan: TokenScan | None = None
+    dtype: str | None = None
+    token_bytes: int | None = None  # where tokens stand one after the other to the end
+
+    def byte_of(self, token: int) -> int | None:
+        if self.token_bytes is None or self.scan is None:
+            return None
+        return self.num_bytes - (self.scan.num_tokens - token) * self.token_bytes
+
+
+def looked_at(
+    folder: str, tasks: Sequence[Task], num_proc: int, progress: Progress
+) -> dict[str, Looked]:
+    """What there is to say about each file, by name."""
+    sizes = {task.name: size_of(folder, task.name) for task in tasks}
+    work = _Work(folder)
+    total = sum(_number(size) for size in sizes.values())
+    pool = concurrent.futures.ThreadPoolExecutor(num_proc)
+    try:
+        # The largest first, so that the last thread is not left alone with it.
+        in_order = sorted(tasks, key=lambda task: -_number(sizes[task.name]))
+        waiting = {pool.submit(work.look, task, sizes[task.name]) for task in in_order}
+        found = {}
+        while waiting:
+            done, waiting = concurrent.futures.wait(
+                waiting, 0.1, concurrent.futures.FIRST_COMPLETED
+            )
+            found.update({one.result().name: one.result() for one in done})
+            progress("reading", work.num_bytes, total)
+        return found
+    finally:
+        work.is_cancelled = True
+        pool.shutdown(cancel_futures=True)
+
+
+def size_of(folder: str, name: str) -> int | str:
+    """A file's size, or what is wrong with it. Nothing outside the folder is opened."""
+    try:
+        found = os.stat(path_inside(folder, name))
+    except IntegrityError as error:
+        return error.message.removeprefix(os.path.join(folder, name)).strip()
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return found.st_size if stat.S_ISREG(found.st_mode) else "is not a regular file"
+
+
+def _number(size: int | str) -> int:
+    return size if isinstance(size, int) else 0
+
+
+class _Cancelled(Exception):
+    """Nobody waits for the result any more."""
+
+
+class _Work:
+    """What the threads share."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self.num_bytes = 0
+        self.is_cancelled = False
+
+    def look(self, task: Task, size: int | str) -> Looked:
+        if isinstance(size, str):
+            return Looked(task.name, missing=size)
+        opened = _Opened(task)
+        sha256 = None
+        try:
+            if task.is_hashed:
+                sha256 = self._hashed(task.name, opened, size)
+            elif opened.reader is not None:
+                self._advance(size)
+        except OSError as error:
+            return Looked(task.name, size, missing=f"cannot be read: {error.strerror}")
+        if opened.reader is not None and not (task.is_hashed and task.is_raw):
+            opened.read(lambda: self._advance(0))
+        if opened.scan is not None:
+            opened.scan.finish()
+        return Looked(
+            task.name,
+            size,
+            sha256=sha256,
+            broken=opened.broken,
+            ends=opened.ends,
+            scan=opened.scan,
+            dtype=None if opened.reader is None else opened.reader.dtype,
+            token_bytes=opened.token_bytes if task.is_raw and opened.reader is not None else None,
+        )
+
+    def _hashed(self, name: str, opened: _Opened, size: int) -> str:
+        """The sha256; tokens are taken in on the way."""
+        digest = hashlib.sha256()
+        buffer = memoryview(bytearray(BLOCK_BYTES))
+        header_bytes = opened.header_bytes(size)
+        fd = os.open(path_inside(self._folder, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            offset = 0
+            while True:
+                # Blocks of tokens begin where the tokens begin.
+                wanted = header_bytes - offset if offset < header_bytes else BLOCK_BYTES
+                block = _filled(fd, buffer[: min(wanted, BLOCK_BYTES)], offset)
+                if not len(block):
+                    return digest.hexdigest()
+                digest.update(block)
+                if offset >= header_bytes:
+                    opened.take(block)
+                offset += len(block)
+                self._advance(len(block))
+        finally:
+            os.close(fd)
+
+    def _advance(self, num_bytes: int) -> None:
+        if self.is_cancelled:
+            raise _Cancelled
+        with self._lock:
+            self.num_bytes += num_bytes
+
+
+class _Opened:
+    """A shard as far as it could be opened, and the scan of its tokens."""
+
+    def __init__(self, task: Task) -> None:
+        self.reader: ShardReader | None = None
+        self.ends: Positions | None = None
+        self.scan: TokenScan | None = None
+        self.broken: str | None = None
+        self.token_bytes = 0
+        self._is_raw = task.is_raw
+        if task.open is None:
+            return
+        try:
+            self.reader = task.open()
+            self._dtype = np.dtype(self.reader.dtype).newbyteorder("<")
+            self.token_bytes = self._dtype.itemsize
+            if task.has_boundaries is not False:
+                self.ends = self.reader.ends()
+                if self.ends is None and task.has_boundaries:
+                    raise IntegrityError("nothing says where its documents end")
+            self.scan = TokenScan(task.rules, self._expected(task, self.reader), task.marks)
+        except Exception as error:  # the bytes may be anything, and the format anyone's
+            self._give_up(error)
+
+    def header_bytes(self, size: int) -> int:
+        if self.reader is None or not self._is_raw:
+            return 0
+        return max(0, size - self.reader.num_tokens * self.token_bytes)
+
+    def take(self, block: Any) -> None:
+        """Scan a block of the file; nothing but tokens stands in it."""
+        if self._is_raw and self.scan is not None:
+            whole = len(block) - len(block) % self.token_bytes
+            self.scan.feed(np.frombuffer(block[:whole], self._dtype))
+
+    def read(self, advance: Callable[[], None]) -> None:
+        """Scan what the format's own reader reads."""
+        assert self.reader is not None and self.scan is not None
+        step = BLOCK_BYTES // self.token_bytes
+        try:
+            for start in range(0, self.reader.num_tokens, step):
+                advance()
+                self.scan.feed(self.reader.tokens(start, start + step))
+        except _Cancelled:
+            raise
+        except Exception as error:  # as above
+            self._give_up(error)
+
+    def _expected(self, task: Task, reader: ShardReader) -> Positions | None:
+        expected = None if self.ends is None else expected_eot(self.ends, task.rules.eot)
+        if expected is None or not len(expected) or not reader.num_tokens:
+            return expected
+        first, last = reader.tokens(0, 1), reader.tokens(reader.num_tokens - 1, reader.num_tokens)
+        if task.may_end_cut and task.rules.eot != "prepend" and last[0] != task.rules.eot_id:
+            expected = expected[:-1]
+        if task.may_begin_cut and task.rules.eot != "append" and first[0] != task.rules.eot_id:
+            expected = expected[1:]
+        return expected
+
+    def _give_up(self, error: Exception) -> None:
+        self.reader = self.scan = self.ends = None
+        known = isinstance(error, IntegrityError)
+        self.broken = error.message if known else f"cannot be understood: {error!r}"  # type: ignore[attr-defined]
+
+
+def _filled(fd: int, buffer: memoryview, offset: int) -> memoryview:
+    """The buffer, filled with the file's bytes from `offset` on as far as there are any."""
+    filled = 0
+    while filled < len(buffer):
+        count = os.preadv(fd, [buffer[filled:]], offset + filled)
+        if not count:
+            break
+        filled += count
+    return buffer[:filled]

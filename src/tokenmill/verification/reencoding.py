@@ -1,0 +1,78 @@
+"""What the reference makes of a document: the library whose ids are the truth, not the engine."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill.encodings import Encoding, EncodingId, get_encoding
+from tokenmill.encodings.loading import reference_of
+from tokenmill.encodings.reference import NOT_FAILURES
+from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.manifest import Manifest
+from tokenmill.verification.sources import NotAtHand
+
+Ids = npt.NDArray[np.int64]
+_LIBRARIES = {"tiktoken": "tiktoken", "huggingface": "tokenizers"}
+
+
+class Reencoder:
+    """Encodes documents with their EOT ids, several at a time: the reference lets threads run."""
+
+    def __init__(
+        self, identity: EncodingId, eot: str, pool: concurrent.futures.ThreadPoolExecutor
+    ) -> None:
+        self._identity = identity
+        self._reference = reference_of(identity)
+        self._before = [identity.eot_token] if eot in ("prepend", "both") else []
+        self._after = [identity.eot_token] if eot in ("append", "both") else []
+        self._pool = pool
+        self.num_by_engine = 0  # documents that the reference could not encode
+
+    @property
+    def name(self) -> str:
+        return _LIBRARIES.get(self._identity.kind, self._identity.kind)
+
+    def documents(self, texts: pa.LargeStringArray) -> Iterator[Ids]:
+        return self._pool.map(self._document, texts.to_pylist())
+
+    def _document(self, text: str) -> Ids:
+        try:
+            ids = self._reference.encode_ordinary(text)
+        except NOT_FAILURES:
+            raise
+        except BaseException:  # a panic of the reference, which the engine did not share
+            self.num_by_engine += 1
+            ids = Encoding(self._identity).encode_ordinary_batch([text])[0]
+        return np.array([*self._before, *ids, *self._after], np.int64)
+
+
+def identity_of_tokenizer(manifest: Manifest, named: EncodingId | None) -> EncodingId:
+    """The encoding that made the tokens: the one that the user names, or one that is known by name.
+    Raises NotAtHand if it is neither, ConfigError if the user's is another one."""
+    plain = manifest.identity["encoding"]
+    expected = (plain.get("sha256"), plain.get("eot_token"))
+    if named is not None:
+        if (named.sha256, named.eot_token) != expected:
+            raise ConfigError(
+                f"the tokens were made with {plain.get('name')} (sha256 {expected[0]}, EOT "
+                f"{expected[1]}), not with {named.name} (sha256 {named.sha256}, EOT "
+                f"{named.eot_token})",
+                hint="give --tokenizer, --pattern and --eot-token as `prepare` was given them",
+            )
+        return named
+    name = str(plain.get("name"))
+    # A manifest names an encoding, never a file to be read.
+    if os.sep not in name and not os.path.exists(name):
+        try:
+            found = get_encoding(name, eot=plain.get("eot")).identity
+        except (ConfigError, IntegrityError):
+            found = None
+        if found is not None and (found.sha256, found.eot_token) == expected:
+            return found
+    raise NotAtHand(f"its tokenizer {name} does not come with the package, give --tokenizer FILE")

@@ -1,0 +1,123 @@
+"""What a verification found: plain values, to print or to write as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+MAX_FAILURES = 20
+# Every check there is, in the order in which people read about them.
+CHECKS = {
+    "manifest": "the manifest is as it was written",
+    "conservation": "rows in = documents out + what was left out",
+    "files": "every file is there, and no other shard",
+    "sizes": "file sizes",
+    "sha256": "file contents",
+    "headers": "headers and indices",
+    "vocabulary": "ids below the size of the vocabulary",
+    "EOT": "EOT ids against documents",
+    "boundaries": "document boundaries against the stream",
+    "inputs": "the inputs are those that were read",
+    "sources": "documents encoded again from the sources",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    status: str  # passed, failed, skipped
+    detail: str  # what was checked; what is wrong first; why it could not be checked
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Something that is wrong. `document` is its number in the split, `byte` an offset in the file;
+    None where that cannot be told."""
+
+    file: str
+    message: str
+    document: int | None = None
+    byte: int | None = None
+
+    @property
+    def place(self) -> str:
+        found = [self.file]
+        if self.document is not None:
+            found.append(f"document {self.document:,}")
+        if self.byte is not None:
+            found.append(f"byte {self.byte:,}")
+        return ", ".join(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    folder: str
+    format: str | None  # None: not known
+    checks: tuple[Check, ...]
+    failures: tuple[Failure, ...]  # the first of them
+    num_failures: int
+    num_bytes: int  # that were read
+    num_tokens: int
+    seconds: float
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is wrong, as far as it could be checked."""
+        return not self.num_failures
+
+    def to_plain(self) -> dict[str, Any]:
+        return {"is_whole": self.is_whole, **asdict(self)}
+
+
+class Findings:
+    """What is found on the way."""
+
+    def __init__(self) -> None:
+        self._checks: dict[str, Check] = {}
+        self._failures: list[Failure] = []
+        self._num_failures = dict.fromkeys(CHECKS, 0)
+
+    def passed(self, name: str, detail: str) -> None:
+        """Unless something of it failed before."""
+        if not self._num_failures[name]:
+            self._checks[name] = Check(name, "passed", detail)
+
+    def skipped(self, name: str, reason: str) -> None:
+        if not self._num_failures[name]:
+            self._checks[name] = Check(name, "skipped", reason)
+
+    def failed(self, name: str, failure: Failure) -> None:
+        self._num_failures[name] += 1
+        self._failures.append(failure)
+        more = self._num_failures[name] - 1
+        first = self._checks[name].detail.partition(" (and ")[0] if more else _line(failure)
+        self._checks[name] = Check(name, "failed", first + (f" (and {more} more)" if more else ""))
+
+    def skip_if_new(self, name: str, reason: str) -> None:
+        if name not in self._checks:
+            self.skipped(name, reason)
+
+    def has_failed(self, name: str) -> bool:
+        return bool(self._num_failures[name])
+
+    def skip_the_rest(self, reason: str) -> None:
+        for name in CHECKS:
+            self.skip_if_new(name, reason)
+
+    def report(
+        self, folder: str, format_: str | None, num_bytes: int, num_tokens: int, seconds: float
+    ) -> Report:
+        return Report(
+            folder,
+            format_,
+            tuple(self._checks[name] for name in CHECKS if name in self._checks),
+            tuple(self._failures[:MAX_FAILURES]),
+            len(self._failures),
+            num_bytes,
+            num_tokens,
+            seconds,
+        )
+
+
+def _line(failure: Failure) -> str:
+    return f"{failure.place}: {failure.message}"

@@ -1,0 +1,203 @@
+"""Folders that tokenmill did not write: what their format tells, and what it does not."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tokenmill.dataset import found_shards, path_inside
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.formats import Format, FoundShard, ShardReader, get_format
+from tokenmill.manifest import MANIFEST_NAME
+from tokenmill.output import names_below
+from tokenmill.record import SPLITS
+from tokenmill.verification.chain import Chain, Link
+from tokenmill.verification.contents import Totals, check_chain, link_out_of, located
+from tokenmill.verification.look import Looked, Progress, Task, looked_at, size_of
+from tokenmill.verification.report import Failure, Findings
+from tokenmill.verification.scan import Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the user says of the folder."""
+
+    format_name: str | None
+    dtype: str | None
+    encoding: EncodingId | None
+    eot: str | None
+
+    @property
+    def rules(self) -> Rules:
+        if self.encoding is None:
+            return Rules(None, None, None)
+        return Rules(self.encoding.n_vocab, self.encoding.eot_token, self.eot)
+
+    @property
+    def known_dtype(self) -> str | None:
+        """Of files that do not say: the one that holds the tokenizer's ids."""
+        is_wide = self.encoding is not None and self.encoding.max_token_value > 0xFFFF
+        return self.dtype or ("uint32" if is_wide else None)
+
+
+def check_strangers(
+    folder: str, told: Told, num_proc: int, findings: Findings, progress: Progress
+) -> Totals:
+    findings.skipped("sha256", "nothing says what the bytes should be")
+    for name in ("conservation", "inputs", "sources"):
+        findings.skipped(name, "nothing says what the shards were made from")
+    if link := link_out_of(folder):
+        findings.failed("files", Failure(link, "is a link that leads out of the folder"))
+        return _without_shards(told, findings)
+    try:
+        format_, found = found_shards(folder, told.format_name)
+    except IntegrityError as error:
+        findings.failed("headers", located(error.message, folder, MANIFEST_NAME))
+        return _without_shards(told, findings)
+    except ConfigError:
+        # Perhaps every one of them is damaged.
+        if told.format_name is None or not _look_alikes(folder, get_format(told.format_name), []):
+            raise
+        format_, found = get_format(told.format_name), []
+    looked = _looked(folder, format_, found, told, num_proc, findings, progress)
+    _check_shards(folder, format_, found, looked, told, findings)
+    _say_there_is_no_manifest(told, format_.name, findings)
+    scans = [one.scan for one in looked.values() if one.scan is not None]
+    num_bytes = sum(one.num_bytes for one in looked.values())
+    return Totals(format_.name, num_bytes, sum(scan.num_tokens for scan in scans))
+
+
+def _without_shards(told: Told, findings: Findings) -> Totals:
+    _say_there_is_no_manifest(told, "FORMAT", findings)
+    findings.skip_the_rest("no shard was opened")
+    return Totals(told.format_name, 0, 0)
+
+
+def _say_there_is_no_manifest(told: Told, name: str, findings: Findings) -> None:
+    if told.format_name is not None:
+        findings.skipped("manifest", f"there is no {MANIFEST_NAME}: someone else wrote this")
+        return
+    message = (
+        "is missing, so this is no finished dataset of tokenmill's; "
+        f"if someone else wrote it, say so: --format {name}"
+    )
+    findings.failed("manifest", Failure(MANIFEST_NAME, message))
+
+
+def _look_alikes(folder: str, format_: Format, found: Sequence[FoundShard]) -> list[str]:
+    """Files that are called like shards, but are none: their headers may be damaged."""
+    names = {shard.name for shard in found}
+    shapes = {_shape(name) for name in names}
+    pattern = format_.pattern.replace("{name}", ".+")
+    return [
+        name
+        for name in names_below(folder)
+        if name not in names
+        and (_shape(name) in shapes or (not names and re.fullmatch(pattern, name)))
+    ]
+
+
+def _shape(name: str) -> str:
+    return re.sub(r"\d", "0", name)
+
+
+def _looked(
+    folder: str,
+    format_: Format,
+    found: Sequence[FoundShard],
+    told: Told,
+    num_proc: int,
+    findings: Findings,
+    progress: Progress,
+) -> dict[str, Looked]:
+    others = _look_alikes(folder, format_, found)
+    tasks = [
+        Task(
+            name,
+            False,
+            functools.partial(_opened, folder, name, format_, told.known_dtype),
+            format_.traits.is_raw,
+            told.rules,
+            has_boundaries=None,
+        )
+        for name in [*(shard.name for shard in found), *others]
+    ]
+    looked = looked_at(folder, tasks, num_proc, progress)
+    for name in others:
+        if looked[name].broken:
+            findings.failed("headers", located(str(looked[name].broken), folder, name))
+        elif not isinstance(size_of(folder, name), int):
+            findings.failed("files", Failure(name, str(looked[name].missing)))
+    return looked
+
+
+def _opened(folder: str, name: str, format_: Format, dtype: str | None) -> ShardReader:
+    return format_.open(path_inside(folder, name), dtype)
+
+
+def _check_shards(
+    folder: str,
+    format_: Format,
+    found: Sequence[FoundShard],
+    looked: Mapping[str, Looked],
+    told: Told,
+    findings: Findings,
+) -> None:
+    shards = [looked[shard.name] for shard in found]
+    has_boundaries = bool(shards) and all(one.ends is not None for one in shards)
+    for split in SPLITS:
+        links = [Link(looked[shard.name]) for shard in found if shard.split == split]
+        eot = told.eot or _guessed_eot(links, told.rules.eot_id)
+        chain = Chain(links, has_boundaries, eot, told.rules.eot_id)
+        check_chain(chain, folder, findings)
+        for link in links:
+            if link.looked.missing:
+                findings.failed("files", Failure(link.looked.name, link.looked.missing))
+    count = len(found)
+    findings.passed("files", f"{count:,} shards; nothing says whether there should be more")
+    findings.skipped("sizes", "only as far as headers tell")
+    findings.passed("headers", f"{count:,} shards opened as {format_.name}, {_dtypes(shards)}")
+    _say_what_is_known(format_, shards, has_boundaries, told, findings)
+
+
+def _say_what_is_known(
+    format_: Format, shards: list[Looked], has_boundaries: bool, told: Told, findings: Findings
+) -> None:
+    scans = [one.scan for one in shards if one.scan is not None]
+    largest = max((scan.largest for scan in scans), default=-1)
+    num_eot = sum(scan.num_eot for scan in scans)
+    num_documents = sum(len(one.ends) for one in shards if one.ends is not None)
+    if has_boundaries:
+        findings.passed("boundaries", f"{num_documents:,} documents fill the shards without a gap")
+    else:
+        findings.skipped("boundaries", f"{format_.name} keeps none, or they are not there")
+    if told.encoding is None:
+        reason = f"the largest id is {largest:,}; --tokenizer NAME says whether that can be"
+        findings.skipped("vocabulary", reason)
+        findings.skipped("EOT", "--tokenizer NAME says which id it is")
+        return
+    findings.passed("vocabulary", f"largest id {largest:,}, vocabulary {told.encoding.n_vocab:,}")
+    seen = f"{num_eot:,} EOT ids"
+    if not has_boundaries:
+        findings.skipped("EOT", f"{seen}; nothing says how many documents there are")
+    elif told.eot in (None, "none"):
+        findings.skipped("EOT", f"{seen}, {num_documents:,} documents; --eot says where they go")
+    else:
+        findings.passed("EOT", f"{seen} ({told.eot}), {num_documents:,} documents")
+
+
+def _dtypes(shards: list[Looked]) -> str:
+    return " and ".join(sorted({one.dtype for one in shards if one.dtype}))
+
+
+def _guessed_eot(links: list[Link], eot_id: int | None) -> str | None:
+    scans = [link.looked.scan for link in links if link.looked.scan is not None]
+    if eot_id is None or not scans:
+        return None
+    starts, ends = scans[0].first == eot_id, scans[-1].last == eot_id
+    if starts and ends:
+        return "both"
+    return "prepend" if starts else "append"

@@ -1,0 +1,84 @@
+"""Whether a manifest's own numbers agree: what was lost or added would show here first."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+
+from tokenmill.documents import EOTS_PER_DOCUMENT
+from tokenmill.manifest import QUARANTINE_NAME, Manifest
+from tokenmill.record import SPLITS
+
+
+def contradictions(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
+    """What cannot be, one line each."""
+    counts = manifest.counts
+    if not counts.is_conserved:
+        yield (
+            f"{counts.num_rows:,} rows are not {counts.num_written:,} written + "
+            f"{counts.num_empty:,} empty + {counts.num_null:,} null + "
+            f"{counts.num_quarantined:,} quarantined"
+        )
+    if counts.num_replaced > counts.num_written:
+        yield f"{counts.num_replaced:,} rows replaced, but {counts.num_written:,} written"
+    names = collections.Counter(file.name for file in manifest.files)
+    for name, count in names.most_common(1):
+        if count > 1:
+            yield f"{name} is listed {count} times"
+    yield from _of_splits(manifest)
+    if not manifest.inputs:  # someone else's shards, converted: nobody counted their documents
+        return
+    yield from _of_documents(manifest, has_boundaries)
+    yield from _of_slices(manifest)
+    if manifest.converted_from is None and (QUARANTINE_NAME in names) != bool(
+        counts.num_quarantined
+    ):
+        yield f"{counts.num_quarantined:,} rows quarantined, and {QUARANTINE_NAME} does not fit"
+
+
+def _of_splits(manifest: Manifest) -> Iterator[str]:
+    for split in SPLITS:
+        num_tokens = sum(file.num_tokens for file in manifest.shards if file.split == split)
+        totals = manifest.splits.get(split)
+        if num_tokens != (totals.num_tokens if totals else 0):
+            said = totals.num_tokens if totals else 0
+            yield f"{split} has {said:,} tokens, but its shards {num_tokens:,}"
+    for file in manifest.files:
+        if file.split is None and (file.num_tokens or file.num_documents or file.marks):
+            yield f"{file.name} belongs to no split, but holds tokens"
+
+
+def _of_documents(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
+    written = manifest.counts.num_written
+    per_document = EOTS_PER_DOCUMENT[manifest.identity["options"]["eot"]]
+    in_splits = sum(totals.num_documents for totals in manifest.splits.values())
+    if per_document and in_splits != written:
+        yield f"{written:,} documents were written, but the splits have {in_splits:,}"
+    is_cut = manifest.identity["options"]["val"] == "first-shard" and manifest.converted_from
+    if has_boundaries and not is_cut:
+        for split, totals in manifest.splits.items():
+            found = sum(f.num_documents or 0 for f in manifest.shards if f.split == split)
+            if found != totals.num_documents:
+                yield f"{split} has {totals.num_documents:,} documents, but its shards {found:,}"
+    elif per_document == 1 and not has_boundaries:
+        tails = sum(totals.num_tail_eot for totals in manifest.splits.values())
+        found = sum(file.num_documents or 0 for file in manifest.shards)
+        if found + tails != written:
+            yield f"{written:,} documents were written, but the shards have {found + tails:,}"
+
+
+def _of_slices(manifest: Manifest) -> Iterator[str]:
+    by_split = manifest.slice_documents
+    if not by_split:
+        return
+    if len({len(numbers) for numbers in by_split.values()}) > 1:
+        yield "slice_documents has not as many slices for each split"
+    total = sum(sum(numbers) for numbers in by_split.values())
+    if total != manifest.counts.num_written:
+        yield f"{manifest.counts.num_written:,} documents were written, but slices gave {total:,}"
+    if manifest.identity["options"]["val"] == "first-shard":
+        return
+    for split, totals in manifest.splits.items():
+        found = sum(by_split.get(split, ()))
+        if found != totals.num_documents:
+            yield f"{split} has {totals.num_documents:,} documents, but slices gave it {found:,}"

@@ -1,0 +1,152 @@
+"""`verify`: read this first. Everything that can be known of a folder, checked.
+
+    manifest      as it was written; its numbers agree            sums.py
+    files         there, inside the folder, nothing beside them
+    contents      hashed and scanned in one pass                  look.py  scan.py
+    sources       documents encoded again and compared            resample.py ...
+
+Nothing stops at the first thing that is wrong: all files are looked at, and what is wrong is named
+by file and document. Without `sample` or `full` nothing outside the folder is read.
+
+A folder without a manifest is not a dataset of ours, and fails, unless the caller names the format:
+then someone else wrote it, and what its format cannot tell is skipped, and said so. A manifest that
+was deleted would otherwise go unnoticed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from tokenmill.dataset import Dataset, dataset_of, path_inside
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.machine import available_cpus
+from tokenmill.manifest import MANIFEST_NAME, Manifest, laid_out, seal_of
+from tokenmill.output import WORK_NAME
+from tokenmill.verification.contents import Totals, check_contents, check_files
+from tokenmill.verification.look import Progress
+from tokenmill.verification.report import Failure, Findings, Report
+from tokenmill.verification.resample import Asked, check_sources
+from tokenmill.verification.strangers import Told, check_strangers
+from tokenmill.verification.sums import contradictions
+
+
+def verify(
+    folder: str | os.PathLike[str],
+    *,
+    format_name: str | None = None,
+    dtype: str | None = None,
+    encoding: EncodingId | None = None,
+    eot: str | None = None,
+    sample: int = 0,
+    full: bool = False,
+    sources: Sequence[str] = (),
+    num_proc: int | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> Report:
+    """Check a folder of shards and say what was checked, what is wrong and what was not checked.
+
+    `format_name`, `dtype`, `encoding` and `eot` are for folders that tokenmill did not write;
+    `encoding` also says where the tokenizer of a dataset is, if it does not come with the package.
+    `sample` documents, or all with `full`, are encoded again from the sources by the reference
+    (tiktoken) and compared. Raises ConfigError for a folder in which nothing can be recognised.
+    """
+    began = time.monotonic()
+    folder = os.fspath(folder)
+    num_proc = num_proc or available_cpus()
+    asked = Asked(sample, full, tuple(sources), encoding, num_proc)
+    if not os.path.isdir(folder):
+        raise ConfigError(f"{folder} is not a folder", hint="name the folder that holds the shards")
+    findings = Findings()
+    told = Told(format_name, dtype, encoding, eot)
+    if os.path.lexists(os.path.join(folder, MANIFEST_NAME)):
+        totals = _of_ours(folder, told, asked, findings, progress)
+    elif os.path.isdir(os.path.join(folder, WORK_NAME)):
+        raise IntegrityError(
+            f"{folder} is not finished: a run is under way or was interrupted",
+            hint="run the `tokenmill prepare` command again: it resumes",
+        )
+    else:
+        totals = check_strangers(folder, told, num_proc, findings, progress)
+    seconds = time.monotonic() - began
+    return findings.report(folder, totals.format, totals.num_bytes, totals.num_tokens, seconds)
+
+
+def _of_ours(
+    folder: str, told: Told, asked: Asked, findings: Findings, progress: Progress
+) -> Totals:
+    manifest = _checked_manifest(folder, findings)
+    dataset = None
+    if manifest is not None:
+        dataset = _dataset(folder, manifest, findings)
+    if manifest is None or dataset is None:
+        findings.skip_the_rest(f"{MANIFEST_NAME} cannot be relied on")
+        return Totals(None, 0, 0)
+    _require_agreement(told, manifest)
+    _check_sums(manifest, dataset, findings)
+    check_files(dataset, manifest, findings)
+    totals = check_contents(dataset, manifest, asked.num_proc, findings, progress)
+    if asked:
+        check_sources(dataset, manifest, asked, findings, progress)
+    findings.skip_the_rest("not asked for: --sample 100 or --full")
+    return totals
+
+
+def _checked_manifest(folder: str, findings: Findings) -> Manifest | None:
+    try:
+        path = path_inside(folder, MANIFEST_NAME)
+        plain, manifest = Manifest.parsed(folder)
+    except IntegrityError as error:
+        findings.failed("manifest", Failure(MANIFEST_NAME, error.message))
+        return None
+    with open(path, "rb") as file:
+        data = file.read()
+    if "sha256" not in plain:
+        findings.skipped("manifest", "written by a version that did not hash it")
+    elif plain["sha256"] != seal_of(plain):
+        message = "was changed since it was written: its own sha256 does not fit"
+        findings.failed("manifest", Failure(MANIFEST_NAME, message))
+    elif data != laid_out(plain):
+        message = "was changed since it was written: the same data, but other bytes"
+        findings.failed("manifest", Failure(MANIFEST_NAME, message))
+    else:
+        findings.passed("manifest", f"{MANIFEST_NAME} has its own sha256")
+    return manifest
+
+
+def _dataset(folder: str, manifest: Manifest, findings: Findings) -> Dataset | None:
+    options, encoding = manifest.identity["options"], manifest.identity["encoding"]
+    try:
+        if type(encoding.get("max_token_value")) is not int:
+            raise IntegrityError(f"{MANIFEST_NAME} does not say how large the vocabulary is")
+        if not isinstance(options.get("seq_len") or 0, int):
+            raise IntegrityError(f"{MANIFEST_NAME} has seq_len {options['seq_len']!r}")
+        return dataset_of(folder, manifest)
+    except IntegrityError as error:
+        findings.failed("manifest", Failure(MANIFEST_NAME, error.message))
+        return None
+
+
+def _require_agreement(told: Told, manifest: Manifest) -> None:
+    options = manifest.identity["options"]
+    asked = {"format": told.format_name, "dtype": told.dtype, "eot": told.eot}
+    for option, value in asked.items():
+        if value not in (None, options[option]):
+            raise ConfigError(
+                f"--{option} {value}, but the manifest says {options[option]}",
+                hint=f"leave --{option} out: it is for folders without {MANIFEST_NAME}",
+            )
+
+
+def _check_sums(manifest: Manifest, dataset: Dataset, findings: Findings) -> None:
+    has_boundaries = any(stream.has_boundaries for stream in dataset.streams.values())
+    for line in contradictions(manifest, has_boundaries):
+        findings.failed("conservation", Failure(MANIFEST_NAME, line))
+    counts = manifest.counts
+    findings.passed(
+        "conservation",
+        f"{counts.num_rows:,} rows = {counts.num_written:,} written + {counts.num_empty:,} empty + "
+        f"{counts.num_null:,} null + {counts.num_quarantined:,} quarantined",
+    )
