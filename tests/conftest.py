@@ -121,12 +121,22 @@ _TALLY = Tally()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tally", help="write the counts of the fault suite to this file")
+    parser.addoption(
+        "--seed", type=int, default=0, help="of the fault suite; `make soak` varies it"
+    )
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     path = session.config.getoption("--tally", None)
     if path and exitstatus == 0:
         Path(path).write_text(json.dumps(_TALLY.kinds, indent=1, sort_keys=True) + "\n")
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """What random trials of the fault suite start from."""
+    found: int = request.config.getoption("--seed")
+    return found
 
 
 @pytest.fixture

@@ -557,3 +557,4 @@ def test_files_in_the_cache_stand_for_those_that_are_not(hub, tmp_path):
     truth = num_tokens([text for texts in HUB_TEXTS for text in texts])
     assert found["num_tokens"] == pytest.approx(truth, rel=0.15)
     assert "2 of 3 files are on the Hub" in found["notes"][-1]
+    assert found["num_tokens_low"] is None and found["seconds"] is not None

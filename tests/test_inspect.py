@@ -189,6 +189,7 @@ def test_sample_of_lengths_favours_neither_short_nor_long_documents(
     out = prepared(tmp_path, texts, format=name, val="none", eot=eot, shuffle=True)
     for constant, value in {
         "EXACT_TOKENS": 1000,
+        "UNPACKED_EXACT_TOKENS": 1000,
         "BLOCK_TOKENS": 128,
         "UNPACKED_BLOCK_TOKENS": 512,
         "SAMPLE_TOKENS": 4096,
@@ -678,6 +679,16 @@ def test_strangers_wide_vocabulary_is_read_as_uint32(tmp_path):
     assert documents_of(looked, "train") == ["東京 the mill"]
 
 
+def test_random_document_of_a_strangers_folder_says_how_to_show_it_again(tmp_path, small):
+    out = prepared(tmp_path, small, val="none")
+    (Path(out) / "tokenmill.json").unlink()
+    looked = look_into(out, tokenizer="gpt2")
+    for seed in range(5):
+        view = random_document(looked, None, seed, ALL)
+        assert view == token_offset(looked, None, view.token_offset, ALL)
+        assert view.to_plain(looked)["text"] == small[view.document]
+
+
 # Damage
 
 
@@ -720,6 +731,15 @@ def test_truncated_missing_and_linked_files_are_named(name, tmp_path, small, cap
         path.unlink()
         path.write_bytes(data)
     assert main(["inspect", out]) == 0
+
+
+@pytest.mark.parametrize("name", ["megatron", "mds", "litdata", "parquet", "npy", "llmc"])
+def test_wrong_magic_is_named(name, tmp_path, small):
+    out = prepared(tmp_path, small, format=name, val="none")
+    shard = json.loads((Path(out) / "tokenmill.json").read_text())["files"][0]["name"]
+    path = Path(out) / shard.replace("_document.bin", "_document.idx")
+    path.write_bytes(b"\0" * 8 + path.read_bytes()[8:-8] + b"\0" * 8)
+    assert str(path) in fails(out)
 
 
 def looked_at_from_all_sides(folder: str, **options: Any) -> None:

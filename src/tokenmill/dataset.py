@@ -154,7 +154,7 @@ def _of_strangers(
     for one in found:  # one after the other: a map keeps its file open, and those are limited
         reader = _opened(folder, one.name, format_, dtype)
         sizes[one.name] = reader.num_tokens
-        has_boundaries = has_boundaries and _has_ends(reader)
+        has_boundaries = has_boundaries and reader.has_boundaries
     eot_id = None if encoding is None else encoding.eot_token
     filled = [one.name for one in found if sizes[one.name]]
     if eot is None and eot_id is not None and filled:
@@ -178,12 +178,6 @@ def _of_strangers(
 
 def _opened(folder: str, name: str, format_: Format, dtype: str | None) -> ShardReader:
     return format_.open(path_inside(folder, name), dtype)
-
-
-def _has_ends(reader: ShardReader) -> bool:
-    """Whether a shard says where documents end; `ends` itself may take long to say where."""
-    known: bool | None = getattr(reader, "has_ends", None)
-    return reader.ends() is not None if known is None else known
 
 
 def _guessed_eot(first: ShardReader, last: ShardReader, eot_id: int) -> str:

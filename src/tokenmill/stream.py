@@ -292,11 +292,12 @@ class Stream:
     def _ends_of(self, position: int) -> npt.NDArray[np.int64]:
         if self._last_ends is None or self._last_ends[0] != position:
             ends = self._opened(position).ends()
-            known = self.shards[position].num_documents
-            if ends is None or known not in (None, len(ends)):
-                found = "where no document ends" if ends is None else f"{len(ends):,} documents"
+            name, known = self.shards[position].name, self.shards[position].num_documents
+            if ends is None:
+                raise IntegrityError(f"{name} does not say where its documents end")
+            if known is not None and known != len(ends):
                 raise IntegrityError(
-                    f"{self.shards[position].name} says {found}, but should hold {known} documents"
+                    f"{name} holds {len(ends):,} documents, but should hold {known:,}"
                 )
             self._last_ends = position, ends
         return self._last_ends[1]

@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    _open_closed_descriptors()
     top = parser()
     arguments = top.parse_args(argv)
     if arguments.command is None:
@@ -79,3 +80,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
+
+
+def _open_closed_descriptors() -> None:
+    """Put /dev/null where the caller closed stdin, stdout or stderr (`2>&-`).
+
+    Otherwise the next files that are opened, shards perhaps, get these numbers, and what is meant
+    for stderr ends up in them.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)

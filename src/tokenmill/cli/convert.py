@@ -74,7 +74,7 @@ def add_stranger_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.cli.progress import Interrupted, SignalStop
-    from tokenmill.convert import Stopped, Target, convert
+    from tokenmill.convert import Target, convert
     from tokenmill.dataset import open_dataset
     from tokenmill.encodings import get_encoding
 
@@ -105,17 +105,18 @@ def run(arguments: argparse.Namespace) -> int:
     )
     stop = SignalStop()
     stop.install()
-    stop.can_wait = True
     line = _Line(source.num_tokens, arguments.quiet)
 
     def watch(num_tokens: int) -> bool:
         line.show(num_tokens)
-        return stop.signum != 0
+        return False  # a signal does not wait for a batch: a large shard may be hashed before it
 
     began = time.monotonic()
     try:
         manifest = convert(source, target, encoding, watch)
-    except (Stopped, Interrupted):
+        line.end()
+        _report(manifest, arguments, source.format.name, time.monotonic() - began)
+    except Interrupted:
         line.end()
         print(
             "stopped; what was converted is kept. To continue, run the same command again.",
@@ -125,12 +126,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise
     finally:
         line.end()
+    return 0
+
+
+def _report(
+    manifest: Manifest, arguments: argparse.Namespace, from_format: str, seconds: float
+) -> None:
     if arguments.json:
         print(json.dumps({"out": arguments.out, **manifest.to_plain()}))
     elif not arguments.quiet:
-        for text in _summary(manifest, source.format.name, time.monotonic() - began):
+        for text in _summary(manifest, from_format, seconds):
             print(printable(text), file=sys.stderr)
-    return 0
 
 
 def _summary(manifest: Manifest, from_format: str, seconds: float) -> list[str]:

@@ -145,8 +145,18 @@ def show_views(looked: LookedInto, arguments: argparse.Namespace) -> None:
         documents = [view.to_plain(looked) for view in views(looked, arguments)]
         print(json.dumps({"folder": looked.dataset.folder, "documents": documents}, indent=2))
         return
+    if arguments.doc and has_to_count(looked, arguments.split):
+        print("no manifest: documents are counted from the beginning", file=sys.stderr, flush=True)
     for view in views(looked, arguments):
         show_view(looked, view, arguments)
+
+
+def has_to_count(looked: LookedInto, split: str | None) -> bool:
+    """Whether to find a document by its number will take long."""
+    from tokenmill.inspection import COUNT_TOKENS
+
+    stream = looked.stream(split)
+    return looked.dataset.manifest is None and stream.num_tokens > COUNT_TOKENS
 
 
 def views(looked: LookedInto, arguments: argparse.Namespace) -> Iterator[View]:

@@ -19,6 +19,7 @@ from tokenmill.cli.screen import (
 from tokenmill.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tokenmill.cli.progress import Progress
     from tokenmill.config import Config
     from tokenmill.manifest import Manifest
 
@@ -226,6 +227,8 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
             from tokenmill.run import run as run_mill  # heavy: loads while the workers load
 
             manifest = run_mill(config, runner, progress)
+        progress.end()
+        _report(manifest, config, arguments, progress, time.monotonic() - began)
     except (Stopped, Interrupted):
         progress.end()
         print(
@@ -236,14 +239,22 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
         raise
     finally:
         progress.end()
-    seconds = time.monotonic() - began
+    return 0
+
+
+def _report(
+    manifest: Manifest,
+    config: Config,
+    arguments: argparse.Namespace,
+    progress: Progress,
+    seconds: float,
+) -> None:
     is_new = progress.num_rows > 0 or progress.resumed_slices > 0
     if arguments.json:
         print(json.dumps({"seconds": round(seconds, 3), "out": config.out, **manifest.to_plain()}))
     elif not arguments.quiet:
         for line in summary(manifest, config.out, seconds if is_new else None, progress.text_bytes):
             print(printable(line), file=sys.stderr)
-    return 0
 
 
 def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int) -> list[str]:

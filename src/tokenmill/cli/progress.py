@@ -4,7 +4,9 @@ elsewhere, nothing with -q. It also turns signals into an orderly stop.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import shutil
 import signal
 import sys
@@ -37,29 +39,44 @@ class SignalStop:
     """SIGINT, SIGTERM and SIGHUP: the first asks, the second insists.
 
     While slices are being encoded a first signal is only noted, and the runner ends in order; at
-    other times, and on a second signal, `Interrupted` is raised on the spot. Every commit is
-    atomic, so there is no wrong moment.
+    other times, and on a second signal, `Interrupted` is raised on the spot. One more, while that
+    is on its way, ends the process there. Every commit is atomic, so there is no wrong moment.
     """
 
     def __init__(self) -> None:
         self.signum = 0
         self.can_wait = False
+        self._is_raised = False
 
     def install(self) -> None:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(signum, self._handle)
+            if signal.getsignal(signum) is not signal.SIG_IGN:  # by nohup, by a shell's &
+                signal.signal(signum, self._handle)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         is_first, self.signum = self.signum == 0, signum
-        if not (is_first and self.can_wait):
-            raise Interrupted(signum)
-        os.write(2, b"\nstopping; press Ctrl-C again to stop at once\n")
+        if is_first and self.can_wait:
+            _say("\nstopping; press Ctrl-C again to stop at once\n")
+            return
+        if self._is_raised:
+            _say("\nstopped at once. To continue, run the same command again.\n")
+            self.die_by(signum)
+        self._is_raised = True
+        raise Interrupted(signum)
 
     @staticmethod
     def die_by(signum: int) -> None:
         """End as the signal would have ended us, so that shells and schedulers see it."""
         signal.signal(signum, signal.SIG_DFL)
         os.kill(os.getpid(), signum)
+
+
+def _say(text: str) -> None:
+    """Write to stderr from a signal handler: past its buffer, which may be in use, and not at all
+    if that would mean to wait for a reader."""
+    with contextlib.suppress(OSError):
+        if select.select((), (2,), (), 0)[1]:
+            os.write(2, text.encode())
 
 
 class Progress:

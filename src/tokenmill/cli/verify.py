@@ -90,17 +90,15 @@ def run(arguments: argparse.Namespace) -> int:
     sample = 0 if arguments.sample is None else parsed_count(arguments.sample)
     if arguments.sample is not None and not sample:
         raise ConfigError("--sample must be positive", hint="--sample 100")
-    encoding = _encoding(arguments)
-
-    from tokenmill.verification import verify
-
     moving = _MovingLine(sys.stderr, arguments.quiet or arguments.json)
     try:
+        from tokenmill.verification import verify
+
         report = verify(
             arguments.folder,
             format_name=arguments.format,
             dtype=arguments.dtype,
-            encoding=encoding,
+            encoding=_encoding(arguments),
             eot=arguments.eot,
             sample=sample,
             full=arguments.full,
@@ -199,11 +197,11 @@ class _MovingLine:
 
     def show(self, what: str, done: int, total: int) -> None:
         now = time.monotonic()
+        if what != self._what:
+            self._what, self._began = what, now
         if self._quiet or now - self._shown_at < _SHOW_SECONDS[self._is_terminal]:
             return
         self._shown_at = now
-        if what != self._what:
-            self._what, self._began = what, now
         share = min(1.0, done / total) if total else 0.0
         left = (now - self._began) * (1 - share) / share if share else 0.0
         line = f"{what}  {share:4.0%}  {shown_seconds(left)} left"

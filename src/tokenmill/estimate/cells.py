@@ -49,7 +49,6 @@ class Reading:
     num_kept: int = 0
     num_bad: int = 0
     num_heads: int = 0  # units of which only the start was read
-    bytes_read: int = 0
     _spent: dict[str, tuple[float, int]] = field(default_factory=dict)  # (seconds, bytes of text)
     _open_seconds: float | None = None
 
@@ -82,7 +81,7 @@ class Reading:
     @property
     def seconds_per_byte(self) -> float:
         """Of one worker that runs alone, for all that was noted."""
-        return sum(seconds / max(1, size) for seconds, size in self._spent.values())
+        return sum(max(0.0, seconds) / max(1, size) for seconds, size in self._spent.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,6 @@ def _batches(unit: Slice, reading: Reading) -> Iterator[tuple[pa.LargeStringArra
         began = time.perf_counter() + reading.open_seconds(span.input)
         for batch in reader_for(span.input.kind, reading.options).batches(span):
             num_bytes = batch.texts.nbytes
-            reading.bytes_read += num_bytes
             reading.spent("read", time.perf_counter() - began, num_bytes)
             yield batch.texts, len(batch.bad)
             began = time.perf_counter()

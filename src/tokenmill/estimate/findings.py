@@ -84,7 +84,6 @@ def _counted(cells: list[Measured]) -> Findings:
         num_documents=sum(cell.num_documents for cell in cells),
         num_tokens=sum(cell.num_tokens for cell in cells),
         relative_reach=0.0,
-        notes=("the corpus is no larger than the sample: counted, not estimated",),
     )
 
 
@@ -185,8 +184,8 @@ def _with_absent(found: Findings, frame: Frame) -> Findings:
         num_documents = found.num_documents + absent.num_rows
     total = len(frame.inputs) + len(absent.inputs)
     note = (
-        f"{len(absent.inputs):,} of {total:,} files are on the Hub and known by their size alone; "
-        "their text is taken to be like that of the files here"
+        f"{len(absent.inputs):,} of {total:,} files are on the Hub: their size is known, and their "
+        "text is taken to be like that of the files here; how far this is off, no interval can say"
     )
     return dataclasses.replace(
         found,
@@ -194,6 +193,7 @@ def _with_absent(found: Findings, frame: Frame) -> Findings:
         text_bytes=found.text_bytes * scale,
         num_documents=num_documents,
         num_tokens=found.num_tokens * scale,
+        relative_reach=None,
         notes=(*found.notes, note),
     )
 

@@ -68,7 +68,6 @@ def head_cells(unit: Slice, numbers: Sequence[int], reading: Reading) -> list[Ce
     head = _head_of(span.input, max(HEAD_BYTES, 2 * len(numbers) * reading.cell_bytes))
     size = len(head.data)
     reading.spent("decompress", time.perf_counter() - began, size)
-    reading.bytes_read += size
     reading.num_heads += not head.is_whole
     nominal = count = num_cells(unit, reading.cell_bytes)
     if not head.is_whole:
@@ -111,7 +110,6 @@ def _range_of(span: Span, start: int, stop: int, reading: Reading) -> tuple[byte
             bounds = (span.start, span.stop)
             first = _document_end(bytes_of, start, bounds, separator)
             data = bytes_of(first, _document_end(bytes_of, stop, bounds, separator))
-            reading.bytes_read += len(data)
             return data, not _is_document_start(bytes_of, first, span.start, separator[0])
     except OSError as error:
         raise InputError(f"{span.input.path}: cannot be read: {error.strerror}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ from tokenmill.estimate.stretches import head_cells, plain_cells
 ENCODE_BYTES = 4 << 20
 PAGE_TOKENS = (1 << 20) // 4
 _CODEC = pa.Codec("zstd", compression_level=1)
-
 _EVERYTHING = Draw(number=0, weight=1.0, group=0)
+_NO_TEXTS = pa.nulls(0, pa.large_string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Measured:
 
     unit: int
     draw: Draw
-    cell: Cell
+    cell: Cell  # without its texts, which hold on to all that was read with them
     num_tokens: int  # without EOT
     num_documents: int
     text_bytes: int
@@ -101,7 +102,7 @@ class Survey:
                 Measured(
                     unit,
                     draw,
-                    cell,
+                    dataclasses.replace(cell, texts=_NO_TEXTS),
                     num_tokens=int(tokens.offsets[last] - tokens.offsets[first]),
                     num_documents=last - first - num_failed - cell.num_cut,
                     text_bytes=len(data_of(cell.texts)),

@@ -29,7 +29,6 @@ class MappedShard:
     ) -> None:
         self.dtype = array.dtype.name
         self.num_tokens = len(array)
-        self.has_ends = ends is not None
         self.has_boundaries = ends is not None
         self._array = array
         self._ends = ends

@@ -15,9 +15,17 @@ from tokenmill.inspection.glance import Glance, SplitGlance, glance
 from tokenmill.inspection.lengths import Lengths
 from tokenmill.inspection.search import Hit, Searched, search_ids, search_text
 from tokenmill.inspection.token_bytes import Piece, TokenBytes, pieces
-from tokenmill.inspection.view import WINDOW_TOKENS, View, document, random_document, token_offset
+from tokenmill.inspection.view import (
+    COUNT_TOKENS,
+    WINDOW_TOKENS,
+    View,
+    document,
+    random_document,
+    token_offset,
+)
 
 __all__ = [
+    "COUNT_TOKENS",
     "WINDOW_TOKENS",
     "Glance",
     "Hit",

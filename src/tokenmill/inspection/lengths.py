@@ -23,7 +23,9 @@ from tokenmill.dataset import Dataset
 from tokenmill.stream import Stream
 
 PERCENTILES = (1, 10, 50, 90, 99)
-EXACT_TOKENS = 4 << 20
+# All documents of a split up to this size are measured; fewer, where they have to be unpacked.
+EXACT_TOKENS = 16 << 20
+UNPACKED_EXACT_TOKENS = 4 << 20
 SAMPLE_TOKENS = 1 << 19
 BLOCK_TOKENS = 8192
 UNPACKED_BLOCK_TOKENS = 65536
@@ -57,12 +59,12 @@ def document_lengths(dataset: Dataset, split: str, seed: int = 0) -> Lengths | N
     stream = dataset.streams[split]
     if not stream.knows_documents or not stream.num_tokens:
         return None
-    if stream.num_tokens <= EXACT_TOKENS:
+    is_raw = dataset.format.traits.is_raw
+    if stream.num_tokens <= (EXACT_TOKENS if is_raw else UNPACKED_EXACT_TOKENS):
         return _lengths(
             [d.lengths for d in stream.documents() if d.lengths is not None], is_exact=True
         )
     rng = random.Random(seed)
-    is_raw = dataset.format.traits.is_raw
     # EOT ids that a manifest vouches for are found faster than the ends of all documents.
     has_eot = dataset.manifest is not None and dataset.eot in ("append", "prepend", "both")
     if stream.has_boundaries and not has_eot:

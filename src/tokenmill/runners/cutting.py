@@ -62,7 +62,7 @@ class Cutting:
         source = self._sources[len(self.found)]
         self.error = InputError(
             f"{printable(source.name)}: reading its {_what(source)} killed the process, twice "
-            f"({death.explained})",
+            f"({death.cause}: {death.likely})",
             hint="the file is damaged, or made to do this: fetch it again, or leave it out",
         )
         return "the file is to blame"

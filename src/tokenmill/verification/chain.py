@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tokenmill.verification.look import Looked
 from tokenmill.verification.report import Failure, Findings
 from tokenmill.verification.scan import Fault, Rules
@@ -43,12 +41,11 @@ class Chain:
         """The number, in the split, of the document that a token belongs to."""
         before = [self._count(link) for link in self.links[:position]]
         known = sum(count for count in before if count is not None)
-        ends = self.links[position].looked.ends
         number = None
         if None in before:
             return None
         if self.has_boundaries:
-            number = None if ends is None else int(np.searchsorted(ends, fault.token, "right"))
+            number = fault.document
         elif self.eot == "prepend":
             first = self.links[0].looked.scan
             has_lead = first is not None and first.first != self.eot_id
@@ -60,10 +57,10 @@ class Chain:
         return None if number is None else max(0, known + number)
 
     def _count(self, link: Link) -> int | None:
-        scan, ends = link.looked.scan, link.looked.ends
-        if self.has_boundaries:
-            return link.num_documents if ends is None else len(ends)
-        return link.num_documents if scan is None else scan.num_eot
+        found = link.looked.num_documents
+        if not self.has_boundaries and link.looked.scan is not None:
+            found = link.looked.scan.num_eot
+        return link.num_documents if found is None else found
 
 
 def check_order(chains: Sequence[Chain], rules: Rules, may_end_cut: bool, found: Findings) -> None:

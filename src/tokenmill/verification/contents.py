@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tokenmill.dataset import Dataset, in_order, path_inside
@@ -76,7 +76,7 @@ def check_contents(
     progress: Progress,
 ) -> Totals:
     """Hash every file, open every shard, look at every token."""
-    link = link_out_of(dataset.folder)
+    link = link_out_of(dataset.folder, _opens_with(manifest))
     tasks = _tasks(dataset, manifest, link is None)
     looked = looked_at(dataset.folder, tasks, num_proc, progress)
     _check_sha256(manifest, looked, findings)
@@ -94,15 +94,27 @@ def check_contents(
     )
 
 
-def link_out_of(folder: str) -> str | None:
-    """A link that leads out of the folder. Formats open files beside a shard, by its name."""
+def link_out_of(folder: str, matters: Callable[[str], bool] = lambda name: True) -> str | None:
+    """A link that leads out of the folder, of those that matter."""
     for name in names_below(folder):
+        if os.path.basename(name).startswith(".") or not matters(name):
+            continue
         try:
             path_inside(folder, name)
         except IntegrityError:
             if not os.path.isdir(os.path.join(folder, name)):
                 return name
     return None
+
+
+def _opens_with(manifest: Manifest) -> Callable[[str], bool]:
+    """Which files a format may open with a shard: those named like it, and an index of all."""
+    stems = {file.name.partition(".")[0] for file in manifest.files}
+
+    def matters(name: str) -> bool:
+        return name.partition(".")[0] in stems or os.path.basename(name) == "index.json"
+
+    return matters
 
 
 def _tasks(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[Task]:
@@ -240,8 +252,8 @@ def _check_against_counts(
         if seq_len and scan.num_tokens % seq_len:
             message = f"its {scan.num_tokens:,} tokens are not whole samples of {seq_len:,}"
             findings.failed("boundaries", Failure(file.name, message))
-        if has_boundaries and found.ends is not None and len(found.ends) != file.num_documents:
-            message = f"holds {len(found.ends):,} documents, not {file.num_documents}"
+        if has_boundaries and found.num_documents != file.num_documents:
+            message = f"holds {found.num_documents} documents, not {file.num_documents}"
             findings.failed("boundaries", Failure(file.name, message))
         if not has_boundaries and file.num_documents not in (None, scan.num_eot):
             message = f"holds {scan.num_eot:,} EOT ids, not {file.num_documents:,}"
@@ -277,7 +289,7 @@ def _say_what_passed(
     else:
         findings.passed("EOT", f"{num_eot:,} EOT ids ({rules.eot}), {num_documents:,} documents")
     if _has_boundaries(dataset):
-        found = sum(len(one.ends) for one in looked.values() if one.ends is not None)
+        found = sum(one.num_documents or 0 for one in looked.values())
         findings.passed("boundaries", f"{found:,} documents, each with its EOT ids")
     elif dataset.format.traits.boundaries:
         findings.passed("boundaries", "samples, all of the same length")

@@ -54,7 +54,7 @@ class Looked:
     missing: str | None = None  # why it could not be looked at
     sha256: str | None = None
     broken: str | None = None  # what its format says is wrong with it
-    ends: Positions | None = None
+    num_documents: int | None = None  # where the format keeps boundaries
     scan: TokenScan | None = None
     dtype: str | None = None
     token_bytes: int | None = None  # where tokens stand one after the other to the end
@@ -135,13 +135,13 @@ class _Work:
         if opened.reader is not None and not (task.is_hashed and task.is_raw):
             opened.read(lambda: self._advance(0))
         if opened.scan is not None:
-            opened.scan.finish()
+            opened.scan.finish(opened.ends)
         return Looked(
             task.name,
             size,
             sha256=sha256,
             broken=opened.broken,
-            ends=opened.ends,
+            num_documents=None if opened.ends is None else len(opened.ends),
             scan=opened.scan,
             dtype=None if opened.reader is None else opened.reader.dtype,
             token_bytes=opened.token_bytes if task.is_raw and opened.reader is not None else None,

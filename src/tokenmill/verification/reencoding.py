@@ -18,6 +18,7 @@ from tokenmill.manifest import Manifest
 from tokenmill.verification.sources import NotAtHand
 
 Ids = npt.NDArray[np.int64]
+_AT_ONCE = 32  # documents that a thread takes: handing them over costs as much as a short one
 _LIBRARIES = {"tiktoken": "tiktoken", "huggingface": "tokenizers"}
 
 
@@ -39,7 +40,12 @@ class Reencoder:
         return _LIBRARIES.get(self._identity.kind, self._identity.kind)
 
     def documents(self, texts: pa.LargeStringArray) -> Iterator[Ids]:
-        return self._pool.map(self._document, texts.to_pylist())
+        some = [texts[at : at + _AT_ONCE] for at in range(0, len(texts), _AT_ONCE)]
+        for documents in self._pool.map(self._documents, some):
+            yield from documents
+
+    def _documents(self, texts: pa.LargeStringArray) -> list[Ids]:
+        return [self._document(text) for text in texts.to_pylist()]
 
     def _document(self, text: str) -> Ids:
         try:

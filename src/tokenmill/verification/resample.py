@@ -10,7 +10,7 @@ from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError, IntegrityError
 from tokenmill.manifest import MANIFEST_NAME, Manifest
 from tokenmill.verification.comparison import Comparison
-from tokenmill.verification.look import Progress
+from tokenmill.verification.look import Progress, size_of
 from tokenmill.verification.reencoding import Reencoder, identity_of_tokenizer
 from tokenmill.verification.report import Failure, Findings
 from tokenmill.verification.sources import Corpus, NotAtHand, corpus_of
@@ -42,6 +42,7 @@ def check_sources(
         if not asked.sample and not asked.full:
             findings.skipped("sources", "not asked for: --sample 100 or --full")
             return
+        _require_room_for_documents(dataset.folder, manifest)
         encoding = identity_of_tokenizer(manifest, asked.encoding)
         where = Whereabouts(dataset, manifest, corpus)
         with concurrent.futures.ThreadPoolExecutor(asked.num_proc) as pool:
@@ -56,6 +57,15 @@ def check_sources(
         findings.skipped("sources", error.message)
     else:
         _say(found, manifest, encoder, findings)
+
+
+def _require_room_for_documents(folder: str, manifest: Manifest) -> None:
+    """Memory is taken by the number of documents, which anyone may have written there."""
+    sizes = [size_of(folder, file.name) for file in manifest.files]
+    num_bytes = sum(size for size in sizes if isinstance(size, int))
+    num_documents = sum(map(sum, manifest.slice_documents.values()))
+    if num_documents > num_bytes:
+        raise NotAtHand(f"{num_documents:,} documents do not fit into {num_bytes:,} bytes")
 
 
 def _compared(comparison: Comparison, asked: Asked) -> Comparison:

@@ -5,6 +5,7 @@ rule. Tokens come in pieces of any size, in order; a piece costs a few passes wi
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,7 @@ class Fault:
     message: str
     num_eot_before: int
     is_eot: bool = False  # whether the token itself is one
+    document: int | None = None  # of the shard, where the format keeps boundaries
 
 
 class TokenScan:
@@ -73,13 +75,18 @@ class TokenScan:
             self._look_at_eot(tokens == self._rules.eot_id)
         self.num_tokens += len(tokens)
 
-    def finish(self) -> None:
-        expected = self._expected
+    def finish(self, ends: Positions | None = None) -> None:
+        """All tokens are in. `ends` says where documents end, for the numbers of faulty ones."""
+        expected, self._expected = self._expected, None
         if expected is not None and self.num_eot < len(expected) and "EOT" not in self.faults:
             self._missing_eot(int(expected[self.num_eot]), self.num_eot)
         if self._marks and "EOT" not in self.faults:
             message = f"a mark of the manifest is beyond its {self.num_tokens:,} tokens"
             self.faults["EOT"] = Fault("EOT", max(0, self.num_tokens - 1), message, self.num_eot)
+        if ends is not None:
+            for name, fault in self.faults.items():
+                document = int(np.searchsorted(ends, fault.token, "right"))
+                self.faults[name] = dataclasses.replace(fault, document=document)
 
     def paired(self, is_inside: bool) -> tuple[Fault | None, bool]:
         """If the shard begins inside a document, or between two: the first EOT id that is not one

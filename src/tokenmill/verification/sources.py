@@ -84,8 +84,9 @@ class Corpus:
                 reader.place(span, batch.first_row + row) in places for row in range(len(texts))
             ]
             is_bad |= np.array(found, np.bool_)
-        is_null = np.asarray(texts.is_null()) & ~is_bad
-        is_empty = np.zeros(len(texts), np.bool_)
+        is_null = is_empty = np.zeros(len(texts), np.bool_)
+        if texts.null_count:  # only then: to ask for it imports pandas, where there is one
+            is_null = np.asarray(texts.is_null()) & ~is_bad
         if self.config.empty == "drop":
             is_empty = (np.diff(offsets_of(texts)) == 0) & ~is_null & ~is_bad
         keep = ~(is_bad | is_null | is_empty)

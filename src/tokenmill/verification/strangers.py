@@ -147,7 +147,7 @@ def _check_shards(
     findings: Findings,
 ) -> None:
     shards = [looked[shard.name] for shard in found]
-    has_boundaries = bool(shards) and all(one.ends is not None for one in shards)
+    has_boundaries = bool(shards) and all(one.num_documents is not None for one in shards)
     for split in SPLITS:
         links = [Link(looked[shard.name]) for shard in found if shard.split == split]
         eot = told.eot or _guessed_eot(links, told.rules.eot_id)
@@ -169,7 +169,7 @@ def _say_what_is_known(
     scans = [one.scan for one in shards if one.scan is not None]
     largest = max((scan.largest for scan in scans), default=-1)
     num_eot = sum(scan.num_eot for scan in scans)
-    num_documents = sum(len(one.ends) for one in shards if one.ends is not None)
+    num_documents = sum(one.num_documents or 0 for one in shards)
     if has_boundaries:
         findings.passed("boundaries", f"{num_documents:,} documents fill the shards without a gap")
     else:

@@ -25,7 +25,7 @@ from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.machine import available_cpus
 from tokenmill.manifest import MANIFEST_NAME, Manifest, laid_out, seal_of
 from tokenmill.output import WORK_NAME
-from tokenmill.verification.contents import Totals, check_contents, check_files
+from tokenmill.verification.contents import Totals, check_contents, check_files, located
 from tokenmill.verification.look import Progress
 from tokenmill.verification.report import Failure, Findings, Report
 from tokenmill.verification.resample import Asked, check_sources
@@ -99,7 +99,7 @@ def _checked_manifest(folder: str, findings: Findings) -> Manifest | None:
         path = path_inside(folder, MANIFEST_NAME)
         plain, manifest = Manifest.parsed(folder)
     except IntegrityError as error:
-        findings.failed("manifest", Failure(MANIFEST_NAME, error.message))
+        findings.failed("manifest", located(error.message, folder, MANIFEST_NAME))
         return None
     with open(path, "rb") as file:
         data = file.read()
@@ -125,7 +125,7 @@ def _dataset(folder: str, manifest: Manifest, findings: Findings) -> Dataset | N
             raise IntegrityError(f"{MANIFEST_NAME} has seq_len {options['seq_len']!r}")
         return dataset_of(folder, manifest)
     except IntegrityError as error:
-        findings.failed("manifest", Failure(MANIFEST_NAME, error.message))
+        findings.failed("manifest", located(error.message, folder, MANIFEST_NAME))
         return None
 
 

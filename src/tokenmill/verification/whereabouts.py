@@ -8,6 +8,7 @@ matters, in a shuffled run that holds documents out, `make_sure` encodes the sli
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import tempfile
@@ -19,6 +20,7 @@ from tokenmill import storage
 from tokenmill.dataset import Dataset
 from tokenmill.documents import shuffle_keys
 from tokenmill.encodings import EncodingId
+from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.manifest import Manifest
 from tokenmill.mill import encode_slice
@@ -100,8 +102,9 @@ class Whereabouts:
             for position, one in enumerate(stream.shards)
             if one.name == shard.name
         )
-        document = own.document_at(sum(s.num_tokens for s in own.shards[:first]) + within)
-        byte = None
+        document = byte = None
+        with contextlib.suppress(IntegrityError):  # a shard before it may be unreadable
+            document = own.document_at(sum(s.num_tokens for s in own.shards[:first]) + within)
         if self._dataset.format.traits.is_raw:
             file, width = self._files[shard.name], DTYPE_BYTES[self._corpus.config.dtype]
             byte = file.num_bytes - (file.num_tokens - within) * width
