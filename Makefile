@@ -12,7 +12,7 @@ TORCH := torch==2.13.0
 LOCK := uv pip compile --universal --python-version 3.10 --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links --no-annotate
 
-.PHONY: demo test check format bench chart lock clean
+.PHONY: demo test check format bench chart reliability teeth soak lock clean
 
 demo: $(READY)
 	$(BIN)/tokenmill demo
@@ -34,6 +34,18 @@ bench: $(READY)
 
 chart: $(READY)
 	$(BIN)/python benchmarks/chart.py
+
+# What the fault suite did to us, counted, into docs/reliability.json and the README.
+reliability: $(READY)
+	$(BIN)/python tools/reliability.py
+
+# Does the suite notice planted bugs? About ten minutes.
+teeth: $(READY)
+	$(BIN)/python tools/teeth.py
+
+HOURS ?= 8
+soak: $(READY)
+	$(BIN)/python tools/soak.py $(HOURS)
 
 # Versions and hashes of everything, for every supported Python, without naming an index.
 lock: $(READY)

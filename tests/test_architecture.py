@@ -16,7 +16,7 @@ SOURCE = Path(tokenmill.__file__).parent
 # Each line may import from the lines above it, and packages from themselves.
 LAYERS = [
     {"errors"},
-    {"storage", "corpus", "config", "machine", "patience", "fineweb", "arrays", "plugins"},
+    {"storage", "seal", "corpus", "config", "machine", "patience", "fineweb", "arrays", "plugins"},
     {"readers", "encodings", "formats"},
     {"documents", "inputs", "hub", "job", "record"},
     {"fetch"},

@@ -29,6 +29,7 @@ from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES, Layout
 from tokenmill.part import PartReader
 from tokenmill.record import SPLITS, PartRecord, part_path
+from tokenmill.seal import sealed, unsealed
 from tokenmill.shards import Batch, Output, ShardSet
 
 # Small enough to stay in the cache between read, hash and write: 4 MB took three times the CPU.
@@ -126,7 +127,7 @@ class Assembler:
     def _checkpoint(self) -> None:
         self._shards.sync()
         cursor = {"next": self.next, "streams": self._shards.state()}
-        storage.write_file(self._cursor_path, json.dumps(cursor, sort_keys=True).encode())
+        storage.write_file(self._cursor_path, sealed(json.dumps(cursor, sort_keys=True).encode()))
         self._unsynced_bytes = 0
         self._shards.retire()
         if not self._num_buckets:
@@ -137,8 +138,7 @@ class Assembler:
     def _loaded_cursor(self) -> dict[str, Any]:
         try:
             with open(self._cursor_path, "rb") as file:
-                cursor: dict[str, Any] = json.loads(file.read())
-                return cursor
+                return unsealed(file.read())
         except FileNotFoundError:
             return {"next": 0, "streams": {}}
         except ValueError as error:

@@ -47,6 +47,7 @@ from tokenmill.output import (
 )
 from tokenmill.plan import identity_differences
 from tokenmill.record import SPLITS, Counts
+from tokenmill.seal import sealed, unsealed
 from tokenmill.settings import whole_samples
 from tokenmill.shards import Batch, Output, ShardSet, publish
 from tokenmill.stream import Documents, Stream, StreamShard
@@ -177,7 +178,7 @@ class _Conversion:
     def _checkpoint(self) -> None:
         self._shards.sync()
         cursor = {"done": self._done, "streams": self._shards.state()}
-        storage.write_file(self._cursor_path, json.dumps(cursor, sort_keys=True).encode())
+        storage.write_file(self._cursor_path, sealed(json.dumps(cursor, sort_keys=True).encode()))
         self._shards.retire()
         self._unsynced_tokens = 0
 
@@ -374,14 +375,13 @@ def _begin_or_continue(work: str, out: str, asked: dict[str, Any]) -> None:
     storage.remove_temporaries(work)
     storage.remove_temporaries(os.path.join(work, "shards"))
     if begun is None:
-        storage.write_file(path, json.dumps(asked, sort_keys=True).encode())
+        storage.write_file(path, sealed(json.dumps(asked, sort_keys=True).encode()))
 
 
 def _loaded(path: str) -> dict[str, Any] | None:
     try:
         with open(path, "rb") as file:
-            plain: dict[str, Any] = json.loads(file.read())
-            return plain
+            return unsealed(file.read())
     except FileNotFoundError:
         return None
     except ValueError as error:

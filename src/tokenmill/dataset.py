@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import Format, FoundShard, ShardReader, format_names, get_format
-from tokenmill.manifest import MANIFEST_NAME, Manifest, OutputFile
+from tokenmill.manifest import MANIFEST_NAME, Manifest
 from tokenmill.output import WORK_NAME, names_below
 from tokenmill.record import SPLITS
 from tokenmill.stream import Stream, StreamShard
@@ -67,11 +66,6 @@ def open_dataset(
     return _of_strangers(folder, format_name, dtype, encoding, eot)
 
 
-def in_order(shards: Iterable[OutputFile]) -> list[OutputFile]:
-    """The shards as trainers read them: by number, however many digits a name has."""
-    return sorted(shards, key=lambda shard: (len(shard.name), shard.name))
-
-
 def path_inside(folder: str, name: str) -> str:
     """The path of a file of the folder. Raises IntegrityError if a link leads out of it."""
     path = os.path.join(folder, name)
@@ -112,7 +106,7 @@ def dataset_of(folder: str, manifest: Manifest) -> Dataset:
                 file.num_documents,
                 file.marks,
             )
-            for file in in_order(manifest.shards)
+            for file in manifest.shards
             if file.split == split
         ]
         if shards:

@@ -73,6 +73,7 @@ class Manifest:
 
     @property
     def shards(self) -> tuple[OutputFile, ...]:
+        """Each split's shards in the order in which a trainer reads them."""
         return tuple(file for file in self.files if file.split is not None)
 
     @property

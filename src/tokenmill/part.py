@@ -37,6 +37,7 @@ from tokenmill.record import (
     part_path,
     record_path,
 )
+from tokenmill.seal import sealed
 
 RUN_BYTES = 64 << 20
 # Against accidents, not against people: 30 GB/s where sha256 does 1.8.
@@ -83,7 +84,7 @@ class PartWriter:
             counts,
             quarantined,
         )
-        data = json.dumps(record.to_plain(), sort_keys=True).encode()
+        data = sealed(json.dumps(record.to_plain(), sort_keys=True).encode())
         storage.write_file(record_path(self._work, self._slice_index), data)
         return record
 

@@ -25,6 +25,7 @@ from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice, Span
 from tokenmill.errors import IntegrityError
 from tokenmill.readers import ReadOptions, reader_for
+from tokenmill.seal import sealed, unsealed
 
 PLAN_VERSION = 1
 
@@ -68,13 +69,15 @@ class Plan:
         return json.dumps(plain, sort_keys=True).encode()
 
     def save(self, path: str) -> None:
-        storage.write_file(path, self.to_json())
+        storage.write_file(path, sealed(self.to_json()))
 
     @staticmethod
     def load(path: str) -> Plan:
         try:
             with open(path, "rb") as file:
-                plain = json.loads(file.read())
+                plain = unsealed(file.read())
+            if plain.get("tokenmill_plan") != PLAN_VERSION:
+                raise ValueError(f"plan version {plain.get('tokenmill_plan')!r}")
             inputs = tuple(Input(*fields) for fields in plain["inputs"])
             slices = tuple(
                 Slice(index, tuple(Span(inputs[i], *rest) for i, *rest in spans))

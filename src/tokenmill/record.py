@@ -5,10 +5,11 @@ Light to import: records are what crosses the pipe from a worker.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from tokenmill.seal import unsealed
 
 SPLITS = ("train", "val")
 
@@ -93,10 +94,10 @@ def record_path(work: str, slice_index: int) -> str:
 
 
 def committed_record(work: str, slice_index: int, plan_id: str) -> PartRecord | None:
-    """The slice's record, if there is one of this plan; a torn or foreign one is none."""
+    """The slice's record, if there is one of this plan; a torn, edited or foreign one is none."""
     try:
         with open(record_path(work, slice_index), "rb") as file:
-            record = PartRecord.from_plain(json.loads(file.read()))
+            record = PartRecord.from_plain(unsealed(file.read()))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
     return record if record.plan_id == plan_id and record.slice_index == slice_index else None

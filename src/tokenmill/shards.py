@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -162,7 +162,8 @@ class _ShardStream:
                     f"{path} changed since it was written", hint="start anew with --overwrite"
                 )
         if state["is_open"]:
-            self._open(len(self._header) + self._num_tokens * self._token_bytes)
+            num_bytes = len(self._header) + self._num_tokens * self._token_bytes
+            self._open(num_bytes, state["sha256"])
 
     def put(self, batch: Batch) -> None:
         since_mark = self._num_tokens - (self._marks[-1][1] if self._marks else 0)
@@ -199,6 +200,7 @@ class _ShardStream:
             "num_documents": self._num_documents,
             "marks": self._marks,
             "is_open": self._file is not None,
+            "sha256": [file.sha256 for file in (self._file, self._lengths) if file is not None],
             "shards": [asdict(shard) for shard in self.shards],
             "tail": asdict(self.tail),
         }
@@ -212,7 +214,7 @@ class _ShardStream:
         start = 0
         while start < batch.num_tokens:
             if self._file is None:
-                self._open(0)
+                self._open()
             stop = batch.num_tokens
             if self._layout.shard_tokens is not None:
                 stop = min(stop, start + self._layout.shard_tokens - self._num_tokens)
@@ -228,7 +230,7 @@ class _ShardStream:
         document = start = 0
         while document < len(ends):
             if self._file is None:
-                self._open(0)
+                self._open()
             next_document = len(ends)
             if self._layout.shard_tokens is not None:
                 room = self._layout.shard_tokens - self._num_tokens
@@ -251,17 +253,19 @@ class _ShardStream:
             self._num_eot += _count(np.frombuffer(piece, self._dtype), self._layout.eot_id)
         self._num_tokens += stop - start
 
-    def _open(self, num_bytes: int) -> None:
-        """Open the next shard's files, new, or `num_bytes` long as they were synced."""
+    def _open(self, num_bytes: int = 0, sha256: Sequence[str | None] = (None, None)) -> None:
+        """Open the next shard's files, new, or `num_bytes` long and of this hash, as synced."""
         path = os.path.join(self._folder, self._shard_name())
         if os.path.dirname(self._shard_name()):
             storage.make_folder(os.path.dirname(path))
         tokens_path = path if self._format.traits.is_raw else path + ".tokens"
-        self._file = storage.GrowingFile(tokens_path, num_bytes)
+        start = self._header if num_bytes else b""
+        self._file = storage.GrowingFile(tokens_path, num_bytes, sha256[0], start)
         if not num_bytes:
             self._file.write(self._header)
         if self._layout.has_boundaries:
-            self._lengths = storage.GrowingFile(path + ".lengths", 4 * self._num_documents)
+            lengths_bytes = 4 * self._num_documents
+            self._lengths = storage.GrowingFile(path + ".lengths", lengths_bytes, sha256[1])
 
     def _complete(self) -> None:
         assert self._file is not None

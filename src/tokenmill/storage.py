@@ -110,10 +110,13 @@ class GrowingFile:
     """A file that is appended to across crashes: what `sync()` returned from is durable.
 
     Opening it at `num_bytes` cuts off whatever a crash left beyond that length and reads the rest
-    once, to carry the sha256 on.
+    once, to carry the sha256 on, and to see that it is the one it was. Its first bytes were `start`
+    then, whatever `replace_start` has made of them since.
     """
 
-    def __init__(self, path: str, num_bytes: int) -> None:
+    def __init__(
+        self, path: str, num_bytes: int, sha256: str | None = None, start: bytes = b""
+    ) -> None:
         self.path = path
         self.num_bytes = num_bytes
         with _as_output_error("open", path):
@@ -124,9 +127,16 @@ class GrowingFile:
                     f"{path} is shorter than the {num_bytes:,} bytes that were synced",
                     hint="start anew with --overwrite",
                 )
+        self._rehash(start)
+        if sha256 is not None and self.sha256 != sha256:
+            self.close()
+            raise IntegrityError(
+                f"{path} changed since it was written", hint="start anew with --overwrite"
+            )
+        with _as_output_error("open", path):
             os.ftruncate(self._fd, num_bytes)
+            os.pwrite(self._fd, start, 0)
             os.lseek(self._fd, num_bytes, os.SEEK_SET)
-        self._rehash()
         fsync_folder(os.path.dirname(path))
 
     def write(self, data: Any) -> None:
@@ -146,10 +156,10 @@ class GrowingFile:
             os.pwrite(self._fd, data, 0)
         self._rehash()
 
-    def _rehash(self) -> None:
-        self._hash = hashlib.sha256()
+    def _rehash(self, start: bytes = b"") -> None:
+        self._hash = hashlib.sha256(start)
         with _as_output_error("read", self.path):
-            for offset in range(0, self.num_bytes, 1 << 22):
+            for offset in range(len(start), self.num_bytes, 1 << 22):
                 size = min(1 << 22, self.num_bytes - offset)
                 self._hash.update(os.pread(self._fd, size, offset))
 

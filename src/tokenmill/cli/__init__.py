@@ -65,6 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.hint:
             print(f"hint: {printable(error.hint, keep_lines=True)}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        # A command that keeps nothing: end as Ctrl-C ends any other, without a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        return 128 + signal.SIGINT
     except BrokenPipeError:
         # Who reads our stdout has left: end as any other filter does, without a traceback.
         with contextlib.suppress(OSError):

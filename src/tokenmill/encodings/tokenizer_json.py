@@ -74,6 +74,8 @@ def parsed_tokenizer_json(data: bytes, where: str) -> dict[str, Any]:
             f"{where}: not a tokenizer.json: it has no model",
             hint="name the file that tokenizers' Tokenizer.save wrote",
         )
+    if not isinstance(plain.get("added_tokens") or [], list):
+        raise ConfigError(f"{where}: not a tokenizer.json: its added_tokens are not a list")
     return plain
 
 

@@ -1,11 +1,12 @@
 """How many tokens a corpus will be, how large and how long in the making: in seconds, by a sample.
 
-    frame.py      what there is: the plan's spans, from footers and file sizes alone
-    sample.py     which stretches of it are looked at: two from each stratum, chosen by a seed
-    cells.py      such a stretch as documents, from tables     stretches.py  from files of bytes
-    ratio.py      sample -> total, with its standard error
-    publisher.py  the `token_count` column, where every file has one
-    estimation.py all of it together: read this first
+    estimation.py  read this first: what the text comes to, and what follows for a run
+    findings.py    what the text comes to: tokens, documents, bytes
+    frame.py       what there is: the plan's slices, from footers and file sizes alone
+    sample.py      which cells of it are looked at: two from each stratum, chosen by a seed
+    survey.py      looks at them; cells.py reads those of tables, stretches.py those of other files
+    publisher.py   the `token_count` column, where every file has one
+    ratio.py       sample -> total, with its error
 
 Half an estimate is its interval. A stretch of half a megabyte (a cell) is the unit that varies;
 the corpus is cut into strata of neighbouring cells, so that files which differ from one another (by
@@ -15,7 +16,13 @@ footer's size of the text column, or the bytes of the file.
 
 A corpus that is no larger than the sample is counted, not estimated.
 
-Measured: see docs/decisions.md. 32 GB of text in FineWeb's layout take 3 s on 2 cores.
+Measured on 8 GB of text in FineWeb's layout, linked four times to make 32 (40 files with different
+shares of languages, 13,040 row groups, cached): 4 to 5 s of CPU time, of which footers take 0.3,
+reading 1.5 to 2, encoding 0.5 and `token_count` 1; 4.3 s by the clock on 2 cores shared with other
+work, 9 to 12 where that was five processes. Over 20 seeds the estimate was off by 0.28% (root mean
+square) with an interval of 0.56%, which covered the truth 18 times. With a `token_count` made up
+for the test (0.3% too high, 0.4% of noise in each document) it was off by 0.004%; how noisy
+FineWeb's own is was not measured.
 """
 
 from tokenmill.estimate.estimation import Estimate, estimate

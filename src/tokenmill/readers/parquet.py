@@ -15,7 +15,8 @@ kills the reader with SIGBUS.
 The footer is not trusted: sizes that no honest writer produces are refused at plan time, and the
 rows read must be as many as it says. One thing gets past us: pyarrow 26 aborts the process when a
 column's size statistics contradict its schema (`row_group(i).column(j)` lets a C++ exception out).
-Reading a row first would turn that into an error, but takes 4 ms per row group.
+Reading a row first would turn that into an error, but takes 4 ms per row group. So files are cut
+where a process may die (runners/cutting.py), except with --num-proc 1.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class ParquetReader:
         spans: list[Span] = []
         start = first_row = num_rows = num_bytes = 0
         for group in range(metadata.num_row_groups):
-            size = metadata.row_group(group).column(column).total_uncompressed_size
+            size = _chunk(metadata, group, column, source.path).total_uncompressed_size
             if group > start and num_bytes + size > self.options.span_bytes:
                 spans.append(Span(source, start, group, num_bytes, first_row, num_rows))
                 start, first_row = group, first_row + num_rows
@@ -101,7 +102,7 @@ class ParquetReader:
         groups: list[int] = []
         num_bytes = num_rows = 0
         for group in range(span.start, span.stop):
-            size = metadata.row_group(group).column(column).total_uncompressed_size
+            size = _chunk(metadata, group, column, span.input.path).total_uncompressed_size
             if groups and num_bytes + size > self.options.batch_bytes:
                 yield groups, self._batch_rows(num_bytes, num_rows)
                 groups, num_bytes, num_rows = [], 0, 0
@@ -143,12 +144,22 @@ def _leaf_column(file: pq.ParquetFile, name: str, path: str) -> int:
     return leaves[0]
 
 
+def _chunk(metadata: pq.FileMetaData, group: int, column: int, path: str) -> pq.ColumnChunkMetaData:
+    try:
+        return metadata.row_group(group).column(column)
+    except (IndexError, *_READ_FAILURES) as error:
+        raise InputError(
+            f"{path}: row group {group}: its columns are not those of the schema: {error}",
+            hint="the file is damaged; fetch it again",
+        ) from error
+
+
 def _check_sizes(metadata: pq.FileMetaData, column: int, source: Input) -> None:
     """Refuse footers that announce what only a decompression bomb would."""
     total_compressed = 0
     for group in range(metadata.num_row_groups):
         num_rows = metadata.row_group(group).num_rows
-        chunk = metadata.row_group(group).column(column)
+        chunk = _chunk(metadata, group, column, source.path)
         size, compressed = chunk.total_uncompressed_size, chunk.total_compressed_size
         total_compressed += max(0, compressed)
         what = f"{source.path}: row group {group} announces"

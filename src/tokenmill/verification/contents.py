@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tokenmill.dataset import Dataset, in_order, path_inside
+from tokenmill.dataset import Dataset, path_inside
 from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.errors import IntegrityError
 from tokenmill.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest
@@ -194,7 +194,7 @@ def _check_shards(
     has_boundaries = _has_boundaries(dataset)
     chains = {}
     for split in SPLITS:
-        files = [file for file in in_order(manifest.shards) if file.split == split]
+        files = [file for file in manifest.shards if file.split == split]
         links = [Link(looked[file.name], file.num_documents) for file in files]
         if links:
             chains[split] = Chain(links, has_boundaries, dataset.eot, dataset.eot_id)
