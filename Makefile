@@ -18,7 +18,7 @@ demo: $(READY)
 	$(BIN)/tokenmill demo
 
 test: $(READY) $(LOADERS_READY)
-	$(BIN)/pytest -rs
+	$(BIN)/pytest -rs -n auto --dist worksteal
 
 check: $(READY)
 	$(BIN)/ruff check .

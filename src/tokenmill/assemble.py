@@ -126,6 +126,7 @@ class Assembler:
 
     def _checkpoint(self) -> None:
         self._shards.sync()
+        storage.require_lock(os.path.join(self._work, "lock"))
         cursor = {"next": self.next, "streams": self._shards.state()}
         storage.write_file(self._cursor_path, sealed(json.dumps(cursor, sort_keys=True).encode()))
         self._unsynced_bytes = 0

@@ -127,6 +127,7 @@ class _Conversion:
         self._layout = layout
         self._dtype = np.dtype(layout.dtype).newbyteorder("<")
         self._cursor_path = os.path.join(work, "cursor.json")
+        self._lock_path = os.path.join(work, "lock")
         cursor = _loaded(self._cursor_path) or {"done": {}, "streams": {}}
         # Documents and tokens of each split that are in the shards.
         self._done = {s: tuple(cursor["done"].get(s, (0, 0))) for s in SPLITS}
@@ -177,6 +178,7 @@ class _Conversion:
 
     def _checkpoint(self) -> None:
         self._shards.sync()
+        storage.require_lock(self._lock_path)
         cursor = {"done": self._done, "streams": self._shards.state()}
         storage.write_file(self._cursor_path, sealed(json.dumps(cursor, sort_keys=True).encode()))
         self._shards.retire()

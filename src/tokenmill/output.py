@@ -83,6 +83,13 @@ def work_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
     with storage.lock(os.path.join(work, "lock")):
         try:
             yield work
+        except FileNotFoundError as error:
+            if not str(error.filename).startswith(work):
+                raise
+            raise ConflictError(
+                f"{error.filename} was removed while the run was under way",
+                hint="by another run? Once that has ended, run the same command again: it resumes",
+            ) from error
         finally:
             is_finished = os.path.exists(os.path.join(out, MANIFEST_NAME))
             if is_finished or not os.path.exists(os.path.join(work, "plan.json")):

@@ -338,7 +338,12 @@ _BEGINNING: dict[str, Any] = {
 
 
 def publish(work: str, out: str, sizes: dict[str, int]) -> None:
-    """Move finished files to the output folder. May be repeated after a crash in the middle."""
+    """Move finished files to the output folder. May be repeated after a crash in the middle.
+
+    The cursor that calls them finished is written by now, so that another run, should locks not
+    work here, either has begun and holds the lock, or will find them finished.
+    """
+    storage.require_lock(os.path.join(work, "lock"))
     for folder in sorted({os.path.dirname(name) for name in sizes} - {""}):
         storage.make_folder(os.path.join(out, folder))
     for name, num_bytes in sizes.items():

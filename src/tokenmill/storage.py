@@ -342,16 +342,47 @@ def lock(path: str) -> Iterator[None]:
 
     Advisory and released by the kernel when the process dies. Correctness does not rest on it
     (flock is a no-op on some network file systems): it turns a confusing waste into a message.
+    What correctness rests on there is `require_lock`.
     """
     fd = _locked_descriptor(path)
     try:
-        owner = f"process {os.getpid()} on {socket.gethostname()}"
         with _as_output_error("write", path):
             os.ftruncate(fd, 0)
-            os.pwrite(fd, owner.encode(), 0)
+            os.pwrite(fd, _owner(), 0)
         yield
     finally:
         os.close(fd)
+
+
+def require_lock(path: str) -> None:
+    """Raise ConflictError unless we are the last who took this lock.
+
+    Whoever took it after us did so before looking at anything else. So what we found right before
+    this call was not of his making, and he will find what we wrote before it.
+    """
+    try:
+        with open(path, "rb") as file:
+            owner = file.read(200)
+    except FileNotFoundError:
+        owner = b""
+    if owner != _owner():
+        raise _held_by(owner, path)
+
+
+# Process numbers come again, on other machines and after a restart.
+_TOKEN = os.urandom(8).hex()
+
+
+def _owner() -> bytes:
+    return f"process {os.getpid()} on {socket.gethostname()}\n{_TOKEN}".encode()
+
+
+def _held_by(owner: bytes, path: str) -> ConflictError:
+    name = owner.partition(b"\n")[0].decode(errors="replace") or "another process"
+    return ConflictError(
+        f"another tokenmill run is writing to {os.path.dirname(os.path.dirname(path))}: {name}",
+        hint="wait for it, stop it, or choose another folder with -o",
+    )
 
 
 def _locked_descriptor(path: str) -> int:
@@ -361,13 +392,9 @@ def _locked_descriptor(path: str) -> int:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = os.pread(fd, 200, 0).decode(errors="replace") or "another process"
+            owner = os.pread(fd, 200, 0)
             os.close(fd)
-            out = os.path.dirname(os.path.dirname(path))
-            raise ConflictError(
-                f"another tokenmill run is writing to {out}: {owner}",
-                hint="wait for it, stop it, or choose another folder with -o",
-            ) from None
+            raise _held_by(owner, path) from None
         except OSError:
             return fd  # this file system has no locks
         # The holder before us may have removed the file between our open and our lock.

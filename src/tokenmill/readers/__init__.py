@@ -5,6 +5,7 @@ A reader never decides what is done with a bad row: it yields null in its place 
 
     parquet.py  arrow.py  jsonl.py  text.py    the four kinds, each a Reader
     column.py      which column holds the text (parquet, arrow)
+    pages.py       how many rows of a parquet column may be decoded at once, whatever is in it
     rows.py        raw Arrow arrays -> valid UTF-8 rows -> numbered batches of even size
     bytestream.py  bytes of a span, decompressed (jsonl, text); signature.py knows their first bytes
     cuts.py        where a file of bytes can be cut (jsonl, text)

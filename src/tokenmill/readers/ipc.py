@@ -5,7 +5,9 @@ writers may leave out. A file is the same after 8 bytes of magic, plus a footer.
 messages touches their headers only (a memory map; 8 us each), so that a slice deep inside a stream
 of 5 GB is planned and reached without reading what lies before it. pyarrow does not tell a
 message's number of rows without decoding it; the header is a flatbuffer, and `_batch_header` reads
-two of its fields.
+what is needed: that number, which must be the first column's too, or a batch that a flipped bit
+says is empty would be passed over; and where compressed buffers begin, because a batch is
+decompressed whole, and how large that makes it stands before each buffer.
 """
 
 from __future__ import annotations
@@ -21,6 +23,11 @@ from tokenmill.errors import InputError
 FILE_MAGIC = b"ARROW1\0\0"
 FEATHER_V1_MAGIC = b"FEA1"
 READ_FAILURES = (pa.ArrowException, OSError, EOFError, KeyError, UnicodeError)
+
+# As for row groups of parquet: what only a decompression bomb announces.
+MAX_BATCH_BYTES = 4 << 30
+MAX_RATIO = 1000  # uncompressed : compressed, for batches over MIN_BOMB_BYTES
+MIN_BOMB_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +59,24 @@ def layout_of(file: pa.MemoryMappedFile, path: str, is_file: bool) -> Layout:
     for message, begin, end in _messages(file, path, start):
         if schema is None:
             schema = _schema_of(message, path)
-        elif message.type == "dictionary":
-            has_dictionaries = True
-        elif message.type == "record batch":
-            body_bytes = message.body.size if message.body is not None else 0
+        elif message.type in ("dictionary", "record batch"):
+            body = message.body if message.body is not None else pa.py_buffer(b"")
             try:
-                num_rows, is_compressed = _batch_header(message.metadata.to_pybytes())
+                header = _batch_header(message)
             except struct.error as error:
                 raise InputError(f"{path}: byte {begin}: a broken message header") from error
-            batches.append(Batch(begin, end, num_rows, body_bytes, is_compressed))
+            if header.num_rows < 0 or (len(schema) and header.column_rows != header.num_rows):
+                raise InputError(
+                    f"{path}: byte {begin}: a {message.type} of {header.num_rows} rows, and "
+                    f"{header.column_rows} in its first column",
+                    hint="the file is damaged; fetch it again",
+                )
+            if header.is_compressed:
+                _check_size(header, body, f"{path}: byte {begin}: a {message.type}")
+            if message.type == "dictionary":
+                has_dictionaries = True
+            else:
+                batches.append(Batch(begin, end, header.num_rows, body.size, header.is_compressed))
         else:
             raise InputError(f"{path}: byte {begin}: unexpected {message.type} message")
     if schema is None:
@@ -98,24 +114,78 @@ def _schema_of(message: pa.ipc.Message, path: str) -> pa.Schema:
         raise InputError(f"{path}: not an Arrow file or stream: {error}") from error
 
 
-def _batch_header(metadata: bytes) -> tuple[int, bool]:
-    """(number of rows, is the body compressed) of a record batch message.
+@dataclass(frozen=True, slots=True)
+class _Header:
+    num_rows: int
+    column_rows: int | None  # of the first column, if there is one
+    is_compressed: bool
+    buffers: tuple[int, ...]  # where in the body each begins, if it is compressed
 
-    Message { version, header_type, header, bodyLength }, RecordBatch { length, nodes, buffers,
-    compression }: github.com/apache/arrow/blob/main/format/Message.fbs
+
+def _batch_header(message: pa.ipc.Message) -> _Header:
+    """The header of a record batch or dictionary message; struct.error where it is broken.
+
+    Message { version, header_type, header, bodyLength }, DictionaryBatch { id, data, isDelta },
+    RecordBatch { length, nodes, buffers, compression }, FieldNode { length, null_count },
+    Buffer { offset, length }: github.com/apache/arrow/blob/main/format/Message.fbs
     """
+    buffer = _Flatbuffer(message.metadata.to_pybytes())
+    batch = buffer.followed(buffer.field(buffer.followed(0), 2))
+    if message.type == "dictionary":
+        batch = buffer.followed(buffer.field(batch, 1))
+    length = buffer.field(batch, 0)
+    nodes = buffer.pairs(buffer.field(batch, 1))
+    is_compressed = bool(buffer.field(batch, 3))
+    return _Header(
+        buffer.number("<q", length) if length else 0,
+        nodes[0] if nodes else None,
+        is_compressed,
+        buffer.pairs(buffer.field(batch, 2)) if is_compressed else (),
+    )
 
-    def field(table: int, index: int) -> int:
-        vtable = table - struct.unpack_from("<i", metadata, table)[0]
+
+class _Flatbuffer:
+    """As much of a flatbuffer as is needed: places are byte numbers, and 0 is no place."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def number(self, kind: str, place: int) -> int:
+        return int(struct.unpack_from(kind, self._data, place)[0])
+
+    def field(self, table: int, index: int) -> int:
+        """Where a table's field is, or 0 if it has none."""
+        vtable = table - self.number("<i", table)
         slot = 4 + 2 * index
-        if vtable < 0 or slot + 2 > struct.unpack_from("<H", metadata, vtable)[0]:
+        if vtable < 0 or slot + 2 > self.number("<H", vtable):
             return 0
-        offset = struct.unpack_from("<H", metadata, vtable + slot)[0]
+        offset = self.number("<H", vtable + slot)
         return table + offset if offset else 0
 
-    message = struct.unpack_from("<I", metadata, 0)[0]
-    header = field(message, 2)
-    batch = header + struct.unpack_from("<I", metadata, header)[0]
-    length = field(batch, 0)
-    num_rows = struct.unpack_from("<q", metadata, length)[0] if length else 0
-    return num_rows, bool(field(batch, 3))
+    def followed(self, place: int) -> int:
+        return place + self.number("<I", place)
+
+    def pairs(self, place: int) -> tuple[int, ...]:
+        """The first numbers of a list of pairs."""
+        if not place:
+            return ()
+        vector = self.followed(place)
+        count = min(self.number("<I", vector), len(self._data))
+        return struct.unpack_from(f"<{2 * count}q", self._data, vector + 4)[::2]
+
+
+def _check_size(header: _Header, body: pa.Buffer, what: str) -> None:
+    """Refuse a compressed batch that only a bomb would be. Each buffer begins with its size."""
+    data = memoryview(body)
+    num_bytes = sum(
+        max(0, struct.unpack_from("<q", data, start)[0])
+        for start in header.buffers
+        if 0 <= start <= len(data) - 8
+    )
+    is_bomb = num_bytes > MIN_BOMB_BYTES and num_bytes > MAX_RATIO * len(data)
+    if is_bomb or num_bytes > MAX_BATCH_BYTES:
+        raise InputError(
+            f"{what} announces {num_bytes} bytes in {len(data)} compressed ones"
+            + (": a bomb" if is_bomb else f" (at most {MAX_BATCH_BYTES} are read)"),
+            hint="write the file again with smaller record batches",
+        )

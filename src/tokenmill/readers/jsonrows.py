@@ -107,6 +107,8 @@ def _is_utf8(block: bytes) -> bool:
 
 
 def _rows_by_line(block: bytes, name: str, replace: bool) -> Rows:
+    if not block.translate(None, WHITESPACE):  # 2.7 GB/s; gigabytes of line ends, 25 MB/s by line
+        return Rows(pa.nulls(0, pa.large_string()))
     texts: list[str | None] = []
     bad: dict[int, str] = {}
     replaced: list[int] = []

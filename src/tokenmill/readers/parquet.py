@@ -21,6 +21,7 @@ where a process may die (runners/cutting.py), except with --num-proc 1.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,15 +32,19 @@ from tokenmill.corpus import Input, Span
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.readers import ReadOptions, TextBatch
 from tokenmill.readers.column import text_column_index
+from tokenmill.readers.pages import repeatable_bytes
 from tokenmill.readers.rows import sound_binary, text_batches
 
 MAX_GROUP_BYTES = 4 << 30  # of one row group's text, uncompressed
 MAX_GROUP_ROWS = 1 << 31
 MAX_RATIO = 1000  # uncompressed : compressed, for row groups over MIN_BOMB_BYTES
 MIN_BOMB_BYTES = 256 << 20
-# Sizes in the footer are those of encoded pages: a dictionary-encoded column of repeated texts
-# decodes to far more. This many rows at a time keeps that bounded; rows.py joins what comes out.
+# Sizes in the footer are those of encoded pages: a column of repeated texts decodes to far more. So
+# many rows, and no more than can come to so many bytes, are decoded at a time; rows.py joins them,
+# which halves the speed. Hence the limit: writers end a dictionary at 1 MiB, where it sets in.
 MAX_DECODED_ROWS = 1024
+MAX_DECODED_BYTES = 1280 << 20
+UNKNOWN_ROWS = 16  # where the pages do not tell (pages.py)
 _READ_FAILURES = (pa.ArrowException, OSError, UnicodeError)
 
 
@@ -77,11 +82,11 @@ class ParquetReader:
 
     def _arrays(self, span: Span) -> Iterator[pa.Array]:
         name, path = self.options.text_column, span.input.path
-        with _opened(path) as file:
+        with _opened(path) as file, _mapped(path) as data:
             column = _leaf_column(file, name, path)
             if span.stop > file.metadata.num_row_groups:
                 raise InputError(f"{path}: row group {span.stop - 1} is gone; the file has changed")
-            for groups, batch_rows in self._reads(file.metadata, column, span):
+            for groups, batch_rows in self._reads(file.metadata, column, span, data):
                 try:
                     batches = file.iter_batches(
                         batch_rows, row_groups=groups, columns=[name], use_threads=False
@@ -96,25 +101,29 @@ class ParquetReader:
                     ) from error
 
     def _reads(
-        self, metadata: pq.FileMetaData, column: int, span: Span
+        self, metadata: pq.FileMetaData, column: int, span: Span, data: mmap.mmap
     ) -> Iterator[tuple[list[int], int]]:
         """(row groups, rows per batch): small neighbours together, a large one in even batches."""
         groups: list[int] = []
         num_bytes = num_rows = 0
+        most_rows = MAX_DECODED_ROWS
         for group in range(span.start, span.stop):
-            size = _chunk(metadata, group, column, span.input.path).total_uncompressed_size
+            chunk = _chunk(metadata, group, column, span.input.path)
+            size = chunk.total_uncompressed_size
             if groups and num_bytes + size > self.options.batch_bytes:
-                yield groups, self._batch_rows(num_bytes, num_rows)
+                yield groups, min(most_rows, self._batch_rows(num_bytes, num_rows))
                 groups, num_bytes, num_rows = [], 0, 0
+                most_rows = MAX_DECODED_ROWS
             groups.append(group)
             num_bytes += size
             num_rows += metadata.row_group(group).num_rows
+            most_rows = min(most_rows, _decodable_rows(chunk, data))
         if groups:
-            yield groups, self._batch_rows(num_bytes, num_rows)
+            yield groups, min(most_rows, self._batch_rows(num_bytes, num_rows))
 
     def _batch_rows(self, num_bytes: int, num_rows: int) -> int:
         num_batches = max(1, round(num_bytes / self.options.batch_bytes))
-        return min(MAX_DECODED_ROWS, max(1, -(-num_rows // num_batches)))
+        return max(1, -(-num_rows // num_batches))
 
 
 @contextmanager
@@ -130,6 +139,23 @@ def _opened(path: str) -> Iterator[pq.ParquetFile]:
         ) from error
     with file:
         yield file
+
+
+@contextmanager
+def _mapped(path: str) -> Iterator[mmap.mmap]:
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        yield data
+
+
+def _decodable_rows(chunk: pq.ColumnChunkMetaData, data: mmap.mmap) -> int:
+    """How many rows of a column chunk come to MAX_DECODED_BYTES at most, whatever is in them."""
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+        start = chunk.dictionary_page_offset
+    most = repeatable_bytes(data, start, start + chunk.total_compressed_size)
+    if most is None:
+        return UNKNOWN_ROWS
+    return max(1, min(MAX_DECODED_ROWS, MAX_DECODED_BYTES // max(1, most)))
 
 
 def _leaf_column(file: pq.ParquetFile, name: str, path: str) -> int:
@@ -156,12 +182,13 @@ def _chunk(metadata: pq.FileMetaData, group: int, column: int, path: str) -> pq.
 
 def _check_sizes(metadata: pq.FileMetaData, column: int, source: Input) -> None:
     """Refuse footers that announce what only a decompression bomb would."""
-    total_compressed = 0
+    total_compressed = total_rows = 0
     for group in range(metadata.num_row_groups):
         num_rows = metadata.row_group(group).num_rows
         chunk = _chunk(metadata, group, column, source.path)
         size, compressed = chunk.total_uncompressed_size, chunk.total_compressed_size
         total_compressed += max(0, compressed)
+        total_rows += num_rows
         what = f"{source.path}: row group {group} announces"
         if not 0 <= num_rows <= MAX_GROUP_ROWS:
             raise InputError(f"{what} {num_rows} rows (at most {MAX_GROUP_ROWS} are read)")
@@ -172,6 +199,12 @@ def _check_sizes(metadata: pq.FileMetaData, column: int, source: Input) -> None:
             )
         if size > MIN_BOMB_BYTES and size > MAX_RATIO * max(1, compressed):
             raise InputError(f"{what} {size} bytes of text in {compressed} compressed ones: a bomb")
+    if total_rows != metadata.num_rows:
+        raise InputError(
+            f"{source.path}: its row groups announce {total_rows} rows together, the footer "
+            f"{metadata.num_rows}",
+            hint="the file is damaged; fetch it again",
+        )
     if total_compressed > source.num_bytes:
         raise InputError(
             f"{source.path}: its row groups announce {total_compressed} bytes in a file of "

@@ -20,7 +20,6 @@ from tokenmill.errors import InputError
 from tokenmill.readers import ReadOptions, TextBatch
 
 MAX_BATCH_ROWS = 1 << 16  # empty rows have no bytes, but still cost memory
-_VIEW_ROWS = 1024  # views are copied this many rows at a time; their size is not known before
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +125,10 @@ def _mended_rows(raw: pa.LargeBinaryArray, replace: bool) -> Rows:
 
 
 def _pieces(array: pa.Array, batch_bytes: int) -> Iterator[pa.Array]:
-    """The array in slices of about `batch_bytes` of text; a single row may be larger."""
-    if pa.types.is_binary_view(array.type):
-        for start in range(0, len(array), _VIEW_ROWS):
-            yield from _pieces(_without_views(array.slice(start, _VIEW_ROWS)), batch_bytes)
-        return
+    """The array in slices of about `batch_bytes` of text; a single row may be larger.
+
+    Dictionaries and views can repeat a value without end, so slices are made before values are.
+    """
     ends = np.cumsum(_byte_lengths(array))
     start = 0
     while start < len(array):
@@ -150,10 +148,23 @@ def _without_views(array: pa.Array) -> pa.LargeBinaryArray:
 def _byte_lengths(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     if pa.types.is_dictionary(array.type):
         lengths = pc.binary_length(array.dictionary).take(array.indices)
+    elif pa.types.is_binary_view(array.type):
+        return _view_lengths(array)
     else:
         lengths = pc.binary_length(array)
     filled: np.ndarray[tuple[int], np.dtype[np.int64]] = lengths.fill_null(0).to_numpy()
     return filled.astype(np.int64, copy=False)
+
+
+def _view_lengths(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """A view is 16 bytes, of which the first 4 are its length; those beneath a null are random."""
+    views = array.buffers()[1]
+    if not len(array) or views is None:
+        return np.zeros(len(array), np.int64)
+    lengths = np.frombuffer(views, "<i4")[4 * array.offset :: 4][: len(array)].astype(np.int64)
+    if array.null_count:
+        lengths[np.asarray(array.is_null())] = 0
+    return lengths
 
 
 def _gathered(parts: Iterable[Rows], batch_bytes: int) -> Iterator[Rows]:

@@ -1,0 +1,101 @@
+"""How large a value of a parquet column chunk can be that takes no room in it: from page headers.
+
+A dictionary page holds a value once, and a run of indices repeats it a million times in six bytes;
+DELTA_BYTE_ARRAY repeats the beginning of the value before. So a file of 274 bytes can hold a
+terabyte of text, and pyarrow decodes as many rows at a time as it is asked for. The footer cannot
+be asked: its list of encodings and its sizes bind nobody. Only the pages themselves can, and their
+headers are read here, at 20 us each (a page is about 1 MB).
+
+What a reader of ours would take for granted is not: a chunk that is not a plain row of pages from
+its first to its last byte is unknown, and unknown is treated as the worst.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+# parquet.thrift: PageType, Encoding, and the fields of PageHeader.
+_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = range(4)
+_DELTA_BYTE_ARRAY = 7
+_TYPE, _SIZE, _COMPRESSED_SIZE, _DATA_HEADER, _V2_HEADER = 1, 2, 3, 5, 8
+_ENCODING_FIELDS = {_DATA_HEADER: 2, _V2_HEADER: 4}
+
+# Thrift's compact protocol: types of fields.
+_BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, 12
+_MAX_DEPTH = 8
+_MAX_VARINT_BYTES = 10
+
+
+def repeatable_bytes(data: mmap.mmap | bytes, start: int, stop: int) -> int | None:
+    """At most so many bytes has a value that other rows can repeat; None: it cannot be told."""
+    most = 0
+    if start < 0:
+        return None
+    try:
+        while start < stop:
+            header = _Header(data, start)
+            if not (header.type in range(4) and header.size >= 0 and header.compressed_size >= 0):
+                return None
+            if header.type == _DICTIONARY_PAGE or header.encoding == _DELTA_BYTE_ARRAY:
+                most = max(most, header.size)
+            start = header.stop + header.compressed_size
+    except (IndexError, ValueError):
+        return None
+    return most if start == stop else None
+
+
+class _Header:
+    """A page's header, as far as it matters here. Raises IndexError or ValueError."""
+
+    def __init__(self, data: mmap.mmap | bytes, start: int) -> None:
+        self.type = self.size = self.compressed_size = self.encoding = -1
+        self._data = data
+        self.stop = start
+        self._struct(depth=0)
+
+    def _struct(self, depth: int, parent: int = 0) -> None:
+        if depth > _MAX_DEPTH:
+            raise ValueError("too deep")
+        field = 0
+        while head := self._byte():
+            field = field + (head >> 4) if head >> 4 else self._integer()
+            kind = head & 15
+            if kind in _INTEGERS:
+                self._take(depth, parent, field, self._integer())
+            elif kind == _STRUCT:
+                self._struct(depth + 1, field)
+            elif kind == _BINARY:
+                num_bytes = self._varint()
+                self.stop += num_bytes
+            elif kind in (_BYTE, _DOUBLE):
+                self.stop += 1 if kind == _BYTE else 8
+            elif kind not in _BOOLEANS:
+                raise ValueError(f"type {kind}")
+
+    def _take(self, depth: int, parent: int, field: int, value: int) -> None:
+        if depth == 0:
+            if field == _TYPE:
+                self.type = value
+            elif field == _SIZE:
+                self.size = value
+            elif field == _COMPRESSED_SIZE:
+                self.compressed_size = value
+        elif depth == 1 and field == _ENCODING_FIELDS.get(parent):
+            self.encoding = value
+
+    def _byte(self) -> int:
+        self.stop += 1
+        return self._data[self.stop - 1]
+
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
+            byte = self._byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise ValueError("a number without end")
+
+    def _integer(self) -> int:
+        value = self._varint()
+        return value >> 1 ^ -(value & 1)

@@ -1,0 +1,250 @@
+"""One process of the fuzz: tries hostile files one after the other, and says what came of each.
+
+    python fuzz_driver.py KIND FIRST LAST FOLDER
+
+A line of JSON for each case, as soon as it is over: native parsers may kill this process, and who
+started it goes on with the next case in a new one. The files stay in FOLDER, for other trials.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import resource
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+FAULTS = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.dirname(FAULTS), FAULTS]
+
+import mutations  # noqa: E402
+import numpy as np  # noqa: E402
+import pyarrow as pa  # noqa: E402
+import scenarios  # noqa: E402
+import vocabulary_mutations  # noqa: E402
+
+import tokenmill  # noqa: E402
+from tokenmill import assemble  # noqa: E402
+from tokenmill.corpus import Input  # noqa: E402
+from tokenmill.encodings import get_encoding, loading  # noqa: E402
+from tokenmill.errors import TokenmillError  # noqa: E402
+from tokenmill.manifest import Manifest  # noqa: E402
+from tokenmill.plan import cut  # noqa: E402
+from tokenmill.readers import ReadOptions, kind_of, reader_for  # noqa: E402
+from tokenmill.runners import Stopped  # noqa: E402
+
+SEPARATOR = "\n\n"
+READ = ReadOptions(separator=SEPARATOR, span_bytes=2000, batch_bytes=700)
+RUN_EVERY = 6  # of inputs: goes through a whole run and not only through its reader
+PROBES = ["the mill grinds the grain", "", "東京 👍🏽 naïve", "a" * 300 + "!", "<|endoftext|> x\n"]
+EOT = 50256
+
+Found = dict[str, Any]
+
+
+class Wrong(Exception):
+    """Something was accepted that must not be."""
+
+
+def main(kind: str, first: int, last: int, folder: Path) -> None:
+    trial = TRIALS.get(kind, input_trial)
+    for case in range(first, last):
+        began = time.process_time()
+        found: Found = {"case": case, "outcome": "ok"}
+        try:
+            found.update(trial(kind, case, folder))
+        except TokenmillError as error:
+            found |= {"outcome": type(error).__name__, "exit": error.exit_code}
+            found |= {"message": error.message}
+        except BaseException as error:
+            found |= {"outcome": "unexpected", "message": f"{type(error).__name__}: {error}"}
+            found["trace"] = traceback.format_exc()[-2000:]
+        found["seconds"] = time.process_time() - began
+        found["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        print(json.dumps(found, default=int), flush=True)
+
+
+def case_path(folder: Path, case: int, name: str) -> Path:
+    """a.jsonl.gz -> FOLDER/7.jsonl.gz"""
+    return folder / f"{case}.{name.split('.', 1)[1]}"
+
+
+# Inputs.
+
+
+def input_trial(kind: str, case: int, folder: Path) -> Found:
+    name, data = mutations.mutated(kind, case)
+    path = case_path(folder, case, name)
+    path.write_bytes(data)
+    if case % RUN_EVERY == 0:
+        return whole_run(path, folder)
+    return {"rows": num_rows_read(path), "name": path.name}
+
+
+def num_rows_read(path: Path) -> int:
+    source = source_of(path)
+    reader = reader_for(source.kind, READ)
+    num_rows = 0
+    for span in cut(source, READ).spans:
+        before = num_rows
+        for batch in reader.batches(span):
+            batch.texts.validate(full=True)
+            if any(batch.texts[position].is_valid for position in batch.bad):
+                raise Wrong("a bad row with text")
+            num_rows += len(batch.texts)
+        if span.num_rows not in (None, num_rows - before):
+            raise Wrong(f"{num_rows - before} rows where {span.num_rows} were announced")
+    return num_rows
+
+
+def source_of(path: Path) -> Input:
+    kind = kind_of(str(path))
+    assert kind is not None
+    found = os.stat(path)
+    return Input(str(path), *kind, found.st_size, found.st_mtime_ns, "")
+
+
+def whole_run(path: Path, folder: Path) -> Found:
+    out = folder / "out"
+    try:
+        manifest = tokenmill.prepare(
+            path, out, num_proc=1, val="none", separator=SEPARATOR, max_bad_fraction=1.0
+        )
+        counts = manifest.counts
+        if not counts.is_conserved:
+            raise Wrong(f"not conserved: {counts}")
+        num_eot = int(np.count_nonzero(np.fromfile(out / "train.bin", "<u2") == EOT))
+        if num_eot != counts.num_written or counts.num_rows != num_rows_read(path):
+            raise Wrong(f"{num_eot} EOT ids: {counts}")
+        return {"rows": counts.num_rows, "name": path.name}
+    except TokenmillError:
+        if (out / "tokenmill.json").exists():
+            raise Wrong("a manifest after an error") from None
+        raise
+    finally:
+        shutil.rmtree(out, ignore_errors=True)
+
+
+# Vocabularies.
+
+
+def vocabulary_trial(kind: str, case: int, folder: Path) -> Found:
+    name, data = getattr(vocabulary_mutations, kind)(random.Random(f"{kind} {case}"))
+    path = folder / name
+    path.write_bytes(data)
+    loading._ENGINES.clear()
+    loading._REFERENCES.clear()
+    loading.special_tokens_of.cache_clear()
+    encoding = get_encoding(path, pattern="cl100k" if kind == "ranks" else None)
+    tokens = encoding.encode_array(pa.array(PROBES, pa.large_string()))
+    if len(tokens.ids) and tokens.ids.max() > encoding.max_token_value:
+        raise Wrong(f"id {tokens.ids.max()} over {encoding.max_token_value}")
+    for position, probe in enumerate(PROBES):
+        text = encoding.decode(tokens.document(position).tolist())
+        if kind == "ranks" and position not in tokens.failed and text != probe:
+            raise Wrong(f"{probe!r} came back as {text!r}")
+    return {"failed": len(tokens.failed)}
+
+
+# What an unfinished run and a finished one leave on the disk.
+
+
+class StopAfter:
+    """A watch that stops a run when so many slices are done."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+
+    def planned(self, plan: Any, done: Any) -> None: ...
+
+    def recorded(self, record: Any) -> None:
+        self._left -= 1
+
+    def step(self, slice_: Any, step: Any) -> None: ...
+
+    def notice(self, message: str) -> None: ...
+
+    def should_stop(self) -> bool:
+        return self._left <= 0
+
+
+def state_trial(kind: str, case: int, folder: Path) -> Found:
+    """Change a file of an unfinished run, then resume: the right bytes, or a refusal."""
+    rng = random.Random(f"{kind} {case}")
+    source, unfinished = _unfinished(folder)
+    out = folder / "out"
+    shutil.copytree(unfinished, out)
+    work = out / ".tokenmill"
+    files = [work / "plan.json", work / "cursor.json", *sorted((work / "records").iterdir())]
+    files += sorted((work / "parts").iterdir()) + sorted((work / "shards").iterdir())
+    path = rng.choice([*files[:2] * 3, *files])
+    path.write_bytes(_state_mutated(path, rng))
+    try:
+        scenarios.prepared(source, str(out), val="none")
+        wrong = scenarios.differences(str(out), scenarios.nanogpt_files())
+        if wrong:
+            raise Wrong(f"{path.name}: {wrong}")
+    finally:
+        shutil.rmtree(out, ignore_errors=True)
+    return {}
+
+
+def _unfinished(folder: Path) -> tuple[str, Path]:
+    template = folder / "template"
+    source = str(folder / "corpus.jsonl")
+    if not template.exists():
+        assemble.CHECKPOINT_BYTES = 4000
+        scenarios.corpus(folder)
+        with contextlib.suppress(Stopped):
+            scenarios.prepared(source, str(template), val="none", watch=StopAfter(3))
+        assert not (template / "tokenmill.json").exists()
+    return source, template
+
+
+def _state_mutated(path: Path, rng: random.Random) -> bytes:
+    data = path.read_bytes()
+    if path.suffix != ".json" or rng.random() < 0.3:
+        return rng.choice((mutations.bytes_mutated, mutations.cut_short))(data, rng)
+    plain = vocabulary_mutations.json_mutated(json.loads(data), rng)
+    return vocabulary_mutations.json_bytes(plain)
+
+
+def manifest_trial(kind: str, case: int, folder: Path) -> Found:
+    """Change the manifest of a finished dataset: it is refused, or says what it said."""
+    rng = random.Random(f"{kind} {case}")
+    finished, source = folder / "finished", str(folder / "corpus.jsonl")
+    if not finished.exists():
+        scenarios.corpus(folder)
+        scenarios.prepared(source, str(finished), val="none")
+        shutil.copy(finished / "tokenmill.json", folder / "sound.json")
+    data = (folder / "sound.json").read_bytes()
+    path = finished / "tokenmill.json"
+    path.write_bytes(data)
+    sound = Manifest.load(str(finished))
+    path.write_bytes(_state_mutated(path, rng))
+    # Early versions wrote no seal: who takes it off and changes something else is believed.
+    if Manifest.load(str(finished)) != sound and b'"sha256": "' + _seal(data) in path.read_bytes():
+        raise Wrong("another manifest was taken for the one that was written")
+    return {}
+
+
+def _seal(manifest: bytes) -> bytes:
+    return str(json.loads(manifest)["sha256"]).encode()
+
+
+TRIALS: dict[str, Callable[[str, int, Path], Found]] = {
+    "tokenizer_json": vocabulary_trial,
+    "ranks": vocabulary_trial,
+    "state": state_trial,
+    "manifest": manifest_trial,
+}
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

@@ -1,0 +1,152 @@
+"""Small runs to break, and what their bytes must be, by tests/oracle.py and by nothing of ours.
+
+Each scenario is small enough to be run thousands of times (about 20 ms) and yet goes through
+everything: several slices, several shards, both splits, a quarantined row, checkpoints in between.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import oracle
+import tokenmill
+from conftest import made_texts
+from tokenmill import assemble
+from tokenmill import convert as conversion
+from tokenmill.dataset import open_dataset
+from tokenmill.manifest import MANIFEST_NAME
+
+TEXTS = made_texts(36, seed=5)
+Files = dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    run: Callable[[str, str], object]  # (source, out): the command that is repeated
+    expected: Callable[[], Files]  # the oracle's files; others beside them are not the oracle's
+
+
+def corpus(folder: Path) -> str:
+    path = folder / "corpus.jsonl"
+    lines = [json.dumps({"text": text}) for text in TEXTS]
+    lines.insert(7, '{"text": broken')
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def prepared(source: str, out: str, **options: object) -> object:
+    given = {"num_proc": 1, "slice_bytes": 6000, "max_bad_fraction": 0.5, **options}
+    return tokenmill.prepare(source, out, **given)
+
+
+def converted(source: str, out: str) -> object:
+    """A dataset that is made once, beside the source, and converted into `out`."""
+    made = os.path.join(os.path.dirname(source), "made")
+    if not os.path.exists(os.path.join(made, MANIFEST_NAME)):
+        prepared(source, made, format="npy", val="none", shard_tokens=1500)
+    target = conversion.Target(out=out, format="datatrove", shard_tokens=1500)
+    return conversion.convert(open_dataset(made), target)
+
+
+@functools.cache
+def npy_files() -> Files:
+    return oracle.npy_files(oracle.ids(TEXTS, "prepend"), 2000, "edufineweb")
+
+
+@functools.cache
+def nanogpt_files() -> Files:
+    return {"train.bin": oracle.stream(oracle.ids(TEXTS))}
+
+
+@functools.cache
+def megatron_files() -> Files:
+    """Shards of whole documents, at most 1,500 tokens each: their tokens."""
+    return {
+        f"text_train_{number:05d}_document.bin": oracle.stream(documents)
+        for number, documents in enumerate(whole_documents(oracle.ids(TEXTS), 1500))
+    }
+
+
+@functools.cache
+def datatrove_files() -> Files:
+    files = {}
+    for number, documents in enumerate(whole_documents(oracle.ids(TEXTS, "prepend"), 1500)):
+        stem = f"train/{number:05d}_tokens.ds"
+        files[stem] = oracle.stream(documents)
+        ends = np.cumsum([len(document) for document in documents])
+        files[f"{stem}.index"] = ends.astype("<u8").tobytes()
+    return files
+
+
+@functools.cache
+def mds_files() -> Files:
+    """Tokens stand at the end of a shard; the last, too few for a sample, are left out."""
+    tokens = [token for document in oracle.ids(TEXTS) for token in document]
+    shards = [tokens[i : i + 2048] for i in range(0, len(tokens), 2048)]
+    return {
+        f"train/shard.{number:05d}.mds": np.array(shard[: len(shard) // 64 * 64], "<u2").tobytes()
+        for number, shard in enumerate(shards)
+        if len(shard) >= 64
+    }
+
+
+def whole_documents(documents: list[list[int]], most: int) -> list[list[list[int]]]:
+    shards: list[list[list[int]]] = [[]]
+    for document in documents:
+        if shards[-1] and sum(map(len, shards[-1])) + len(document) > most:
+            shards.append([])
+        shards[-1].append(document)
+    return shards
+
+
+SCENARIOS = [
+    Scenario("npy", functools.partial(prepared, format="npy", shard_tokens=2000), npy_files),
+    Scenario("nanogpt", functools.partial(prepared, val="none"), nanogpt_files),
+    Scenario(
+        "megatron",
+        functools.partial(prepared, format="megatron", shard_tokens=1500),
+        megatron_files,
+    ),
+    Scenario(
+        "mds",
+        functools.partial(prepared, format="mds", seq_len=64, shard_tokens=2048, val="none"),
+        mds_files,
+    ),
+    Scenario("convert", converted, datatrove_files),
+]
+
+
+def small_checkpoints(monkeypatch) -> None:
+    """Checkpoints every few kilobytes, so that a small run has several."""
+    monkeypatch.setattr(assemble, "CHECKPOINT_BYTES", 4000)
+    monkeypatch.setattr(conversion, "CHECKPOINT_TOKENS", 2000)
+    monkeypatch.setattr(conversion, "READ_TOKENS", 1000)
+
+
+def differences(out: str, expected: Files) -> list[str]:
+    """What is not as the oracle says; empty: all is well. MDS shards have a head of their own."""
+    found = []
+    for name, data in expected.items():
+        try:
+            written = Path(out, name).read_bytes()
+        except OSError as error:
+            found.append(f"{name}: {error}")
+            continue
+        if not written.endswith(data) or (name.endswith((".bin", ".npy")) and written != data):
+            found.append(f"{name}: other bytes")
+    manifest = json.loads(Path(out, MANIFEST_NAME).read_bytes())
+    shards = {file["name"] for file in manifest["files"] if file["split"]}
+    found += [f"{name}: not the oracle's" for name in shards - expected.keys()]
+    return found
+
+
+def looks_complete(out: str) -> bool:
+    return os.path.exists(os.path.join(out, MANIFEST_NAME))

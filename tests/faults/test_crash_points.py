@@ -1,0 +1,78 @@
+"""The process ends at every single operation on the disk, before it and after it; then the same
+command again. Every trial must come to the oracle's bytes, and never look complete before."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+
+import pytest
+from disk import Crash, FaultyOs, Gone, disk
+from scenarios import SCENARIOS, corpus, differences, looks_complete, small_checkpoints
+
+NUM_CHAINS = 30  # for each scenario
+# All operations of two scenarios, and of the others a share that moves on with the seed.
+EVERY = {"nanogpt": 1, "megatron": 1, "npy": 3, "mds": 3, "convert": 3}
+
+
+@pytest.fixture(autouse=True)
+def checkpoints(monkeypatch):
+    small_checkpoints(monkeypatch)
+
+
+def num_operations(scenario, source: str, out: str) -> int:
+    scenario.run(source, out)  # what a first run makes beside `out` is not part of the trials
+    shutil.rmtree(out)
+    with disk(FaultyOs()) as counting:
+        scenario.run(source, out)
+    assert not differences(out, scenario.expected())
+    shutil.rmtree(out)
+    return len(counting.operations)
+
+
+def crashed(scenario, source: str, out: str, fault: Crash) -> bool:
+    """Run until the fault; whether it came to that."""
+    try:
+        with disk(FaultyOs(fault)):
+            scenario.run(source, out)
+    except Gone:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_crash_at_every_operation_then_resume(scenario, after, seed, scratch, tally):
+    source, out = corpus(scratch), str(scratch / "out")
+    every = EVERY[scenario.name]
+    for at in range(1 + seed % every, num_operations(scenario, source, out) + 1, every):
+        assert crashed(scenario, source, out, Crash(at, after))
+        if looks_complete(out):
+            assert not differences(out, scenario.expected()), f"complete too early: {at}"
+        began = time.monotonic()
+        scenario.run(source, out)
+        found = differences(out, scenario.expected())
+        assert not found, f"{scenario.name}: Crash({at}, after={after}): {found}"
+        tally.add("crash points", "identical", seconds=time.monotonic() - began)
+        shutil.rmtree(out)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_crash_resume_crash_resume(scenario, seed, scratch, tally):
+    """Chains of up to five crashes at random operations."""
+    source, out = corpus(scratch), str(scratch / "out")
+    most = num_operations(scenario, source, out)
+    rng = random.Random(f"{scenario.name} {seed}")
+    for _ in range(NUM_CHAINS):
+        chain = [
+            Crash(rng.randrange(1, most), rng.random() < 0.5) for _ in range(rng.randint(2, 5))
+        ]
+        for fault in chain:
+            if not crashed(scenario, source, out, fault):
+                break
+        scenario.run(source, out)
+        found = differences(out, scenario.expected())
+        assert not found, f"{scenario.name}: {chain}: {found}"
+        tally.add("chains of crashes", "identical")
+        shutil.rmtree(out)
