@@ -260,11 +260,12 @@ def test_worker_killed_at_random_changes_no_byte(work, faulty):
     watch, rng, is_done = Onlooker(), random.Random(0), threading.Event()
 
     def kill_one_whenever_there_is_progress() -> None:
-        num_steps = 0
-        while not is_done.wait(0.3):
+        num_steps = num_kills = 0
+        while not is_done.wait(0.3) and num_kills < 5:  # a slice may be lost to three of them
             pids = list(children())
             if pids and len(watch.steps) > num_steps:
                 num_steps = len(watch.steps)
+                num_kills += 1
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rng.choice(pids), signal.SIGKILL)
 
@@ -366,15 +367,18 @@ def test_document_that_hangs_is_left_out(tmp_path, faulty):
 
 def test_worker_that_is_stopped_is_replaced(work, faulty):
     faulty(SLOW)
-    watch = Onlooker()
-    with ProcessesRunner(2, ENCODING, stall_timeout=1.5) as runner:
-        records = runner.run(work.job("out"), iter(work.slices), watch)
-        next(records)
-        os.kill(max(children()), signal.SIGSTOP)
-        assert len(list(records)) == NUM_SLICES - 1
-    assert work.files("out") == work.expected()
-    assert len(watch.notices) == 1
-    assert "no progress for 1.5 s" in watch.notices[0]
+    for attempt in range(5):  # on a busy machine all slices may be taken before the signal comes
+        watch, out = Onlooker(), f"out{attempt}"
+        with ProcessesRunner(2, ENCODING, stall_timeout=1.5) as runner:
+            records = runner.run(work.job(out), iter(work.slices), watch)
+            next(records)
+            os.kill(max(children()), signal.SIGSTOP)
+            assert len(list(records)) == NUM_SLICES - 1
+        assert work.files(out) == work.expected()
+        if watch.notices:
+            break
+    [notice] = watch.notices
+    assert "no progress for 1.5 s" in notice
 
 
 def test_memory_error_once_is_retried_on_a_fresh_worker(tmp_path, faulty):

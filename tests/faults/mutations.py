@@ -90,7 +90,7 @@ def _table(rng: random.Random) -> pa.Table:
 
 
 @functools.cache
-def _parquet_file(variant: int) -> bytes:
+def sound_parquet_file(variant: int) -> bytes:
     rng = random.Random(variant)
     sink = io.BytesIO()
     pq.write_table(
@@ -110,7 +110,7 @@ def _parquet_file(variant: int) -> bytes:
 
 
 def parquet(rng: random.Random) -> tuple[str, bytes]:
-    data = _parquet_file(rng.randrange(24))
+    data = sound_parquet_file(rng.randrange(24))
     what = rng.random()
     if what < 0.45:
         data = _footer_mutated(data, rng)

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from bombs import (
     MB,
@@ -37,8 +38,10 @@ from bombs import (
     zstd_of,
 )
 from fuzz_driver import READ, source_of
+from mutations import sound_parquet_file
 
 from tokenmill.errors import TokenmillError
+from tokenmill.readers.pages import repeatable_bytes
 from tokenmill.run import SilentWatch
 from tokenmill.runners.processes import ProcessesRunner
 
@@ -281,6 +284,19 @@ def measured_command(
     process.returncode = os.waitstatus_to_exitcode(status)
     said = [(scratch / name).read_text(errors="replace") for name in ("stdout", "stderr")]
     return process.returncode, usage.ru_maxrss // 1024, said[0], said[1]
+
+
+@pytest.mark.parametrize("variant", range(24))
+def test_pages_of_sound_files_are_understood(variant, scratch):
+    """Or they would be read a few rows at a time, for fear of a bomb: right, and slow."""
+    path = scratch / "a.parquet"
+    path.write_bytes(sound_parquet_file(variant))
+    data, metadata = path.read_bytes(), pq.ParquetFile(path).metadata
+    for group in range(metadata.num_row_groups):
+        chunk = metadata.row_group(group).column(1)
+        starts = [chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset]
+        most = repeatable_bytes(data, min(starts), min(starts) + chunk.total_compressed_size)
+        assert most is not None and (most > 0) == chunk.has_dictionary_page
 
 
 # What once did harm: files in crashers/, and what must come of each, in its README.
