@@ -6,13 +6,16 @@ READY := $(VENV)/.ready
 # The trainers' own loaders, which tests read our output with: their pins and ours cannot meet.
 LOADERS := .venv-loaders
 LOADERS_READY := $(LOADERS)/.ready
+# The peers that are broken on purpose beside tokenmill: `make peer-faults`.
+PEERS := .venv-peers
+PEERS_READY := $(PEERS)/.ready
 PIP_INSTALL := pip install -q --disable-pip-version-check
 # Not in the locks: which build of torch is right (CPU, CUDA) depends on the machine.
 TORCH := torch==2.13.0
 LOCK := uv pip compile --universal --python-version 3.10 --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links --no-annotate
 
-.PHONY: demo test check format bench chart reliability teeth soak lock clean
+.PHONY: demo test check format bench chart reliability teeth soak peer-faults lock clean
 
 demo: $(READY)
 	$(BIN)/tokenmill demo
@@ -47,12 +50,18 @@ HOURS ?= 8
 soak: $(READY)
 	$(BIN)/python tools/soak.py $(HOURS)
 
+# Writes docs/peer_faults.json, in about an hour; PEER_FAULTS='--only mds:exception' does a part.
+peer-faults: $(READY) $(PEERS_READY)
+	$(BIN)/python tools/peer_faults.py $(PEER_FAULTS)
+
 # Versions and hashes of everything, for every supported Python, without naming an index.
 lock: $(READY)
 	$(BIN)/pip install -q uv
 	$(BIN)/$(LOCK) --extra hf pyproject.toml requirements/dev.in -o requirements/dev.txt
 	$(BIN)/$(LOCK) requirements/loaders.in -o requirements/loaders.txt
 	$(BIN)/$(LOCK) --no-deps requirements/loaders-nodeps.in -o requirements/loaders-nodeps.txt
+	$(BIN)/$(LOCK) requirements/peers.in -o requirements/peers.txt
+	$(BIN)/$(LOCK) --no-deps requirements/peers-nodeps.in -o requirements/peers-nodeps.txt
 
 $(READY): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -72,5 +81,14 @@ $(LOADERS_READY): requirements/loaders.txt requirements/loaders-nodeps.txt | $(R
 	  -r requirements/loaders-nodeps.txt
 	@touch $@
 
+$(PEERS_READY): requirements/peers.txt requirements/peers-nodeps.txt | $(READY)
+	$(PYTHON) -m venv --clear $(PEERS)
+	$(PEERS)/bin/$(PIP_INSTALL) --require-hashes --only-binary :all: -r requirements/peers.txt
+	$(PEERS)/bin/$(PIP_INSTALL) $(TORCH)
+	$(PEERS)/bin/$(PIP_INSTALL) --require-hashes --only-binary :all: --no-deps \
+	  -r requirements/peers-nodeps.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(LOADERS) demo-out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(LOADERS) $(PEERS) demo-out build dist .mypy_cache .ruff_cache \
+	  .pytest_cache .hypothesis

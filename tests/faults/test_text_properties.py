@@ -291,7 +291,7 @@ def read_options(size: tuple[int, int], replace: bool, separator: str | None = N
     )
 
 
-@pytest.mark.parametrize("kind", ["string", "binary", "large_string"])
+@pytest.mark.parametrize("kind", ["string", "large_string"])
 def test_parquet_rows_of_any_bytes_are_text_or_bad(kind, scratch, seed, tally):
     path = scratch / "a.parquet"
 

@@ -8,7 +8,7 @@ worker, because anything may kill a process once; if that dies too, the file is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from typing import Any
 
 from tokenmill.corpus import Input, Span
@@ -44,7 +44,7 @@ class Cutting:
         self.is_begun = False
         left = self._sources[len(self.found) :]
         return {
-            "cut": [astuple(source) for source in left],
+            "cut": [[getattr(source, name) for name in Input.__slots__] for source in left],
             "read": asdict(self._options),
             "max_rows": self._max_rows,
         }

@@ -1,0 +1,119 @@
+"""The text that all of them are given, its faulty variants, and what its tokens must be.
+
+16 JSON-lines files of 200 documents, about 9 MB: paragraphs of Python's own library, recombined
+with a fixed seed. Each document ends with its number, so that no two are alike and each can be
+looked for in what was written. The ids are tests/oracle.py's: tiktoken, document by document.
+"""
+
+from __future__ import annotations
+
+import base64
+import glob
+import hashlib
+import json
+import os
+import random
+import shutil
+import sysconfig
+from itertools import pairwise
+
+import oracle
+
+NUM_FILES = 16
+DOCUMENTS_A_FILE = 200
+NUM_DOCUMENTS = NUM_FILES * DOCUMENTS_A_FILE
+SPECIAL = "<|endoftext|>"
+TIKTOKEN_URL = "https://openaipublic.blob.core.windows.net/encodings/r50k_base.tiktoken"
+VOCABULARY = os.path.join(oracle.VOCAB, "r50k_base.tiktoken")
+
+
+def mark(number: int) -> str:
+    return f"[document {number:05d}]"
+
+
+def made_texts() -> list[str]:
+    rng = random.Random(5)
+    pieces: list[str] = []
+    for path in sorted(glob.glob(os.path.join(sysconfig.get_paths()["stdlib"], "*.py"))):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            pieces += [piece for piece in file.read().split("\n\n") if piece.strip()]
+    pieces = [piece for piece in pieces if SPECIAL not in piece]
+    return [
+        "\n\n".join([*rng.choices(pieces, k=rng.choice([1, 4, 8, 16, 24])), mark(number)])
+        for number in range(NUM_DOCUMENTS)
+    ]
+
+
+def write_corpus(folder: str, texts: list[str]) -> None:
+    os.makedirs(folder)
+    for number in range(NUM_FILES):
+        first = number * DOCUMENTS_A_FILE
+        with open(os.path.join(folder, f"{number:03d}.jsonl"), "w", encoding="utf-8") as file:
+            for position in range(first, first + DOCUMENTS_A_FILE):
+                file.write(json.dumps({"id": position, "text": texts[position]}) + "\n")
+
+
+def corrupt(folder: str, number: int) -> str:
+    """Overwrite one byte in the middle of a document by 0xFF; the name of its file."""
+    path = os.path.join(folder, f"{number // DOCUMENTS_A_FILE:03d}.jsonl")
+    with open(path, "r+b") as file:
+        lines = file.readlines()
+        line = number % DOCUMENTS_A_FILE
+        text = lines[line].index(b'"text": "') + len(b'"text": "')
+        middle = text + (len(lines[line]) - text) // 2
+        while not lines[line][middle - 2 : middle + 2].isalpha():  # not in an escape
+            middle += 1
+        file.seek(sum(map(len, lines[:line])) + middle)
+        file.write(b"\xff")
+    return os.path.basename(path)
+
+
+def repeated(first: str, others: str, target: str, copies: int) -> str:
+    """The files of one folder once and those of another `copies` - 1 times, by links."""
+    os.makedirs(target)
+    for copy in range(copies):
+        folder = others if copy else first
+        for name in os.listdir(folder):
+            os.link(os.path.join(folder, name), os.path.join(target, f"{copy:03d}-{name}"))
+    return target
+
+
+def fill_tiktoken_cache(folder: str) -> None:
+    """`tiktoken.get_encoding("r50k_base")` without a network."""
+    os.makedirs(folder)
+    shutil.copy(VOCABULARY, os.path.join(folder, hashlib.sha1(TIKTOKEN_URL.encode()).hexdigest()))
+
+
+def write_tokenizer_json(path: str) -> None:
+    """gpt2 as a Hugging Face tokenizer: a merge is how the ranks below make a token."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    with open(VOCABULARY, "rb") as lines:
+        ranks = {base64.b64decode(k): int(v) for k, v in (line.split() for line in lines)}
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters = {byte: chr(byte) for byte in shown}
+    hidden = [byte for byte in range(256) if byte not in letters]
+    letters |= {byte: chr(256 + position) for position, byte in enumerate(hidden)}
+
+    def written(token: bytes) -> str:
+        return "".join(letters[byte] for byte in token)
+
+    def halves(token: bytes) -> list[bytes]:
+        parts = [bytes([byte]) for byte in token]
+        while len(parts) > 2:
+            joined = [ranks.get(a + b, 1 << 30) for a, b in pairwise(parts)]
+            at = joined.index(min(joined))
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        return parts
+
+    merges = [
+        tuple(map(written, halves(token)))
+        for token in sorted(ranks, key=ranks.__getitem__)
+        if len(token) > 1
+    ]
+    vocabulary = {written(token): rank for token, rank in ranks.items()}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(SPECIAL, special=True)])
+    tokenizer.save(path)
