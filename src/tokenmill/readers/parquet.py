@@ -46,6 +46,8 @@ MIN_BOMB_BYTES = 256 << 20
 MAX_DECODED_ROWS = 1024
 MAX_DECODED_BYTES = 1280 << 20
 UNKNOWN_ROWS = 16  # where the pages do not tell (pages.py)
+# At most so many bytes come out of one: a small chunk cannot be a bomb, and its pages need no look.
+_MAX_EXPANSION = {"UNCOMPRESSED": 1, "SNAPPY": 22, "LZ4": 256, "GZIP": 1032}
 _READ_FAILURES = (pa.ArrowException, OSError, UnicodeError)
 
 
@@ -107,18 +109,18 @@ class ParquetReader:
         """(row groups, rows per batch): small neighbours together, a large one in even batches."""
         groups: list[int] = []
         num_bytes = num_rows = 0
-        most_rows = MAX_DECODED_ROWS
+        limit = most_rows = min(MAX_DECODED_ROWS, span.num_rows or MAX_DECODED_ROWS)
         for group in range(span.start, span.stop):
             chunk = _chunk(metadata, group, column, span.input.path)
             size = chunk.total_uncompressed_size
             if groups and num_bytes + size > self.options.batch_bytes:
                 yield groups, min(most_rows, self._batch_rows(num_bytes, num_rows))
                 groups, num_bytes, num_rows = [], 0, 0
-                most_rows = MAX_DECODED_ROWS
+                most_rows = limit
             groups.append(group)
             num_bytes += size
             num_rows += metadata.row_group(group).num_rows
-            most_rows = min(most_rows, _decodable_rows(chunk, data))
+            most_rows = min(most_rows, _decodable_rows(chunk, data, limit))
         if groups:
             yield groups, min(most_rows, self._batch_rows(num_bytes, num_rows))
 
@@ -153,15 +155,18 @@ def _mapped(path: str) -> Iterator[mmap.mmap]:
         yield data
 
 
-def _decodable_rows(chunk: pq.ColumnChunkMetaData, data: mmap.mmap) -> int:
-    """How many rows of a column chunk come to MAX_DECODED_BYTES at most, whatever is in them."""
+def _decodable_rows(chunk: pq.ColumnChunkMetaData, data: mmap.mmap, limit: int) -> int:
+    """How many rows, up to a limit, come to MAX_DECODED_BYTES at most, whatever is in a chunk."""
+    expansion = _MAX_EXPANSION.get(chunk.compression)
+    if expansion and limit * chunk.total_compressed_size * expansion <= MAX_DECODED_BYTES:
+        return limit
     start = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
         start = chunk.dictionary_page_offset
     most = repeatable_bytes(data, start, start + chunk.total_compressed_size)
     if most is None:
         return UNKNOWN_ROWS
-    return max(1, min(MAX_DECODED_ROWS, MAX_DECODED_BYTES // max(1, most)))
+    return max(1, min(limit, MAX_DECODED_BYTES // max(1, most)))
 
 
 def _leaf_column(file: pq.ParquetFile, name: str, path: str) -> int:
