@@ -64,7 +64,9 @@ ODD = (
     ),
     *SPECIALS,
 )
-pieces = st.one_of(st.text(max_size=12), st.sampled_from(ODD), st.characters(min_codepoint=0x80))
+pieces = st.one_of(
+    st.text(max_size=12), st.sampled_from(ODD), st.characters(min_codepoint=0x80, codec="utf-8")
+)
 documents = st.lists(pieces, max_size=14).map("".join)
 corpora = st.lists(documents, max_size=8)
 
