@@ -57,7 +57,7 @@ peer-faults: $(READY) $(PEERS_READY)
 # Versions and hashes of everything, for every supported Python, without naming an index.
 lock: $(READY)
 	$(BIN)/pip install -q uv
-	$(BIN)/$(LOCK) --extra hf pyproject.toml requirements/dev.in -o requirements/dev.txt
+	$(BIN)/$(LOCK) --extra hf --extra ray --extra s3 pyproject.toml requirements/dev.in -o requirements/dev.txt
 	$(BIN)/$(LOCK) requirements/loaders.in -o requirements/loaders.txt
 	$(BIN)/$(LOCK) --no-deps requirements/loaders-nodeps.in -o requirements/loaders-nodeps.txt
 	$(BIN)/$(LOCK) requirements/peers.in -o requirements/peers.txt
