@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.feather
@@ -128,8 +129,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     path = session.config.getoption("--tally", None)
-    if path and exitstatus == 0:
+    if hasattr(session.config, "workeroutput"):  # a process of pytest-xdist: to the one that asked
+        session.config.workeroutput["tally"] = _TALLY.kinds
+    elif path and exitstatus == 0:
         Path(path).write_text(json.dumps(_TALLY.kinds, indent=1, sort_keys=True) + "\n")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _TALLY.merge(getattr(node, "workeroutput", {}).get("tally", {}))
 
 
 @pytest.fixture

@@ -15,3 +15,11 @@ class Tally:
         found["trials"] += count
         found[outcome] = found.get(outcome, 0) + count
         found["longest_seconds"] = max(found["longest_seconds"], round(seconds, 3))
+
+    def merge(self, kinds: dict[str, dict[str, float]]) -> None:
+        """Add what another process counted."""
+        for kind, counted in kinds.items():
+            found = self.kinds.setdefault(kind, {"trials": 0, "longest_seconds": 0.0})
+            for name, value in counted.items():
+                both = (found.get(name, 0), value)
+                found[name] = max(both) if name == "longest_seconds" else sum(both)

@@ -268,7 +268,7 @@ def finished(tmp_path_factory) -> dict[str, tuple[Folder, Folder]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_random_mutation_is_detected(name, finished):
+def test_every_random_mutation_is_detected(name, finished, tally):
     rng = random.Random(f"mutations of {name}")
     folder, other = finished[name]
     missed, misunderstood, count = [], [], 0
@@ -292,6 +292,7 @@ def test_every_random_mutation_is_detected(name, finished):
             assert {failure.file for failure in report.failures} <= set(folder.names)
     assert missed == [] and misunderstood == []
     assert verify(folder.path).is_whole
+    tally.add("damaged outputs", "detected by verify", count)
 
 
 @pytest.mark.parametrize("name", NAMES)
