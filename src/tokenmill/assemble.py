@@ -23,12 +23,12 @@ import numpy as np
 import pyarrow as pa
 
 from tokenmill import storage
-from tokenmill.arrays import indices
-from tokenmill.documents import data_of, offsets_of
+from tokenmill.arrays import indices, offsets_of
+from tokenmill.documents import data_of
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES, Layout
 from tokenmill.part import PartReader
-from tokenmill.record import SPLITS, PartRecord, part_path
+from tokenmill.record import SPLITS, PartRecord, part_path, record_path
 from tokenmill.seal import sealed, unsealed
 from tokenmill.shards import Batch, Output, ShardSet
 
@@ -126,6 +126,7 @@ class Assembler:
 
     def _checkpoint(self) -> None:
         self._shards.sync()
+        self._sync_records()
         storage.require_lock(os.path.join(self._work, "lock"))
         cursor = {"next": self.next, "streams": self._shards.state()}
         storage.write_file(self._cursor_path, sealed(json.dumps(cursor, sort_keys=True).encode()))
@@ -135,6 +136,12 @@ class Assembler:
             while self._deleted < self.next:
                 storage.remove(part_path(self._work, self._deleted))
                 self._deleted += 1
+
+    def _sync_records(self) -> None:
+        """From here on they stand for their parts, which go."""
+        if self._deleted < self.next and not self._num_buckets:
+            paths = [record_path(self._work, index) for index in range(self._deleted, self.next)]
+            storage.sync_files(os.path.dirname(paths[0]), map(os.path.basename, paths))
 
     def _loaded_cursor(self) -> dict[str, Any]:
         try:

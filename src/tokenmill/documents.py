@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from tokenmill.arrays import binary_array, binary_scalar, integers
+from tokenmill.arrays import binary_array, binary_scalar, offsets_of
 from tokenmill.encodings import TokenArray
 from tokenmill.errors import IntegrityError
 
@@ -27,12 +27,12 @@ _EMPTY = binary_scalar(b"")
 
 def packed(tokens: TokenArray, dtype: str, eot_id: int, eot: str) -> pa.LargeBinaryArray:
     """Each document's bytes as they stand in a shard. `eot` is append, prepend, both or none."""
-    try:
-        ids = integers(tokens.ids).cast(pa.type_for_alias(dtype))  # checks the range as it goes
-    except pa.ArrowInvalid as error:
-        raise IntegrityError(f"a token id does not fit into {dtype}: {error}") from error
-    width = np.dtype(dtype).itemsize
-    documents = binary_array(tokens.offsets * width, ids.buffers()[1])
+    largest = int(tokens.ids.max(initial=0))
+    if largest > np.iinfo(dtype).max:
+        raise IntegrityError(f"a token id does not fit into {dtype}: {largest}")
+    ids = tokens.ids.astype(np.dtype(dtype).newbyteorder("<"), copy=False)
+    width = ids.itemsize
+    documents = binary_array(tokens.offsets * width, ids)
     if eot == "none" or not len(documents):
         return documents
     mark = binary_scalar(eot_id.to_bytes(width, "little"))
@@ -45,15 +45,6 @@ def data_of(documents: pa.LargeBinaryArray) -> Any:
     """The documents' bytes, one after the other, without copying."""
     offsets = offsets_of(documents)
     return memoryview(documents.buffers()[2] or b"")[offsets[0] : offsets[-1]]
-
-
-def offsets_of(documents: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:
-    """Where each document starts in its data buffer, and the end of the last."""
-    if not len(documents):
-        return np.zeros(1, np.int64)
-    start, count = documents.offset, len(documents) + 1
-    found: npt.NDArray[np.int64] = np.frombuffer(documents.buffers()[1], np.int64)
-    return found[start : start + count]
 
 
 def held_out(texts: pa.LargeStringArray, fraction: float, seed: int) -> npt.NDArray[np.bool_]:

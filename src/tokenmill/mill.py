@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import mask
+from tokenmill.arrays import mask, nulls_of, offsets_of
 from tokenmill.corpus import Input, Slice, Span
-from tokenmill.documents import data_of, held_out, offsets_of, packed
+from tokenmill.documents import data_of, held_out, packed
 from tokenmill.encodings import Encoding, TokenArray
 from tokenmill.errors import ConflictError, InputError
 from tokenmill.job import NO_CAUTION, Caution, Job, Report, Step
@@ -135,7 +135,7 @@ class _SliceWork:
         keep[list(bad)] = False
         num_null = num_empty = 0
         if texts.null_count:
-            null = np.asarray(texts.is_null())
+            null = nulls_of(texts)
             num_null = int(np.count_nonzero(null & keep))
             keep &= ~null
         if self._job.empty == "drop":
@@ -156,7 +156,7 @@ class _SliceWork:
 
     def _encoded(self, held: list[_Held], texts: pa.LargeStringArray) -> TokenArray:
         if not self._caution.one_by_one:
-            return self._encoding.encode_array(texts)
+            return self._encoding.encode_array(texts, self._job.dtype)
         [one] = held
         ids, lengths = [np.empty(0, np.uint32)], [0]
         failed: dict[int, str] = {}

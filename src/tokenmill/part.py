@@ -25,8 +25,8 @@ import pyarrow as pa
 import xxhash
 
 from tokenmill import storage
-from tokenmill.arrays import binary_array, binary_array_of, indices
-from tokenmill.documents import data_of, offsets_of, shuffle_keys
+from tokenmill.arrays import binary_array, binary_array_of, indices, offsets_of
+from tokenmill.documents import data_of, shuffle_keys
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.record import (
     SPLITS,
@@ -60,7 +60,8 @@ class PartWriter:
         self._held_bytes = 0
         self._num_keys = 0
         path = part_path(work, slice_index)
-        self._file = storage.NewFile(os.path.dirname(path), os.path.basename(path), PART_CHECKSUM())
+        folder, name = os.path.split(path)
+        self._file = storage.NewFile(folder, name, PART_CHECKSUM(), is_durable=False)
 
     def append(self, split: int, documents: pa.LargeBinaryArray) -> None:
         if len(documents):
@@ -85,7 +86,7 @@ class PartWriter:
             quarantined,
         )
         data = sealed(json.dumps(record.to_plain(), sort_keys=True).encode())
-        storage.write_file(record_path(self._work, self._slice_index), data)
+        storage.write_file(record_path(self._work, self._slice_index), data, is_durable=False)
         return record
 
     def discard(self) -> None:

@@ -18,7 +18,7 @@ import hashlib
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -57,14 +57,17 @@ class NewFile:
 
     Use as a context manager; without `commit()` the temporary file is removed on the way out.
     `digest` (sha256, unless another hash is given) and `num_bytes` are of all that was written.
+    One that is not `durable` is whole under its final name, but power loss may take it or garble
+    it: for what has a checksum elsewhere and can be made again.
     """
 
-    def __init__(self, folder: str, name: str, hasher: Any = None) -> None:
+    def __init__(self, folder: str, name: str, hasher: Any = None, is_durable: bool = True) -> None:
         self.final_path = os.path.join(folder, name)
         # Two attempts at one file (a retry while the first still lives) must not share a name.
         self.path = f"{self.final_path}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
         self.num_bytes = 0
         self._hash = hashlib.sha256() if hasher is None else hasher
+        self._is_durable = is_durable
         with _as_output_error("create", self.path):
             self._fd = os.open(
                 self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666
@@ -86,10 +89,11 @@ class NewFile:
         fd, self._fd = self._fd, -1
         with _as_output_error("write", self.path):
             try:
-                os.fsync(fd)
+                if self._is_durable:
+                    os.fsync(fd)
             finally:
                 os.close(fd)
-        rename(self.path, self.final_path)
+        rename(self.path, self.final_path, self._is_durable)
 
     def __enter__(self) -> NewFile:
         return self
@@ -229,9 +233,10 @@ def _write_all(fd: int, view: memoryview) -> None:
         view = view[os.write(fd, view) :]
 
 
-def write_file(path: str, data: bytes) -> None:
-    """Create or replace a small file, atomically and durably."""
-    with NewFile(os.path.dirname(path), os.path.basename(path)) as file:
+def write_file(path: str, data: bytes, is_durable: bool = True) -> None:
+    """Create or replace a small file, atomically; see NewFile for `is_durable`."""
+    folder, name = os.path.split(path)
+    with NewFile(folder, name, is_durable=is_durable) as file:
         file.write(data)
         file.commit()
 
@@ -248,11 +253,25 @@ def write_sparse_file(path: str, num_bytes: int, pieces: dict[int, bytes]) -> No
             os.close(fd)
 
 
-def rename(source: str, target: str) -> None:
+def rename(source: str, target: str, is_durable: bool = True) -> None:
     """Rename a file that is already synced, and make the new name durable."""
     with _as_output_error("rename to", target):
         os.replace(source, target)
-    fsync_folder(os.path.dirname(target))
+    if is_durable:
+        fsync_folder(os.path.dirname(target))
+
+
+def sync_files(folder: str, names: Iterable[str]) -> None:
+    """Make files durable that were written without."""
+    for name in names:
+        path = os.path.join(folder, name)
+        with _as_output_error("sync", path):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+    fsync_folder(folder)
 
 
 def link(points_to: str, path: str) -> None:

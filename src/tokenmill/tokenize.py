@@ -24,8 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokenmill.arrays import offsets_of
 from tokenmill.config import EOT_POLICIES
-from tokenmill.documents import data_of, offsets_of, packed
+from tokenmill.documents import data_of, packed
 from tokenmill.encodings import Encoding, get_encoding
 from tokenmill.encodings.encoding import without_surrogates
 from tokenmill.errors import ConfigError, InputError, unknown_name

@@ -57,13 +57,13 @@ class Encoding:
     def is_special_token(self, token: int) -> bool:
         return token in special_tokens_of(self._identity).values()
 
-    def encode_array(self, texts: pa.LargeStringArray) -> TokenArray:
+    def encode_array(self, texts: pa.LargeStringArray, dtype: str = "uint32") -> TokenArray:
         """Encode documents as ordinary text; no Python string is made of them.
 
         `texts` is valid UTF-8 without nulls, and may be a slice of a larger array. A document that
         cannot be encoded stands in the result's `failed` and does not disturb the others.
         """
-        return engine_of(self._identity).encode(texts)
+        return engine_of(self._identity).encode(texts, dtype)
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Encode a string; special tokens in it are ordinary text."""

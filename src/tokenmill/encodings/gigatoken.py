@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.encodings.heap import heap_bytes, return_freed_memory
 from tokenmill.encodings.reference import NOT_FAILURES, ReferenceLoader, encoded_documents
-from tokenmill.encodings.tokens import TokenArray, concatenated
+from tokenmill.encodings.tokens import TokenArray, concatenated, copied
 from tokenmill.encodings.unicode_gap import CodePointSet
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ class GigatokenEngine:
         self._cache_bytes = 0
         self.num_builds = 1
 
-    def encode(self, texts: pa.LargeStringArray) -> TokenArray:
+    def encode(self, texts: pa.LargeStringArray, dtype: str = "uint32") -> TokenArray:
         data, offsets = text_buffers(texts)
         steps, refused = [], set()
         for start, stop in _steps(offsets):
-            step = self._encoded(data, offsets[start : stop + 1])
+            step = self._encoded(data, offsets[start : stop + 1], dtype)
             refused |= {start + position for position in step.failed}
             steps.append(step)
         tokens = concatenated(steps)
@@ -70,10 +70,12 @@ class GigatokenEngine:
         tokens = TokenArray(tokens.ids, tokens.offsets)
         return tokens.with_documents(documents, failed)
 
-    def _encoded(self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> TokenArray:
+    def _encoded(
+        self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], dtype: str
+    ) -> TokenArray:
         """The documents' ids; `failed` are those that gigatoken refused."""
         try:
-            return self._measured_call(data, offsets)
+            return self._measured_call(data, offsets, dtype)
         except NOT_FAILURES:
             raise
         except BaseException:
@@ -81,16 +83,17 @@ class GigatokenEngine:
         one_by_one = []
         for position in range(len(offsets) - 1):
             try:
-                one_by_one.append(self._measured_call(data, offsets[position : position + 2]))
+                one = self._measured_call(data, offsets[position : position + 2], dtype)
             except NOT_FAILURES:
                 raise
             except BaseException as error:
                 self._drop()
-                one_by_one.append(_refused(str(error)))
+                one = _refused(str(error))
+            one_by_one.append(one)
         return concatenated(one_by_one)
 
     def _measured_call(
-        self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
+        self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], dtype: str
     ) -> TokenArray:
         if self._tokenizer is None:
             self._tokenizer = self._build()
@@ -99,7 +102,7 @@ class GigatokenEngine:
         layout = self._tokenizer.encode_batch(_awkward(data, offsets), parallel=False).layout
         # Copies, because gigatoken's buffers have up to twice the room they need: kept, they would
         # waste it, and be taken for growth. The copy costs 1 % of the call.
-        tokens = TokenArray(layout.content.data.copy(), layout.offsets.data.copy())
+        tokens = TokenArray(copied(layout.content.data, dtype), layout.offsets.data.copy())
         del layout
         after = heap_bytes()
         if before is not None and after is not None:

@@ -21,8 +21,11 @@ NOT_FAILURES = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
 
 
 class Engine(Protocol):
-    def encode(self, texts: pa.LargeStringArray) -> TokenArray:
-        """Encode documents as ordinary text. The array has no nulls and is valid UTF-8."""
+    def encode(self, texts: pa.LargeStringArray, dtype: str = "uint32") -> TokenArray:
+        """Encode documents as ordinary text. The array has no nulls and is valid UTF-8.
+
+        The ids come in `dtype` if all fit into it, or in uint32.
+        """
 
 
 class TextEncoder(Protocol):
@@ -57,7 +60,7 @@ class ReferenceEngine:
     def __init__(self, reference: Reference) -> None:
         self._reference = reference
 
-    def encode(self, texts: pa.LargeStringArray) -> TokenArray:
+    def encode(self, texts: pa.LargeStringArray, dtype: str = "uint32") -> TokenArray:
         documents, failed = encoded_documents(self._reference, texts, range(len(texts)))
         return token_array([documents[position] for position in range(len(texts))], failed)
 

@@ -18,14 +18,14 @@ class TokenArray:
     A document that no engine could encode has no ids and stands in `failed` with the reason.
     """
 
-    ids: npt.NDArray[np.uint32]
+    ids: npt.NDArray[np.unsignedinteger]  # uint32, or what was asked for if they fit
     offsets: npt.NDArray[np.int64]  # n + 1 of them; the first is 0
     failed: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def document(self, position: int) -> npt.NDArray[np.uint32]:
+    def document(self, position: int) -> npt.NDArray[np.unsignedinteger]:
         return self.ids[self.offsets[position] : self.offsets[position + 1]]
 
     def with_documents(
@@ -53,6 +53,14 @@ def token_array(documents: Sequence[Sequence[int]], failed: Mapping[int, str]) -
     parts = [np.asarray(ids, dtype=np.uint32) for ids in documents]
     ids = np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
     return TokenArray(ids, _offsets(lengths), failed)
+
+
+def copied(ids: npt.NDArray[np.uint32], dtype: str) -> npt.NDArray[np.unsignedinteger]:
+    """A copy, in that dtype if all fit into it: a copy and a cast in one pass."""
+    import numpy as np
+
+    fits = dtype == "uint32" or int(ids.max(initial=0)) <= np.iinfo(dtype).max
+    return ids.astype(dtype if fits else ids.dtype)
 
 
 def concatenated(arrays: Sequence[TokenArray]) -> TokenArray:

@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import mask
+from tokenmill.arrays import mask, offsets_of
 from tokenmill.corpus import Input, Slice
-from tokenmill.documents import offsets_of
 from tokenmill.estimate.sample import num_cells
 from tokenmill.readers import ReadOptions, reader_for
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from tokenmill.arrays import nulls_of, numbers_of, offsets_of
 from tokenmill.corpus import Span
 from tokenmill.errors import InputError
 from tokenmill.readers import ReadOptions, TextBatch
@@ -145,25 +146,25 @@ def _without_views(array: pa.Array) -> pa.LargeBinaryArray:
     return pa.array(array.to_pylist(), pa.large_binary())
 
 
-def _byte_lengths(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _byte_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Of the rows, as they count for memory; a null counts what lies beneath it, or nothing."""
     if pa.types.is_dictionary(array.type):
-        lengths = pc.binary_length(array.dictionary).take(array.indices)
-    elif pa.types.is_binary_view(array.type):
+        numbers, nulls = numbers_of(array.indices), nulls_of(array.indices)
+        lengths = np.zeros(len(array), np.int64)
+        lengths[~nulls] = _byte_lengths(array.dictionary)[numbers[~nulls]]
+        return lengths
+    if pa.types.is_binary_view(array.type):
         return _view_lengths(array)
-    else:
-        lengths = pc.binary_length(array)
-    filled: np.ndarray[tuple[int], np.dtype[np.int64]] = lengths.fill_null(0).to_numpy()
-    return filled.astype(np.int64, copy=False)
+    return np.diff(offsets_of(array))
 
 
-def _view_lengths(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _view_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
     """A view is 16 bytes, of which the first 4 are its length; those beneath a null are random."""
     views = array.buffers()[1]
     if not len(array) or views is None:
         return np.zeros(len(array), np.int64)
     lengths = np.frombuffer(views, "<i4")[4 * array.offset :: 4][: len(array)].astype(np.int64)
-    if array.null_count:
-        lengths[np.asarray(array.is_null())] = 0
+    lengths[nulls_of(array)] = 0
     return lengths
 
 

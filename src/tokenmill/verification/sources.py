@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import mask
+from tokenmill.arrays import mask, offsets_of
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice, Span
 from tokenmill.dataset import path_inside
-from tokenmill.documents import held_out, offsets_of
+from tokenmill.documents import held_out
 from tokenmill.errors import ConfigError, InputError, IntegrityError
 from tokenmill.hub import SCHEME, Hub, HubFile, HubSource, digest_of
 from tokenmill.inputs import local_inputs
