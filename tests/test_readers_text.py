@@ -84,7 +84,7 @@ def test_spans_when_documents_are_cut_then_planning_reads_little(tmp_path):
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_text_when_there_is_no_separator_then_file_is_one_document(tmp_path, content, mark, name):
     data = mark + content.encode()
-    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    (tmp_path / name).write_bytes(gzip.compress(data, mtime=0) if name.endswith("gz") else data)
     for options in (WHOLE, replace(WHOLE, span_bytes=10, batch_bytes=2)):
         assert rows_read(tmp_path / name, options) == ([content], {}, 0)
     reader = reader_for("text", WHOLE)
@@ -135,7 +135,7 @@ def test_text_when_separator_is_empty_then_config_error():
 @pytest.mark.parametrize(
     ("magic", "what"),
     [
-        (gzip.compress(b"x"), "a gzip file"),
+        (gzip.compress(b"x", mtime=0), "a gzip file"),
         (b"\x28\xb5\x2f\xfd\x00", "a zstd file"),
         (b"PK\x03\x04....", "a zip file"),
         (b"PAR1....", "a parquet file"),
@@ -148,7 +148,7 @@ def test_text_when_separator_is_empty_then_config_error():
 )
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_spans_when_first_bytes_are_no_text_then_input_error_with_hint(tmp_path, magic, what, name):
-    (tmp_path / name).write_bytes(gzip.compress(magic) if name.endswith("gz") else magic)
+    (tmp_path / name).write_bytes(gzip.compress(magic, mtime=0) if name.endswith("gz") else magic)
     with pytest.raises(InputError, match=what) as info:
         reader_for("text", WHOLE).spans(source_of(tmp_path / name))
     assert info.value.hint

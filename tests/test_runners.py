@@ -72,10 +72,10 @@ class Finder:
         def exec_module(module):
             run(module)
             encode_array = module.Encoding.encode_array
-            def faulty(self, texts):
+            def faulty(self, texts, *rest):
                 for text in texts.to_pylist():
                     fault(text)
-                return encode_array(self, texts)
+                return encode_array(self, texts, *rest)
             module.Encoding.encode_array = faulty
         spec.loader.exec_module = exec_module
         return spec

@@ -44,15 +44,15 @@ BUGS = [
     Bug(
         "drop the fsync of a new file",
         "storage.py",
-        "os.fsync(fd)\n            finally:",
-        "pass\n            finally:",
+        "                if self._is_durable:\n                    os.fsync(fd)",
+        "                pass",
         POWER,
     ),
     Bug(
         "drop the fsync of a folder after a rename",
         "storage.py",
-        "        os.replace(source, target)\n    fsync_folder(os.path.dirname(target))",
-        "        os.replace(source, target)",
+        "    if is_durable:\n        fsync_folder(os.path.dirname(target))\n",
+        "",
         POWER,
     ),
     Bug(
@@ -60,6 +60,20 @@ BUGS = [
         "storage.py",
         'with _as_output_error("sync", self.path):\n            os.fsync(self._fd)',
         'with _as_output_error("sync", self.path):\n            pass',
+        POWER,
+    ),
+    Bug(
+        "delete parts before their records are safe",
+        "assemble.py",
+        "        self._sync_records()\n",
+        "",
+        POWER,
+    ),
+    Bug(
+        "trust a part without its checksum",
+        "run.py",
+        "return checksum.hexdigest() == record.checksum",
+        "return True",
         POWER,
     ),
     Bug(

@@ -154,8 +154,9 @@ class LossyDisk(FaultyOs):
         start = rng.randrange(len(garbled) or 1)
         garbled[start : start + 512] = rng.randbytes(len(garbled[start : start + 512]))
         # What was synced and not written since stays what it is.
-        if last[: len(safe)] == safe:
-            garbled[: len(safe)] = safe
+        for at, (before, after) in enumerate(zip(safe, last, strict=False)):
+            if before == after:
+                garbled[at] = before
         return bytes(garbled)
 
 

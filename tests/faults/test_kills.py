@@ -41,10 +41,11 @@ INLINE = [
     ("plan written", 1),
     ("part opened", 1),
     ("part half", 3),
-    ("part fsynced", 2),
+    ("part whole", 2),
     ("part renamed", 2),
     ("record opened", 2),
     ("record renamed", 2),
+    ("record synced", 1),
     ("cursor written", 1),
     ("shard half", 4),
     ("shard synced", 2),
@@ -156,7 +157,7 @@ def test_parent_killed_while_its_workers_start_leaves_no_process(scratch, tally)
 
 
 WORKER_POINTS = [
-    *["part opened", "part half", "part fsynced", "part renamed"],
+    *["part opened", "part half", "part whole", "part renamed"],
     *["record opened", "record renamed"],
 ]
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import shutil
+from pathlib import Path
 
 import pytest
 from disk import Crash, Gone, disk
 from power import LossyDisk
 from scenarios import SCENARIOS, corpus, differences, looks_complete, small_checkpoints
 from test_crash_points import num_operations
+
+from tokenmill.plan import Plan
+from tokenmill.record import committed_record
 
 NUM_LOSSES = 80  # for each scenario
 
@@ -30,6 +36,7 @@ def test_power_loss_then_resume(scenario, seed, scratch, tally):
         with pytest.raises(Gone), disk(lossy):
             scenario.run(source, out)
         lossy.lose(number)
+        assert not lost_records(out), f"{scenario.name}: loss {number}, operation {at}"
         if looks_complete(out):
             assert not differences(out, scenario.expected()), f"complete too early: {number}"
         scenario.run(source, out)
@@ -37,6 +44,17 @@ def test_power_loss_then_resume(scenario, seed, scratch, tally):
         assert not found, f"{scenario.name}: loss {number}, operation {at}: {found}"
         tally.add("power losses", "identical")
         shutil.rmtree(out)
+
+
+def lost_records(out: str) -> list[int]:
+    """The slices that are in the shards, says the cursor, and have no record: none may be."""
+    work = os.path.join(out, ".tokenmill")
+    path = os.path.join(work, "cursor.json")
+    if not os.path.exists(path) or not os.path.isdir(os.path.join(work, "records")):
+        return []  # nothing is assembled yet, or no run of slices (convert)
+    plan_id = Plan.load(os.path.join(work, "plan.json")).plan_id
+    taken = range(json.loads(Path(path).read_bytes())["next"])
+    return [index for index in taken if committed_record(work, index, plan_id) is None]
 
 
 def test_the_model_has_teeth_a_file_renamed_without_fsync_can_be_lost(scratch):

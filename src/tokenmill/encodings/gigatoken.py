@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.encodings.heap import heap_bytes, return_freed_memory
+from tokenmill.encodings.ragged import encode_batch
 from tokenmill.encodings.reference import NOT_FAILURES, ReferenceLoader, encoded_documents
 from tokenmill.encodings.tokens import TokenArray, concatenated, copied
 from tokenmill.encodings.unicode_gap import CodePointSet
@@ -99,11 +100,11 @@ class GigatokenEngine:
             self._tokenizer = self._build()
             self.num_builds += 1
         before = heap_bytes()
-        layout = self._tokenizer.encode_batch(_awkward(data, offsets), parallel=False).layout
-        # Copies, because gigatoken's buffers have up to twice the room they need: kept, they would
-        # waste it, and be taken for growth. The copy costs 1 % of the call.
-        tokens = TokenArray(copied(layout.content.data, dtype), layout.offsets.data.copy())
-        del layout
+        ids, ends = encode_batch(self._tokenizer, data, offsets)
+        # A copy, because gigatoken's buffer has up to twice the room it needs: kept, it would waste
+        # that, and be taken for growth.
+        tokens = TokenArray(copied(ids, dtype), ends)
+        del ids
         after = heap_bytes()
         if before is not None and after is not None:
             self._cache_bytes += after - before - tokens.ids.nbytes - tokens.offsets.nbytes
@@ -145,17 +146,6 @@ def _steps(offsets: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         if stop == num_documents:
             return
         start = stop
-
-
-def _awkward(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Any:
-    import awkward as ak
-
-    characters = ak.contents.NumpyArray(
-        data[offsets[0] : offsets[-1]], parameters={"__array__": "char"}
-    )
-    index = ak.index.Index64(offsets - offsets[0])
-    strings = ak.contents.ListOffsetArray(index, characters, parameters={"__array__": "string"})
-    return ak.Array(strings)
 
 
 def _refused(message: str) -> TokenArray:

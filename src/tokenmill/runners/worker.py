@@ -152,10 +152,11 @@ def _load(encoding: dict[str, Any] | None, between: Callable[[], None]) -> tuple
 
     import tokenmill.mill  # noqa: F401
     from tokenmill.arrays import binary_array_of
-    from tokenmill.encodings import Encoding, EncodingId
+    from tokenmill.encodings import Encoding, EncodingId, ragged
     from tokenmill.encodings.loading import engine_of
 
     between()
+    ragged.enable()
     identity = EncodingId.from_plain(encoding)
     engine_of(identity)
     between()

@@ -35,10 +35,11 @@ POINTS = {
     "plan written": ("replace", r"/plan\.json$", "all"),
     "part opened": ("open", _PART, "all"),
     "part half": ("write", _PART, "half"),
-    "part fsynced": ("fsync", _PART, "all"),
+    "part whole": ("replace", r"\.part$", "none"),
     "part renamed": ("replace", r"\.part$", "all"),
     "record opened": ("open", r"/records/.*\.tmp$", "all"),
     "record renamed": ("replace", r"/records/\d+\.json$", "all"),
+    "record synced": ("fsync", r"/records/\d+\.json$", "all"),
     "cursor written": ("replace", r"/cursor\.json$", "all"),
     "shard half": ("write", r"/\.tokenmill/shards/", "half"),
     "shard synced": ("fsync", r"/\.tokenmill/shards/.", "all"),
@@ -208,14 +209,14 @@ def change_gigatoken(module) -> None:
     """Faults at the point "engine": in the middle of a call of the engine."""
     call = module.GigatokenEngine._measured_call
 
-    def faulty(self, data, offsets):
+    def faulty(self, data, offsets, *rest):
         for fault in ASKED.get("faults", ()):
             if fault["point"] != "engine" or fault.get("role", ROLE) != ROLE:
                 continue
             text = bytes(data[offsets[0] : offsets[-1]])
             if fault.get("text", "").encode() in text and is_due(fault):
                 act(fault, "engine")
-        return call(self, data, offsets)
+        return call(self, data, offsets, *rest)
 
     module.GigatokenEngine._measured_call = faulty
 
