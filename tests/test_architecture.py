@@ -16,7 +16,18 @@ SOURCE = Path(tokenmill.__file__).parent
 # Each line may import from the lines above it, and packages from themselves.
 LAYERS = [
     {"errors"},
-    {"storage", "seal", "corpus", "config", "machine", "patience", "fineweb", "arrays", "plugins"},
+    {
+        "storage",
+        "seal",
+        "corpus",
+        "config",
+        "machine",
+        "patience",
+        "fineweb",
+        "arrays",
+        "plugins",
+        "partition",
+    },
     {"readers", "encodings", "formats"},
     {"documents", "inputs", "hub", "job", "record", "slices"},
     {"fetch", "ledger"},
@@ -26,7 +37,7 @@ LAYERS = [
     {"output"},
     {"dataset"},
     {"run", "convert", "doctor", "estimate"},
-    {"partition"},
+    {"tasks"},
     {"inspection", "verification"},
     {"cli", "testing"},
 ]

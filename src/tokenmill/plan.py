@@ -58,6 +58,10 @@ class Plan:
     def save(self, path: str) -> None:
         storage.write_file(path, sealed(self.to_json()))
 
+    def create(self, path: str) -> bool:
+        """Save it unless there is a plan already; whether this one was saved."""
+        return storage.create_file(path, sealed(self.to_json()))
+
     @staticmethod
     def load(path: str) -> Plan:
         try:

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
@@ -186,6 +186,25 @@ class Progress:
             workers,
             f"{shown_seconds(left)} left",
         ]
+
+
+@contextlib.contextmanager
+def orderly(progress: Progress, stop: SignalStop) -> Iterator[None]:
+    """However it ends, the moving line is wiped; a stop is told, and ends as its signal would."""
+    from tokenmill.runners import Stopped
+
+    try:
+        yield
+    except (Stopped, Interrupted):
+        progress.end()
+        print(
+            "stopped; what was encoded is kept. To continue, run the same command again.",
+            file=sys.stderr,
+        )
+        stop.die_by(stop.signum)
+        raise
+    finally:
+        progress.end()
 
 
 def stderr_progress(stop: SignalStop, num_proc: int, quiet: bool) -> Progress:
