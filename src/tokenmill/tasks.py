@@ -249,7 +249,9 @@ def _num_recorded(work: str) -> int:
 
 def _config_of(plan: Plan, out: str, max_bad_fraction: float | None) -> tuple[Config, EncodingId]:
     """The configuration that the plan was made with, as far as assembly asks."""
-    given: dict[str, Any] = {} if max_bad_fraction is None else {"max_bad_fraction": max_bad_fraction}
+    given: dict[str, Any] = {}
+    if max_bad_fraction is not None:
+        given["max_bad_fraction"] = max_bad_fraction
     try:
         # Where the vocabulary lies is not in a plan, and nothing is encoded here.
         encoding = EncodingId.from_plain({**plan.identity["encoding"], "source": None})
