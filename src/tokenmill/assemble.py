@@ -27,6 +27,7 @@ from tokenmill.arrays import indices, offsets_of
 from tokenmill.documents import data_of
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES, Layout
+from tokenmill.ledger import Ledger
 from tokenmill.part import PartReader
 from tokenmill.record import SPLITS, PartRecord, part_path, record_path
 from tokenmill.seal import sealed, unsealed
@@ -35,6 +36,7 @@ from tokenmill.shards import Batch, Output, ShardSet
 # Small enough to stay in the cache between read, hash and write: 4 MB took three times the CPU.
 COPY_BYTES = 256 << 10
 CHECKPOINT_BYTES = 256 << 20
+CURSOR_NAME = "cursor.json"
 
 
 class Assembler:
@@ -45,21 +47,22 @@ class Assembler:
         self._layout = layout
         self._num_buckets = num_buckets  # 0: not shuffled
         self._token_bytes = DTYPE_BYTES[layout.dtype]
-        self._cursor_path = os.path.join(work, "cursor.json")
-        cursor = self._loaded_cursor()
+        self._cursor_path = os.path.join(work, CURSOR_NAME)
+        cursor = _loaded_cursor(self._cursor_path)
         self.next = int(cursor["next"])  # the next part (or bucket) to take in
         self._deleted = self.next
-        self._ready: dict[int, PartRecord] = {}
+        self._ready = Ledger()
         self._unsynced_bytes = 0
         self._shards = ShardSet(os.path.join(work, "shards"), layout, cursor["streams"])
 
     def add(self, record: PartRecord) -> None:
         """Take in a part, and whatever else was waiting for it."""
-        self._ready[record.slice_index] = record
+        self._ready.add(record)
         if self._num_buckets:
             return
         while self.next in self._ready:
-            self._copy(self._ready.pop(self.next))
+            self._copy(self._ready[self.next])
+            self._ready.discard(self.next)
             self._advance()
 
     def finish(self) -> Output:
@@ -101,8 +104,7 @@ class Assembler:
         """One bucket of every part, sorted by key: that stretch of the corpus's shuffle."""
         for split in range(len(SPLITS)):
             pairs = []
-            for index in sorted(self._ready):
-                record = self._ready[index]
+            for record in self._ready.values():
                 reader = PartReader(self._work, record, self._layout.dtype, self._num_buckets)
                 pairs += reader.bucket(split, bucket)
             if pairs:
@@ -143,13 +145,19 @@ class Assembler:
             paths = [record_path(self._work, index) for index in range(self._deleted, self.next)]
             storage.sync_files(os.path.dirname(paths[0]), map(os.path.basename, paths))
 
-    def _loaded_cursor(self) -> dict[str, Any]:
-        try:
-            with open(self._cursor_path, "rb") as file:
-                return unsealed(file.read())
-        except FileNotFoundError:
-            return {"next": 0, "streams": {}}
-        except ValueError as error:
-            raise IntegrityError(
-                f"{self._cursor_path} is damaged: {error}", hint="start anew with --overwrite"
-            ) from error
+
+def num_assembled(work: str) -> int:
+    """How many parts (or buckets) are in the shards already."""
+    return int(_loaded_cursor(os.path.join(work, CURSOR_NAME))["next"])
+
+
+def _loaded_cursor(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return unsealed(file.read())
+    except FileNotFoundError:
+        return {"next": 0, "streams": {}}
+    except ValueError as error:
+        raise IntegrityError(
+            f"{path} is damaged: {error}", hint="start anew with --overwrite"
+        ) from error

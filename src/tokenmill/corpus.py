@@ -8,7 +8,8 @@ files, so that a million small files do not become a million parts.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 
@@ -51,6 +52,18 @@ class Slice:
     @property
     def text_bytes(self) -> int:
         return sum(span.text_bytes for span in self.spans)
+
+    def read_from(self, places: Mapping[str, str]) -> Slice:
+        """The same slice, its inputs at the paths that `places` has for their names."""
+        if not places:
+            return self
+        spans = (
+            replace(span, input=replace(span.input, path=places[span.input.name]))
+            if span.input.name in places
+            else span
+            for span in self.spans
+        )
+        return Slice(self.index, tuple(spans))
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-ready data; inputs stand once each, and spans name them by position."""

@@ -69,7 +69,7 @@ class RemoteInputs:
 
     def begin(self, slices: Iterable[Slice]) -> None:
         """Start to fetch what these slices need, in their order."""
-        for slice_ in slices:
+        for slice_ in slices if self._files else ():
             for name in {span.input.name for span in slice_.spans} & self._files.keys():
                 if not self._uses[name]:
                     self._queue.append(self._files[name])

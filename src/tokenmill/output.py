@@ -73,29 +73,49 @@ def conflict(what: str, changes: list[str]) -> ConflictError:
 @contextlib.contextmanager
 def work_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
     """Hold the work folder and its lock; afterwards, remove it if there is nothing to resume."""
-    work = os.path.join(out, WORK_NAME)
-    if os.path.exists(out) and not os.path.isdir(out):
-        raise ConflictError(f"{out} is a file, not a folder", hint="choose another with -o")
-    if not os.path.exists(os.path.join(work, "plan.json")):
-        _require_room(out, format_, name)
     is_new = not os.path.exists(out)
-    storage.make_folder(work)
+    work = _made_work_folder(out, format_, name)
     with storage.lock(os.path.join(work, "lock")):
         try:
-            yield work
-        except FileNotFoundError as error:
-            if not str(error.filename).startswith(work):
-                raise
-            raise ConflictError(
-                f"{error.filename} was removed while the run was under way",
-                hint="by another run? Once that has ended, run the same command again: it resumes",
-            ) from error
+            with _removal_explained(work):
+                yield work
         finally:
             is_finished = os.path.exists(os.path.join(out, MANIFEST_NAME))
             if is_finished or not os.path.exists(os.path.join(work, "plan.json")):
                 storage.remove_folder(work)
                 if is_new and not is_finished:
                     storage.remove_empty_folder(out)
+
+
+@contextlib.contextmanager
+def shared_work_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
+    """Hold the work folder together with other tasks of the same run; it stays."""
+    work = _made_work_folder(out, format_, name)
+    with storage.shared_lock(os.path.join(work, "lock")), _removal_explained(work):
+        yield work
+
+
+def _made_work_folder(out: str, format_: Format, name: str | None) -> str:
+    work = os.path.join(out, WORK_NAME)
+    if os.path.exists(out) and not os.path.isdir(out):
+        raise ConflictError(f"{out} is a file, not a folder", hint="choose another with -o")
+    if not os.path.exists(os.path.join(work, "plan.json")):
+        _require_room(out, format_, name)
+    storage.make_folder(work)
+    return work
+
+
+@contextlib.contextmanager
+def _removal_explained(work: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        if not str(error.filename).startswith(work):
+            raise
+        raise ConflictError(
+            f"{error.filename} was removed while the run was under way",
+            hint="by another run? Once that has ended, run the same command again: it resumes",
+        ) from error
 
 
 def _require_room(out: str, format_: Format, name: str | None) -> None:

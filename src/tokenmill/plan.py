@@ -14,6 +14,7 @@ the slices it finds there, once `differences` says that nothing has changed sinc
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -25,66 +26,55 @@ from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice, Span
 from tokenmill.errors import IntegrityError
 from tokenmill.readers import ReadOptions, reader_for
-from tokenmill.seal import sealed, unsealed
+from tokenmill.seal import seal_of, sealed, unsealed
+from tokenmill.slices import SliceTable
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     identity: dict[str, Any]  # what decides the bytes: options, encoding, versions
     inputs: tuple[Input, ...]
-    slices: tuple[Slice, ...]
+    slices: SliceTable
 
     @property
     def text_bytes(self) -> int:
-        return sum(slice_.text_bytes for slice_ in self.slices)
+        return self.slices.text_bytes
 
-    @property
+    @functools.cached_property
     def plan_id(self) -> str:
         return hashlib.sha256(self.to_json()).hexdigest()
 
     def to_json(self) -> bytes:
-        position = {source: i for i, source in enumerate(self.inputs)}
         plain = {
             "tokenmill_plan": PLAN_VERSION,
             "identity": self.identity,
             "inputs": [dataclasses.astuple(source) for source in self.inputs],
-            "slices": [
-                [
-                    (
-                        position[s.input],
-                        s.start,
-                        s.stop,
-                        s.text_bytes,
-                        s.first_row,
-                        s.num_rows,
-                        s.max_rows,
-                    )
-                    for s in slice_.spans
-                ]
-                for slice_ in self.slices
-            ],
+            "slices": self.slices.to_plain(),
         }
         return json.dumps(plain, sort_keys=True).encode()
 
     def save(self, path: str) -> None:
         storage.write_file(path, sealed(self.to_json()))
 
+    def create(self, path: str) -> bool:
+        """Save it unless there is a plan already; whether this one was saved."""
+        return storage.create_file(path, sealed(self.to_json()))
+
     @staticmethod
     def load(path: str) -> Plan:
         try:
             with open(path, "rb") as file:
-                plain = unsealed(file.read())
+                data = file.read()
+            plain = unsealed(data)
             if plain.get("tokenmill_plan") != PLAN_VERSION:
                 raise ValueError(f"plan version {plain.get('tokenmill_plan')!r}")
             inputs = tuple(Input(*fields) for fields in plain["inputs"])
-            slices = tuple(
-                Slice(index, tuple(Span(inputs[i], *rest) for i, *rest in spans))
-                for index, spans in enumerate(plain["slices"])
-            )
-            return Plan(plain["identity"], inputs, slices)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+            plan = Plan(plain["identity"], inputs, SliceTable.from_plain(inputs, plain["slices"]))
+            plan.__dict__["plan_id"] = seal_of(data)  # what `cached_property` would compute
+            return plan
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise IntegrityError(
                 f"{path} is not a plan that this version can read: {error!r}",
                 hint="start anew with --overwrite",
@@ -163,7 +153,7 @@ def make_plan(
         spans = _spans(inputs, cutter((structure_of(s) for s in inputs), options, None))
     else:
         spans = _limited(inputs, config.limit_docs, options, structure_of, cutter)
-    return Plan(identity, inputs, tuple(_slices(spans, config.slice_bytes)))
+    return Plan(identity, inputs, SliceTable.of(inputs, _slices(spans, config.slice_bytes)))
 
 
 def read_options(config: Config) -> ReadOptions:

@@ -13,7 +13,7 @@ import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator
 from typing import Any, Protocol
 
 from tokenmill import storage
@@ -27,6 +27,7 @@ from tokenmill.formats import get_format
 from tokenmill.hub import SCHEME
 from tokenmill.inputs import in_order, local_inputs
 from tokenmill.job import Job, Step
+from tokenmill.ledger import Ledger
 from tokenmill.manifest import MANIFEST_NAME, Manifest, make_manifest, quarantine_file
 from tokenmill.output import (
     WORK_NAME,
@@ -38,7 +39,7 @@ from tokenmill.output import (
 )
 from tokenmill.part import PART_CHECKSUM
 from tokenmill.plan import Cutter, Plan, differences, make_plan
-from tokenmill.record import Counts, PartRecord, committed_record, part_path
+from tokenmill.record import PartRecord, committed_record, part_path
 from tokenmill.runners import Runner, Stopped, Watch
 from tokenmill.runners.start import cutting_runner, encoding_of, started_runner
 from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved
@@ -48,8 +49,8 @@ from tokenmill.shards import publish
 class RunWatch(Watch, Protocol):
     """A Watch that also sees the run begin and end."""
 
-    def planned(self, plan: Plan, done: Sequence[PartRecord]) -> None:
-        """The slices are known; `done` were encoded by earlier attempts."""
+    def planned(self, plan: Plan, done: Collection[int]) -> None:
+        """The slices are known; those of the indices `done` were encoded by earlier attempts."""
 
     def recorded(self, record: PartRecord) -> None:
         """A slice is done."""
@@ -58,7 +59,7 @@ class RunWatch(Watch, Protocol):
 class SilentWatch:
     """Looks on and says nothing: what `tokenmill.prepare` uses unless told otherwise."""
 
-    def planned(self, plan: Plan, done: Sequence[PartRecord]) -> None: ...
+    def planned(self, plan: Plan, done: Collection[int]) -> None: ...
 
     def recorded(self, record: PartRecord) -> None: ...
 
@@ -116,15 +117,30 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
         assembler = Assembler(work, layout_of(config, encoding), num_buckets(config, plan))
         with contextlib.closing(assembler), contextlib.closing(remote):
             job = job_of(config, encoding, plan, work)
-            records = _encode(job, plan, runner, remote, assembler, watch)
-            require_few_bad(records, config)
-            _require_some_written(records, work)
-            output = assembler.finish()
-        quarantine = quarantine_file(work, (q for r in records for q in r.quarantined))
-        manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine)
-        publish(work, config.out, {file.name: file.num_bytes for file in manifest.files})
-        storage.write_file(os.path.join(config.out, MANIFEST_NAME), manifest.to_json())
+            places = places_of(plan, inputs)
+            records = _encode(job, plan, runner, remote, places, assembler, watch)
+            return completed(config, plan, records, assembler, work)
+
+
+def completed(
+    config: Config, plan: Plan, records: Ledger, assembler: Assembler, work: str
+) -> Manifest:
+    """All is encoded and handed to the assembler: finish the shards, publish them, prove them."""
+    require_few_bad(records, config)
+    _require_some_written(records, work)
+    output = assembler.finish()
+    quarantine = quarantine_file(work, records.quarantined)
+    manifest = make_manifest(plan.identity, plan.inputs, records.values(), output, quarantine)
+    publish(work, config.out, {file.name: file.num_bytes for file in manifest.files})
+    storage.write_file(os.path.join(config.out, MANIFEST_NAME), manifest.to_json())
     return manifest
+
+
+def places_of(plan: Plan, inputs: Iterable[Input]) -> dict[str, str]:
+    """Where inputs are read here, by name, if that is not where the plan was made: another cache
+    of downloads, another machine."""
+    planned = {source.name: source.path for source in plan.inputs}
+    return {s.name: s.path for s in inputs if s.path != planned.get(s.name, s.path)}
 
 
 def all_inputs(config: Config, remote: RemoteInputs) -> list[Input]:
@@ -147,10 +163,10 @@ def new_plan(config: Config, encoding: EncodingId, cutter: Cutter | None = None)
         return make_plan(identity, inputs, config, remote.structure_of, cutter)
 
 
-def require_few_bad(records: Sequence[PartRecord], config: Config) -> None:
-    counts = sum((record.counts for record in records), Counts())
+def require_few_bad(records: Ledger, config: Config) -> None:
+    counts = records.counts
     if counts.num_quarantined > config.max_bad_fraction * counts.num_rows:
-        first = next(q for record in records for q in record.quarantined)
+        first = next(records.quarantined)
         raise InputError(
             f"{counts.num_quarantined:,} of {counts.num_rows:,} rows are bad, more than "
             f"--max-bad-fraction {config.max_bad_fraction} allows; "
@@ -159,8 +175,8 @@ def require_few_bad(records: Sequence[PartRecord], config: Config) -> None:
         )
 
 
-def _require_some_written(records: Sequence[PartRecord], work: str) -> None:
-    counts = sum((record.counts for record in records), Counts())
+def _require_some_written(records: Ledger, work: str) -> None:
+    counts = records.counts
     if not counts.num_written:
         storage.remove(os.path.join(work, "plan.json"))  # there is nothing to resume
         raise InputError(
@@ -175,28 +191,48 @@ def _encode(
     plan: Plan,
     runner: Runner,
     remote: RemoteInputs,
+    places: dict[str, str],
     assembler: Assembler,
     watch: RunWatch,
-) -> list[PartRecord]:
-    """Encode what has no record yet, assembling on the way; all records, in plan order."""
-    records = _committed(job, plan, assembler.next if not job.num_buckets else 0)
-    watch.planned(plan, list(records.values()))
-    for index in sorted(records):
-        if job.num_buckets or index >= assembler.next:
+) -> Ledger:
+    """Encode what has no record yet, assembling on the way; all records."""
+    num_assembled = assembler.next if not job.num_buckets else 0
+    records = committed(job, range(len(plan.slices)), num_assembled)
+    watch.planned(plan, records)
+    for index in records:
+        if index >= num_assembled:
             assembler.add(records[index])
-    missing = [slice_ for slice_ in plan.slices if slice_.index not in records]
-    remote.begin(missing)
-    running = _generator(runner.run(job, remote.as_they_arrive(missing), watch))
-    with contextlib.closing(running):
-        done = dict(records)
-        for record in running:
-            done[record.slice_index] = record
-            remote.release(plan.slices[record.slice_index])
-            watch.recorded(record)
+    missing = [index for index in range(len(plan.slices)) if index not in records]
+    slices = (plan.slices[index].read_from(places) for index in missing)
+    with contextlib.closing(encoded(job, slices, runner, remote, watch)) as fresh:
+        for record in fresh:
+            records.add(record)
             assembler.add(record)
-    if len(done) < len(plan.slices):
+    if len(records) < len(plan.slices):
         raise Stopped
-    return [done[slice_.index] for slice_ in plan.slices]
+    return records
+
+
+def encoded(
+    job: Job, slices: Iterable[Slice], runner: Runner, remote: RemoteInputs, watch: RunWatch
+) -> Generator[PartRecord, None, None]:
+    """Records of these slices as the runner makes them; fewer than slices if the watch stops it."""
+    if remote.inputs:
+        slices = list(slices)
+        remote.begin(slices)
+    under_way: dict[int, Slice] = {}
+
+    def begun() -> Iterator[Slice | None]:
+        for slice_ in remote.as_they_arrive(slices):
+            if slice_ is not None:
+                under_way[slice_.index] = slice_
+            yield slice_
+
+    with contextlib.closing(_generator(runner.run(job, begun(), watch))) as running:
+        for record in running:
+            remote.release(under_way.pop(record.slice_index))
+            watch.recorded(record)
+            yield record
 
 
 def _generator(records: Iterator[PartRecord]) -> Any:
@@ -204,17 +240,17 @@ def _generator(records: Iterator[PartRecord]) -> Any:
     return records
 
 
-def _committed(job: Job, plan: Plan, num_assembled: int) -> dict[int, PartRecord]:
+def committed(job: Job, indices: Iterable[int], num_assembled: int) -> Ledger:
     """The records of earlier attempts. A part that assembly still needs must be whole."""
-    records = {}
-    for slice_ in plan.slices:
-        record = committed_record(job.work, slice_.index, job.plan_id)
-        if record is not None and (slice_.index < num_assembled or _is_whole(job.work, record)):
-            records[slice_.index] = record
+    records = Ledger()
+    for index in indices:
+        record = committed_record(job.work, index, job.plan_id)
+        if record is not None and (index < num_assembled or is_whole(job.work, record)):
+            records.add(record)
     return records
 
 
-def _is_whole(work: str, record: PartRecord) -> bool:
+def is_whole(work: str, record: PartRecord) -> bool:
     path = part_path(work, record.slice_index)
     if storage.size(path) != record.num_bytes:
         return False

@@ -29,3 +29,11 @@ def unsealed(data: bytes) -> dict[str, Any]:
         raise ValueError("it was changed since it was written")
     plain: dict[str, Any] = json.loads(body)
     return plain
+
+
+def seal_of(data: bytes) -> str:
+    """The sha256 in the seal: that of the body as it was before it was sealed."""
+    head = _HEAD.match(data)
+    if head is None:
+        raise ValueError("it has no seal")
+    return head[1].decode()

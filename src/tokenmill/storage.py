@@ -25,6 +25,8 @@ from typing import Any
 from tokenmill.errors import ConflictError, IntegrityError, OutputError
 
 TEMPORARY_SUFFIX = ".tmp"
+# What a file system without hard links says to `link`.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 _ADVICE = {
     errno.ENOSPC: "make room on that disk, then run the same command again: it resumes",
@@ -86,6 +88,27 @@ class NewFile:
         return str(self._hash.hexdigest())
 
     def commit(self) -> None:
+        self._finish()
+        rename(self.path, self.final_path, self._is_durable)
+
+    def commit_new(self) -> bool:
+        """As `commit`, but False, and nothing is changed, if the final name exists already."""
+        self._finish()
+        try:
+            with _as_output_error("create", self.final_path):
+                os.link(self.path, self.final_path)
+        except OutputError as error:
+            cause = error.__cause__
+            if isinstance(cause, FileExistsError):
+                return False
+            if not isinstance(cause, OSError) or cause.errno not in _NO_LINKS:
+                raise
+            rename(self.path, self.final_path)
+            return True
+        fsync_folder(os.path.dirname(self.final_path))
+        return True
+
+    def _finish(self) -> None:
         fd, self._fd = self._fd, -1
         with _as_output_error("write", self.path):
             try:
@@ -93,7 +116,6 @@ class NewFile:
                     os.fsync(fd)
             finally:
                 os.close(fd)
-        rename(self.path, self.final_path, self._is_durable)
 
     def __enter__(self) -> NewFile:
         return self
@@ -241,6 +263,17 @@ def write_file(path: str, data: bytes, is_durable: bool = True) -> None:
         file.commit()
 
 
+def create_file(path: str, data: bytes) -> bool:
+    """Create a small file, atomically and durably, unless it exists; whether it was created.
+
+    By a second link to a finished file: of any number of processes, on any number of machines,
+    exactly one is told that it was the one. Where there are no links, the last one wins instead.
+    """
+    with NewFile(os.path.dirname(path), os.path.basename(path)) as file:
+        file.write(data)
+        return file.commit_new()
+
+
 def write_sparse_file(path: str, num_bytes: int, pieces: dict[int, bytes]) -> None:
     """A file of `num_bytes` with only these pieces (offset -> bytes) in it. Not durable."""
     with _as_output_error("write", path):
@@ -363,11 +396,22 @@ def lock(path: str) -> Iterator[None]:
     (flock is a no-op on some network file systems): it turns a confusing waste into a message.
     What correctness rests on there is `require_lock`.
     """
-    fd = _locked_descriptor(path)
+    fd = _locked_descriptor(path, fcntl.LOCK_EX)
     try:
         with _as_output_error("write", path):
             os.ftruncate(fd, 0)
             os.pwrite(fd, _owner(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def shared_lock(path: str) -> Iterator[None]:
+    """Hold `path` together with others who share it, or raise ConflictError naming who has it for
+    himself. For those who only add what is the same whoever adds it; nobody waits for anybody."""
+    fd = _locked_descriptor(path, fcntl.LOCK_SH)
+    try:
         yield
     finally:
         os.close(fd)
@@ -404,16 +448,32 @@ def _held_by(owner: bytes, path: str) -> ConflictError:
     )
 
 
-def _locked_descriptor(path: str) -> int:
+def _shared_by_tasks(path: str) -> ConflictError:
+    return ConflictError(
+        f"tasks with --partition are at work in {os.path.dirname(os.path.dirname(path))}",
+        hint="wait until they have ended, then run the same command again",
+    )
+
+
+def _is_shared(fd: int) -> bool:
+    """Whether those who hold the lock share it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _locked_descriptor(path: str, how: int) -> int:
     while True:
         with _as_output_error("create", path):
             fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, how | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = os.pread(fd, 200, 0)
+            is_shared, owner = _is_shared(fd), os.pread(fd, 200, 0)
             os.close(fd)
-            raise _held_by(owner, path) from None
+            raise (_shared_by_tasks(path) if is_shared else _held_by(owner, path)) from None
         except OSError:
             return fd  # this file system has no locks
         # The holder before us may have removed the file between our open and our lock.

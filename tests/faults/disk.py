@@ -26,7 +26,7 @@ from tokenmill import storage
 # What changes the disk. Reads, stat, listings and locks are not operations.
 CHANGES = (
     *("open", "write", "pwrite", "fsync", "ftruncate", "replace", "unlink", "rmdir"),
-    *("makedirs", "symlink", "rmtree"),
+    *("link", "makedirs", "symlink", "rmtree"),
 )
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 

@@ -70,7 +70,7 @@ class LossyDisk(FaultyOs):
                 self._remember(path)
         existed = {path for path in paths if os.path.lexists(path)}
         made = _missing(paths[0]) if name == "makedirs" else []
-        moved = self._number(paths[0]) if name == "replace" else None
+        moved = self._number(paths[0]) if name in ("replace", "link") else None
         result = real(*arguments, **options)
         if name == "open" and paths[0] not in existed:
             self._changes.append({paths[0]: self._new(paths[0])})
@@ -78,6 +78,8 @@ class LossyDisk(FaultyOs):
             self._changes.append({paths[0]: None})
         elif name == "replace":
             self._changes.append({paths[0]: None, paths[1]: moved})
+        elif name == "link":
+            self._changes.append({paths[1]: moved})
         for path in made:
             self._changes.append({path: self._new(path)})
             self._safe_names[path] = {}

@@ -22,6 +22,10 @@ from tokenmill import assemble
 from tokenmill import convert as conversion
 from tokenmill.dataset import open_dataset
 from tokenmill.manifest import MANIFEST_NAME
+from tokenmill.partition import Partition
+from tokenmill.run import SilentWatch
+from tokenmill.runners.inline import InlineRunner
+from tokenmill.tasks import encode_partition, finish
 
 TEXTS = made_texts(36, seed=5)
 Files = dict[str, bytes]
@@ -45,6 +49,16 @@ def corpus(folder: Path) -> str:
 def prepared(source: str, out: str, **options: object) -> object:
     given = {"num_proc": 1, "slice_bytes": 6000, "max_bad_fraction": 0.5, **options}
     return tokenmill.prepare(source, out, **given)
+
+
+def parted(source: str, out: str, num_tasks: int = 3, **options: object) -> object:
+    """The tasks of a partition one after the other, and what follows them."""
+    given = {"slice_bytes": 6000, **options}
+    for number in range(1, num_tasks + 1):
+        config = tokenmill.Config(sources=(source,), out=out, num_proc=1, **given)
+        partition = Partition(number, num_tasks)
+        encode_partition(config, partition, InlineRunner(), SilentWatch())
+    return finish(out, max_bad_fraction=0.5)
 
 
 def converted(source: str, out: str) -> object:
@@ -121,6 +135,7 @@ SCENARIOS = [
         mds_files,
     ),
     Scenario("convert", converted, datatrove_files),
+    Scenario("partition", functools.partial(parted, format="npy", shard_tokens=2000), npy_files),
 ]
 
 

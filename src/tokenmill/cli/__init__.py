@@ -20,6 +20,7 @@ from tokenmill.cli import (
     doctor,
     estimate,
     fineweb,
+    finish,
     formats,
     inspect,
     prepare,
@@ -28,7 +29,18 @@ from tokenmill.cli import (
 from tokenmill.cli.screen import printable
 from tokenmill.errors import TokenmillError
 
-_COMMANDS = (prepare, fineweb, estimate, verify, inspect, convert, formats, doctor, demo)
+_COMMANDS = (
+    prepare,
+    finish,
+    fineweb,
+    estimate,
+    verify,
+    inspect,
+    convert,
+    formats,
+    doctor,
+    demo,
+)
 
 
 def parser() -> argparse.ArgumentParser:

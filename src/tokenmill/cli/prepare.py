@@ -17,6 +17,7 @@ from tokenmill.cli.screen import (
     shown_seconds,
 )
 from tokenmill.errors import ConfigError
+from tokenmill.partition import Partition
 
 if TYPE_CHECKING:
     from tokenmill.cli.progress import Progress
@@ -107,6 +108,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running = parser.add_argument_group("how it runs")
     running.add_argument(
         "--num-proc", type=int, metavar="N", help="workers (default: the CPUs there are)"
+    )
+    running.add_argument(
+        "--partition",
+        metavar="I/N",
+        help="encode only the Ith of N shares of the corpus, as one task of a Slurm array or a "
+        "Kubernetes job; then `tokenmill finish OUT`",
     )
     running.add_argument(
         "--stall-timeout", type=float, metavar="S", help="give up on a silent worker (default: 300)"
@@ -208,52 +215,46 @@ def parsed_seq_len(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments)
+    share = None if arguments.partition is None else Partition.parsed(arguments.partition)
     if arguments.dry_run:
         return show_plan(config, arguments.json)
+    if share is not None:
+        from tokenmill.cli import partition
+
+        return partition.run_and_report(config, share, arguments)
     return run_and_report(config, arguments)
 
 
 def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
-    from tokenmill.cli.progress import Interrupted, SignalStop, stderr_progress
-    from tokenmill.runners import Stopped
+    from tokenmill.cli.progress import SignalStop, orderly, stderr_progress
     from tokenmill.runners.start import num_proc_of, started_runner
 
     stop = SignalStop()
     stop.install()
     began = time.monotonic()
     progress = stderr_progress(stop, num_proc_of(config), arguments.quiet)
-    try:
+    with orderly(progress, stop):
         with started_runner(config) as runner:
             from tokenmill.run import run as run_mill  # heavy: loads while the workers load
 
             manifest = run_mill(config, runner, progress)
         progress.end()
-        _report(manifest, config, arguments, progress, time.monotonic() - began)
-    except (Stopped, Interrupted):
-        progress.end()
-        print(
-            "stopped; what was encoded is kept. To continue, run the same command again.",
-            file=sys.stderr,
-        )
-        stop.die_by(stop.signum)
-        raise
-    finally:
-        progress.end()
+        report(manifest, config.out, arguments, progress, time.monotonic() - began)
     return 0
 
 
-def _report(
+def report(
     manifest: Manifest,
-    config: Config,
+    out: str,
     arguments: argparse.Namespace,
     progress: Progress,
     seconds: float,
 ) -> None:
     is_new = progress.num_rows > 0 or progress.resumed_slices > 0
     if arguments.json:
-        print(json.dumps({"seconds": round(seconds, 3), "out": config.out, **manifest.to_plain()}))
+        print(json.dumps({"seconds": round(seconds, 3), "out": out, **manifest.to_plain()}))
     elif not arguments.quiet:
-        for line in summary(manifest, config.out, seconds if is_new else None, progress.text_bytes):
+        for line in summary(manifest, out, seconds if is_new else None, progress.text_bytes):
             print(printable(line), file=sys.stderr)
 
 

@@ -11,7 +11,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from array import array
+from collections.abc import Collection, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
@@ -92,16 +93,18 @@ class Progress:
         self._began = time.monotonic()
         self._total_bytes = self._done_bytes = self._resumed_bytes = 0
         self._in_flight: dict[int, tuple[int, int, int]] = {}  # slice -> rows, tokens, bytes
-        self._sizes: dict[int, int] = {}  # slice -> estimated bytes of text
+        self._first = 0  # slice of those to be done
+        self._sizes = array("q")  # of each slice from there on: estimated bytes of text
         self._missing = 0
         self.num_rows = self.num_tokens = self.text_bytes = 0  # of finished slices
         self.resumed_slices = 0
 
-    def planned(self, plan: Plan, done: Sequence[PartRecord]) -> None:
+    def planned(self, plan: Plan, done: Collection[int]) -> None:
         self._began = time.monotonic()
         self._total_bytes = plan.text_bytes
-        self._sizes = sizes = {slice_.index: slice_.text_bytes for slice_ in plan.slices}
-        self._done_bytes = self._resumed_bytes = sum(sizes[record.slice_index] for record in done)
+        self._first = plan.slices[0].index if plan.slices else 0
+        self._sizes = array("q", (slice_.text_bytes for slice_ in plan.slices))
+        self._done_bytes = self._resumed_bytes = sum(map(self._size, done))
         self._missing = len(plan.slices) - len(done)
         self._stop.can_wait = self._missing > 0
         self.resumed_slices = len(done)
@@ -119,7 +122,7 @@ class Progress:
 
     def recorded(self, record: PartRecord) -> None:
         self._in_flight.pop(record.slice_index, None)
-        self._done_bytes += self._sizes[record.slice_index]
+        self._done_bytes += self._size(record.slice_index)
         self.num_rows += record.counts.num_rows
         self.num_tokens += record.num_tokens
         self.text_bytes += record.counts.text_bytes
@@ -162,12 +165,15 @@ class Progress:
             self._stream.write("  ".join(fields) + "\n")
         self._stream.flush()
 
+    def _size(self, index: int) -> int:
+        return self._sizes[index - self._first]
+
     def _fields(self, seconds: float) -> list[str]:
         in_flight = self._in_flight.items()
         num_rows = self.num_rows + sum(done[0] for _, done in in_flight)
         num_tokens = self.num_tokens + sum(done[1] for _, done in in_flight)
         text_bytes = self.text_bytes + sum(done[2] for _, done in in_flight)
-        done = self._done_bytes + sum(min(done[2], self._sizes[i]) for i, done in in_flight)
+        done = self._done_bytes + sum(min(done[2], self._size(i)) for i, done in in_flight)
         share = min(1.0, done / self._total_bytes) if self._total_bytes else 0.0
         fresh = done - self._resumed_bytes
         left = seconds * (self._total_bytes - done) / fresh if fresh > 0 else 0.0
@@ -180,6 +186,25 @@ class Progress:
             workers,
             f"{shown_seconds(left)} left",
         ]
+
+
+@contextlib.contextmanager
+def orderly(progress: Progress, stop: SignalStop) -> Iterator[None]:
+    """However it ends, the moving line is wiped; a stop is told, and ends as its signal would."""
+    from tokenmill.runners import Stopped
+
+    try:
+        yield
+    except (Stopped, Interrupted):
+        progress.end()
+        print(
+            "stopped; what was encoded is kept. To continue, run the same command again.",
+            file=sys.stderr,
+        )
+        stop.die_by(stop.signum)
+        raise
+    finally:
+        progress.end()
 
 
 def stderr_progress(stop: SignalStop, num_proc: int, quiet: bool) -> Progress:

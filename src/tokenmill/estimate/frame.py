@@ -93,7 +93,7 @@ def _units(inputs: Sequence[Input], config: Config, cell_bytes: int) -> tuple[Sl
     fine = dataclasses.replace(config, slice_bytes=cell_bytes)
     tables = make_plan({}, [source for source in inputs if not is_plain(source)], fine)
     plain = make_plan({}, [source for source in inputs if is_plain(source)], config)
-    return tuple(unit for unit in tables.slices + plain.slices if unit.text_bytes)
+    return tuple(unit for unit in (*tables.slices, *plain.slices) if unit.text_bytes)
 
 
 def _absent(inputs: Sequence[Input], config: Config, remote: RemoteInputs) -> Absent:

@@ -1,0 +1,51 @@
+"""`tokenmill finish`: what tasks with --partition have encoded becomes a dataset."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "finish",
+        help="assemble what `prepare --partition` tasks have encoded",
+        description="Assemble what tasks of `tokenmill prepare --partition I/N` have encoded. "
+        "Needs nothing but OUT; the same command continues what was interrupted.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="""\
+examples:
+  tokenmill prepare corpus/ -o data/mine --partition 1/2
+  tokenmill prepare corpus/ -o data/mine --partition 2/2
+  tokenmill finish data/mine
+
+exit code 6 if a task is still at work, or has not done its share""",
+    )
+    parser.add_argument("out", metavar="OUT", help="the output folder that the tasks were given")
+    parser.add_argument(
+        "--max-bad-fraction",
+        type=float,
+        metavar="F",
+        help="fail beyond this share of bad documents (default: 0.001)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
+    parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tokenmill.cli.prepare import report
+    from tokenmill.cli.progress import SignalStop, orderly, stderr_progress
+    from tokenmill.tasks import finish
+
+    stop = SignalStop()
+    stop.install()
+    began = time.monotonic()
+    progress = stderr_progress(stop, 1, arguments.quiet)
+    with orderly(progress, stop):
+        manifest = finish(arguments.out, progress, arguments.max_bad_fraction)
+        progress.end()
+        report(manifest, arguments.out, arguments, progress, time.monotonic() - began)
+    return 0

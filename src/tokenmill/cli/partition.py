@@ -1,0 +1,71 @@
+"""`tokenmill prepare --partition I/N`: one task of many. Ends with what the run still lacks."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shlex
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from tokenmill.cli.screen import printable, shown_seconds
+
+if TYPE_CHECKING:
+    from tokenmill.config import Config
+    from tokenmill.partition import Partition
+    from tokenmill.tasks import TaskReport
+
+
+def run_and_report(config: Config, partition: Partition, arguments: argparse.Namespace) -> int:
+    from tokenmill.cli.progress import SignalStop, orderly, stderr_progress
+    from tokenmill.runners.start import num_proc_of, started_runner
+
+    stop = SignalStop()
+    stop.install()
+    began = time.monotonic()
+    progress = stderr_progress(stop, num_proc_of(config), arguments.quiet)
+    with orderly(progress, stop):
+        with started_runner(config) as runner:
+            from tokenmill.tasks import encode_partition  # heavy: loads while the workers load
+
+            report = encode_partition(config, partition, runner, progress)
+        progress.end()
+        seconds = time.monotonic() - began
+        command = finish_command(config, arguments)
+        if arguments.json:
+            found = {**dataclasses.asdict(report), "partition": str(partition)}
+            found |= {"seconds": round(seconds, 3), "out": config.out, "finish": command}
+            print(json.dumps(found))
+        elif not arguments.quiet:
+            for line in summary(report, command, seconds, progress.text_bytes):
+                print(printable(line), file=sys.stderr)
+    return 0
+
+
+def finish_command(config: Config, arguments: argparse.Namespace) -> str:
+    """What to type when all tasks are done."""
+    words = ["tokenmill", "finish", config.out]
+    if arguments.max_bad_fraction is not None:
+        words += ["--max-bad-fraction", str(arguments.max_bad_fraction)]
+    return shlex.join(words)
+
+
+def summary(report: TaskReport, command: str, seconds: float, text_bytes: int) -> list[str]:
+    head = f"partition {report.partition}: {report.num_own:,} of {report.num_slices:,} slices"
+    if report.is_finished:
+        return [f"{head}; the run is complete already, nothing to do"]
+    rate = f", {text_bytes / seconds / 1e6:.0f} MB/s of text" if text_bytes else ""
+    lines = [
+        f"{head}, {report.counts.num_written:,} documents, {report.num_tokens:,} tokens in "
+        f"{shown_seconds(seconds)}{rate}"
+    ]
+    if report.num_missing:
+        lines.append(
+            f"  still missing: {report.num_missing:,} slices of other partitions; "
+            f"when all tasks have ended: {command}"
+        )
+    else:
+        lines.append(f"  all slices are encoded; when all tasks have ended: {command}")
+    return lines

@@ -1,0 +1,318 @@
+"""One run by many tasks, for schedulers that know nothing of it: Slurm arrays, Kubernetes jobs.
+
+    tokenmill prepare SOURCE -o OUT --partition I/N     `encode_partition`, N tasks, in any order
+    tokenmill finish OUT                                `finish`, once, when they have ended
+
+Tasks share a folder and nothing else. The first that has made the plan writes it, the others find
+it and compare. A task only adds: parts and records, each under a name and with bytes that do not
+depend on who writes it. So tasks may be repeated, or run twice at once, and none removes or locks
+out anything of another's; they hold the run's lock together, which keeps whole runs and `finish`
+out where locks work. Where they do not, these find the same files, whoever wrote them last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenmill import storage
+from tokenmill.assemble import Assembler, num_assembled
+from tokenmill.config import Config
+from tokenmill.corpus import Input, Slice
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
+from tokenmill.fetch import RemoteInputs
+from tokenmill.formats import get_format
+from tokenmill.job import Job
+from tokenmill.ledger import Ledger
+from tokenmill.manifest import MANIFEST_NAME, Manifest
+from tokenmill.output import (
+    WORK_NAME,
+    conflict,
+    finished,
+    remove_leftovers,
+    shared_work_folder,
+    work_folder,
+)
+from tokenmill.partition import Partition
+from tokenmill.plan import Plan, differences, make_plan
+from tokenmill.record import Counts, committed_record
+from tokenmill.run import (
+    RunWatch,
+    SilentWatch,
+    all_inputs,
+    committed,
+    completed,
+    encoded,
+    is_whole,
+    places_of,
+)
+from tokenmill.runners import Runner, Stopped
+from tokenmill.runners.start import encoding_of
+from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved
+
+_SHOWN_RANGES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What a task did, and what the run still lacks."""
+
+    partition: Partition
+    num_slices: int  # of the whole run
+    num_own: int  # of this partition, all encoded now
+    num_tokens: int  # of this partition
+    counts: Counts
+    num_missing: int  # slices of other partitions that have no record yet
+    is_finished: bool = False  # by `finish`, before this task began
+
+
+def encode_partition(
+    config: Config, partition: Partition, runner: Runner, watch: RunWatch
+) -> TaskReport:
+    """Encode one partition's slices; the rest of the run is left to other tasks and `finish`."""
+    if config.overwrite:
+        raise ConfigError(
+            "--overwrite with --partition: every task would remove what the others did",
+            hint=f"remove {config.out} by hand, then start the tasks",
+        )
+    encoding = encoding_of(config)
+    config = resolved(config, encoding)
+    identity = identity_of(config, encoding)
+    # Not in the work folder: what a task fetches for itself it may remove.
+    with (
+        tempfile.TemporaryDirectory(prefix="tokenmill-", ignore_cleanup_errors=True) as scratch,
+        contextlib.closing(RemoteInputs(config, scratch, watch.notice)) as remote,
+    ):
+        inputs = all_inputs(config, remote)
+        if (manifest := finished(config.out, identity, inputs)) is not None:
+            with contextlib.suppress(ConflictError):  # others may still be at work
+                remove_leftovers(config.out)
+            return _report_of_finished(manifest, partition)
+        plan = None
+        if not os.path.exists(_plan_path(config.out)):
+            storage.make_folder(os.path.join(scratch, "structure"))
+            cutter = functools.partial(runner.cut, watch=watch)
+            plan = make_plan(identity, inputs, config, remote.structure_of, cutter)
+            if not plan.slices:
+                raise InputError(f"no documents in {', '.join(config.sources)}")
+        with shared_work_folder(config.out, get_format(config.format), config.name) as work:
+            if (manifest := finished(config.out, identity, inputs)) is not None:
+                return _report_of_finished(manifest, partition)
+            plan = _agreed_plan(config.out, plan, identity, inputs)
+            for name in ("parts", "records"):
+                storage.make_folder(os.path.join(work, name))
+            _note_count(work, partition)
+            job = job_of(config, encoding, plan, work)
+            records = _encode(job, plan, partition, runner, remote, inputs, watch)
+            return TaskReport(
+                partition,
+                len(plan.slices),
+                len(records),
+                sum(record.num_tokens for record in records.values()),
+                records.counts,
+                len(plan.slices) - _num_recorded(work),
+            )
+
+
+def finish(
+    out: str, watch: RunWatch | None = None, max_bad_fraction: float | None = None
+) -> Manifest:
+    """Assemble what tasks have encoded into `out`, and return the proof. Needs nothing but `out`.
+
+    Raises ConflictError if a slice is missing, or if tasks are still at work.
+    """
+    watch = watch or SilentWatch()
+    if os.path.exists(os.path.join(out, MANIFEST_NAME)):
+        manifest = finished(out, Manifest.load(out).identity, None)
+        assert manifest is not None
+        remove_leftovers(out)
+        return manifest
+    if not os.path.exists(_plan_path(out)):
+        raise ConfigError(
+            f"there is nothing to finish in {out}: no plan",
+            hint=f"begin with: tokenmill prepare SOURCE -o {shlex.quote(out)} --partition 1/N",
+        )
+    plan = Plan.load(_plan_path(out))
+    config, encoding = _config_of(plan, out, max_bad_fraction)
+    with work_folder(out, get_format(config.format), config.name) as work:
+        storage.make_folder(os.path.join(work, "shards"))
+        job = job_of(config, encoding, plan, work)
+        assembler = Assembler(work, layout_of(config, encoding), num_buckets(config, plan))
+        with contextlib.closing(assembler):
+            # Whether parts are whole is seen when they are read: all of them twice is too much.
+            records = committed(job, range(len(plan.slices)), len(plan.slices))
+            if missing := [i for i in range(len(plan.slices)) if i not in records]:
+                raise _incomplete(out, len(plan.slices), missing, "not encoded yet")
+            if damaged := _assemble(job, plan, records, assembler, watch):
+                raise _incomplete(out, len(plan.slices), damaged, "damaged")
+            return completed(config, plan, records, assembler, work)
+
+
+def _encode(
+    job: Job,
+    plan: Plan,
+    partition: Partition,
+    runner: Runner,
+    remote: RemoteInputs,
+    inputs: list[Input],
+    watch: RunWatch,
+) -> Ledger:
+    """Encode what has no record yet of the partition; all its records."""
+    own = partition.of(len(plan.slices))
+    records = committed(job, own, 0 if job.num_buckets else num_assembled(job.work))
+    share = Plan(plan.identity, plan.inputs, plan.slices[own.start : own.stop])
+    watch.planned(share, records)
+    missing = [index for index in own if index not in records]
+    damaged = {i for i in missing if committed_record(job.work, i, job.plan_id) is not None}
+    places = places_of(plan, inputs)
+
+    def slices() -> Iterator[Slice]:
+        for index in missing:
+            # The same task may run elsewhere at the same time: what it has done is done.
+            if index in damaged or committed_record(job.work, index, job.plan_id) is None:
+                yield plan.slices[index].read_from(places)
+
+    with contextlib.closing(encoded(job, slices(), runner, remote, watch)) as fresh:
+        for record in fresh:
+            records.add(record)
+    if watch.should_stop():
+        raise Stopped
+    for index in missing:
+        if index not in records:
+            found = committed_record(job.work, index, job.plan_id)
+            if found is None:
+                raise Stopped
+            records.add(found)
+            watch.recorded(found)
+    return records
+
+
+def _assemble(
+    job: Job, plan: Plan, records: Ledger, assembler: Assembler, watch: RunWatch
+) -> list[int]:
+    """Hand the parts to the assembler, up to the first damaged one; all that are damaged."""
+    first = 0 if job.num_buckets else assembler.next
+    watch.planned(plan, range(first))
+    damaged = []
+    for index in range(first, len(plan.slices)):
+        if watch.should_stop():
+            raise Stopped
+        record = records[index]
+        if not is_whole(job.work, record):
+            damaged.append(index)
+        elif not damaged:
+            assembler.add(record)
+        watch.recorded(record)
+    return damaged
+
+
+def _plan_path(out: str) -> str:
+    return os.path.join(out, WORK_NAME, "plan.json")
+
+
+def _agreed_plan(
+    out: str, made: Plan | None, identity: dict[str, Any], inputs: list[Input]
+) -> Plan:
+    """The run's plan: ours, if it is the first, or else the one that is there."""
+    if made is not None and made.create(_plan_path(out)):
+        return made
+    if not os.path.exists(_plan_path(out)):
+        raise ConflictError(
+            f"the run in {out} was removed while this task began",
+            hint="run the same command again",
+        )
+    plan = Plan.load(_plan_path(out))
+    changes = differences(plan, identity, inputs)
+    if changes:
+        raise conflict(f"the run in {out} was begun differently", changes)
+    return plan
+
+
+def _report_of_finished(manifest: Manifest, partition: Partition) -> TaskReport:
+    num_slices = max((len(numbers) for numbers in manifest.slice_documents.values()), default=0)
+    num_own = len(partition.of(num_slices))
+    return TaskReport(partition, num_slices, num_own, 0, Counts(), 0, is_finished=True)
+
+
+def _num_recorded(work: str) -> int:
+    names = storage.names_in(os.path.join(work, "records"))
+    return sum(name.endswith(".json") for name in names)
+
+
+def _config_of(plan: Plan, out: str, max_bad_fraction: float | None) -> tuple[Config, EncodingId]:
+    """The configuration that the plan was made with, as far as assembly asks."""
+    given: dict[str, Any] = {}
+    if max_bad_fraction is not None:
+        given["max_bad_fraction"] = max_bad_fraction
+    try:
+        # Where the vocabulary lies is not in a plan, and nothing is encoded here.
+        encoding = EncodingId.from_plain({**plan.identity["encoding"], "source": None})
+        options = dict(plan.identity["options"])
+    except (KeyError, TypeError) as error:
+        raise IntegrityError(f"the plan in {out} says nothing of its {error}") from error
+    names = tuple(source.name for source in plan.inputs)
+    return Config(sources=names, out=out, **options, **given), encoding
+
+
+# Which N the tasks were given last. For messages only: nothing depends on it.
+
+
+def _note_count(work: str, partition: Partition) -> None:
+    if _noted_count(work) != partition.count:
+        data = json.dumps({"num_partitions": partition.count}).encode()
+        storage.write_file(os.path.join(work, "partitions.json"), data)
+
+
+def _noted_count(work: str) -> int | None:
+    try:
+        with open(os.path.join(work, "partitions.json"), "rb") as file:
+            count = json.load(file)["num_partitions"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return count if isinstance(count, int) and count > 0 else None
+
+
+def _incomplete(out: str, num_slices: int, lacking: list[int], how: str) -> ConflictError:
+    """Which slices are missing or damaged, whose they are, and what to type."""
+    lines = [
+        f"{len(lacking):,} of {num_slices:,} slices in {out} are {how}: {_shown_ranges(lacking)}"
+    ]
+    again = "the `tokenmill prepare` command of the tasks that failed"
+    count = _noted_count(os.path.join(out, WORK_NAME))
+    if count is not None:
+        owners = _owners(lacking, num_slices, count)
+        lines.append(f"of --partition {', '.join(map(str, owners[:10]))}")
+        if len(owners) > 10:
+            lines[-1] += f" and {len(owners) - 10:,} more of {count:,}"
+        again = f"the same `tokenmill prepare` command with --partition {owners[0]}"
+        if len(owners) > 1:
+            again += " and so on"
+    return ConflictError(
+        "\n  ".join(lines), hint=f"run {again}, then: tokenmill finish {shlex.quote(out)}"
+    )
+
+
+def _owners(indices: Sequence[int], num_slices: int, count: int) -> list[Partition]:
+    """The partitions that these slices belong to."""
+    numbers = {((index + 1) * count - 1) // num_slices + 1 for index in indices}
+    return [Partition(number, count) for number in sorted(numbers)]
+
+
+def _shown_ranges(numbers: list[int]) -> str:
+    """Sorted numbers as people write them: 1, 4-7, 9."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    shown = [f"{a}" if a == b else f"{a}-{b}" for a, b in ranges[:_SHOWN_RANGES]]
+    return ", ".join(shown) + (", ..." if len(ranges) > _SHOWN_RANGES else "")
