@@ -31,7 +31,8 @@ def tokenmill(*arguments: object, **options: object) -> subprocess.CompletedProc
 PREPARE_OPTIONS = """
     --out --text-column --separator --input-format --limit-docs --on-bad-document --max-bad-fraction
     --tokenizer --pattern --eot-token --eot --empty --format --name --shard-tokens --seq-len --dtype
-    --val-fraction --val-first-shard --no-val --shuffle --seed --num-proc --stall-timeout
+    --val-fraction --val-first-shard --no-val --shuffle --seed --num-proc --runner
+    --ray-address --worker-cpus --worker-memory --stall-timeout
     --keep-downloads --no-keep-downloads --overwrite --dry-run --json --quiet --verbose --help
 """
 

@@ -37,7 +37,7 @@ _BOOTSTRAP = (
 _WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
 
 # Parallelism is the number of workers; threads inside of them only get in each other's way.
-_ENVIRONMENT = {
+WORKER_ENVIRONMENT = {
     "RAYON_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -68,7 +68,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                env={**os.environ, **_ENVIRONMENT},
+                env={**os.environ, **WORKER_ENVIRONMENT},
             )
         except OSError as error:
             raise WorkerError(
