@@ -112,12 +112,15 @@ def _serve(orders: queue.SimpleQueue[bytes], wire: Wire) -> None:
     def cut_what_waits() -> None:
         """Until it is ready, a worker is sent nothing but inputs to be cut."""
         while not orders.empty():
-            _answer(wire, _cut, json.loads(orders.get()), wire)
+            _answer(wire, cut_inputs, json.loads(orders.get()), wire.send)
 
     _answer(wire, load, json.loads(orders.get())["encoding"], cut_what_waits)
     while True:
         order = json.loads(orders.get())
-        _answer(wire, _cut if "cut" in order else _encode, order, wire)
+        if "cut" in order:
+            _answer(wire, cut_inputs, order, wire.send)
+        else:
+            _answer(wire, _encode, order, wire)
 
 
 def _answer(wire: Wire, work: Callable[..., tuple[Any, ...] | None], *arguments: Any) -> None:
@@ -169,7 +172,7 @@ def load(encoding: dict[str, Any] | None, between: Callable[[], None]) -> tuple[
     return ("ready",)
 
 
-def _cut(order: dict[str, Any], wire: Wire) -> None:
+def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:
     """Cut inputs. Each is answered before the next is begun: the parent knows which one kills."""
     from tokenmill.corpus import Input
     from tokenmill.errors import TokenmillError
@@ -183,20 +186,20 @@ def _cut(order: dict[str, Any], wire: Wire) -> None:
         nonlocal alive_at
         if time.monotonic() - alive_at >= 1.0:
             alive_at = time.monotonic()
-            wire.send("cutting")
+            send("cutting")
 
     alive()
     for fields in order["cut"]:
         try:
             found = cut(Input(*fields), options, order["max_rows"], alive)
         except TokenmillError as error:
-            wire.send("uncut", error.to_plain())
+            send("uncut", error.to_plain())
             return
         spans = [
             (s.start, s.stop, s.text_bytes, s.first_row, s.num_rows, s.max_rows)
             for s in found.spans
         ]
-        wire.send("cut", spans, found.num_rows)
+        send("cut", spans, found.num_rows)
 
 
 def _encode(order: dict[str, Any], wire: Wire) -> tuple[Any, ...]:

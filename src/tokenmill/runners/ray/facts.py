@@ -49,7 +49,7 @@ def facts_here(encoding: EncodingId, nonce_path: str | None) -> dict[str, str]:
     return found
 
 
-def mismatch(node: str, here: dict[str, str], there: dict[str, str], out: str) -> ConfigError:
+def mismatch(node: str, here: dict[str, str], there: dict[str, str]) -> ConfigError:
     """The error for a node that is not like this machine: both values of all that differs."""
     lines = [
         f"{name}: {here[name]} here, {there.get(name, 'unknown')} there"
@@ -59,7 +59,7 @@ def mismatch(node: str, here: dict[str, str], there: dict[str, str], out: str) -
     is_storage = here.get(STORAGE) != there.get(STORAGE)
     return ConfigError(
         "\n  ".join([f"node {node} is not like this machine:", *lines]),
-        hint=f"every node must see {out} (a shared file system at the same path, or a URL)"
+        hint="every node must see the output folder: on a shared file system, at the same path"
         if is_storage
         else f"install the same on every node: pip install tokenmill=={__version__}",
     )

@@ -180,7 +180,11 @@ class Flights:
         try:
             said = ray.get(answer)
         except ray.exceptions.RayError:
-            return  # the scout died; Ray starts it again
+            # It died. Those under way go on speaking to it, so nobody will hear of them.
+            self._scout = self._cluster.actor_here(Scout)
+            for silent in self._flights.values():
+                silent.heard_at = None
+            return
         now = time.monotonic()
         for key, (whereabouts, step) in said.items():
             flight = self._flights.get(key)
@@ -234,7 +238,7 @@ class Flights:
         self._retries.appendleft(flight.attempts)
         if self._cluster.refuse(flight.node):
             name = self._cluster.name(flight.node)
-            error = mismatch(name, self._common["facts"], found, self._job.work)
+            error = mismatch(name, self._common["facts"], found)
             self._watch.notice(f"{error.message}\nit gets no work; {error.hint}")
 
     # Losing

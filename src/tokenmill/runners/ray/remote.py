@@ -18,7 +18,7 @@ from tokenmill.encodings import EncodingId
 from tokenmill.job import Step
 from tokenmill.runners.outbox import merged
 from tokenmill.runners.ray.facts import facts_here
-from tokenmill.runners.worker import encode, load, outcome, reporter
+from tokenmill.runners.worker import cut_inputs, encode, load, outcome, reporter
 
 # Every step is a message to one actor: often enough for a progress line, seldom enough for 1,000
 # workers.
@@ -55,6 +55,18 @@ def examine(order: dict[str, Any]) -> dict[str, str]:
     return found
 
 
+def cut_here(order: dict[str, Any]) -> list[list[Any]]:
+    """Cut the order's inputs: what a worker process would say on the way, as one list."""
+    import ray
+
+    said: list[list[Any]] = []
+    found = _facts(order)
+    if found != order["facts"]:
+        return [["refused", found, ray.get_runtime_context().get_node_id()]]
+    failed = outcome(cut_inputs, order, lambda *message: said.append(list(message)))
+    return said if failed is None else [*said, list(failed)]
+
+
 def encode_slice_here(order: dict[str, Any], key: int, scout: Any) -> list[Any]:
     """Encode the order's slice, unless this process is not fit to: ["refused", facts]."""
     import ray
@@ -66,7 +78,8 @@ def encode_slice_here(order: dict[str, Any], key: int, scout: Any) -> list[Any]:
     def tell(step: Step) -> None:
         said = scout.say.remote(key, whereabouts, astuple(step))
         if is_careful:  # the next document may kill: be sure that this one was named
-            ray.get(said)
+            with contextlib.suppress(ray.exceptions.RayError):  # the scout may be dead
+                ray.get(said)
 
     scout.say.remote(key, whereabouts, None)
     found = _facts(order)

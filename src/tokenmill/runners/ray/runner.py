@@ -3,9 +3,8 @@
 Nothing is connected before the first input is to be cut or the first slice encoded: a run that is
 finished already, or whose options are wrong, needs no cluster.
 
-Inputs are cut by worker processes beside the driver, as without Ray: it is a few milliseconds a
-file, mostly the wait for its storage, and a file that kills its reader is named exactly, because
-each is answered before the next is begun.
+Before anything else every node says what it finds (facts.py), in parallel; the workers load their
+engines meanwhile, while the plan is made.
 """
 
 from __future__ import annotations
@@ -21,13 +20,12 @@ from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError
 from tokenmill.job import Job
-from tokenmill.machine import available_cpus
 from tokenmill.plan import Cut
 from tokenmill.readers import ReadOptions
 from tokenmill.record import PartRecord
 from tokenmill.runners import Stopped, Watch
-from tokenmill.runners.processes import ProcessesRunner
 from tokenmill.runners.ray.cluster import Cluster, require_ray
+from tokenmill.runners.ray.cuts import Cuts
 from tokenmill.runners.ray.facts import facts_here, mismatch, new_nonce
 from tokenmill.runners.ray.flights import TICK_SECONDS, Flights
 from tokenmill.runners.ray.remote import examine
@@ -43,6 +41,7 @@ class RayRunner:
         self._config = config
         self._encoding = encoding
         self._cluster: Cluster | None = None
+        self._warming: list[Any] = []
 
     def __enter__(self) -> RayRunner:
         return self
@@ -60,11 +59,11 @@ class RayRunner:
     def cut(
         self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None, watch: Watch
     ) -> Iterator[Cut]:
-        """Cut inputs beside the driver, once the nodes are known to be alike: a new run that
-        cannot be run must not get as far as removing an old one's output."""
-        self._require_alike(None, watch)
-        with ProcessesRunner(available_cpus(), None, self._config.stall_timeout) as runner:
-            yield from runner.cut(inputs, options, max_rows, watch)
+        """Cut inputs on the nodes, once these are known to be alike: a command that cannot be run
+        must not get as far as removing an earlier one's output."""
+        common = self._require_alike(None, watch)
+        cuts = Cuts(self._connected(), common, options, max_rows, watch)
+        yield from cuts.of(inputs)
 
     def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
         """Encode the slices; yield each record once. However it ends, no task is left."""
@@ -88,11 +87,16 @@ class RayRunner:
             "encoding": self._encoding.to_plain(),
             "cwd": os.getcwd(),
         }
+        if work is None:
+            # Nobody waits for these: they have as many workers as there will be load an engine.
+            self._warming = [
+                cluster.anywhere(examine).remote(common) for _ in range(cluster.num_slots)
+            ]
         asked = {node.id: cluster.on(node.id, examine).remote(common) for node in cluster.workable}
         for node_id, answer in asked.items():
             found = _answered(cluster, node_id, answer, watch)
             if found is not None and found != facts:
-                raise mismatch(cluster.name(node_id), facts, found, self._config.out)
+                raise mismatch(cluster.name(node_id), facts, found)
         return common
 
 
