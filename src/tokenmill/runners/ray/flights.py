@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -27,31 +26,17 @@ from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.death import Death, Exit, memory_error_of, stall_of
 from tokenmill.runners.ray.cluster import Cluster
 from tokenmill.runners.ray.facts import mismatch
+from tokenmill.runners.ray.flight import Flight, end, helped
 from tokenmill.runners.ray.losses import crash_of, memory_kill_of
-from tokenmill.runners.ray.remote import Scout, encode_slice_here, end_process, last_words
+from tokenmill.runners.ray.remote import encode_slice_here, end_process, last_words
+from tokenmill.runners.ray.tower import Tower
 
 TICK_SECONDS = 0.25
 STOP_SECONDS = 3.0  # how long a stop waits for slices under way
-CANCEL_SECONDS = 2.0  # how long a cancelled task may take to be gone
-HELP_SECONDS = 10.0  # how long a node may take to say what a dead worker's last words were
 IDLE_SECONDS = 30.0  # without any worker: time to say so
 FLIGHTS_PER_SLOT = 2
 MIN_FLIGHTS = 4  # of a cluster without workers: it may grow when it sees demand
 MAX_LOST_NODES = 10  # for one slice; beyond that, it is a slice that kills nodes
-
-
-@dataclass(slots=True, eq=False)
-class Flight:
-    """One attempt at one slice, as a Ray task."""
-
-    attempts: Attempts
-    ref: Any
-    node: str = ""  # empty until it is heard of
-    pid: int = 0
-    log: str = ""
-    num_oom_kills: int = 0
-    heard_at: float | None = None  # None: it waits for a worker
-    is_given_up: bool = False  # it was told to end, and nobody waits for it
 
 
 class Flights:
@@ -77,15 +62,11 @@ class Flights:
         self._slices: Iterator[Slice | None] = iter(())
         self._is_drawn = False  # the iterator has no more slices
         self._stop_at: float | None = None
-        self._scout = cluster.actor_here(Scout)
-        self._asked: Any = None  # the scout's answer, under way
-        self._asked_at = 0.0
+        self._tower = Tower(cluster)
         self._busy_at = time.monotonic()  # when a worker was last heard of
 
     def records(self, slices: Iterable[Slice | None]) -> Iterator[PartRecord]:
         """Encode the slices; yield each record once. However it ends, no task is left."""
-        import ray
-
         self._slices = iter(slices)
         try:
             while not self._is_over():
@@ -99,8 +80,8 @@ class Flights:
                 if self._watch.should_stop():
                     self._stop()
         finally:
-            self._end(list(self._flights.values()))
-            ray.kill(self._scout)
+            end(self._cluster, list(self._flights.values()))
+            self._tower.close()
 
     def _is_over(self) -> bool:
         if self._stop_at is not None:
@@ -119,7 +100,7 @@ class Flights:
             key = next(self._keys)
             task = self._cluster.anywhere(encode_slice_here)
             order = {**self._common, **attempts.order()}
-            self._flights[key] = Flight(attempts, task.remote(order, key, self._scout))
+            self._flights[key] = Flight(attempts, task.remote(order, key, self._tower.scout))
 
     def _max_flights(self) -> int:
         if self._cluster.max_workers is not None:
@@ -156,40 +137,18 @@ class Flights:
             ended, _ = ray.wait(list(keys), num_returns=len(keys), timeout=0, fetch_local=False)
         return [keys[ref] for ref in ended]
 
-    def _listen(self, wait: bool = False) -> None:
-        """Take what the scout has heard, if it has answered; ask it again."""
-        import ray
-
-        if self._asked is not None:
-            ready, _ = ray.wait([self._asked], timeout=HELP_SECONDS if wait else 0)
-            if ready:
-                self._hear(self._asked)
-                self._asked = None
-        if self._asked is None and (wait or time.monotonic() - self._asked_at > TICK_SECONDS):
-            self._asked_at = time.monotonic()
-            self._asked = self._scout.take.remote()
-            if wait:
-                ready, _ = ray.wait([self._asked], timeout=HELP_SECONDS)
-                if ready:
-                    self._hear(self._asked)
-                    self._asked = None
-
-    def _hear(self, answer: Any) -> None:
-        import ray
-
-        try:
-            said = ray.get(answer)
-        except ray.exceptions.RayError:
-            # It died. Those under way go on speaking to it, so nobody will hear of them.
-            self._scout = self._cluster.actor_here(Scout)
-            for silent in self._flights.values():
-                silent.heard_at = None
+    def _listen(self, is_urgent: bool = False) -> None:
+        """Take note of where the workers are."""
+        heard = self._tower.heard(is_urgent)
+        if heard is None:
+            for flight in self._flights.values():
+                flight.heard_at = None  # nobody will hear of it again
             return
         now = time.monotonic()
-        for key, (whereabouts, step) in said.items():
-            flight = self._flights.get(key)
-            if flight is None:
+        for key, (whereabouts, step) in heard.items():
+            if key not in self._flights:
                 continue
+            flight = self._flights[key]
             flight.node, flight.pid, flight.log, flight.num_oom_kills = whereabouts
             flight.heard_at = self._busy_at = now
             if step is not None:
@@ -208,7 +167,7 @@ class Flights:
             kind, *content = ray.get(self._flights[key].ref)
         except ray.exceptions.RayError as error:
             if self._stop_at is None:
-                self._listen(wait=True)  # where it was, as far as it said so
+                self._listen(is_urgent=True)  # where it was, as far as it said so
                 self._lost(self._flights[key], error)
             del self._flights[key]
             return None
@@ -220,7 +179,7 @@ class Flights:
         if kind == "refused":
             self._refused(flight, content[0])
         elif kind == "memory":
-            self._help(flight, end_process, flight.pid)  # it may hold much of the memory
+            helped(self._cluster, flight, end_process, flight.pid)  # it may hold much of the memory
             self._failed(flight, memory_error_of(Exit(flight.pid, None, None, "")))
         elif kind == "error":
             raise self._with_node(error_from_plain(content[0]), flight)
@@ -252,7 +211,7 @@ class Flights:
         elif self._is_node_lost(flight, error):
             self._node_lost(flight)
         elif isinstance(error, causes.WorkerCrashedError):
-            said, oom_kills = self._help(flight, last_words, flight.log) or ("", 0)
+            said, oom_kills = helped(self._cluster, flight, last_words, flight.log) or ("", 0)
             self._failed(flight, crash_of(flight.pid, said, oom_kills - flight.num_oom_kills))
         else:
             what = f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200]}"
@@ -278,10 +237,9 @@ class Flights:
         self._notice(flight, f"{cause}: shut down, preempted, or cut off", "another node takes it")
 
     def _failed(self, flight: Flight, death: Death) -> None:
-        doing = death.explained  # before `failed`, which may raise
         outcome = flight.attempts.failed(death)
         self._retries.appendleft(flight.attempts)
-        self._notice(flight, doing, outcome)
+        self._notice(flight, death.explained, outcome)
 
     def _notice(self, flight: Flight, cause: str, outcome: str) -> None:
         worker = f"worker {flight.pid} on node {self._cluster.name(flight.node)}"
@@ -290,17 +248,23 @@ class Flights:
         self._watch.notice(f"{worker} died while {flight.attempts.doing}: {cause}\n{outcome}")
 
     def _end_stalled(self) -> None:
-        now = time.monotonic()
+        if any(self._is_silent(flight) for flight in self._flights.values()):
+            self._listen(is_urgent=True)  # it may be the caller who was away for so long
         for key, flight in list(self._flights.items()):
-            if flight.heard_at is not None and now - flight.heard_at > self._stall_timeout:
-                self._end([flight])
+            if self._is_silent(flight):
+                end(self._cluster, [flight])
                 del self._flights[key]
-                end = Exit(flight.pid, None, None, "")
-                self._failed(flight, stall_of(end, self._stall_timeout))
+                exit_ = Exit(flight.pid, None, None, "")
+                self._failed(flight, stall_of(exit_, self._stall_timeout))
+        now = time.monotonic()
         is_idle = all(flight.heard_at is None for flight in self._flights.values())
         if self._flights and is_idle and now - self._busy_at > IDLE_SECONDS:
             self._watch.notice(self._idle_words())
             self._busy_at = float("inf")
+
+    def _is_silent(self, flight: Flight) -> bool:
+        heard_at = flight.heard_at
+        return heard_at is not None and time.monotonic() - heard_at > self._stall_timeout
 
     def _idle_words(self) -> str:
         nodes = self._cluster.workable
@@ -323,29 +287,3 @@ class Flights:
             if flight.heard_at is None:
                 ray.cancel(flight.ref, force=True)
                 del self._flights[key]
-
-    def _end(self, flights: list[Flight]) -> None:
-        """Make sure that these tasks are gone: asked by Ray, then killed on their nodes."""
-        import ray
-
-        for flight in flights:
-            ray.cancel(flight.ref, force=True)
-        if not flights:
-            return
-        refs = [flight.ref for flight in flights]
-        _, left = ray.wait(refs, num_returns=len(refs), timeout=CANCEL_SECONDS, fetch_local=False)
-        stuck = [flight for flight in flights if flight.ref in left and flight.pid]
-        for flight in stuck:
-            self._help(flight, end_process, flight.pid)
-
-    def _help(self, flight: Flight, function: Any, *arguments: Any) -> Any:
-        """Have something done on the flight's node; None if that cannot be."""
-        import ray
-
-        if not flight.node:
-            return None
-        try:
-            task = self._cluster.on(flight.node, function)
-            return ray.get(task.remote(*arguments), timeout=HELP_SECONDS)
-        except ray.exceptions.RayError:
-            return None

@@ -23,6 +23,7 @@ from tokenmill.runners.worker import cut_inputs, encode, load, outcome, reporter
 # Every step is a message to one actor: often enough for a progress line, seldom enough for 1,000
 # workers.
 STEP_SECONDS = 0.5
+HEARD_SECONDS = 10.0  # how long to wait for the scout at most; usually 2 ms
 TAIL_BYTES = 8192
 
 _found: dict[str, dict[str, str]] = {}  # by the nonce's path and value: what this process found
@@ -75,13 +76,13 @@ def encode_slice_here(order: dict[str, Any], key: int, scout: Any) -> list[Any]:
     whereabouts = [node, os.getpid(), _log_path(), machine.oom_kill_count()]
     is_careful = order["caution"]["one_by_one"]
 
-    def tell(step: Step) -> None:
-        said = scout.say.remote(key, whereabouts, astuple(step))
-        if is_careful:  # the next document may kill: be sure that this one was named
+    def tell(step: Step | None) -> None:
+        said = scout.say.remote(key, whereabouts, step and astuple(step))
+        if is_careful or step is None:  # what comes next may kill: be sure that this was heard
             with contextlib.suppress(ray.exceptions.RayError):  # the scout may be dead
-                ray.get(said)
+                ray.get(said, timeout=HEARD_SECONDS)
 
-    scout.say.remote(key, whereabouts, None)
+    tell(None)
     found = _facts(order)
     if found != order["facts"]:
         return ["refused", found, *whereabouts]
