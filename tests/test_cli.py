@@ -32,8 +32,8 @@ PREPARE_OPTIONS = """
     --out --text-column --separator --input-format --limit-docs --on-bad-document --max-bad-fraction
     --tokenizer --pattern --eot-token --eot --empty --format --name --shard-tokens --seq-len --dtype
     --val-fraction --val-first-shard --no-val --shuffle --seed --num-proc --stall-timeout
-    --partition --keep-downloads --no-keep-downloads --overwrite --dry-run --json --quiet --verbose
-    --help
+    --partition --runner --ray-address --worker-cpus --worker-memory --keep-downloads
+    --no-keep-downloads --overwrite --dry-run --json --quiet --verbose --help
 """
 
 

@@ -84,9 +84,9 @@ def table(results: dict[str, Any]) -> list[str]:
         total += 0 if is_time else int(found["trials"])
     versions = ", ".join(f"{name} {found}" for name, found in results["versions"].items())
     return [
-        f"**{total:,} trials, and the suite is green: one hang, one wrong byte or one dataset that "
-        "looks complete and is not would make it red.** *identical*: the same command then gave the "
-        "oracle's bytes.",
+        f"**{total:,} trials, and the suite is green: one hang, one wrong byte or one dataset "
+        "that looks complete and is not would make it red.** *identical*: the same command then "
+        "gave the oracle's bytes.",
         "",
         *rows,
         "",

@@ -18,6 +18,7 @@ EOT_POLICIES = ("append", "prepend", "both", "none")
 DTYPES = ("auto", "uint16", "uint32")
 BAD_DOCUMENT_POLICIES = ("quarantine", "replace", "error")
 EMPTY_POLICIES = ("drop", "keep")
+RUNNERS = ("inline", "processes", "ray")
 VAL_POLICIES = ("fraction", "first-shard", "none")
 
 
@@ -55,6 +56,10 @@ class Config:
     max_bad_fraction: float = _not_in_identity(0.001)
     slice_bytes: int = 32 << 20
     num_proc: int | None = _not_in_identity(None)
+    runner: str | None = _not_in_identity(None)  # None: inline for one worker, else processes
+    ray_address: str | None = _not_in_identity(None)  # None: the cluster here, else one of our own
+    worker_cpus: float | None = _not_in_identity(None)  # what Ray sets aside for each worker
+    worker_memory: int | None = _not_in_identity(None)  # in bytes
     stall_timeout: float = _not_in_identity(300.0)
     overwrite: bool = _not_in_identity(False)
     keep_downloads: bool = _not_in_identity(True)  # of Hub files, in the cache of huggingface_hub
@@ -75,6 +80,7 @@ class Config:
         _require_positive("--limit-docs", self.limit_docs)
         _require_positive("--num-proc", self.num_proc)
         _require_positive("--stall-timeout", self.stall_timeout)
+        self._check_runner()
         _require_positive("slice_bytes", self.slice_bytes)
         if self.val_fraction is not None and not 0 < self.val_fraction < 1:
             raise ConfigError(
@@ -93,6 +99,21 @@ class Config:
             not self.name or self.name.startswith(".") or set(self.name) & set("/\\\0")
         ):
             raise ConfigError(f"--name {self.name!r} cannot be part of a file name")
+
+    def _check_runner(self) -> None:
+        _require_known("--runner", self.runner, RUNNERS)
+        _require_positive("--worker-cpus", self.worker_cpus)
+        _require_positive("--worker-memory", self.worker_memory)
+        if self.runner == "inline" and self.num_proc not in (None, 1):
+            raise ConfigError(
+                f"--runner inline is one worker, not --num-proc {self.num_proc}",
+                hint="--runner processes",
+            )
+        if self.runner != "ray":
+            for option in ("ray_address", "worker_cpus", "worker_memory"):
+                if getattr(self, option) is not None:
+                    name = option.replace("_", "-")
+                    raise ConfigError(f"--{name} is for --runner ray alone", hint="--runner ray")
 
     def identity(self) -> dict[str, Any]:
         """The options that decide the output's bytes."""

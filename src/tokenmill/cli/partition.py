@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 def run_and_report(config: Config, partition: Partition, arguments: argparse.Namespace) -> int:
     from tokenmill.cli.progress import SignalStop, orderly, stderr_progress
-    from tokenmill.runners.start import num_proc_of, started_runner
+    from tokenmill.runners.start import started_runner, workers_of
 
     stop = SignalStop()
     stop.install()
     began = time.monotonic()
-    progress = stderr_progress(stop, num_proc_of(config), arguments.quiet)
+    progress = stderr_progress(stop, workers_of(config), arguments.quiet)
     with orderly(progress, stop):
         with started_runner(config) as runner:
             from tokenmill.tasks import encode_partition  # heavy: loads while the workers load

@@ -116,6 +116,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Kubernetes job; then `tokenmill finish OUT`",
     )
     running.add_argument(
+        "--runner",
+        metavar="NAME",
+        help="inline, processes or ray (default: by --num-proc, inline for 1, else processes)",
+    )
+    running.add_argument(
+        "--ray-address",
+        metavar="ADDR",
+        help="of the cluster (default: RAY_ADDRESS, else the one that `ray start` began here, "
+        "else one for this run alone)",
+    )
+    running.add_argument(
+        "--worker-cpus", type=float, metavar="N", help="CPUs of a cluster per worker (default: 1)"
+    )
+    running.add_argument(
+        "--worker-memory", metavar="N", help="memory of a cluster per worker, as in 2G"
+    )
+    running.add_argument(
         "--stall-timeout", type=float, metavar="S", help="give up on a silent worker (default: 300)"
     )
     running.add_argument(
@@ -202,6 +219,12 @@ def config_from(arguments: argparse.Namespace) -> Config:
         "shuffle": arguments.shuffle,
         "seed": arguments.seed,
         "num_proc": arguments.num_proc,
+        "runner": arguments.runner,
+        "ray_address": arguments.ray_address,
+        "worker_cpus": arguments.worker_cpus,
+        "worker_memory": None
+        if arguments.worker_memory is None
+        else parsed_count(arguments.worker_memory),
         "stall_timeout": arguments.stall_timeout,
         "overwrite": arguments.overwrite,
         "keep_downloads": arguments.keep_downloads,
@@ -227,12 +250,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
     from tokenmill.cli.progress import SignalStop, orderly, stderr_progress
-    from tokenmill.runners.start import num_proc_of, started_runner
+    from tokenmill.runners.start import started_runner, workers_of
 
     stop = SignalStop()
     stop.install()
     began = time.monotonic()
-    progress = stderr_progress(stop, num_proc_of(config), arguments.quiet)
+    progress = stderr_progress(stop, workers_of(config), arguments.quiet)
     with orderly(progress, stop):
         with started_runner(config) as runner:
             from tokenmill.run import run as run_mill  # heavy: loads while the workers load
@@ -330,7 +353,7 @@ def show_plan(config: Config, as_json: bool) -> int:
     """--dry-run: what would be done, how large it would be, and whether it fits."""
     from tokenmill import storage
     from tokenmill.run import new_plan
-    from tokenmill.runners.start import encoding_of, num_proc_of
+    from tokenmill.runners.start import encoding_of, num_proc_of, workers_of
     from tokenmill.settings import estimated_bytes, resolved
 
     encoding = encoding_of(config)
@@ -340,14 +363,13 @@ def show_plan(config: Config, as_json: bool) -> int:
     peak_bytes = int(expected_bytes * (2.2 if config.shuffle else 1.2))
     free_bytes = storage.free_bytes(config.out)
     input_bytes = sum(source.num_bytes for source in plan.inputs)
-    workers = num_proc_of(config)
     if as_json:
         found = {
             "inputs": len(plan.inputs),
             "input_bytes": input_bytes,
             "text_bytes": plan.text_bytes,
             "slices": len(plan.slices),
-            "workers": workers,
+            "workers": None if config.runner == "ray" else num_proc_of(config),
             "expected_bytes": expected_bytes,
             "peak_disk_bytes": peak_bytes,
             "free_bytes": free_bytes,
@@ -359,7 +381,8 @@ def show_plan(config: Config, as_json: bool) -> int:
         return 0
     lines = [
         f"plan: {len(plan.inputs):,} input files, {shown_bytes(input_bytes)} "
-        f"({shown_bytes(plan.text_bytes)} of text), {len(plan.slices):,} slices, {workers} workers",
+        f"({shown_bytes(plan.text_bytes)} of text), {len(plan.slices):,} slices, "
+        f"{workers_of(config)}",
         f"output: {encoding.name} as {config.dtype} in format {config.format}, about "
         f"{shown_bytes(expected_bytes)} in {config.out}",
         f"disk: about {shown_bytes(peak_bytes)} at most while running, if English; "

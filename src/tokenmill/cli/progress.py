@@ -83,9 +83,9 @@ def _say(text: str) -> None:
 class Progress:
     """The RunWatch of the command line."""
 
-    def __init__(self, stop: SignalStop, num_proc: int, quiet: bool, stream: TextIO) -> None:
+    def __init__(self, stop: SignalStop, workers: str, quiet: bool, stream: TextIO) -> None:
         self._stop = stop
-        self._num_proc = num_proc
+        self._workers = workers
         self._quiet = quiet
         self._stream = stream
         self._is_terminal = stream.isatty()
@@ -177,13 +177,12 @@ class Progress:
         share = min(1.0, done / self._total_bytes) if self._total_bytes else 0.0
         fresh = done - self._resumed_bytes
         left = seconds * (self._total_bytes - done) / fresh if fresh > 0 else 0.0
-        workers = f"{self._num_proc} worker" + ("s" if self._num_proc != 1 else "")
         return [
             f"{share:4.0%}",
             f"{num_rows:,} documents",
             f"{shown_count(num_tokens)} tokens",
             f"{text_bytes / seconds / 1e6:.0f} MB/s",
-            workers,
+            self._workers,
             f"{shown_seconds(left)} left",
         ]
 
@@ -207,5 +206,5 @@ def orderly(progress: Progress, stop: SignalStop) -> Iterator[None]:
         progress.end()
 
 
-def stderr_progress(stop: SignalStop, num_proc: int, quiet: bool) -> Progress:
-    return Progress(stop, num_proc, quiet, sys.stderr)
+def stderr_progress(stop: SignalStop, workers: str, quiet: bool) -> Progress:
+    return Progress(stop, workers, quiet, sys.stderr)

@@ -39,7 +39,7 @@ _WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
 # Parallelism is the number of workers; threads inside of them only get in each other's way. And
 # glibc's malloc keeps the buffers of a batch for the next one, instead of giving them back to the
 # kernel and having them zeroed again: 0.2 s of 1.1 s in the kernel, for 1 GB of text.
-_ENVIRONMENT = {
+WORKER_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "MALLOC_TOP_PAD_": str(64 << 20),
@@ -73,7 +73,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                env={**os.environ, **_ENVIRONMENT},
+                env={**os.environ, **WORKER_ENVIRONMENT},
             )
         except OSError as error:
             raise WorkerError(

@@ -22,24 +22,43 @@ def encoding_of(config: Config) -> EncodingId:
 
 
 def num_proc_of(config: Config) -> int:
+    if config.runner == "inline":
+        return 1
     return config.num_proc or available_cpus()
+
+
+def workers_of(config: Config) -> str:
+    """Who does the work, for a person; how many a cluster has may change at any time."""
+    if config.runner == "ray":
+        return "ray"
+    num_proc = num_proc_of(config)
+    return f"{num_proc} worker" + ("s" if num_proc != 1 else "")
 
 
 @contextlib.contextmanager
 def started_runner(config: Config) -> Iterator[Runner]:
-    if num_proc_of(config) == 1:
+    if config.runner == "ray":
+        from tokenmill.runners.ray.runner import RayRunner
+
+        with RayRunner(config, encoding_of(config)) as runner:
+            yield runner
+    elif _is_inline(config):
         yield InlineRunner()
     else:
         encoding = encoding_of(config)
-        with ProcessesRunner(num_proc_of(config), encoding, config.stall_timeout) as runner:
-            yield runner
+        with ProcessesRunner(num_proc_of(config), encoding, config.stall_timeout) as processes:
+            yield processes
 
 
 @contextlib.contextmanager
 def cutting_runner(config: Config) -> Iterator[Runner]:
     """A runner for a plan that nothing is encoded from: its worker, if any, loads no engine."""
-    if num_proc_of(config) == 1:
+    if _is_inline(config):
         yield InlineRunner()
     else:
         with ProcessesRunner(1, None, config.stall_timeout) as runner:
             yield runner
+
+
+def _is_inline(config: Config) -> bool:
+    return config.runner == "inline" or (config.runner is None and num_proc_of(config) == 1)

@@ -112,33 +112,41 @@ def _serve(orders: queue.SimpleQueue[bytes], wire: Wire) -> None:
     def cut_what_waits() -> None:
         """Until it is ready, a worker is sent nothing but inputs to be cut."""
         while not orders.empty():
-            _answer(wire, _cut, json.loads(orders.get()), wire)
+            _answer(wire, cut_inputs, json.loads(orders.get()), wire.send)
 
-    _answer(wire, _load, json.loads(orders.get())["encoding"], cut_what_waits)
+    _answer(wire, load, json.loads(orders.get())["encoding"], cut_what_waits)
     while True:
         order = json.loads(orders.get())
-        _answer(wire, _cut if "cut" in order else _encode, order, wire)
+        if "cut" in order:
+            _answer(wire, cut_inputs, order, wire.send)
+        else:
+            _answer(wire, _encode, order, wire)
 
 
 def _answer(wire: Wire, work: Callable[..., tuple[Any, ...] | None], *arguments: Any) -> None:
     """Do the work and send its outcome."""
-    from tokenmill.errors import TokenmillError
-
-    try:
-        answer = work(*arguments)
-    except TokenmillError as error:
-        answer = ("error", error.to_plain())
-    except MemoryError:
-        answer = ("memory",)
-    except BaseException as error:  # a Rust panic is no Exception
-        import traceback
-
-        answer = ("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
+    answer = outcome(work, *arguments)
     if answer is not None:
         wire.send(*answer)
 
 
-def _load(encoding: dict[str, Any] | None, between: Callable[[], None]) -> tuple[Any, ...]:
+def outcome(work: Callable[..., Any], *arguments: Any) -> Any:
+    """What the work returns, or what became of it instead, as plain values."""
+    from tokenmill.errors import TokenmillError
+
+    try:
+        return work(*arguments)
+    except TokenmillError as error:
+        return ("error", error.to_plain())
+    except MemoryError:
+        return ("memory",)
+    except BaseException as error:  # a Rust panic is no Exception
+        import traceback
+
+        return ("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+def load(encoding: dict[str, Any] | None, between: Callable[[], None]) -> tuple[Any, ...]:
     """Load the engine, and have it do everything it does only the first time.
 
     It takes half a second, so `between` its steps is time for something else.
@@ -165,7 +173,7 @@ def _load(encoding: dict[str, Any] | None, between: Callable[[], None]) -> tuple
     return ("ready",)
 
 
-def _cut(order: dict[str, Any], wire: Wire) -> None:
+def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:
     """Cut inputs. Each is answered before the next is begun: the parent knows which one kills."""
     from tokenmill.corpus import Input
     from tokenmill.errors import TokenmillError
@@ -179,30 +187,40 @@ def _cut(order: dict[str, Any], wire: Wire) -> None:
         nonlocal alive_at
         if time.monotonic() - alive_at >= 1.0:
             alive_at = time.monotonic()
-            wire.send("cutting")
+            send("cutting")
 
     alive()
     for fields in order["cut"]:
         try:
             found = cut(Input(*fields), options, order["max_rows"], alive)
         except TokenmillError as error:
-            wire.send("uncut", error.to_plain())
+            send("uncut", error.to_plain())
             return
         spans = [
             (s.start, s.stop, s.text_bytes, s.first_row, s.num_rows, s.max_rows)
             for s in found.spans
         ]
-        wire.send("cut", spans, found.num_rows)
+        send("cut", spans, found.num_rows)
 
 
 def _encode(order: dict[str, Any], wire: Wire) -> tuple[Any, ...]:
+    from dataclasses import astuple
+
+    def tell(step: Step) -> None:
+        wire.send("step", *astuple(step))
+
+    is_careful = order["caution"]["one_by_one"]
+    return encode(order, reporter(tell, 0.0 if is_careful else STEP_SECONDS))
+
+
+def encode(order: dict[str, Any], report: Report) -> tuple[Any, ...]:
+    """Encode the slice of an order, as `Attempts.order` makes them."""
     from tokenmill.corpus import Slice
     from tokenmill.job import Job
     from tokenmill.mill import encode_slice
 
-    caution = _caution(order["caution"])
     slice_ = Slice.from_plain(order["slice"])
-    report = _reporter(wire, every_step=caution.one_by_one)
+    caution = _caution(order["caution"])
     record = encode_slice(Job.from_plain(order["job"]), slice_, report, caution)
     return ("record", record.to_plain())
 
@@ -214,9 +232,8 @@ def _caution(plain: dict[str, Any]) -> Caution:
     return Caution(skip, plain["one_by_one"])
 
 
-def _reporter(wire: Wire, every_step: bool) -> Report:
-    from dataclasses import astuple
-
+def reporter(tell: Callable[[Step], None], seconds: float) -> Report:
+    """A Report that tells of steps at most once in so many seconds, what lies between as one."""
     from tokenmill.runners.outbox import merged
 
     held: Step | None = None
@@ -226,8 +243,8 @@ def _reporter(wire: Wire, every_step: bool) -> Report:
         nonlocal held, sent_at
         held = merged(held, step)
         now = time.monotonic()
-        if every_step or now - sent_at >= STEP_SECONDS:
-            wire.send("step", *astuple(held))
+        if now - sent_at >= seconds:
+            tell(held)
             held, sent_at = None, now
 
     return report

@@ -1,0 +1,16 @@
+"""The ray runner: the same slices, as Ray tasks on the nodes of a cluster.
+
+runner.py     the Runner: connects when it is first needed, checks the nodes, hands over
+cluster.py    the connection, the nodes and how many workers each can hold
+facts.py      what every node must have in common with the driver: versions, vocabulary, storage
+cuts.py       inputs, cut into spans on the nodes for the plan
+flights.py    the slices that are in the cluster, from the first attempt to the record
+flight.py     one of these attempts: where it is, how to end it
+tower.py      the driver's end of the scout, which hears from all workers
+losses.py     what to say when Ray has lost a worker
+remote.py     what runs on the nodes
+
+What is done is what has a record on storage: Ray's object store holds no token, its retries are
+off, its lineage is never used. Importing this package does not import ray; remote.py is the only
+module that the nodes need.
+"""

@@ -1,0 +1,119 @@
+"""Inputs on their way through the cluster, which cuts them into spans for the plan.
+
+Cut where they will be encoded: a node that cannot read the inputs says so before a token is
+written, and the footers of a million files are read by all nodes at once. What a task of many
+inputs would have said on the way dies with it, so the inputs of a task that died are given out one
+by one: the one that kills its reader twice is named, as in the processes runner.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from tokenmill.corpus import Input
+from tokenmill.errors import TokenmillError, error_from_plain
+from tokenmill.plan import Cut
+from tokenmill.readers import ReadOptions
+from tokenmill.runners import Stopped, Watch
+from tokenmill.runners.cutting import CUT_INPUTS, Cutting
+from tokenmill.runners.death import Death
+from tokenmill.runners.ray.cluster import Cluster
+from tokenmill.runners.ray.facts import mismatch
+from tokenmill.runners.ray.remote import cut_here
+
+TICK_SECONDS = 0.25
+CUTS_PER_SLOT = 2
+
+
+class Cuts:
+    """One plan's inputs. `common` is what every order says besides the inputs."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        common: dict[str, Any],
+        options: ReadOptions,
+        max_rows: int | None,
+        watch: Watch,
+    ) -> None:
+        self._cluster = cluster
+        self._common = common
+        self._options = options
+        self._max_rows = max_rows
+        self._watch = watch
+
+    def of(self, inputs: Iterable[Input]) -> Iterator[Cut]:
+        """The inputs, cut, in order; drawn as the cluster has room, because each may have to be
+        fetched first. The first error by the order of the inputs is raised."""
+        import ray
+
+        sources = iter(inputs)
+        waiting: deque[tuple[list[Input], Any]] = deque()
+        try:
+            while some := list(islice(sources, CUT_INPUTS)):
+                waiting.append((some, self._launched(self._cutting(some))))
+                while len(waiting) > max(1, CUTS_PER_SLOT * self._cluster.num_slots):
+                    yield from self._finished(*waiting.popleft())
+            while waiting:
+                yield from self._finished(*waiting.popleft())
+        finally:
+            for _, task in waiting:
+                ray.cancel(task, force=True)
+
+    def _cutting(self, sources: list[Input]) -> Cutting:
+        return Cutting(sources, self._options, self._max_rows)
+
+    def _launched(self, cutting: Cutting) -> Any:
+        return self._cluster.anywhere(cut_here).remote({**self._common, **cutting.order()})
+
+    def _finished(self, sources: list[Input], task: Any) -> Iterator[Cut]:
+        cutting = self._cutting(sources)
+        death = self._answered(cutting, task)
+        if death is not None and len(sources) > 1:
+            for source in sources:
+                single = self._cutting([source])
+                yield from self._finished([source], self._launched(single))
+            return
+        while death is not None:
+            cutting.is_begun = True
+            doing = cutting.doing
+            outcome = cutting.failed(death)
+            self._watch.notice(f"a worker died while {doing}: {death.explained}\n{outcome}")
+            if cutting.is_done:
+                break
+            death = self._answered(cutting, self._launched(cutting))
+        yield from cutting.found
+        if cutting.error is not None:
+            raise cutting.error
+
+    def _answered(self, cutting: Cutting, task: Any) -> Death | None:
+        """Wait for the task and tell the cutting what it said; or how it died."""
+        import ray
+
+        while not ray.wait([task], timeout=TICK_SECONDS)[0]:
+            if self._watch.should_stop():
+                ray.cancel(task, force=True)
+                raise Stopped
+        try:
+            said = ray.get(task)
+        except ray.exceptions.RayError as error:
+            return Death(0, type(error).__name__, str(error).strip().splitlines()[0][:200])
+        for kind, *content in said:
+            if kind == "cut":
+                cutting.add(*content)
+            elif kind == "uncut":
+                cutting.error = error_from_plain(content[0])
+            elif kind == "memory":
+                return Death(0, "MemoryError", "it asked for more memory than it may have")
+            elif kind == "error":
+                raise error_from_plain(content[0])
+            elif kind == "bug":
+                what, trace = content
+                raise TokenmillError(f"a worker failed in a way that is our bug: {what}\n{trace}")
+            elif kind == "refused":
+                found, node = content
+                raise mismatch(self._cluster.name(node), self._common["facts"], found)
+        return None

@@ -1,0 +1,55 @@
+"""One attempt at one slice, as a Ray task: where it is, how to reach it there, how to end it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tokenmill.runners.attempts import Attempts
+from tokenmill.runners.ray.cluster import Cluster
+from tokenmill.runners.ray.remote import end_process
+
+CANCEL_SECONDS = 2.0  # how long a cancelled task may take to be gone
+HELP_SECONDS = 10.0  # how long a node may take to do something for us
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """One attempt at one slice, as a Ray task."""
+
+    attempts: Attempts
+    ref: Any
+    node: str = ""  # empty until it is heard of
+    pid: int = 0
+    log: str = ""
+    num_oom_kills: int = 0
+    heard_at: float | None = None  # None: it waits for a worker
+
+
+def end(cluster: Cluster, flights: list[Flight]) -> None:
+    """Make sure that these tasks are gone. Ray asks their processes to end; one that is stopped
+    or holds the interpreter does not hear it, and is killed on its node."""
+    import ray
+
+    for flight in flights:
+        ray.cancel(flight.ref, force=True)
+    if not flights:
+        return
+    refs = [flight.ref for flight in flights]
+    _, left = ray.wait(refs, num_returns=len(refs), timeout=CANCEL_SECONDS, fetch_local=False)
+    for flight in flights:
+        if flight.ref in left and flight.pid:
+            helped(cluster, flight, end_process, flight.pid)
+
+
+def helped(cluster: Cluster, flight: Flight, function: Any, *arguments: Any) -> Any:
+    """Have something done on the flight's node; None if that cannot be."""
+    import ray
+
+    if not flight.node:
+        return None
+    try:
+        task = cluster.on(flight.node, function)
+        return ray.get(task.remote(*arguments), timeout=HELP_SECONDS)
+    except ray.exceptions.RayError:
+        return None

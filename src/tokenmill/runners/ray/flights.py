@@ -1,0 +1,289 @@
+"""The slices that are in the cluster: launched, heard of, landed as records or lost.
+
+A bounded number is in flight, two for each worker that the cluster can hold: one running and one
+that Ray has at hand, so that no worker waits for the driver. The bound follows the cluster as it
+grows and shrinks, and what waits is what an autoscaler sees as demand. Slices are drawn from the
+caller's iterable one at a time, in the caller's thread.
+
+What to try next when a slice lost its worker is attempts.py's business, as in the processes runner.
+A lost node is nobody's fault and counts for no attempt, up to a point.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import count
+from typing import Any
+
+from tokenmill.corpus import Slice
+from tokenmill.errors import TokenmillError, error_from_plain
+from tokenmill.job import Job, Step
+from tokenmill.record import PartRecord
+from tokenmill.runners import Watch
+from tokenmill.runners.attempts import Attempts
+from tokenmill.runners.death import Death, Exit, memory_error_of, stall_of
+from tokenmill.runners.ray.cluster import Cluster
+from tokenmill.runners.ray.facts import mismatch
+from tokenmill.runners.ray.flight import Flight, end, helped
+from tokenmill.runners.ray.losses import crash_of, memory_kill_of
+from tokenmill.runners.ray.remote import encode_slice_here, end_process, last_words
+from tokenmill.runners.ray.tower import Tower
+
+TICK_SECONDS = 0.25
+STOP_SECONDS = 3.0  # how long a stop waits for slices under way
+IDLE_SECONDS = 30.0  # without any worker: time to say so
+FLIGHTS_PER_SLOT = 2
+MIN_FLIGHTS = 4  # of a cluster without workers: it may grow when it sees demand
+MAX_LOST_NODES = 10  # for one slice; beyond that, it is a slice that kills nodes
+
+
+class Flights:
+    """One `run` on a cluster. `common` is what every order says besides the slice."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: Job,
+        common: dict[str, Any],
+        watch: Watch,
+        stall_timeout: float,
+    ) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._common = common
+        self._watch = watch
+        self._stall_timeout = stall_timeout
+        self._flights: dict[int, Flight] = {}
+        self._keys = count()
+        self._retries: deque[Attempts] = deque()
+        self._lost_nodes: dict[int, int] = {}  # by slice
+        self._slices: Iterator[Slice | None] = iter(())
+        self._is_drawn = False  # the iterator has no more slices
+        self._stop_at: float | None = None
+        self._tower = Tower(cluster)
+        self._busy_at = time.monotonic()  # when a worker was last heard of
+
+    def records(self, slices: Iterable[Slice | None]) -> Iterator[PartRecord]:
+        """Encode the slices; yield each record once. However it ends, no task is left."""
+        self._slices = iter(slices)
+        try:
+            while not self._is_over():
+                self._launch()
+                for key in self._landed():
+                    record = self._settled(key)
+                    if record is not None:
+                        yield record
+                self._listen()
+                self._end_stalled()
+                if self._watch.should_stop():
+                    self._stop()
+        finally:
+            end(self._cluster, list(self._flights.values()))
+            self._tower.close()
+
+    def _is_over(self) -> bool:
+        if self._stop_at is not None:
+            return not self._flights or time.monotonic() > self._stop_at
+        return self._is_drawn and not self._flights and not self._retries
+
+    # Launching
+
+    def _launch(self) -> None:
+        if self._stop_at is not None:
+            return
+        while len(self._flights) < self._max_flights():
+            attempts = self._next()
+            if attempts is None:
+                return
+            key = next(self._keys)
+            task = self._cluster.anywhere(encode_slice_here)
+            order = {**self._common, **attempts.order()}
+            self._flights[key] = Flight(attempts, task.remote(order, key, self._tower.scout))
+
+    def _max_flights(self) -> int:
+        if self._cluster.max_workers is not None:
+            return self._cluster.max_workers
+        return max(MIN_FLIGHTS, FLIGHTS_PER_SLOT * self._cluster.num_slots)
+
+    def _next(self) -> Attempts | None:
+        """What is to be launched next; None: nothing, for now or for good."""
+        if any(flight.attempts.is_alone for flight in self._flights.values()):
+            return None
+        if self._retries:
+            if self._retries[0].is_alone and self._flights:
+                return None
+            return self._retries.popleft()
+        try:
+            slice_ = next(self._slices)
+        except StopIteration:
+            self._is_drawn = True
+            return None
+        return Attempts(self._job, slice_) if slice_ is not None else None
+
+    # Hearing
+
+    def _landed(self) -> list[int]:
+        """The flights that have ended; waits a little for one."""
+        import ray
+
+        keys = {flight.ref: key for key, flight in self._flights.items()}
+        if not keys:
+            time.sleep(TICK_SECONDS / 5)
+            return []
+        ended, _ = ray.wait(list(keys), num_returns=1, timeout=TICK_SECONDS, fetch_local=False)
+        if ended:
+            ended, _ = ray.wait(list(keys), num_returns=len(keys), timeout=0, fetch_local=False)
+        return [keys[ref] for ref in ended]
+
+    def _listen(self, is_urgent: bool = False) -> None:
+        """Take note of where the workers are."""
+        heard = self._tower.heard(is_urgent)
+        if heard is None:
+            for flight in self._flights.values():
+                flight.heard_at = None  # nobody will hear of it again
+            return
+        now = time.monotonic()
+        for key, (whereabouts, step) in heard.items():
+            if key not in self._flights:
+                continue
+            flight = self._flights[key]
+            flight.node, flight.pid, flight.log, flight.num_oom_kills = whereabouts
+            flight.heard_at = self._busy_at = now
+            if step is not None:
+                flight.attempts.step = Step(*step)
+                self._watch.step(flight.attempts.slice_, flight.attempts.step)
+
+    # Landing
+
+    def _settled(self, key: int) -> PartRecord | None:
+        """Take a flight that has ended out of the air; its record, if it brought one."""
+        import ray
+
+        if key not in self._flights:
+            return None
+        try:
+            kind, *content = ray.get(self._flights[key].ref)
+        except ray.exceptions.RayError as error:
+            if self._stop_at is None:
+                self._listen(is_urgent=True)  # where it was, as far as it said so
+                self._lost(self._flights[key], error)
+            del self._flights[key]
+            return None
+        flight = self._flights.pop(key)
+        *content, flight.node, flight.pid, flight.log, _ = content
+        self._busy_at = time.monotonic()
+        if kind == "record":
+            return PartRecord.from_plain(content[0])
+        if kind == "refused":
+            self._refused(flight, content[0])
+        elif kind == "memory":
+            helped(self._cluster, flight, end_process, flight.pid)  # it may hold much of the memory
+            self._failed(flight, memory_error_of(Exit(flight.pid, None, None, "")))
+        elif kind == "error":
+            raise self._with_node(error_from_plain(content[0]), flight)
+        else:
+            what, trace = content
+            raise TokenmillError(f"a worker failed in a way that is our bug: {what}\n{trace}")
+        return None
+
+    def _with_node(self, error: TokenmillError, flight: Flight) -> TokenmillError:
+        message = f"{error.message} (on node {self._cluster.name(flight.node)})"
+        return type(error)(message, error.hint)
+
+    def _refused(self, flight: Flight, found: dict[str, str]) -> None:
+        """A node that joined after the run began is not like the others: go on without it."""
+        self._retries.appendleft(flight.attempts)
+        if self._cluster.refuse(flight.node):
+            name = self._cluster.name(flight.node)
+            error = mismatch(name, self._common["facts"], found)
+            self._watch.notice(f"{error.message}\nit gets no work; {error.hint}")
+
+    # Losing
+
+    def _lost(self, flight: Flight, error: Any) -> None:
+        """Go on after a task that brought nothing back."""
+        import ray.exceptions as causes
+
+        if isinstance(error, causes.OutOfMemoryError):
+            self._failed(flight, memory_kill_of(flight.pid, str(error)))
+        elif self._is_node_lost(flight, error):
+            self._node_lost(flight)
+        elif isinstance(error, causes.WorkerCrashedError):
+            said, oom_kills = helped(self._cluster, flight, last_words, flight.log) or ("", 0)
+            self._failed(flight, crash_of(flight.pid, said, oom_kills - flight.num_oom_kills))
+        else:
+            what = f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200]}"
+            self._failed(flight, Death(flight.pid, "Ray's error", what))
+
+    def _is_node_lost(self, flight: Flight, error: Any) -> bool:
+        import ray.exceptions as causes
+
+        if isinstance(error, (causes.NodeDiedError, causes.LocalRayletDiedError)):
+            return True
+        self._cluster.look_again()
+        node = self._cluster.nodes.get(flight.node)
+        return node is not None and not node.is_alive
+
+    def _node_lost(self, flight: Flight) -> None:
+        index = flight.attempts.slice_.index
+        self._lost_nodes[index] = self._lost_nodes.get(index, 0) + 1
+        cause = "its node is gone"
+        if self._lost_nodes[index] > MAX_LOST_NODES:
+            self._failed(flight, Death(flight.pid, cause, f"for the {MAX_LOST_NODES + 1}th time"))
+            return
+        self._retries.appendleft(flight.attempts)
+        self._notice(flight, f"{cause}: shut down, preempted, or cut off", "another node takes it")
+
+    def _failed(self, flight: Flight, death: Death) -> None:
+        outcome = flight.attempts.failed(death)
+        self._retries.appendleft(flight.attempts)
+        self._notice(flight, death.explained, outcome)
+
+    def _notice(self, flight: Flight, cause: str, outcome: str) -> None:
+        worker = f"worker {flight.pid} on node {self._cluster.name(flight.node)}"
+        if not flight.node:
+            worker = "a worker"
+        self._watch.notice(f"{worker} died while {flight.attempts.doing}: {cause}\n{outcome}")
+
+    def _end_stalled(self) -> None:
+        if any(self._is_silent(flight) for flight in self._flights.values()):
+            self._listen(is_urgent=True)  # it may be the caller who was away for so long
+        for key, flight in list(self._flights.items()):
+            if self._is_silent(flight):
+                end(self._cluster, [flight])
+                del self._flights[key]
+                exit_ = Exit(flight.pid, None, None, "")
+                self._failed(flight, stall_of(exit_, self._stall_timeout))
+        now = time.monotonic()
+        is_idle = all(flight.heard_at is None for flight in self._flights.values())
+        if self._flights and is_idle and now - self._busy_at > IDLE_SECONDS:
+            self._watch.notice(self._idle_words())
+            self._busy_at = float("inf")
+
+    def _is_silent(self, flight: Flight) -> bool:
+        heard_at = flight.heard_at
+        return heard_at is not None and time.monotonic() - heard_at > self._stall_timeout
+
+    def _idle_words(self) -> str:
+        nodes = self._cluster.workable
+        return (
+            f"no worker has begun for {IDLE_SECONDS:.0f} s: {len(nodes)} nodes could hold "
+            f"{self._cluster.num_slots} workers; if that is 0, ask for less with --worker-cpus and "
+            "--worker-memory, else others are using them. Waiting"
+        )
+
+    # Ending
+
+    def _stop(self) -> None:
+        """Begin nothing; what has begun may end within a few seconds."""
+        import ray
+
+        if self._stop_at is not None:
+            return
+        self._stop_at = time.monotonic() + STOP_SECONDS
+        for key, flight in list(self._flights.items()):
+            if flight.heard_at is None:
+                ray.cancel(flight.ref, force=True)
+                del self._flights[key]

@@ -1,0 +1,39 @@
+"""What to say when Ray has lost a worker: which cause, as far as that can be known.
+
+Ray says that a worker died and rarely why. The rest comes from the dead worker's node: the end of
+its stderr, where native crashes leave their signal, and the kernel's count of memory kills.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from tokenmill.runners.death import Death, Exit, death_of, last_words
+
+_RECEIVED = re.compile(r"\*\*\* (SIG[A-Z]+) received at")
+_USAGE = re.compile(r"was ([0-9.]+ ?[KMGT]?i?B) / ([0-9.]+ ?[KMGT]?i?B)")
+
+
+def crash_of(pid: int, said: str, oom_kills: int) -> Death:
+    """A worker that died by itself or was killed; `said` is the end of its stderr."""
+    received = _RECEIVED.findall(said)
+    if received:
+        return death_of(Exit(pid, -signal.Signals[received[-1]], None, _without_marks(said)), 0)
+    if oom_kills > 0:
+        return death_of(Exit(pid, -signal.SIGKILL, None, ""), oom_kills)
+    likely = "killed by a person, a job scheduler or the kernel, or it ended by itself"
+    return Death(pid, "unknown end", likely, last_words(_without_marks(said)))
+
+
+def memory_kill_of(pid: int, message: str) -> Death:
+    """A worker that Ray's memory monitor killed."""
+    usage = _USAGE.search(message)
+    held = f": {usage[1]} of {usage[2]} were in use" if usage else ""
+    likely = f"Ray killed it because its node ran short of memory{held}; --worker-memory 4G helps"
+    return Death(pid, "OutOfMemoryError", likely, is_memory=True, is_oom_kill=True)
+
+
+def _without_marks(said: str) -> str:
+    """Without the lines by which Ray finds its way in a worker's stderr."""
+    return "\n".join(line for line in said.splitlines() if not line.startswith(":"))

@@ -1,0 +1,132 @@
+"""The ray runner: the caller's side.
+
+Nothing is connected before the first input is to be cut or the first slice encoded: a run that is
+finished already, or whose options are wrong, needs no cluster.
+
+Before anything else every node says what it finds (facts.py), in parallel; the workers load their
+engines meanwhile, while the plan is made.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any
+
+from tokenmill.config import Config
+from tokenmill.corpus import Input, Slice
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import ConfigError
+from tokenmill.job import Job
+from tokenmill.plan import Cut
+from tokenmill.readers import ReadOptions
+from tokenmill.record import PartRecord
+from tokenmill.runners import Stopped, Watch
+from tokenmill.runners.ray.cluster import Cluster, require_ray
+from tokenmill.runners.ray.cuts import Cuts
+from tokenmill.runners.ray.facts import facts_here, mismatch, new_nonce
+from tokenmill.runners.ray.flights import TICK_SECONDS, Flights
+from tokenmill.runners.ray.remote import examine
+
+ANSWER_SECONDS = 120.0  # how long a node may take to say what it finds
+
+
+class RayRunner:
+    """Runs slices as tasks on a Ray cluster; leaving it ends the cluster if it was our own."""
+
+    def __init__(self, config: Config, encoding: EncodingId) -> None:
+        require_ray()
+        self._config = config
+        self._encoding = encoding
+        self._cluster: Cluster | None = None
+        self._warming: list[Any] = []
+
+    def __enter__(self) -> RayRunner:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def cut(
+        self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None, watch: Watch
+    ) -> Iterator[Cut]:
+        """Cut inputs on the nodes, once these are known to be alike: a command that cannot be run
+        must not get as far as removing an earlier one's output."""
+        common = self._require_alike(None, watch)
+        cuts = Cuts(self._connected(), common, options, max_rows, watch)
+        yield from cuts.of(inputs)
+
+    def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
+        """Encode the slices; yield each record once. However it ends, no task is left."""
+        common = self._require_alike(job.work, watch)
+        flights = Flights(self._connected(), job, common, watch, self._config.stall_timeout)
+        yield from flights.records(slices)
+
+    def _connected(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = Cluster(self._config)
+        return self._cluster
+
+    def _require_alike(self, work: str | None, watch: Watch) -> dict[str, Any]:
+        """Have every node say what it finds, and stop if that differs; what each order says."""
+        cluster = self._connected()
+        nonce_path = None if work is None else new_nonce(_absolute(work))
+        facts = facts_here(self._encoding, nonce_path)
+        common: dict[str, Any] = {
+            "facts": facts,
+            "nonce_path": nonce_path,
+            "encoding": self._encoding.to_plain(),
+            "cwd": os.getcwd(),
+        }
+        if work is None:
+            # Nobody waits for these: they have as many workers as there will be load an engine.
+            self._warming = [
+                cluster.anywhere(examine).remote(common) for _ in range(cluster.num_slots)
+            ]
+        asked = {node.id: cluster.on(node.id, examine).remote(common) for node in cluster.workable}
+        for node_id, answer in asked.items():
+            found = _answered(cluster, node_id, answer, watch)
+            if found is not None and found != facts:
+                raise mismatch(cluster.name(node_id), facts, found)
+        return common
+
+
+def _absolute(work: str) -> str:
+    return work if "://" in work else os.path.abspath(work)
+
+
+def _answered(cluster: Cluster, node_id: str, answer: Any, watch: Watch) -> dict[str, str] | None:
+    """A node's answer; None if the node is gone."""
+    import ray
+
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while True:
+        if watch.should_stop():
+            raise Stopped
+        try:
+            found: dict[str, str] = ray.get(answer, timeout=TICK_SECONDS)
+        except ray.exceptions.GetTimeoutError:
+            if time.monotonic() < deadline:
+                continue
+            why = f"it did not answer for {ANSWER_SECONDS:.0f} s"
+        except ray.exceptions.RayError as error:
+            why = str(error).strip().splitlines()[-1]
+        else:
+            return found
+        cluster.look_again()
+        node = cluster.nodes.get(node_id)
+        if node is None or not node.is_alive:
+            return None
+        raise ConfigError(
+            f"node {node.name} cannot run tokenmill: {why}",
+            hint="install the same there as here: pip install tokenmill",
+        )

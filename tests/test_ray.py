@@ -1,0 +1,536 @@
+"""The ray runner: the same bytes on a real cluster, whatever dies. Several raylets on loopback.
+
+Drivers are real `tokenmill prepare` processes. Faults get into the workers from outside: every
+process of the cluster has a sitecustomize.py that wraps `Encoding.encode_array` and runs what the
+test has put into a file; the product knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tokenmill
+from conftest import made_texts, write_corpus
+from tokenmill.config import Config
+from tokenmill.errors import ConfigError
+from tokenmill.runners.ray.losses import crash_of, memory_kill_of
+from tokenmill.runners.start import workers_of
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc"),
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs tokenmill[ray]"),
+    pytest.mark.timeout(180),
+    pytest.mark.filterwarnings("ignore"),  # Ray's own
+]
+
+NUM_TEXTS = 400
+SLICE_BYTES = 40_000
+NEEDLE = "NEEDLE"
+SOURCE = str(Path(tokenmill.__file__).parents[1])
+
+SITE = '''
+import importlib.machinery, os, signal, sys, time
+
+FOLDER = os.path.dirname(__file__)
+
+def times(name):
+    """How often this was called with this name, over all processes."""
+    fd = os.open(os.path.join(FOLDER, name), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.write(fd, b".")
+    try:
+        return os.lseek(fd, 0, os.SEEK_CUR)
+    finally:
+        os.close(fd)
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name != "tokenmill.encodings.encoding":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        run = spec.loader.exec_module
+        def exec_module(module):
+            run(module)
+            encode_array = module.Encoding.encode_array
+            with open(os.path.join(FOLDER, "fault")) as file:
+                fault = compile(file.read(), "fault", "exec")
+            def faulty(self, texts, *rest):
+                with open(os.path.join(FOLDER, "pids"), "a") as file:
+                    file.write(f"{os.getpid()} {os.getppid()}\\n")
+                for text in texts.to_pylist():
+                    exec(fault, {**globals(), "text": text})
+                return encode_array(self, texts, *rest)
+            module.Encoding.encode_array = faulty
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Finder())
+
+if "TOKENMILL_TEST_VERSION" in os.environ:
+    from importlib import metadata
+    version = metadata.version
+    fake = os.environ["TOKENMILL_TEST_VERSION"]
+    metadata.version = lambda name: fake if name == "gigatoken" else version(name)
+
+if "TOKENMILL_TEST_NO_STORAGE" in os.environ:
+    import builtins
+    real_open = builtins.open
+    def open_elsewhere(path, *rest, **options):
+        if "nonce." in str(path):
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return real_open(path, *rest, **options)
+    builtins.open = open_elsewhere
+'''
+
+# The command line with slices so small that a test's corpus has several.
+DRIVER = f"""
+import sys
+from tokenmill.config import Config
+Config.__init__.__kwdefaults__["slice_bytes"] = {SLICE_BYTES}
+from tokenmill.cli import main
+sys.exit(main())
+"""
+
+
+@dataclass
+class Mill:
+    """A cluster, and a corpus to encode on it."""
+
+    cluster: Any
+    nodes: list[Any]
+    folder: Path
+    corpus: str
+
+    def grow_to(self, num_nodes: int) -> None:
+        while len(self.nodes) < num_nodes:
+            self.nodes.append(self.add_node(f"node{len(self.nodes)}"))
+
+    def add_node(self, name: str, **environment: str) -> Any:
+        return self.cluster.add_node(
+            num_cpus=1,
+            object_store_memory=80 << 20,
+            node_name=name,
+            env_vars={**environment},
+        )
+
+    def fault(self, code: str) -> None:
+        for path in self.folder.glob("site/*"):
+            if path.is_file() and path.name not in ("sitecustomize.py", "fault"):
+                path.unlink()
+        (self.folder / "site/fault").write_text(code)
+
+    def pids(self) -> list[int]:
+        """Processes that have encoded since the last `fault`."""
+        path = self.folder / "site/pids"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return list(dict.fromkeys(int(line.split()[0]) for line in lines))
+
+    def command(self, out: Path, *options: object) -> list[str]:
+        ray = ["--runner", "ray", "--ray-address", self.cluster.address]
+        arguments = ["prepare", self.corpus, "-o", str(out), *ray, *map(str, options)]
+        return [sys.executable, "-c", DRIVER, *arguments]
+
+    def prepare(self, out: Path, *options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(out, *options),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=self.folder,
+        )
+
+    def begun(self, out: Path, *options: object) -> subprocess.Popen[str]:
+        """A driver that has encoded some slices and has more to do."""
+        driver = subprocess.Popen(
+            self.command(out, *options),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+        )
+        wait_until(lambda: num_records(out) >= 2 or driver.poll() is not None, 60)
+        assert driver.poll() is None, driver.stderr and driver.stderr.read()
+        return driver
+
+
+def num_records(out: Path) -> int:
+    with contextlib.suppress(OSError):
+        return len([n for n in os.listdir(out / ".tokenmill/records") if n.endswith(".json")])
+    return 0
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def descendants(pid: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                stat = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+                children.setdefault(int(stat[1]), []).append(int(name))
+    found = [pid]
+    for one in found:
+        found += children.get(one, [])
+    return found
+
+
+def kill_node(node: Any) -> None:
+    """As a power cut: the raylet and all of its workers, at once."""
+    for pid in descendants(node.all_processes["raylet"][0].process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mill]:
+    folder = tmp_path_factory.mktemp("ray")
+    (folder / "site").mkdir()
+    (folder / "site/sitecustomize.py").write_text(SITE)
+    (folder / "site/fault").write_text("")
+    texts = made_texts(NUM_TEXTS)
+    texts[NUM_TEXTS // 2] += f" {NEEDLE}"
+    corpus = write_corpus("jsonl", folder / "corpus", list(texts))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(folder / "site"), SOURCE]))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.delenv("RAY_ADDRESS", raising=False)
+        from ray.cluster_utils import Cluster
+
+        health = {
+            "health_check_initial_delay_ms": 0,
+            "health_check_period_ms": 500,
+            "health_check_timeout_ms": 1500,
+            "health_check_failure_threshold": 3,
+        }
+        cluster = Cluster(
+            initialize_head=True,
+            head_node_args={
+                "num_cpus": 1,
+                "object_store_memory": 80 << 20,
+                "include_dashboard": False,
+                "node_name": "node0",
+                "_system_config": health,
+            },
+        )
+        yield Mill(cluster, [cluster.head_node], folder, corpus)
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def expected(mill: Mill) -> dict[str, str]:
+    """What one process writes: the sha256 of every file."""
+    out = mill.folder / "expected"
+    subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            DRIVER,
+            "prepare",
+            mill.corpus,
+            "-o",
+            str(out),
+            "--runner",
+            "inline",
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return sums(out)
+
+
+def sums(out: Path) -> dict[str, str]:
+    return {
+        f["name"]: f["sha256"] for f in json.loads((out / "tokenmill.json").read_text())["files"]
+    }
+
+
+# The same bytes
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2, 3])
+def test_ray_with_any_number_of_nodes_writes_the_same_bytes(mill, expected, tmp_path, num_nodes):
+    mill.grow_to(num_nodes)
+    mill.fault("time.sleep(0.002)")
+    done = mill.prepare(tmp_path / "out", "--json", "-q")
+    assert done.returncode == 0, done.stderr
+    assert sums(tmp_path / "out") == expected
+    assert json.loads(done.stdout)["counts"]["num_written"] == NUM_TEXTS
+    assert done.stderr == ""  # Ray says nothing, nowhere
+    assert len(mill.pids()) >= num_nodes
+    assert not (tmp_path / "out/.tokenmill").exists()
+
+
+def test_ray_with_relative_paths_writes_the_same_bytes(mill, expected, tmp_path):
+    mill.fault("")
+    corpus = os.path.relpath(mill.corpus, tmp_path)
+    command = [*mill.command(Path("out"))]
+    command[command.index(mill.corpus)] = corpus
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sums(tmp_path / "out") == expected
+
+
+# Deaths
+
+
+def test_worker_killed_once_is_explained_and_changes_no_byte(mill, expected, tmp_path):
+    mill.grow_to(2)
+    mill.fault(f"'{NEEDLE}' in text and times('kill') == 1 and os.kill(os.getpid(), 9)")
+    done = mill.prepare(tmp_path / "out", "--json")
+    assert done.returncode == 0, done.stderr
+    assert sums(tmp_path / "out") == expected
+    assert len(done.stdout.splitlines()) == 1 and json.loads(done.stdout)
+    assert re.search(
+        r"worker \d+ on node node\d \(\w+\) died while encoding slice \d+ \(", done.stderr
+    )
+    assert "attempt 2 of 3" in done.stderr
+
+
+def test_document_that_always_segfaults_is_left_out_and_named(mill, expected, tmp_path):
+    mill.grow_to(2)
+    mill.fault(f"'{NEEDLE}' in text and os.kill(os.getpid(), signal.SIGSEGV)")
+    done = mill.prepare(tmp_path / "out", "--max-bad-fraction", 0.5)
+    assert done.returncode == 0, done.stderr
+    [line] = (tmp_path / "out/tokenmill-quarantine.jsonl").read_text().splitlines()
+    left_out = json.loads(line)
+    assert left_out["place"] == f"line {NUM_TEXTS // 2 + 1}"
+    assert left_out["reason"] == "kills the worker that encodes it (SIGSEGV)"
+    assert "SIGSEGV: a crash in native code" in done.stderr
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+
+
+def test_worker_that_is_stopped_is_killed_and_replaced(mill, expected, tmp_path):
+    mill.grow_to(2)
+    mill.fault(
+        f"'{NEEDLE}' in text and times('stop') == 1 and os.kill(os.getpid(), signal.SIGSTOP)"
+    )
+    done = mill.prepare(tmp_path / "out", "--stall-timeout", 2)
+    assert done.returncode == 0, done.stderr
+    assert sums(tmp_path / "out") == expected
+    assert "no progress for 2 s" in done.stderr
+    wait_until(lambda: not any(is_alive(pid) for pid in mill.pids()), 10)
+
+
+def test_node_killed_in_the_middle_changes_no_byte(mill, expected, tmp_path):
+    mill.grow_to(2)
+    node = mill.add_node("doomed")
+    mill.fault("time.sleep(0.02)")
+    try:
+        with mill.begun(tmp_path / "out") as driver:
+            wait_until(lambda: set(mill.pids()) & set(descendants(raylet_pid(node))) != set(), 30)
+            kill_node(node)
+            _, said = driver.communicate(timeout=90)
+    finally:
+        mill.cluster.remove_node(node, allow_graceful=False)
+    assert driver.returncode == 0, said
+    assert sums(tmp_path / "out") == expected
+    assert "doomed" in said
+
+
+def raylet_pid(node: Any) -> int:
+    return int(node.all_processes["raylet"][0].process.pid)
+
+
+def test_driver_killed_leaves_no_task_and_is_continued_by_the_same_command(
+    mill, expected, tmp_path
+):
+    mill.grow_to(2)
+    mill.fault("time.sleep(0.02)")
+    with mill.begun(tmp_path / "out") as driver:
+        driver.kill()
+        driver.communicate()
+    wait_until(lambda: not any(is_alive(pid) for pid in mill.pids()), 15)
+    assert not (tmp_path / "out/tokenmill.json").exists()
+    mill.fault("")
+    done = mill.prepare(tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "resuming: " in done.stderr
+    assert sums(tmp_path / "out") == expected
+
+
+@pytest.mark.parametrize("num_signals", [1, 2])
+def test_ctrl_c_ends_all_tasks_and_the_same_command_continues(
+    mill, expected, tmp_path, num_signals
+):
+    mill.grow_to(2)
+    mill.fault("time.sleep(0.2)" if num_signals == 2 else "time.sleep(0.03)")
+    with mill.begun(tmp_path / "out") as driver:
+        begun = time.monotonic()
+        for _ in range(num_signals):
+            driver.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        _, said = driver.communicate(timeout=20)
+        seconds = time.monotonic() - begun
+    assert driver.returncode == -signal.SIGINT, said
+    assert "To continue, run the same command again" in said
+    assert "Traceback" not in said
+    assert seconds < 10
+    wait_until(lambda: not any(is_alive(pid) for pid in mill.pids()), 5)
+    mill.fault("")
+    done = mill.prepare(tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert sums(tmp_path / "out") == expected
+
+
+# Nodes that are not alike
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("TOKENMILL_TEST_VERSION", "0.9.99", r"gigatoken: 0\.\S+ here, 0\.9\.99 there"),
+        (
+            "TOKENMILL_TEST_NO_STORAGE",
+            "1",
+            r"storage: \w+ here, No such file or directory: .*nonce",
+        ),
+    ],
+)
+def test_node_that_is_not_alike_ends_the_run_before_it_begins(mill, tmp_path, name, value, says):
+    mill.fault("")
+    node = mill.add_node("odd", **{name: value})
+    try:
+        done = mill.prepare(tmp_path / "out")
+    finally:
+        mill.cluster.remove_node(node, allow_graceful=False)
+    assert done.returncode == 2, done.stderr
+    assert re.search(r"error: node odd \(\w+\) is not like this machine:\n  " + says, done.stderr)
+    assert "hint: " in done.stderr
+    assert num_records(tmp_path / "out") == 0
+
+
+def test_node_that_joins_later_and_is_not_alike_gets_no_work(mill, expected, tmp_path):
+    mill.grow_to(2)
+    mill.fault("time.sleep(0.05)")
+    node = None
+    try:
+        with mill.begun(tmp_path / "out") as driver:
+            node = mill.add_node("late", TOKENMILL_TEST_VERSION="0.9.99")
+            _, said = driver.communicate(timeout=90)
+    finally:
+        if node is not None:
+            mill.cluster.remove_node(node, allow_graceful=False)
+    assert driver.returncode == 0, said
+    assert sums(tmp_path / "out") == expected
+    assert len(re.findall(r"node late \(\w+\) is not like this machine", said)) == 1
+    assert "it gets no work" in said
+
+
+# Without a cluster
+
+
+def test_ray_without_a_cluster_starts_one_for_the_run(mill, expected, tmp_path):
+    mill.fault("")
+    command = mill.command(tmp_path / "out", "--num-proc", 2, "--json", "-q")
+    command[command.index("--ray-address") + 1] = "local"
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as driver:
+        stdout, said = driver.communicate(timeout=60)
+    assert driver.returncode == 0, said
+    assert sums(tmp_path / "out") == expected
+    assert json.loads(stdout)
+    assert said == ""
+    wait_until(lambda: not any(is_alive(pid) for pid in mill.pids()), 10)
+
+
+def test_missing_ray_says_what_to_install(mill, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['ray'] = None")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), SOURCE])}
+    done = subprocess.run(
+        mill.command(tmp_path / "out"), capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 2
+    assert done.stderr.endswith("hint: pip install 'tokenmill[ray]'\n")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("127.0.0.1:1", "no Ray cluster at 127.0.0.1:1"),
+        ("nonsense", "--ray-address nonsense is not HOST:PORT"),
+        ("ray://127.0.0.1:10001", "a Ray client is not a driver"),
+    ],
+)
+def test_address_without_a_cluster_is_refused_at_once(mill, tmp_path, address, says):
+    command = mill.command(tmp_path / "out")
+    command[command.index("--ray-address") + 1] = address
+    begun = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert time.monotonic() - begun < 15
+
+
+# Options and words
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"runner": "spark"}, "known: inline, processes, ray"),
+        ({"ray_address": "auto"}, "--ray-address is for --runner ray alone"),
+        ({"worker_cpus": 2.0, "runner": "processes"}, "--worker-cpus is for --runner ray alone"),
+        ({"runner": "inline", "num_proc": 2}, "--runner inline is one worker"),
+        ({"runner": "ray", "worker_cpus": 0.0}, "--worker-cpus must be positive"),
+        ({"runner": "ray", "worker_memory": -1}, "--worker-memory must be positive"),
+    ],
+)
+def test_options_that_contradict_are_refused(options, says):
+    with pytest.raises(ConfigError, match=says):
+        Config(sources=("x",), out="y", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "label"),
+    [
+        ({"runner": "inline"}, "1 worker"),
+        ({"runner": "processes", "num_proc": 3}, "3 workers"),
+        ({"runner": "ray"}, "ray"),
+    ],
+)
+def test_workers_of_each_runner_are_named(options, label):
+    assert workers_of(Config(sources=("x",), out="y", **options)) == label
+
+
+def test_crash_that_left_its_signal_is_named_by_it():
+    said = ":job_id:01\n*** SIGABRT received at time=1 on cpu 0 ***\nFatal Python error: Aborted\n"
+    death = crash_of(7, said, 0)
+    assert (death.cause, death.is_memory) == ("SIGABRT", False)
+    assert "Fatal Python error: Aborted" in death.explained and "job_id" not in death.explained
+
+
+def test_crash_without_a_word_when_the_kernel_killed_is_memory():
+    assert crash_of(7, "", 1).is_memory
+    assert not crash_of(7, "", 0).is_memory
+
+
+def test_memory_kill_says_how_much_was_in_use():
+    message = "Memory on the node was 15.20GB / 16.00GB (0.95), which exceeds the threshold"
+    death = memory_kill_of(7, message)
+    assert death.is_memory and "15.20GB of 16.00GB were in use" in death.likely
