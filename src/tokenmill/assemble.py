@@ -17,18 +17,19 @@ import io
 import json
 import os
 from collections.abc import Iterator
+from concurrent import futures
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tokenmill import storage
-from tokenmill.arrays import indices, offsets_of
+from tokenmill.arrays import offsets_of
 from tokenmill.documents import data_of
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES, Layout
 from tokenmill.ledger import Ledger
-from tokenmill.part import PartReader
+from tokenmill.part import Bucket, PartReader
 from tokenmill.record import SPLITS, PartRecord, part_path, record_path
 from tokenmill.seal import sealed, unsealed
 from tokenmill.shards import Batch, Output, ShardSet
@@ -67,9 +68,8 @@ class Assembler:
 
     def finish(self) -> Output:
         """Write what is left, close the last shards, and list all that was made."""
-        while self.next < self._num_buckets:
-            self._copy_bucket(self.next)
-            self._advance()
+        if self.next < self._num_buckets:
+            self._copy_buckets()
         output = self._shards.finish()
         self._checkpoint()
         return output
@@ -100,27 +100,39 @@ class Assembler:
                 raise IntegrityError(f"{file.name!r} ends too early")
             yield data
 
-    def _copy_bucket(self, bucket: int) -> None:
-        """One bucket of every part, sorted by key: that stretch of the corpus's shuffle."""
-        for split in range(len(SPLITS)):
-            pairs = []
-            for record in self._ready.values():
-                reader = PartReader(self._work, record, self._layout.dtype, self._num_buckets)
-                pairs += reader.bucket(split, bucket)
-            if pairs:
-                keys = np.concatenate([keys for keys, _ in pairs])
-                documents = pa.concat_arrays([documents for _, documents in pairs])
-                order = np.argsort(keys, kind="stable")
-                self._put(split, self._as_batch(documents.take(indices(order))))
+    def _copy_buckets(self) -> None:
+        """Bucket by bucket, the next one read and sorted while this one is written."""
+        bucket = Bucket(self._layout.dtype)
+
+        def read(number: int) -> list[Batch]:
+            return [self._shuffled(bucket, split, number) for split in range(len(SPLITS))]
+
+        with futures.ThreadPoolExecutor(1) as thread:
+            ahead = thread.submit(read, self.next)
+            while self.next < self._num_buckets:
+                batches = ahead.result()
+                if self.next + 1 < self._num_buckets:
+                    ahead = thread.submit(read, self.next + 1)
+                for split, batch in enumerate(batches):
+                    self._put(split, batch)
+                self._advance()
+
+    def _shuffled(self, bucket: Bucket, split: int, number: int) -> Batch:
+        found = []
+        for record in self._ready.values():
+            reader = PartReader(self._work, record, self._layout.dtype, self._num_buckets)
+            found += reader.bucket(split, number)
+        return self._as_batch(bucket.shuffled(found))
 
     def _as_batch(self, documents: pa.LargeBinaryArray) -> Batch:
         data, width = data_of(documents), self._token_bytes
+
+        def pieces(first: int, last: int) -> Iterator[memoryview]:
+            for start in range(first * width, last * width, COPY_BYTES):
+                yield data[start : min(start + COPY_BYTES, last * width)]
+
         lengths = np.diff(offsets_of(documents)) // width
-        return Batch(
-            len(data) // width,
-            lambda start, stop: [data[start * width : stop * width]],
-            lengths.astype(np.uint32),
-        )
+        return Batch(len(data) // width, pieces, lengths.astype(np.uint32))
 
     def _put(self, split: int, batch: Batch) -> None:
         self._shards.put(split, batch)

@@ -174,16 +174,13 @@ class PartReader:
             data = _pread(file.fileno(), 4 * run.num_documents, run.lengths_at)
         return np.frombuffer(data, "<u4")
 
-    def bucket(
-        self, split: int, bucket: int
-    ) -> list[tuple[npt.NDArray[np.uint32], pa.LargeBinaryArray]]:
-        """Keys and documents of one bucket, one pair per run."""
+    def bucket(self, split: int, bucket: int) -> list[PartBucket]:
+        """Where one bucket's documents stand, run by run."""
         found = []
         with open(self._path, "rb", buffering=0) as file:
             for start, run in self._run_starts():
-                if not run.num_documents[split]:
-                    continue
-                found.append(self._bucket_of_run(file.fileno(), start, run, split, bucket))
+                if run.num_documents[split]:
+                    found.append(self._bucket_of_run(file.fileno(), start, run, split, bucket))
         return found
 
     def _run_starts(self) -> list[tuple[int, Run]]:
@@ -195,9 +192,7 @@ class PartReader:
                 start += 4 * sum(run.num_documents) + 2 * 16 * (self._num_buckets + 1)
         return starts
 
-    def _bucket_of_run(
-        self, fd: int, start: int, run: Run, split: int, bucket: int
-    ) -> tuple[npt.NDArray[np.uint32], pa.LargeBinaryArray]:
+    def _bucket_of_run(self, fd: int, start: int, run: Run, split: int, bucket: int) -> PartBucket:
         tokens_at = start + (run.num_tokens[0] if split else 0) * self._dtype_bytes
         lengths_at = start + sum(run.num_tokens) * self._dtype_bytes
         keys_at = lengths_at + 4 * sum(run.num_documents)
@@ -206,18 +201,62 @@ class PartReader:
 
         bounds = np.frombuffer(_pread(fd, 32, directory_at + 16 * bucket), "<u8").tolist()
         first, first_token, last, last_token = bounds
-        count = last - first
-        lengths = np.frombuffer(_pread(fd, 4 * count, lengths_at + skip + 4 * first), "<u4")
-        keys = np.frombuffer(_pread(fd, 4 * count, keys_at + skip + 4 * first), "<u4")
-        data = _pread(
-            fd,
-            (last_token - first_token) * self._dtype_bytes,
+        return PartBucket(
+            self._path,
+            keys_at + skip + 4 * first,
+            lengths_at + skip + 4 * first,
+            last - first,
             tokens_at + first_token * self._dtype_bytes,
+            (last_token - first_token) * self._dtype_bytes,
         )
-        offsets = np.zeros(count + 1, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class PartBucket:
+    """Where a bucket's documents stand in one run of a part file."""
+
+    path: str
+    keys_at: int
+    lengths_at: int
+    num_documents: int
+    tokens_at: int
+    num_bytes: int  # of the tokens
+
+    def read_into(self, keys: Any, lengths: Any, tokens: Any) -> None:
+        """Fill arrays of the right sizes."""
+        with open(self.path, "rb", buffering=0) as file:
+            for array, offset in (
+                (keys, self.keys_at),
+                (lengths, self.lengths_at),
+                (tokens, self.tokens_at),
+            ):
+                if os.preadv(file.fileno(), [array], offset) != array.nbytes:
+                    raise OSError(f"part file {self.path} ends too early")
+
+
+class Bucket:
+    """One bucket of every part, as one array: read into memory that is used again and again."""
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype_bytes = DTYPE_BYTES[dtype]
+        self._room = np.empty(0, np.uint8)
+
+    def shuffled(self, found: list[PartBucket]) -> pa.LargeBinaryArray:
+        """Their documents, sorted by key: a stretch of the corpus's shuffle."""
+        num_documents = sum(one.num_documents for one in found)
+        num_bytes = sum(one.num_bytes for one in found)
+        if num_bytes > len(self._room):
+            self._room = np.empty(num_bytes + num_bytes // 8, np.uint8)
+        keys, lengths = (np.empty(num_documents, "<u4") for _ in range(2))
+        document = byte = 0
+        for one in found:
+            some = slice(document, document + one.num_documents)
+            one.read_into(keys[some], lengths[some], self._room[byte : byte + one.num_bytes])
+            document, byte = some.stop, byte + one.num_bytes
+        offsets = np.zeros(num_documents + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        offsets *= self._dtype_bytes
-        return keys, binary_array(offsets, data)
+        documents = binary_array(offsets * self._dtype_bytes, self._room)
+        return documents.take(indices(np.argsort(keys, kind="stable")))
 
 
 def bucket_bounds(num_buckets: int) -> npt.NDArray[np.uint64]:

@@ -25,6 +25,7 @@ from typing import Any
 from tokenmill.errors import ConflictError, IntegrityError, OutputError
 
 TEMPORARY_SUFFIX = ".tmp"
+_PIECE_BYTES = 256 << 10
 # What a file system without hard links says to `link`.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -77,11 +78,8 @@ class NewFile:
 
     def write(self, data: Any) -> None:
         """Append anything with the buffer protocol."""
-        view = memoryview(data).cast("B")
-        self._hash.update(view)
-        self.num_bytes += len(view)
         with _as_output_error("write", self.path):
-            _write_all(self._fd, view)
+            self.num_bytes += _write_hashed(self._fd, data, self._hash)
 
     @property
     def digest(self) -> str:
@@ -166,11 +164,8 @@ class GrowingFile:
         fsync_folder(os.path.dirname(path))
 
     def write(self, data: Any) -> None:
-        view = memoryview(data).cast("B")
-        self._hash.update(view)
-        self.num_bytes += len(view)
         with _as_output_error("write", self.path):
-            _write_all(self._fd, view)
+            self.num_bytes += _write_hashed(self._fd, data, self._hash)
 
     @property
     def sha256(self) -> str:
@@ -248,6 +243,16 @@ class PartialFile:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
+
+
+def _write_hashed(fd: int, data: Any, hash_: Any) -> int:
+    """Write a buffer and hash it, bit by bit: the kernel copies what is in the cache then."""
+    view = memoryview(data).cast("B")
+    for start in range(0, len(view), _PIECE_BYTES):
+        piece = view[start : start + _PIECE_BYTES]
+        hash_.update(piece)
+        _write_all(fd, piece)
+    return len(view)
 
 
 def _write_all(fd: int, view: memoryview) -> None:
