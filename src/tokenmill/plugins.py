@@ -10,10 +10,12 @@ is imported only when its name is asked for; names of our own cannot be taken ov
 from __future__ import annotations
 
 import functools
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenmill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 def outside_names(group: str) -> tuple[str, ...]:
@@ -34,4 +36,6 @@ def outside(group: str, name: str) -> Any:
 
 @functools.cache
 def _found(group: str) -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # 15 ms, in each worker
+
     return {entry.name: entry for entry in entry_points(group=group)}

@@ -10,11 +10,6 @@ from __future__ import annotations
 
 import functools
 
-from tokenmill.encodings.huggingface import (
-    huggingface_engine,
-    huggingface_reference,
-    huggingface_special_tokens,
-)
 from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.reference import Engine, Reference
 from tokenmill.encodings.shipped import SHIPPED_ENCODINGS, shipped_identity
@@ -29,8 +24,13 @@ def engine_of(identity: EncodingId) -> Engine:
     engine = _ENGINES.get(identity.sha256)
     if engine is None:
         _check_shipped(identity)
-        make = huggingface_engine if identity.kind == "huggingface" else rank_file_engine
-        engine = _ENGINES[identity.sha256] = make(identity, lambda: reference_of(identity))
+        if identity.kind == "huggingface":
+            from tokenmill.encodings.huggingface import huggingface_engine  # 11 ms
+
+            engine = huggingface_engine(identity, lambda: reference_of(identity))
+        else:
+            engine = rank_file_engine(identity, lambda: reference_of(identity))
+        _ENGINES[identity.sha256] = engine
     return engine
 
 
@@ -38,14 +38,21 @@ def reference_of(identity: EncodingId) -> Reference:
     reference = _REFERENCES.get(identity.sha256)
     if reference is None:
         _check_shipped(identity)
-        make = huggingface_reference if identity.kind == "huggingface" else tiktoken_reference
-        reference = _REFERENCES[identity.sha256] = make(identity)
+        if identity.kind == "huggingface":
+            from tokenmill.encodings.huggingface import huggingface_reference
+
+            reference = huggingface_reference(identity)
+        else:
+            reference = tiktoken_reference(identity)
+        _REFERENCES[identity.sha256] = reference
     return reference
 
 
 @functools.cache
 def special_tokens_of(identity: EncodingId) -> dict[str, int]:
     if identity.kind == "huggingface":
+        from tokenmill.encodings.huggingface import huggingface_special_tokens
+
         return huggingface_special_tokens(identity)
     return special_tokens(identity)
 
