@@ -238,6 +238,18 @@ def _own_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def signals_heard() -> Iterator[None]:
+    """Have what our signal handlers raise arrive as it was raised. Where a signal comes while Ray
+    waits, Ray 2.60 answers with SystemError, "returned a result with an exception set"."""
+    try:
+        yield
+    except SystemError as error:
+        if error.__cause__ is not None:
+            raise error.__cause__ from None
+        raise
+
+
+@contextlib.contextmanager
 def _environment(**variables: str) -> Iterator[None]:
     """Variables that Ray reads at its start, where the user has not set them."""
     added = {name: value for name, value in variables.items() if name not in os.environ}

@@ -12,7 +12,7 @@ import signal
 from tokenmill.runners.death import Death, Exit, death_of, last_words
 
 _RECEIVED = re.compile(r"\*\*\* (SIG[A-Z]+) received at")
-_USAGE = re.compile(r"was ([0-9.]+ ?[KMGT]?i?B) / ([0-9.]+ ?[KMGT]?i?B)")
+_USAGE = re.compile(r" was ([0-9.]+ ?[KMGT]?i?B)(?: used)? / ([0-9.]+ ?[KMGT]?i?B)")
 
 
 def crash_of(pid: int, said: str, oom_kills: int) -> Death:

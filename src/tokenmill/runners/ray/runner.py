@@ -24,7 +24,7 @@ from tokenmill.plan import Cut
 from tokenmill.readers import ReadOptions
 from tokenmill.record import PartRecord
 from tokenmill.runners import Stopped, Watch
-from tokenmill.runners.ray.cluster import Cluster, require_ray
+from tokenmill.runners.ray.cluster import Cluster, require_ray, signals_heard
 from tokenmill.runners.ray.cuts import Cuts
 from tokenmill.runners.ray.facts import facts_here, mismatch, new_nonce
 from tokenmill.runners.ray.flights import TICK_SECONDS, Flights
@@ -61,15 +61,17 @@ class RayRunner:
     ) -> Iterator[Cut]:
         """Cut inputs on the nodes, once these are known to be alike: a command that cannot be run
         must not get as far as removing an earlier one's output."""
-        common = self._require_alike(None, watch)
-        cuts = Cuts(self._connected(), common, options, max_rows, watch)
-        yield from cuts.of(inputs)
+        with signals_heard():
+            common = self._require_alike(None, watch)
+            cuts = Cuts(self._connected(), common, options, max_rows, watch)
+            yield from cuts.of(inputs)
 
     def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
         """Encode the slices; yield each record once. However it ends, no task is left."""
-        common = self._require_alike(job.work, watch)
-        flights = Flights(self._connected(), job, common, watch, self._config.stall_timeout)
-        yield from flights.records(slices)
+        with signals_heard():
+            common = self._require_alike(job.work, watch)
+            flights = Flights(self._connected(), job, common, watch, self._config.stall_timeout)
+            yield from flights.records(slices)
 
     def _connected(self) -> Cluster:
         if self._cluster is None:
