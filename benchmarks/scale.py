@@ -6,8 +6,8 @@ Everything here is the product's own code, plan, records, ledger, progress, mani
 touches text and tokens: a stub stands in for the readers (it says what spans a file has), for the
 workers (it hands out records) and for the copying of parts. Record files are real, one a slice.
 Each stage runs in a process of its own, so that its peak memory is its own. Fails (exit 1) if plan
-or resume take over 60 s or any stage over 1 GB. `--write` also measures the stages that do touch
-data, keeps all in benchmarks/scale.json and renews the tables in docs/scale.md (scale_model.py).
+or resume take over 60 s or any stage over 1 GB. `--write` keeps the result in benchmarks/scale.json
+and renews the tables in docs/scale.md; what touches data is measured by scale_model.py.
 """
 
 from __future__ import annotations
@@ -49,8 +49,6 @@ from tokenmill.shards import Output, Tail
 from tokenmill.tasks import _encode as encode_share
 from tokenmill.tasks import _num_recorded
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-RESULTS = os.path.join(HERE, "scale.json")
 MAX_SECONDS = 60.0
 MAX_BYTES = 1e9
 SPANS_PER_FILE = 60  # 2 GB of text a file, as FineWeb's are
@@ -159,6 +157,9 @@ class Stages:
     def schedule(self) -> None:
         """A run from its first slice to its manifest, by workers who take no time."""
         plan = self.load()
+        self.work = os.path.join(self.work, "new")
+        for name in ("records", "shards"):
+            os.makedirs(os.path.join(self.work, name))
         self._run(plan, 0)
 
     def records(self) -> None:
@@ -218,7 +219,7 @@ def simulated(num_slices: int, folder: str | None) -> dict[str, dict[str, float]
     try:
         for name in ("parts", "records", "shards"):
             os.mkdir(os.path.join(work, name))
-        for stage in ("plan", "schedule", "records", "resume", "task"):
+        for stage in ("plan", "records", "resume", "task", "schedule"):
             command = [sys.executable, __file__, "--stage", stage, "--work", work]
             command += ["--slices", str(num_slices)]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -231,7 +232,7 @@ def simulated(num_slices: int, folder: str | None) -> dict[str, dict[str, float]
             )
         found["plan"]["file_bytes"] = os.path.getsize(os.path.join(work, "plan.json"))
         found["records"]["file_bytes"] = os.path.getsize(record_path(work, num_slices // 2))
-        found["schedule"]["file_bytes"] = os.path.getsize(os.path.join(work, "tokenmill.json"))
+        found["resume"]["file_bytes"] = os.path.getsize(os.path.join(work, "tokenmill.json"))
     finally:
         shutil.rmtree(work)
     return found
@@ -249,11 +250,15 @@ def staged(stage: Callable[[], object]) -> None:
 
 
 def too_much(stages: dict[str, dict[str, float]]) -> list[str]:
-    """What exceeds its bound."""
+    """What exceeds its bound. Where others keep the machine busy, CPU time is what counts."""
+    is_busy = os.getloadavg()[1] > (os.cpu_count() or 1)
+    which = "cpu_seconds" if is_busy else "seconds"
+    if is_busy:
+        print("this machine is busy with other things: CPU seconds count", file=sys.stderr)
     found = [
-        f"{stage} takes {stages[stage]['seconds']:.0f} s, over {MAX_SECONDS:.0f}"
+        f"{stage} takes {stages[stage][which]:.0f} s, over {MAX_SECONDS:.0f}"
         for stage in ("plan", "resume")
-        if stages[stage]["seconds"] > MAX_SECONDS
+        if stages[stage][which] > MAX_SECONDS
     ]
     return found + [
         f"{stage} takes {stages[stage]['peak_bytes'] / 1e9:.2f} GB of memory, over 1"
@@ -274,13 +279,10 @@ def machine() -> dict[str, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--slices", type=int, default=1_000_000)
     parser.add_argument("--folder", help="where to put the records (default: the system's)")
-    parser.add_argument(
-        "--write", action="store_true", help="measure the rest, keep all, renew docs"
-    )
-    parser.add_argument("--corpus", help="with --write: parquet files to take paragraphs from")
+    parser.add_argument("--write", action="store_true", help="keep the result, renew docs/scale.md")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     parser.add_argument("--work", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -291,18 +293,10 @@ def main() -> int:
     wrong = too_much(stages)
     for line in wrong:
         print(f"error: {line}", file=sys.stderr)
-    if arguments.write and not wrong:
+    if arguments.write:
         import scale_model
 
-        found = {
-            "machine": machine(),
-            "num_slices": arguments.slices,
-            "driver": stages,
-            "stages": scale_model.measured(arguments.corpus),
-        }
-        with open(RESULTS, "w") as file:
-            file.write(json.dumps(found, indent=1, sort_keys=True) + "\n")
-        scale_model.renew_docs(found)
+        scale_model.keep(driver={"num_slices": arguments.slices, **machine(), "stages": stages})
     return 1 if wrong else 0
 
 

@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from tokenmill import storage
@@ -90,7 +90,9 @@ class Manifest:
         return sum(file.num_bytes for file in self.files)
 
     def to_plain(self) -> dict[str, Any]:
-        return {"tokenmill_manifest": MANIFEST_VERSION, **asdict(self)}
+        plain = asdict(replace(self, slice_documents={}))  # these may be millions of numbers
+        plain["slice_documents"] = {name: list(n) for name, n in self.slice_documents.items()}
+        return {"tokenmill_manifest": MANIFEST_VERSION, **plain}
 
     def to_json(self) -> bytes:
         plain = self.to_plain()
