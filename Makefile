@@ -15,7 +15,7 @@ TORCH := torch==2.13.0
 LOCK := uv pip compile --universal --python-version 3.10 --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links --no-annotate
 
-.PHONY: demo test check format bench chart reliability teeth soak peer-faults lock clean
+.PHONY: demo test check format bench chart scale reliability teeth soak peer-faults lock clean
 
 demo: $(READY)
 	$(BIN)/tokenmill demo
@@ -37,6 +37,11 @@ bench: $(READY)
 
 chart: $(READY)
 	$(BIN)/python benchmarks/chart.py
+
+# What a million slices cost, without data; about five minutes, mostly for a million record files.
+# SCALE=--write keeps the result and renews docs/scale.md.
+scale: $(READY)
+	$(BIN)/python benchmarks/scale.py $(SCALE)
 
 # What the fault suite did to us, counted, into docs/reliability.json and the README.
 reliability: $(READY)

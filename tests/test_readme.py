@@ -33,6 +33,8 @@ SHELL_LINES = [
     for line in block.splitlines()
 ]
 TOKENMILL_LINES = list(dict.fromkeys(line for line in SHELL_LINES if line.startswith("tokenmill ")))
+# What belongs together: tasks of one run, and what finishes it.
+TASK_LINES = [line for line in TOKENMILL_LINES if "--partition" in line or " finish " in line]
 PYTHON_BLOCKS = [block for language, block in BLOCKS if language == "python"]
 
 
@@ -89,7 +91,7 @@ def hub_for(line: str) -> HubServer:
     return HubServer({name: sink.getvalue()}, repo=REPOS[is_edu], commit=REVISIONS[is_edu])
 
 
-@pytest.mark.parametrize("line", TOKENMILL_LINES)
+@pytest.mark.parametrize("line", [line for line in TOKENMILL_LINES if line not in TASK_LINES])
 def test_readme_command_works_as_written(line, folder, datasets):
     if line.split()[1] in ("verify", "inspect", "convert"):
         shutil.copytree(datasets, folder, dirs_exist_ok=True)
@@ -105,6 +107,25 @@ def test_readme_command_works_as_written(line, folder, datasets):
     assert done.returncode == 0, done.stderr
     if line.split()[1] != "estimate":
         assert list((folder / "data").rglob("tokenmill.json"))
+
+
+def test_readme_tasks_one_after_the_other_make_what_one_run_makes(folder):
+    out, alone = TASK_LINES[-1].split()[-1], "data/alone"
+    for line in [*TASK_LINES, f"tokenmill prepare corpus/ -o {alone}"]:
+        command = shlex.split(line)
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment(folder),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    names = {path.name for path in (folder / alone).iterdir()}
+    assert names == {path.name for path in (folder / out).iterdir()} >= {"tokenmill.json"}
+    for name in names:
+        assert (folder / out / name).read_bytes() == (folder / alone / name).read_bytes()
 
 
 @pytest.mark.parametrize("block", PYTHON_BLOCKS)

@@ -143,9 +143,9 @@ BUGS = [
     Bug(
         "put the time into the manifest",
         "manifest.py",
-        'return {"tokenmill_manifest": MANIFEST_VERSION, **asdict(self)}',
+        'return {"tokenmill_manifest": MANIFEST_VERSION, **plain}',
         'import time\n\n        return {\n            "tokenmill_manifest": MANIFEST_VERSION,\n'
-        '            **asdict(self),\n            "at": time.time(),\n        }',
+        '            **plain,\n            "at": time.time(),\n        }',
         DETERMINISM,
     ),
     Bug(

@@ -9,7 +9,7 @@ files, so that a million small files do not become a million parts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -24,6 +24,9 @@ class Input:
     mtime_ns: int  # 0: not known, as for a file from elsewhere, which has a whole digest instead
     digest: str  # sha256 of the first and last 64 KiB; of a file from elsewhere, of all of it
     origin: str | None = None  # where it comes from, if that is not where it is read
+
+    def to_plain(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
 
     @property
     def name(self) -> str:
@@ -71,7 +74,7 @@ class Slice:
         position = {source: i for i, source in enumerate(inputs)}
         return {
             "index": self.index,
-            "inputs": [astuple(source) for source in inputs],
+            "inputs": [source.to_plain() for source in inputs],
             "spans": [
                 [
                     position[s.input],

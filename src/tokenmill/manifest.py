@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from tokenmill import storage
@@ -22,7 +22,8 @@ from tokenmill.corpus import Input
 from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import Shard
-from tokenmill.record import SPLITS, Counts, PartRecord, Quarantined
+from tokenmill.ledger import Ledger
+from tokenmill.record import SPLITS, Counts, Quarantined
 from tokenmill.shards import Output, Tail
 
 MANIFEST_NAME = "tokenmill.json"
@@ -89,7 +90,9 @@ class Manifest:
         return sum(file.num_bytes for file in self.files)
 
     def to_plain(self) -> dict[str, Any]:
-        return {"tokenmill_manifest": MANIFEST_VERSION, **asdict(self)}
+        plain = asdict(replace(self, slice_documents={}))  # these may be millions of numbers
+        plain["slice_documents"] = {name: list(n) for name, n in self.slice_documents.items()}
+        return {"tokenmill_manifest": MANIFEST_VERSION, **plain}
 
     def to_json(self) -> bytes:
         plain = self.to_plain()
@@ -218,22 +221,15 @@ def _split(name: str) -> str:
 def make_manifest(
     identity: dict[str, Any],
     inputs: Iterable[Input],
-    records: Iterable[PartRecord],
+    records: Ledger,
     output: Output,
     quarantine: OutputFile | None,
 ) -> Manifest:
     """Check that nothing was lost or added between rows and shards, and say so."""
-    counts = Counts()
-    tokens_encoded = 0
-    slice_documents: dict[str, list[int]] = {split: [] for split in SPLITS}
-    for record in records:
-        counts += record.counts
-        tokens_encoded += record.num_tokens
-        for position, split in enumerate(SPLITS):
-            in_split = sum(run.num_documents[position] for run in record.runs)
-            slice_documents[split].append(in_split)
+    counts = records.counts
+    slice_documents = {split: records.num_documents(i) for i, split in enumerate(SPLITS)}
     per_document = EOTS_PER_DOCUMENT[identity["options"]["eot"]]
-    _require_conserved(counts, tokens_encoded, output, per_document)
+    _require_conserved(counts, records.num_tokens, output, per_document)
     documents = {split: sum(slice_documents[split]) for split in SPLITS}
     if identity["options"]["val"] == "first-shard" and output.shards:
         documents = _documents_by_shard(output, per_document, counts.num_written)

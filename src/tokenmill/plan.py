@@ -50,7 +50,7 @@ class Plan:
         plain = {
             "tokenmill_plan": PLAN_VERSION,
             "identity": self.identity,
-            "inputs": [dataclasses.astuple(source) for source in self.inputs],
+            "inputs": [source.to_plain() for source in self.inputs],
             "slices": self.slices.to_plain(),
         }
         return json.dumps(plain, sort_keys=True).encode()
@@ -65,8 +65,7 @@ class Plan:
     @staticmethod
     def load(path: str) -> Plan:
         try:
-            with open(path, "rb") as file:
-                data = file.read()
+            data = storage.read_file(path)
             plain = unsealed(data)
             if plain.get("tokenmill_plan") != PLAN_VERSION:
                 raise ValueError(f"plan version {plain.get('tokenmill_plan')!r}")

@@ -5,10 +5,10 @@ Light to import: records are what crosses the pipe from a worker.
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tokenmill import storage
 from tokenmill.seal import unsealed
 
 SPLITS = ("train", "val")
@@ -69,7 +69,18 @@ class PartRecord:
         return sum(sum(run.num_tokens) for run in self.runs)
 
     def to_plain(self) -> dict[str, Any]:
-        return asdict(self)
+        return {
+            "slice_index": self.slice_index,
+            "plan_id": self.plan_id,
+            "num_bytes": self.num_bytes,
+            "checksum": self.checksum,
+            "runs": [
+                {"num_tokens": run.num_tokens, "num_documents": run.num_documents}
+                for run in self.runs
+            ],
+            "counts": {name: getattr(self.counts, name) for name in Counts.__slots__},
+            "quarantined": [asdict(row) for row in self.quarantined],
+        }
 
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> PartRecord:
@@ -86,18 +97,17 @@ class PartRecord:
 
 
 def part_path(work: str, slice_index: int) -> str:
-    return os.path.join(work, "parts", f"{slice_index:08d}.part")
+    return f"{work}/parts/{slice_index:08d}.part"
 
 
 def record_path(work: str, slice_index: int) -> str:
-    return os.path.join(work, "records", f"{slice_index:08d}.json")
+    return f"{work}/records/{slice_index:08d}.json"
 
 
 def committed_record(work: str, slice_index: int, plan_id: str) -> PartRecord | None:
     """The slice's record, if there is one of this plan; a torn, edited or foreign one is none."""
     try:
-        with open(record_path(work, slice_index), "rb") as file:
-            record = PartRecord.from_plain(unsealed(file.read()))
+        record = PartRecord.from_plain(unsealed(storage.read_file(record_path(work, slice_index))))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
     return record if record.plan_id == plan_id and record.slice_index == slice_index else None

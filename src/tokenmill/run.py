@@ -130,7 +130,7 @@ def completed(
     _require_some_written(records, work)
     output = assembler.finish()
     quarantine = quarantine_file(work, records.quarantined)
-    manifest = make_manifest(plan.identity, plan.inputs, records.values(), output, quarantine)
+    manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine)
     publish(work, config.out, {file.name: file.num_bytes for file in manifest.files})
     storage.write_file(os.path.join(config.out, MANIFEST_NAME), manifest.to_json())
     return manifest

@@ -6,6 +6,7 @@ the time. Light to import: plain arrays, no NumPy.
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, overload
@@ -13,6 +14,7 @@ from typing import Any, overload
 from tokenmill.corpus import Input, Slice, Span
 
 COLUMNS = ("input", "start", "stop", "text_bytes", "first_row", "num_rows", "max_rows")
+_TEXT_BYTES = COLUMNS.index("text_bytes")
 _NOTHING = -1  # stands for None in num_rows and max_rows
 
 
@@ -58,7 +60,14 @@ class SliceTable(Sequence[Slice]):
 
     @property
     def text_bytes(self) -> int:
-        return sum(self._columns[COLUMNS.index("text_bytes")])
+        return sum(self._columns[_TEXT_BYTES])
+
+    @property
+    def sizes(self) -> array[int]:
+        """The bytes of text of each slice."""
+        before = array("q", itertools.accumulate(self._columns[_TEXT_BYTES], initial=0))
+        rows = itertools.pairwise(itertools.chain((0,), self._ends))
+        return array("q", (before[stop] - before[start] for start, stop in rows))
 
     def __len__(self) -> int:
         return len(self._ends)

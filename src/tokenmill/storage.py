@@ -368,6 +368,18 @@ def names_in(folder: str) -> list[str]:
         return sorted(os.listdir(folder))
 
 
+def read_file(path: str) -> bytes:
+    """All of a file that fits into memory. Half the cost of `open`: a run may have a million."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces: list[bytes] = []
+        while piece := os.read(fd, 1 << 20 if pieces else 1 << 12):
+            pieces.append(piece)
+        return b"".join(pieces)
+    finally:
+        os.close(fd)
+
+
 def size(path: str) -> int | None:
     """The size of a regular file, or None if there is none."""
     try:

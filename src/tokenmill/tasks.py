@@ -116,7 +116,7 @@ def encode_partition(
                 partition,
                 len(plan.slices),
                 len(records),
-                sum(record.num_tokens for record in records.values()),
+                records.num_tokens,
                 records.counts,
                 len(plan.slices) - _num_recorded(work),
             )

@@ -103,7 +103,7 @@ class Progress:
         self._began = time.monotonic()
         self._total_bytes = plan.text_bytes
         self._first = plan.slices[0].index if plan.slices else 0
-        self._sizes = array("q", (slice_.text_bytes for slice_ in plan.slices))
+        self._sizes = plan.slices.sizes
         self._done_bytes = self._resumed_bytes = sum(map(self._size, done))
         self._missing = len(plan.slices) - len(done)
         self._stop.can_wait = self._missing > 0
