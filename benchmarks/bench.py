@@ -36,7 +36,9 @@ def main() -> None:
     arguments = parsed_arguments()
     field = Field(os.path.join(HERE, "out"), arguments.corpus, arguments.num_proc, arguments.keep)
     if arguments.sweeps:
-        found = {"sweeps": sweeps.swept(field, arguments.rounds, parsed_count(arguments.bytes))}
+        only = arguments.only.split(",") if arguments.only else []
+        rows = sweeps.swept(field, arguments.rounds, parsed_count(arguments.bytes), only)
+        found = {"sweeps": rows}
     else:
         found = measured(field, arguments)
     results.save(found, arguments.results, field, arguments)
@@ -59,7 +61,7 @@ def parsed_arguments() -> argparse.Namespace:
         "--peer-seconds", type=float, default=12.0, help="of text for slow peers (default: 12)"
     )
     parser.add_argument("--num-proc", type=int, default=2, help="workers and cores (default: 2)")
-    parser.add_argument("--only", help="contestants, comma-separated; tokenmill is always there")
+    parser.add_argument("--only", help="these contestants, or sweeps; comma-separated")
     parser.add_argument("--sweeps", action="store_true", help="the sweeps instead of the table")
     parser.add_argument("--keep", action="store_true", help="keep the corpora (gigabytes)")
     parser.add_argument("--results", default=results.RESULTS)

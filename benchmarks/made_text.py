@@ -28,7 +28,7 @@ COMMON = (
     "could these two may first then do any like my now over such our man me even most made after "
     "also well did many before must years back through much where your way down should because "
     "long each just state people those too world good work life still own while"
-).split()  # noqa: SIM905
+)
 # The first letter of each alphabet, how many there are, and whether words stand apart.
 SCRIPTS = (
     (0x0430, 32, True),  # Cyrillic
@@ -53,13 +53,14 @@ def made_paragraphs(language: str) -> list[str]:
 def _english_words(rng: np.random.RandomState) -> list[str]:
     with open(os.path.join(VOCAB, "r50k_base.tiktoken"), "rb") as lines:
         tokens = [base64.b64decode(line.split()[0]) for line in lines]
+    common = COMMON.split()
     known = [token[1:].decode() for token in tokens if token[:1] == b" " and token[1:].isalpha()]
-    words = [word for word in known if word.islower() and len(word) > 3 and word not in COMMON]
+    words = [word for word in known if word.islower() and len(word) > 3 and word not in common]
     pieces = [t.decode() for t in tokens if t.isalpha() and t.islower() and 2 <= len(t) <= 4]
     picked = rng.randint(len(pieces), size=(NEW_WORDS, 3)).tolist()
     lengths = rng.randint(2, 4, size=NEW_WORDS).tolist()
     new = ["".join(pieces[i] for i in row[:n]) for row, n in zip(picked, lengths, strict=True)]
-    return [*COMMON, *words, *new]
+    return [*common, *words, *new]
 
 
 def _script_words(first: int, count: int, is_spaced: bool, rng: np.random.RandomState) -> list[str]:

@@ -137,6 +137,10 @@ def save(found: dict[str, Any], path: str, field: Field, arguments: argparse.Nam
         "rounds": arguments.rounds,
     }
     part = "sweeps_about" if "sweeps" in found else "about"
+    if "sweeps" in found:
+        swept = {row["sweep"] for row in found["sweeps"]}
+        kept = [row for row in everything.get("sweeps", []) if row["sweep"] not in swept]
+        found["sweeps"] = [*kept, *found["sweeps"]]
     everything |= {part: about, **found}
     with open(path, "w") as file:
         json.dump(everything, file, indent=1)

@@ -20,10 +20,11 @@ from answers import answer, differs
 from contestants import BARE, TOKENMILL, tokenizer_json
 from corpus import CODECS, Recipe, repeated
 from field import ENCODINGS, Field
-from measure import Cost, cost
+from measure import Cost, Failed, cost
 
 FORMATS = ("nanogpt", "npy", "llmc", "megatron", "olmo", "datatrove", "mds", "litdata", "parquet")
 MAX_ROUNDS = 3
+AFTERWARDS = "afterwards"
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,18 @@ class Setting:
     num_proc: int = 0  # 0: the field's
 
 
-def swept(field: Field, rounds: int, num_bytes: int) -> list[dict[str, Any]]:
+def swept(field: Field, rounds: int, num_bytes: int, only: list[str]) -> list[dict[str, Any]]:
+    """All sweeps, or those named."""
     rounds = min(rounds, MAX_ROUNDS)
     found = []
     for name, settings, all_cores in sweeps(field, num_bytes):
+        if only and name not in only:
+            continue
         field.say(f"sweep: {name}")
         with _all_cores(field) if all_cores else contextlib.nullcontext():
             found += [{"sweep": name, **row} for row in _rows(field, settings, rounds)]
-    found += [{"sweep": "afterwards", **row} for row in _afterwards(field, num_bytes, rounds)]
+    if not only or AFTERWARDS in only:
+        found += [{"sweep": AFTERWARDS, **row} for row in _afterwards(field, num_bytes, rounds)]
     return found
 
 
@@ -117,40 +122,65 @@ def sweeps(field: Field, num_bytes: int) -> Iterator[tuple[str, list[Setting], b
 
 
 def _rows(field: Field, settings: list[Setting], rounds: int) -> list[dict[str, Any]]:
-    mill: dict[Setting, list[Cost]] = {setting: [] for setting in settings}
-    bare: dict[Setting, list[Cost]] = {setting: [] for setting in settings}
-    same: dict[Setting, str] = {}
+    points = [_Point(field, setting) for setting in settings]
     for _ in range(rounds):
-        for setting in settings:
-            corpus, num_proc = _corpus(field, setting), setting.num_proc or field.num_proc
-            spent = field.cost(_mill_command(corpus, field.out, num_proc, setting.options))
-            mill[setting].append(spent)
-            if not setting.has_bare:
-                continue
-            if setting not in same:
-                dtype, eot = ENCODINGS.get(setting.encoding, ENCODINGS["gpt2"])
-                wanted = answer(field.out, TOKENMILL.reads, eot, dtype)
-            bare[setting].append(
-                field.cost(BARE.command(corpus, field.out, num_proc, setting.encoding))
-            )
-            if setting not in same:
-                same[setting] = differs(answer(field.out, BARE.reads, eot, dtype), wanted)
-    rows = []
-    for setting in settings:
+        for point in points:
+            point.run()
+    rows = [point.row() for point in points]
+    for row in rows:
+        field.say(f"  {row['setting']:22} {_shown(row)}")
+    return rows
+
+
+class _Point:
+    """A setting, and what it cost each time."""
+
+    def __init__(self, field: Field, setting: Setting) -> None:
+        self._field = field
+        self._setting = setting
+        self._mill: list[Cost] = []
+        self._bare: list[Cost] = []
+        self._difference: str | None = None
+        self._failure = ""
+
+    def run(self) -> None:
+        if self._failure:
+            return
+        try:
+            self._run()
+        except Failed as error:
+            self._failure = str(error)
+
+    def _run(self) -> None:
+        field, setting = self._field, self._setting
+        corpus, num_proc = _corpus(field, setting), setting.num_proc or field.num_proc
+        self._mill.append(field.cost(_mill_command(corpus, field.out, num_proc, setting.options)))
+        if not setting.has_bare:
+            return
+        dtype, eot = ENCODINGS.get(setting.encoding, ENCODINGS["gpt2"])
+        is_first = self._difference is None
+        wanted = answer(field.out, TOKENMILL.reads, eot, dtype) if is_first else None
+        command = BARE.command(corpus, field.out, num_proc, setting.encoding)
+        self._bare.append(field.cost(command))
+        if wanted:
+            self._difference = differs(answer(field.out, BARE.reads, eot, dtype), wanted)
+
+    def row(self) -> dict[str, Any]:
+        if self._failure:
+            return {"setting": self._setting.name, "failed": self._failure}
+        setting = self._setting
         twin = dataclasses.replace(setting.recipe, layout="snappy", num_files=4)
-        text_mb = field.text_bytes(twin) * setting.times / 1e6
+        text_mb = self._field.text_bytes(twin) * setting.times / 1e6
         row = {"setting": setting.name, "text_mb": round(text_mb, 1)}
-        row["tokenmill"] = _plain(mill[setting], text_mb)
-        if bare[setting]:
-            row["bare"] = _plain(bare[setting], text_mb)
-            pairs = zip(mill[setting], bare[setting], strict=True)
-            ratios = [theirs.seconds / ours.seconds for ours, theirs in pairs]
+        row["tokenmill"] = _plain(self._mill, text_mb)
+        if self._bare:
+            row["bare"] = _plain(self._bare, text_mb)
+            pairs = zip(self._mill, self._bare, strict=True)
+            ratios = [bare.seconds / mill.seconds for mill, bare in pairs]
             row["ratio"] = round(statistics.median(ratios), 3)
             row["ratio_spread"] = [round(min(ratios), 3), round(max(ratios), 3)]
-            row["differs"] = same[setting]
-        rows.append(row)
-        field.say(f"  {setting.name:22} {row['tokenmill']['mb_per_s']:7.1f} MB/s {_beside(row)}")
-    return rows
+            row["differs"] = self._difference
+        return row
 
 
 def _mill_command(corpus: str, out: str, num_proc: int, options: tuple[str, ...]) -> list[str]:
@@ -198,10 +228,13 @@ def _plain(costs: list[Cost], text_mb: float) -> dict[str, Any]:
     }
 
 
-def _beside(row: dict[str, Any]) -> str:
+def _shown(row: dict[str, Any]) -> str:
+    if "failed" in row:
+        return f"failed: {row['failed']}"
+    rate = f"{row['tokenmill']['mb_per_s']:7.1f} MB/s"
     if "bare" not in row:
-        return ""
-    return f"bare {row['bare']['mb_per_s']:7.1f}, ratio {row['ratio']:.2f} {row['differs']}"
+        return rate
+    return f"{rate}, bare {row['bare']['mb_per_s']:.1f}, ratio {row['ratio']} {row['differs']}"
 
 
 def _size(num_bytes: int) -> str:

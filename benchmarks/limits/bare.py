@@ -27,7 +27,8 @@ def loaded(encoding: str) -> tuple[Any, str, int]:
     import gigatoken
 
     if encoding.endswith(".json"):  # gpt2's, the only one that the benchmark makes
-        return gigatoken.Tokenizer.from_json(encoding), "<u2", 50256
+        with open(encoding) as file:
+            return gigatoken.Tokenizer.from_json(file.read()), "<u2", 50256
     vocab, scheme, dtype, eot = SCHEMES[encoding]
     tokenizer = gigatoken.Tokenizer.from_tiktoken(
         os.path.join(VOCAB, f"{vocab}.tiktoken"), pretokenizer=scheme, special_tokens={}
