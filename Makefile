@@ -116,5 +116,5 @@ $(DOLMA_READY): requirements/dolma.txt | $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(LOADERS) $(PEERS) $(DOLMA) demo-out build dist .mypy_cache .ruff_cache \
+	rm -rf $(VENV) $(LOADERS) $(PEERS) $(DOLMA) benchmarks/out demo-out build dist .mypy_cache .ruff_cache \
 	  .pytest_cache .hypothesis

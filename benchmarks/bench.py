@@ -34,7 +34,13 @@ FIRST_TOKEN_RUNS = 5
 
 def main() -> None:
     arguments = parsed_arguments()
-    field = Field(os.path.join(HERE, "out"), arguments.corpus, arguments.num_proc, arguments.keep)
+    field = Field(
+        os.path.join(HERE, "out"),
+        arguments.corpus,
+        arguments.num_proc,
+        arguments.minutes,
+        arguments.keep,
+    )
     if arguments.sweeps:
         only = arguments.only.split(",") if arguments.only else []
         rows = sweeps.swept(field, arguments.rounds, parsed_count(arguments.bytes), only)
@@ -60,6 +66,9 @@ def parsed_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--peer-seconds", type=float, default=12.0, help="of text for slow peers (default: 12)"
     )
+    parser.add_argument(
+        "--minutes", type=float, default=0.0, help="begin no further rounds after so long"
+    )
     parser.add_argument("--num-proc", type=int, default=2, help="workers and cores (default: 2)")
     parser.add_argument("--only", help="these contestants, or sweeps; comma-separated")
     parser.add_argument("--sweeps", action="store_true", help="the sweeps instead of the table")
@@ -83,11 +92,13 @@ def measured(field: Field, arguments: argparse.Namespace) -> dict[str, object]:
         else:
             races.append(race_of(contestant, field, whole, arguments))
     for number in range(arguments.rounds):
+        if number and field.is_late(0.6):
+            break
         field.say(f"round {number + 1} of {arguments.rounds}")
         for race in races:
             if number < (arguments.peer_rounds if race.is_share else arguments.rounds):
                 race.run()
-    rows = [Row.of(race, races[0]) for race in races if race.costs] + absent
+    rows = [Row.of(race, races[0]) for race in races] + absent
     cases = [
         against_bare(field, num_bytes, arguments, "multilingual", "gpt2"),
         against_bare(field, num_bytes, arguments, "english", "cl100k_base"),
@@ -117,7 +128,9 @@ def against_bare(
     field.say(f"{language}, {encoding}: tokenmill and the bare loop")
     recipe = Recipe(num_bytes, arguments.corpus, language)
     races = [Race(c, field, recipe, num_bytes, encoding) for c in (TOKENMILL, BARE)]
-    for _ in range(arguments.rounds):
+    for number in range(arguments.rounds):
+        if number and field.is_late(0.9):
+            break
         for race in races:
             race.run()
     mill, bare = (Row.of(race, races[0]) for race in races)

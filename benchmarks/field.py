@@ -42,7 +42,14 @@ except KeyboardInterrupt:
 class Field:
     """Everything below `folder`; `num_proc` cores for everybody, the benchmark included."""
 
-    def __init__(self, folder: str, source: str | None, num_proc: int, keep: bool = False) -> None:
+    def __init__(
+        self,
+        folder: str,
+        source: str | None,
+        num_proc: int,
+        minutes: float = 0.0,  # 0: as long as it takes
+        keep: bool = False,
+    ) -> None:
         self.folder = folder
         self.source = source
         self.num_proc = num_proc
@@ -50,12 +57,19 @@ class Field:
         self.log = os.path.join(folder, "log")
         self._corpora = os.path.join(folder, "corpora")
         self._keep = keep
+        self._minutes = minutes
+        self._began = time.monotonic()
         self._texts: dict[Recipe, int] = {}
         self._answers: dict[tuple[Recipe, str], Answer] = {}
         os.makedirs(self._corpora, exist_ok=True)
         self.cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, self.cores[:num_proc])
         self.environment = surroundings(os.path.join(folder, "scratch"), num_proc)
+
+    def is_late(self, share: float) -> bool:
+        """Whether this share of the minutes has passed."""
+        passed = time.monotonic() - self._began
+        return bool(self._minutes) and passed > share * 60 * self._minutes
 
     def say(self, line: str) -> None:
         print(f"[{time.strftime('%H:%M:%S')}] {line}", file=sys.stderr, flush=True)

@@ -15,13 +15,14 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
 
 PR_SET_CHILD_SUBREAPER = 36
 SAMPLE_SECONDS = 0.05
-ORPHAN_SECONDS = 3.0
+ORPHAN_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -43,18 +44,17 @@ def cost(command: list[str], environment: dict[str, str] | None = None, log: str
     """Run a command; what it prints to stderr goes to the file `log`."""
     _adopt_orphans()
     os.sync()  # what the contestant before left unwritten is not this one's to wait for
-    with open(log or os.devnull, "wb") as errors:
+    # Not a pipe: its end would be when the last orphan has closed it.
+    with open(log or os.devnull, "wb") as errors, tempfile.TemporaryFile("w+") as output:
         began = time.perf_counter()
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
-        )
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=errors)
         sampler = _Sampler(process.pid)
         sampler.start()
-        assert process.stdout is not None
-        stdout = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - began
         sampler.stop()
+        output.seek(0)
+        stdout = output.read()
     process.returncode = os.waitstatus_to_exitcode(status)
     usages = [usage, *_orphans()]
     if process.returncode:

@@ -53,10 +53,15 @@ def main() -> int:
     ratio = statistics.median(ratios)
     print(
         f"{ratio:.3f} of the bare loop ({min(ratios):.3f} to {max(ratios):.3f}), "
-        f"{mill.text_mb / statistics.median(mill.seconds):.0f} MB/s of text"
+        f"{mill.text_mb / statistics.median(mill.seconds):.0f} MB/s of text; "
+        f"{cpu_seconds(bare) / cpu_seconds(mill):.3f} by CPU seconds"
     )
     name = f"{'corpus' if arguments.corpus else 'made up'}, {arguments.bytes}"
     return recorded(name, ratio) if arguments.record else judged(name, ratio)
+
+
+def cpu_seconds(race: Race) -> float:
+    return statistics.median(cost.cpu_seconds for cost in race.costs)
 
 
 def baselines() -> dict[str, dict[str, object]]:

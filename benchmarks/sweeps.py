@@ -123,7 +123,9 @@ def sweeps(field: Field, num_bytes: int) -> Iterator[tuple[str, list[Setting], b
 
 def _rows(field: Field, settings: list[Setting], rounds: int) -> list[dict[str, Any]]:
     points = [_Point(field, setting) for setting in settings]
-    for _ in range(rounds):
+    for number in range(rounds):
+        if number and field.is_late(0.5):
+            break
         for point in points:
             point.run()
     rows = [point.row() for point in points]
