@@ -145,7 +145,7 @@ def demo_seconds(field: Field, arguments: argparse.Namespace) -> float:
     race = Race(TOKENMILL, field, Recipe(10**8, arguments.corpus), 10**8)
     for _ in range(3):
         race.run()
-    return round(statistics.median(race.seconds), 2)
+    return round(statistics.median(race.seconds), 2) if race.seconds else 0.0
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ seed. Without one, paragraphs are made up from the seed (made_text.py).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import glob
 import itertools
 import json
@@ -115,6 +116,7 @@ def row_groups(recipe: Recipe) -> Iterator[list[str]]:
         yield [document() for _ in range(rows)]
 
 
+@functools.lru_cache(maxsize=2)
 def paragraphs(source: str | None, language: str) -> list[str]:
     if source is None:
         return made_paragraphs(language)

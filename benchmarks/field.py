@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import functools
 import json
 import os
@@ -62,6 +63,11 @@ class Field:
         self._texts: dict[Recipe, int] = {}
         self._answers: dict[tuple[Recipe, str], Answer] = {}
         os.makedirs(self._corpora, exist_ok=True)
+        self._lock = open(os.path.join(folder, "lock"), "w")  # noqa: SIM115
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"another benchmark is running in {folder}: wait for it") from None
         self.cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, self.cores[:num_proc])
         self.environment = surroundings(os.path.join(folder, "scratch"), num_proc)
@@ -172,6 +178,7 @@ class Race:
             return
         command = self._command(self.recipe)
         try:
+            start = self.start_seconds  # measured once
             spent = self.field.cost(command)
             if self.difference is None and self.contestant.reads:
                 self._compare()
@@ -183,7 +190,10 @@ class Race:
         self.costs.append(spent)
         self.seconds.append(own or spent.seconds)
         rate = self.text_mb / self.seconds[-1]
-        self.field.say(f"  {self.contestant.name:12} {self.seconds[-1]:7.2f} s {rate:7.1f} MB/s")
+        self.field.say(
+            f"  {self.contestant.name:12} {self.seconds[-1]:7.2f} s {rate:7.1f} MB/s"
+            f"   (start-up {start:.2f} s)"
+        )
 
     def _command(self, recipe: Recipe) -> list[str]:
         corpus = self.field.corpus(dataclasses.replace(recipe, layout=self.contestant.layout))

@@ -46,6 +46,9 @@ def main() -> int:
         mill.run()
         bare.run()
     field.clean()
+    if failure := mill.failure or bare.failure:
+        print(failure, file=sys.stderr)
+        return 1
     if bare.difference:
         print(f"tokens differ from the bare loop's: {bare.difference}", file=sys.stderr)
         return 1

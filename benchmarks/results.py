@@ -74,6 +74,8 @@ class Row:
     @classmethod
     def of(cls, race: Race, mill: Race) -> Row:
         contestant, costs = race.contestant, race.costs
+        if mill.failure:
+            raise SystemExit(f"tokenmill failed, so there is nothing to compare: {mill.failure}")
         if race.failure:
             return cls.absent(contestant, race.failure, "failed")
         rates, mill_rates = whole_rates(race), whole_rates(mill)
