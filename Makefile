@@ -6,16 +6,20 @@ READY := $(VENV)/.ready
 # The trainers' own loaders, which tests read our output with: their pins and ours cannot meet.
 LOADERS := .venv-loaders
 LOADERS_READY := $(LOADERS)/.ready
-# The peers that are broken on purpose beside tokenmill: `make peer-faults`.
+# The peers: broken on purpose beside tokenmill (`make peer-faults`), and timed (`make bench`).
 PEERS := .venv-peers
 PEERS_READY := $(PEERS)/.ready
+# A peer whose pins contradict the others'.
+DOLMA := .venv-dolma
+DOLMA_READY := $(DOLMA)/.ready
 PIP_INSTALL := pip install -q --disable-pip-version-check
 # Not in the locks: which build of torch is right (CPU, CUDA) depends on the machine.
 TORCH := torch==2.13.0
 LOCK := uv pip compile --universal --python-version 3.10 --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links --no-annotate
 
-.PHONY: demo test check format bench chart scale reliability teeth soak peer-faults lock clean
+.PHONY: demo test check format bench bench-peers bench-quick stages chart scale reliability \
+  teeth soak peer-faults lock clean
 
 demo: $(READY)
 	$(BIN)/tokenmill demo
@@ -32,10 +36,27 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)
+# tokenmill, its peers and the limits, in one run, into benchmarks/results.json and the README.
+# BENCH="--corpus DIR --bytes 1G" for real text, BENCH=--sweeps to vary one thing at a time.
+bench: $(READY) bench-peers
 	$(BIN)/python benchmarks/bench.py $(BENCH)
 
+# A peer that cannot be installed here is left out of the table, by name and with the reason.
+bench-peers: $(READY)
+	-$(MAKE) $(PEERS_READY)
+	-$(MAKE) $(DOLMA_READY)
+
+# Did it get slower since the last release? Under 3 minutes.
+bench-quick: $(READY)
+	$(BIN)/python benchmarks/quick.py $(QUICK)
+
+# Where the seconds of one run go.
+stages: $(READY)
+	$(BIN)/python benchmarks/stages.py $(STAGES)
+
+# README's and docs/performance.md's tables and docs/speed.svg from the results that are there.
 chart: $(READY)
+	$(BIN)/python benchmarks/table.py
 	$(BIN)/python benchmarks/chart.py
 
 # What a million slices cost, without data; about five minutes, mostly for a million record files.
@@ -67,6 +88,7 @@ lock: $(READY)
 	$(BIN)/$(LOCK) --no-deps requirements/loaders-nodeps.in -o requirements/loaders-nodeps.txt
 	$(BIN)/$(LOCK) requirements/peers.in -o requirements/peers.txt
 	$(BIN)/$(LOCK) --no-deps requirements/peers-nodeps.in -o requirements/peers-nodeps.txt
+	$(BIN)/$(LOCK) requirements/dolma.in -o requirements/dolma.txt
 
 $(READY): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -94,6 +116,11 @@ $(PEERS_READY): requirements/peers.txt requirements/peers-nodeps.txt | $(READY)
 	  -r requirements/peers-nodeps.txt
 	@touch $@
 
+$(DOLMA_READY): requirements/dolma.txt | $(READY)
+	$(PYTHON) -m venv --clear $(DOLMA)
+	$(DOLMA)/bin/$(PIP_INSTALL) --require-hashes --only-binary :all: -r requirements/dolma.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(LOADERS) $(PEERS) demo-out build dist .mypy_cache .ruff_cache \
+	rm -rf $(VENV) $(LOADERS) $(PEERS) $(DOLMA) benchmarks/out demo-out build dist .mypy_cache .ruff_cache \
 	  .pytest_cache .hypothesis

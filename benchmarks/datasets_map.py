@@ -155,12 +155,11 @@ def main() -> None:
     if arguments.one:
         one_map(arguments.one, arguments.corpus, arguments.encoding, arguments.num_proc)
         return
-    from corpus import make_corpus
+    from corpus import Recipe
     from tokenmill.cli.screen import parsed_count
 
-    label = os.path.basename(os.path.normpath(arguments.corpus)) if arguments.corpus else "stdlib"
-    folder = os.path.join(OUT, f"corpus-{label}-{arguments.bytes}")
-    corpus = make_corpus(arguments.corpus, folder, parsed_count(arguments.bytes))
+    recipe = Recipe(parsed_count(arguments.bytes), arguments.corpus)
+    corpus = recipe.corpus(os.path.join(OUT, "corpora"))
     names = arguments.only.split(";") if arguments.only else list(CONTESTANTS)
     times: dict[str, list[float]] = {name: [] for name in names}
     answers = set()

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from corpus import make_corpus
+from corpus import Recipe
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "tests"))
@@ -47,9 +47,9 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     workers = ["--num-proc", arguments.num_proc]
-    folder = os.path.join(HERE, "out", f"overlap-{arguments.bytes}")
     text_bytes = parsed_count(arguments.bytes)
-    make_corpus(arguments.corpus, folder, text_bytes, file_bytes=text_bytes // arguments.files)
+    recipe = Recipe(text_bytes, arguments.corpus, num_files=arguments.files)
+    folder = recipe.corpus(os.path.join(HERE, "out", "corpora"))
     paths = sorted(glob.glob(os.path.join(folder, "*.parquet")))
     files = {}
     for path in paths:

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from peers import corpus, judge, processes
+from peers import corpus, gpt2_json, judge, processes
 from peers.contestants import HERE, ROOT, Peer, install_faulty_reader
 
 KEPT_ENVIRONMENT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH")
@@ -25,7 +25,7 @@ class Stage:
         self.documents = [raw(ids) for ids in corpus.oracle.ids(self.texts)]
         corpus.write_corpus(self.path("in"), self.texts)
         corpus.fill_tiktoken_cache(self.path("tiktoken"))
-        corpus.write_tokenizer_json(self.path("tokenizer.json"))
+        gpt2_json.write_tokenizer_json(self.path("tokenizer.json"))
         install_faulty_reader(self.path("site"))
         os.makedirs(self.path("tmp"))
         self.disk = self.path("disk")

@@ -1,15 +1,13 @@
-"""What people run today, in build-nanogpt's and llm.c's manner: a Pool over a tiktoken encoder.
+"""build-nanogpt's and llm.c's way: a Pool over a tiktoken encoder, written here from scratch.
 
 Documents go to the workers one by one through `imap(chunksize=16)`, ids come back as uint16 arrays,
-the parent fills a buffer and saves shards of 100M tokens. Written here from scratch; tiktoken gets
-the vocabulary that tokenmill ships.
+the parent fills a buffer and saves shards of 100M tokens.
 
-    python benchmarks/pool.py CORPUS OUT NUM_PROC
+    python benchmarks/peers/run_pool.py CORPUS OUT NUM_PROC
 """
 
 from __future__ import annotations
 
-import base64
 import glob
 import multiprocessing
 import os
@@ -18,9 +16,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-VOCAB = os.path.join(os.path.dirname(__file__), "..", "src", "tokenmill", "encodings", "vocab")
-PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
-EOT = 50256
 SHARD_TOKENS = 100_000_000
 
 
@@ -28,15 +23,11 @@ def start() -> None:
     global encoder  # noqa: PLW0603
     import tiktoken
 
-    with open(os.path.join(VOCAB, "r50k_base.tiktoken"), "rb") as lines:
-        ranks = {base64.b64decode(k): int(v) for k, v in (line.split() for line in lines)}
-    encoder = tiktoken.Encoding(
-        "gpt2", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": EOT}
-    )
+    encoder = tiktoken.get_encoding("r50k_base")  # gpt2's ranks; "gpt2" itself needs a download
 
 
 def tokenize(text: str) -> np.ndarray:
-    tokens = np.array([EOT, *encoder.encode_ordinary(text)])
+    tokens = np.array([encoder.eot_token, *encoder.encode_ordinary(text)])
     assert (tokens >= 0).all() and (tokens < 2**16).all()
     return tokens.astype(np.uint16)
 
@@ -50,17 +41,18 @@ def documents(corpus: str) -> Iterator[str]:
 
 
 def main(corpus: str, out: str, num_proc: int) -> None:
+    os.makedirs(out)
     shard, filled, index = np.empty(SHARD_TOKENS, np.uint16), 0, 0
     with multiprocessing.Pool(num_proc, start) as pool:
         for tokens in pool.imap(tokenize, documents(corpus), chunksize=16):
             if filled + len(tokens) > SHARD_TOKENS:
                 room = SHARD_TOKENS - filled
                 shard[filled:] = tokens[:room]
-                np.save(f"{out}_{index:06d}", shard)
+                np.save(os.path.join(out, f"{index:06d}"), shard)
                 index, filled, tokens = index + 1, 0, tokens[room:]  # noqa: PLW2901
             shard[filled : filled + len(tokens)] = tokens
             filled += len(tokens)
-    np.save(f"{out}_{index:06d}", shard[:filled])
+    np.save(os.path.join(out, f"{index:06d}"), shard[:filled])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,117 @@
+"""What the benchmark says is only worth what its comparisons are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import oracle
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+sys.path.append(str(BENCHMARKS))
+
+import answers  # noqa: E402
+import corpus  # noqa: E402
+import table  # noqa: E402
+
+EOT = 50256
+DOCUMENTS = [[1, 2, 3], [4], [5, 6]]
+
+
+def written(folder: Path, documents: list[list[int]], prepend: bool = False) -> str:
+    folder.mkdir()
+    ids = [[EOT, *d] if prepend else [*d, EOT] for d in documents]
+    np.concatenate(ids).astype(np.uint16).tofile(folder / "a.bin")
+    return str(folder)
+
+
+def test_answers_when_eot_and_order_vary_then_are_equal(tmp_path):
+    one = answers.answer(written(tmp_path / "a", DOCUMENTS), "*.bin", EOT)
+    other = answers.answer(written(tmp_path / "b", DOCUMENTS[::-1], prepend=True), "*.bin", EOT)
+    assert answers.differs(one, other) == ""
+    assert (one.num_documents, one.num_tokens) == (3, 6)
+
+
+@pytest.mark.parametrize(
+    ("documents", "what"),
+    [
+        ([[1, 2, 3], [4], [5, 7]], "other ids"),
+        ([[1, 2, 3], [4, 5], [6]], "other ids"),
+        ([[1, 2, 3], [4], [5]], "5 tokens instead of 6"),
+        ([[1, 2, 3], [4]], "2 documents instead of 3"),
+    ],
+)
+def test_answers_when_a_document_differs_then_say_so(tmp_path, documents, what):
+    right = answers.answer(written(tmp_path / "a", DOCUMENTS), "*.bin", EOT)
+    wrong = answers.answer(written(tmp_path / "b", documents), "*.bin", EOT)
+    assert answers.differs(wrong, right) == what
+
+
+def test_bare_loop_when_run_then_gives_the_oracles_tokens(tmp_path):
+    recipe = corpus.Recipe(60_000, row_group=10)
+    folder = recipe.corpus(str(tmp_path))
+    texts = [text for path in sorted(Path(folder).iterdir()) for text in texts_of(path)]
+    command = [sys.executable, str(BENCHMARKS / "limits" / "bare.py"), folder]
+    subprocess.run([*command, str(tmp_path / "out"), "2"], check=True)
+    found = answers.answer(str(tmp_path / "out"), "*.bin", EOT)
+    wanted = written(tmp_path / "oracle", oracle.ids(texts, eot="none"))
+    assert answers.differs(found, answers.answer(wanted, "*.bin", EOT)) == ""
+
+
+def texts_of(path: Path) -> list[str]:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(path, columns=["text"])["text"].to_pylist()
+
+
+def test_corpus_when_made_twice_or_as_jsonl_then_has_the_same_text(tmp_path):
+    recipe = corpus.Recipe(60_000, row_group=10)
+    one, two = (recipe.corpus(str(tmp_path / name)) for name in ("a", "b"))
+    lines = corpus.Recipe(60_000, row_group=10, layout="jsonl").corpus(str(tmp_path))
+    names = sorted(path.name for path in Path(one).iterdir())
+    texts = [text for name in names for text in texts_of(Path(one, name))]
+    assert texts == [text for name in names for text in texts_of(Path(two, name))]
+    files = sorted(Path(lines).iterdir())
+    rows = [line for file in files for line in file.read_text().splitlines()]
+    assert texts == [json.loads(row)["text"] for row in rows]
+    assert len(names) == 4
+
+
+def cost(command: list[str], log: str = "") -> subprocess.CompletedProcess[str]:
+    """measure.cost in a process of its own: it takes in all orphans, and ends those that stay."""
+    code = (
+        "import sys, measure; measure.ORPHAN_SECONDS = 60;"
+        f"print(measure.cost({command!r}, log={log!r}).cpu_seconds)"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=False
+    )
+
+
+def test_cost_when_a_grandchild_is_orphaned_then_its_cpu_seconds_count():
+    burn = "import time\nwhile time.process_time() < 0.4: pass"
+    orphan = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {burn!r}])"
+    assert float(cost([sys.executable, "-c", orphan]).stdout) >= 0.4
+
+
+def test_cost_when_the_command_fails_then_says_what_it_said(tmp_path):
+    command = [sys.executable, "-c", "raise SystemExit('no such corpus')"]
+    assert "no such corpus" in cost(command, str(tmp_path / "log")).stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "at_most", "verdict"),
+    [
+        (25.0, 30.0, False, ""),
+        (25.0, 20.0, False, "missed by 20%"),
+        (1.25, 1.2, True, ""),
+        (1.25, 1.5, True, "missed by 20%"),
+    ],
+)
+def test_goal_when_missed_then_says_by_how_much(target, value, at_most, verdict):
+    assert table.goal("it", target, value, at_most=at_most).split("|")[-2].strip() == verdict
