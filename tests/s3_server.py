@@ -69,6 +69,7 @@ class S3Server:
     def __init__(self) -> None:
         self.faults = NO_FAULTS
         self.requests: list[str] = []
+        self.served: list[tuple[str, int]] = []  # request, bytes of the answer
 
     def __enter__(self) -> S3Server:
         from moto.server import ThreadedMotoServer
@@ -217,6 +218,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not is_head and status not in (204, 304):
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        request = f"{self.command} {self.path}"
+        self.server.server.served.append((request, 0 if is_head else len(body)))
         if not is_head:
             self.wfile.write(body[:cut_at])
         if cut_at is not None:

@@ -4,6 +4,7 @@ turned into ours."""
 from __future__ import annotations
 
 import contextlib
+import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -134,4 +135,6 @@ class Bucket:
 def _info(found: dict[str, Any]) -> ObjectInfo:
     names = ("ETag", "etag", "generation", "md5Hash", "mtime", "last_modified", "created")
     tag = next((found[name] for name in names if found.get(name)), "")
+    if isinstance(tag, datetime.datetime):  # memory:// says it in two ways
+        tag = tag.timestamp()
     return ObjectInfo(int(found["size"]), str(tag).strip('"'))
