@@ -12,7 +12,6 @@ Text never becomes a Python `str` here, and no token leaves the process but thro
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,14 +19,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokenmill.arrays import mask, nulls_of, offsets_of
-from tokenmill.corpus import Input, Slice, Span
+from tokenmill.corpus import Slice, Span
 from tokenmill.documents import data_of, held_out, packed
 from tokenmill.encodings import Encoding, TokenArray
-from tokenmill.errors import ConflictError, InputError
+from tokenmill.errors import InputError
+from tokenmill.headstart import batches_of
 from tokenmill.job import NO_CAUTION, Caution, Job, Report, Step
+from tokenmill.objectstore import is_url
 from tokenmill.part import PartWriter
-from tokenmill.readers import Reader, TextBatch, reader_for
+from tokenmill.ranged import with_small_ahead
+from tokenmill.readers import Reader, TextBatch
 from tokenmill.record import Counts, PartRecord, Quarantined
+from tokenmill.unchanged import require_unchanged, unchanged_objects
 
 # A call of the engine costs about a millisecond, whatever it is given, so small batches (a million
 # small files) are encoded together. Each may hold a mapped file, hence the second bound.
@@ -42,9 +45,10 @@ def encode_slice(
     writer = PartWriter(job.work, slice_.index, job.dtype, job.num_buckets, job.seed)
     try:
         work = _SliceWork(job, slice_, writer, report or (lambda step: None), caution)
-        for number, span in enumerate(slice_.spans):
-            work.encode_span(number, span)
-        work.encode_held()
+        with unchanged_objects(span.input for span in slice_.spans):
+            for number, span in enumerate(with_small_ahead(slice_.spans)):
+                work.encode_span(number, span)
+            work.encode_held()
         return writer.commit(job.plan_id, work.counts, tuple(work.quarantined))
     finally:
         writer.discard()
@@ -87,9 +91,10 @@ class _SliceWork:
         self.quarantined: list[Quarantined] = []
 
     def encode_span(self, number: int, span: Span) -> None:
-        require_unchanged(span.input)
-        reader = reader_for(span.input.kind, self._job.read)
-        for batch in reader.batches(span):
+        if not is_url(span.input.path):
+            require_unchanged(span.input)
+        reader, batches = batches_of(span, self._job.read)
+        for batch in batches:
             self._report(Step(number, batch.first_row, len(batch.texts), *self._last))
             self._last = (0, 0, 0)
             held = self._sifted(number, span, reader, batch)
@@ -196,20 +201,3 @@ class _SliceWork:
             self._writer.append(1, documents.filter(mask(is_val)))
             documents = documents.filter(mask(~is_val))
         self._writer.append(0, documents)
-
-
-def require_unchanged(source: Input) -> None:
-    """Raise ConflictError if the file is not the one that was planned."""
-    try:
-        found = os.stat(source.path)
-    except OSError as error:
-        raise InputError(
-            f"cannot read {source.path}: {error.strerror}",
-            hint="put the file back and run the same command again, or start anew with --overwrite",
-        ) from error
-    if found.st_size != source.num_bytes or source.mtime_ns not in (0, found.st_mtime_ns):
-        raise ConflictError(
-            f"{source.path} changed while the run was under way "
-            f"({source.num_bytes:,} bytes planned, {found.st_size:,} now, or modified since)",
-            hint="put the file back and run the same command again, or start anew with --overwrite",
-        )

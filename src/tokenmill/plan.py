@@ -25,6 +25,7 @@ from tokenmill import storage
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice, Span
 from tokenmill.errors import IntegrityError
+from tokenmill.ranged import with_structure_ahead
 from tokenmill.readers import ReadOptions, reader_for
 from tokenmill.seal import seal_of, sealed, unsealed
 from tokenmill.slices import SliceTable
@@ -132,7 +133,7 @@ def cut_here(
     inputs: Iterable[Input], options: ReadOptions, max_rows: int | None = None
 ) -> Iterator[Cut]:
     """The Cutter that works in this process."""
-    return (cut(source, options, max_rows) for source in inputs)
+    return (cut(source, options, max_rows) for source in with_structure_ahead(inputs))
 
 
 def make_plan(

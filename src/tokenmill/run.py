@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Collection, Generator, Iterable, Iterator
 from typing import Any, Protocol
 
-from tokenmill import storage
+from tokenmill import objectstore, storage
 from tokenmill.assemble import Assembler
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
@@ -25,7 +25,7 @@ from tokenmill.errors import InputError, IntegrityError, NetworkError
 from tokenmill.fetch import RemoteInputs
 from tokenmill.formats import get_format
 from tokenmill.hub import SCHEME
-from tokenmill.inputs import in_order, local_inputs
+from tokenmill.inputs import in_order, inputs_of
 from tokenmill.job import Job, Step
 from tokenmill.ledger import Ledger
 from tokenmill.manifest import MANIFEST_NAME, Manifest, make_manifest, quarantine_file
@@ -94,6 +94,7 @@ def prepare(
 
 
 def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
+    objectstore.listen(watch.notice)
     encoding = encoding_of(config)
     config = resolved(config, encoding)
     identity = identity_of(config, encoding)
@@ -145,8 +146,8 @@ def places_of(plan: Plan, inputs: Iterable[Input]) -> dict[str, str]:
 
 def all_inputs(config: Config, remote: RemoteInputs) -> list[Input]:
     """The corpus: every input, here or elsewhere, in its order."""
-    here = [source for source in config.sources if not source.startswith(SCHEME)]
-    return in_order([*local_inputs(here, config.input_format), *remote.inputs])
+    others = [source for source in config.sources if not source.startswith(SCHEME)]
+    return in_order([*inputs_of(others, config.input_format), *remote.inputs])
 
 
 def new_plan(config: Config, encoding: EncodingId, cutter: Cutter | None = None) -> Plan:

@@ -1,8 +1,8 @@
 """The frame: what the corpus consists of, as far as that is known without reading its text.
 
-Inputs that are here are planned as a run would plan them, which checks every footer and schema;
-only the slices are smaller. Parquet files on the Hub are known by their footers: of many files,
-the footers of some, which stand for the others by their size.
+Inputs that are here, or in an object store, are planned as a run would plan them, which checks
+every footer and schema; only the slices are smaller. Parquet files on the Hub are known by their
+footers: of many files, the footers of some, which stand for the others by their size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from tokenmill.corpus import Input, Slice
 from tokenmill.errors import InputError
 from tokenmill.fetch import RemoteInputs
 from tokenmill.hub import SCHEME
-from tokenmill.inputs import in_order, local_inputs
+from tokenmill.inputs import in_order, inputs_of
+from tokenmill.objectstore import is_url
 from tokenmill.plan import make_plan, read_options
 from tokenmill.readers import reader_for
 
@@ -64,8 +65,8 @@ def frame_of(config: Config, cell_bytes: int) -> Frame:
     with tempfile.TemporaryDirectory() as folder:
         remote = RemoteInputs(config, folder, lambda message: None)
         storage.make_folder(os.path.join(folder, "structure"))
-        paths = [source for source in config.sources if not source.startswith(SCHEME)]
-        inputs = in_order([*local_inputs(paths, config.input_format), *remote.inputs])
+        others = [source for source in config.sources if not source.startswith(SCHEME)]
+        inputs = in_order([*inputs_of(others, config.input_format), *remote.inputs])
         here = [source for source in inputs if _is_here(source)]
         units = _units(here, config, cell_bytes)
         absent = _absent([s for s in inputs if not _is_here(s)], config, remote)
@@ -77,7 +78,8 @@ def frame_of(config: Config, cell_bytes: int) -> Frame:
 
 
 def _is_here(source: Input) -> bool:
-    return storage.size(source.path) == source.num_bytes
+    """Whether it can be read now. An object can, by ranges."""
+    return is_url(source.path) or storage.size(source.path) == source.num_bytes
 
 
 def is_plain(source: Input) -> bool:

@@ -18,7 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokenmill.corpus import Input, Slice
-from tokenmill.errors import InputError
+from tokenmill.errors import InputError, NetworkError
+from tokenmill.ranged import with_structure_ahead
+from tokenmill.readers.native import native_file
+from tokenmill.readers.parquet import chunk_range
 
 COLUMN = "token_count"
 MAX_UNITS = 50_000  # beyond that, summing it takes more than some seconds
@@ -43,7 +46,7 @@ def publisher_count(
             parts[span.input].append((index, span.first_row, last))
     total = 0
     rows: dict[int, list[npt.NDArray[np.int64]]] = {index: [] for index in wanted}
-    for source in inputs:
+    for source in with_structure_ahead(inputs):
         counts = _counts(source)
         if counts is None:
             return None
@@ -57,20 +60,28 @@ def _counts(source: Input) -> npt.NDArray[np.int64] | None:
     if source.kind != "parquet":
         return None
     try:
-        with pq.ParquetFile(source.path) as file:  # not mapped: small reads, all over the file
+        with (
+            native_file(source) as (raw, expect),  # not mapped: small reads, all over the file
+            pq.ParquetFile(raw) as file,
+        ):
             schema = file.schema_arrow
             if len(schema.get_all_field_indices(COLUMN)) != 1:
                 return None
             if not pa.types.is_integer(schema.field(COLUMN).type):
                 return None
+            [leaf] = [i for i in range(len(file.schema)) if file.schema.column(i).path == COLUMN]
+            groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+            expect(chunk_range(group.column(leaf)) for group in groups)
             column = file.read(columns=[COLUMN]).column(0).combine_chunks()
         column = column.cast(pa.int64())
         # fill_null makes a scalar, for which Arrow imports pandas: not unless there is a null.
         filled = column.fill_null(0) if column.null_count else column
         found: npt.NDArray[np.int64] = filled.to_numpy()
         return found
+    except NetworkError:
+        raise
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"{source.path}: cannot decode column {COLUMN!r}: {error}",
+            f"{source.name}: cannot decode column {COLUMN!r}: {error}",
             hint="the file is damaged; fetch it again",
         ) from error

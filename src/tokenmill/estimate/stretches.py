@@ -16,16 +16,16 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
 from tokenmill.arrays import binary_array_of, mask
 from tokenmill.corpus import Input, Slice, Span
-from tokenmill.errors import InputError
+from tokenmill.errors import InputError, NetworkError
 from tokenmill.estimate.cells import Cell, Reading, numbers_in_head
 from tokenmill.estimate.sample import num_cells
+from tokenmill.ranged import ByteFile, opened, unreadable
 from tokenmill.readers.jsonrows import rows_of
 from tokenmill.readers.rows import checked_rows
 
@@ -101,7 +101,7 @@ def _range_of(span: Span, start: int, stop: int, reading: Reading) -> tuple[byte
     one near; and whether they begin within a document."""
     separator = _separator(span.input.kind, reading)
     try:
-        with open(span.input.path, "rb") as file:
+        with opened(span.input) as file:
 
             def bytes_of(first: int, last: int) -> bytes:
                 file.seek(first)
@@ -112,7 +112,7 @@ def _range_of(span: Span, start: int, stop: int, reading: Reading) -> tuple[byte
             data = bytes_of(first, _document_end(bytes_of, stop, bounds, separator))
             return data, not _is_document_start(bytes_of, first, span.start, separator[0])
     except OSError as error:
-        raise InputError(f"{span.input.path}: cannot be read: {error.strerror}") from error
+        raise unreadable(span.input, error) from error
 
 
 def _separator(kind: str, reading: Reading) -> tuple[bytes | None, int]:
@@ -190,7 +190,7 @@ class _Feed:
 
     closed = False
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: ByteFile) -> None:
         self._file = file
         self.num_bytes = 0
 
@@ -209,7 +209,7 @@ def _head_of(source: Input, num_bytes: int) -> _Head:
     size, is_whole = 0, False
     try:
         with (
-            open(source.path, "rb") as file,
+            opened(source, [(0, num_bytes // 2)]) as file,
             pa.PythonFile(feed := _Feed(file), mode="r") as raw,
             pa.CompressedInputStream(raw, source.compression) as stream,
         ):
@@ -219,9 +219,11 @@ def _head_of(source: Input, num_bytes: int) -> _Head:
                 size += len(chunk)
                 is_whole = not chunk
                 marks.append((size, feed.num_bytes))
+    except NetworkError:
+        raise
     except (OSError, pa.ArrowException) as error:
         raise InputError(
-            f"{source.path}: broken {source.compression} stream: {error}",
+            f"{source.name}: broken {source.compression} stream: {error}",
             hint="fetch it again",
         ) from error
     data = b"".join(chunks)

@@ -14,12 +14,11 @@ file decompresses the text column alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pyarrow as pa
 
 from tokenmill.corpus import Input, Span
-from tokenmill.errors import InputError
+from tokenmill.errors import InputError, NetworkError
 from tokenmill.readers import ReadOptions, TextBatch
 from tokenmill.readers.column import text_column_index
 from tokenmill.readers.ipc import (
@@ -30,6 +29,7 @@ from tokenmill.readers.ipc import (
     Layout,
     layout_of,
 )
+from tokenmill.readers.native import native_file
 from tokenmill.readers.rows import sound_binary, text_batches
 
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
@@ -42,15 +42,16 @@ class ArrowReader:
         self.options = options
 
     def spans(self, source: Input) -> list[Span]:
-        with _mapped(source.path) as file:
-            is_file = _is_file(file, source.path)
-            layout = layout_of(file, source.path, is_file)
-            text_column_index(layout.schema, self.options.text_column, source.path)
+        with native_file(source, is_mapped=True) as (file, expect):
+            expect([(0, source.num_bytes)])
+            is_file = _is_file(file, source.name)
+            layout = layout_of(file, source.name, is_file)
+            text_column_index(layout.schema, self.options.text_column, source.name)
             if is_file:
-                num_batches = self._file_reader(file, source.path).num_record_batches
+                num_batches = self._file_reader(file, source.name).num_record_batches
                 if num_batches != len(layout.batches):
                     raise InputError(
-                        f"{source.path}: the footer lists {num_batches} record batches, "
+                        f"{source.name}: the footer lists {num_batches} record batches, "
                         f"the file holds {len(layout.batches)}"
                     )
             return [span for span in self._runs(source, layout, is_file) if span.num_rows]
@@ -84,13 +85,17 @@ class ArrowReader:
         return spans
 
     def _arrays(self, span: Span) -> Iterator[pa.Array]:
-        path = span.input.path
+        path = span.input.name
         num_read = 0
-        with _mapped(path) as file:
+        with native_file(span.input, is_mapped=True) as (file, expect):
             try:
+                if not _is_file(file, path):
+                    expect([(span.start, span.stop)])
                 for column in self._columns(file, span):
                     yield sound_binary(column)
                     num_read += 1
+            except NetworkError:
+                raise
             except READ_FAILURES as error:
                 unit = "record batch" if _is_file(file, path) else "byte"
                 raise InputError(
@@ -98,13 +103,14 @@ class ArrowReader:
                     hint="the file is damaged; fetch it again",
                 ) from error
 
-    def _columns(self, file: pa.MemoryMappedFile, span: Span) -> Iterator[pa.Array]:
-        path = span.input.path
+    def _columns(self, file: pa.NativeFile, span: Span) -> Iterator[pa.Array]:
+        path = span.input.name
         if _is_file(file, path):
             reader = self._file_reader(file, path)
             for index in range(span.start, span.stop):
                 yield reader.get_batch(index).column(0)
             return
+        file.seek(0)
         schema = pa.ipc.open_stream(file).schema
         column = text_column_index(schema, self.options.text_column, path)
         file.seek(span.start)
@@ -116,11 +122,13 @@ class ArrowReader:
             batch = pa.ipc.read_record_batch(pa.ipc.read_message(file), schema)
             yield batch.column(column)
 
-    def _file_reader(self, file: pa.MemoryMappedFile, path: str) -> pa.RecordBatchFileReader:
+    def _file_reader(self, file: pa.NativeFile, path: str) -> pa.RecordBatchFileReader:
         try:
             schema = pa.ipc.open_file(file).schema
             column = text_column_index(schema, self.options.text_column, path)
             return pa.ipc.open_file(file, options=_only(column))
+        except NetworkError:
+            raise
         except READ_FAILURES as error:
             raise InputError(
                 f"{path}: not a readable Arrow file: {error}",
@@ -136,17 +144,7 @@ def _text_bytes(batch: Batch) -> int:
     return batch.body_bytes * (COMPRESSED_TEXT_RATIO if batch.is_compressed else 1)
 
 
-@contextmanager
-def _mapped(path: str) -> Iterator[pa.MemoryMappedFile]:
-    try:
-        file = pa.memory_map(path)
-    except READ_FAILURES as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
-    with file:
-        yield file
-
-
-def _is_file(file: pa.MemoryMappedFile, path: str) -> bool:
+def _is_file(file: pa.NativeFile, path: str) -> bool:
     """Is it the IPC file format (else: a stream), by its first bytes?"""
     magic = file.read_at(len(FILE_MAGIC), 0) if file.size() else b""
     if magic.startswith(FEATHER_V1_MAGIC):

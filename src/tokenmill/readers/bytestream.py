@@ -16,8 +16,11 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from tokenmill.corpus import Input
-from tokenmill.errors import InputError
+from tokenmill.corpus import Input, Span
+from tokenmill.errors import InputError, NetworkError
+from tokenmill.objectstore import is_url
+from tokenmill.ranged import opened, unreadable
+from tokenmill.readers.native import native_file
 from tokenmill.readers.signature import HEAD_BYTES, UTF8_BOM, check_signature
 
 MAX_DOCUMENT_BYTES = 1 << 30  # of a document that has to be collected in memory
@@ -26,7 +29,7 @@ MAX_DOCUMENT_BYTES = 1 << 30  # of a document that has to be collected in memory
 def chunks_of(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterator[bytes]:
     """Bytes [start, stop) of a plain file; of a compressed one everything, decompressed."""
     chunks = (
-        _decompressed(source, chunk_bytes)
+        _decompressed(source, stop, chunk_bytes)
         if source.compression
         else _plain(source, start, stop, chunk_bytes)
     )
@@ -40,51 +43,60 @@ def head_of(source: Input, num_bytes: int = HEAD_BYTES) -> bytes:
         head += chunk
         if len(head) >= num_bytes:
             break
-    check_signature(source.path, head)
+    check_signature(source.name, head)
     return head
+
+
+def is_counted_from_start(span: Span, max_bytes: int) -> bool:
+    """Whether what lies before a span is read to number its documents within the file.
+
+    Not that of an object, whose places must not depend on where it is read: `verify` may be given
+    a copy on disk.
+    """
+    return span.start <= max_bytes and not is_url(span.input.name)
 
 
 def too_long(source: Input, what: str, offset: int) -> InputError:
     inside = " of the decompressed text" if source.compression else ""
     return InputError(
-        f"{source.path}: {what} at byte {offset}{inside} is longer than {MAX_DOCUMENT_BYTES} bytes",
+        f"{source.name}: {what} at byte {offset}{inside} is longer than {MAX_DOCUMENT_BYTES} bytes",
         hint="split it, or leave the file out",
     )
 
 
 def _plain(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterator[bytes]:
     try:
-        with open(source.path, "rb") as file:
+        with opened(source, [(start, stop)]) as file:
             file.seek(start)
             while start < stop:
                 chunk = file.read(min(chunk_bytes, stop - start))
                 if not chunk:
-                    raise InputError(f"{source.path}: ends at byte {start}, before byte {stop}")
+                    raise InputError(f"{source.name}: ends at byte {start}, before byte {stop}")
                 start += len(chunk)
                 yield chunk
     except OSError as error:
-        raise InputError(f"{source.path}: cannot be read: {error.strerror}") from error
+        raise unreadable(source, error) from error
 
 
-def _decompressed(source: Input, chunk_bytes: int) -> Iterator[bytes]:
-    name = shlex.quote(source.path)
+def _decompressed(source: Input, expected: int, chunk_bytes: int) -> Iterator[bytes]:
+    """All of it, decompressed; the first `expected` bytes of the file are likely to be read."""
+    name = shlex.quote(source.name)
     hint = f"{'gzip' if source.compression == 'gzip' else 'zstd'} -t {name}, then fetch it again"
     if source.num_bytes == 0:
-        raise InputError(f"{source.path}: empty, not a {source.compression} stream", hint)
-    try:
-        file = pa.OSFile(source.path)
-    except OSError as error:
-        raise InputError(f"{source.path}: cannot be read: {error.strerror}") from error
-    with file:
+        raise InputError(f"{source.name}: empty, not a {source.compression} stream", hint)
+    with native_file(source) as (file, expect):
+        expect([(0, expected)])
         stream = pa.CompressedInputStream(file, source.compression)
         while True:
             try:
                 chunk = stream.read(chunk_bytes)
+            except NetworkError:
+                raise
             except (OSError, pa.ArrowException) as error:
                 near = f"broken {source.compression} stream near byte {file.tell()}"
                 if "too much memory" in str(error):
                     hint = f"zstd -d --long=31 {name}: its window is over 128 MiB"
-                raise InputError(f"{source.path}: {near}: {error}", hint) from error
+                raise InputError(f"{source.name}: {near}: {error}", hint) from error
             if not chunk:
                 return
             yield chunk

@@ -10,10 +10,8 @@ reads at most half of the file (normally 64 KiB per span).
 
 from __future__ import annotations
 
-from typing import BinaryIO
-
 from tokenmill.corpus import Input, Span
-from tokenmill.errors import InputError
+from tokenmill.ranged import ByteFile, opened, unreadable
 
 _WINDOW_BYTES = 1 << 16
 _MAX_CANDIDATES = 10_000  # in a run of overlapping occurrences, which may be the whole file
@@ -22,8 +20,12 @@ _MAX_CANDIDATES = 10_000  # in a run of overlapping occurrences, which may be th
 def cut_spans(source: Input, separator: bytes, span_bytes: int) -> list[Span]:
     """The file as byte ranges of about `span_bytes`; each ends after a separator, or at the end."""
     cuts = [0]
+    windows = (
+        (target - len(separator) + 1, target + _window_bytes(separator))
+        for target in range(span_bytes, source.num_bytes, span_bytes)
+    )
     try:
-        with open(source.path, "rb") as file:
+        with opened(source, windows) as file:
             target = span_bytes
             while target < source.num_bytes:
                 cut = _first_cut(file, target, separator, max(span_bytes // 2, _WINDOW_BYTES))
@@ -32,15 +34,15 @@ def cut_spans(source: Input, separator: bytes, span_bytes: int) -> list[Span]:
                     target = max(target, cut)
                 target += span_bytes - target % span_bytes
     except OSError as error:
-        raise InputError(f"{source.path}: cannot be read: {error.strerror}") from error
+        raise unreadable(source, error) from error
     edges = zip(cuts, [*cuts[1:], source.num_bytes], strict=True)
     return [Span(source, start, stop, stop - start) for start, stop in edges]
 
 
-def _first_cut(file: BinaryIO, start: int, separator: bytes, lookahead: int) -> int | None:
+def _first_cut(file: ByteFile, start: int, separator: bytes, lookahead: int) -> int | None:
     """The end of the first safe separator that begins in [start, start + lookahead)."""
     overlap = len(separator) - 1
-    window = max(_WINDOW_BYTES, 4 * len(separator))
+    window = _window_bytes(separator)
     position, candidates = start, 0
     while position < start + lookahead and candidates < _MAX_CANDIDATES:
         begin = max(0, position - overlap)
@@ -57,3 +59,7 @@ def _first_cut(file: BinaryIO, start: int, separator: bytes, lookahead: int) -> 
             return None
         position = begin + len(data) - overlap
     return None
+
+
+def _window_bytes(separator: bytes) -> int:
+    return max(_WINDOW_BYTES, 4 * len(separator))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tokenmill.errors import InputError
+from tokenmill.errors import InputError, NetworkError
 
 FILE_MAGIC = b"ARROW1\0\0"
 FEATHER_V1_MAGIC = b"FEA1"
@@ -50,7 +50,7 @@ class Layout:
     has_dictionaries: bool
 
 
-def layout_of(file: pa.MemoryMappedFile, path: str, is_file: bool) -> Layout:
+def layout_of(file: pa.NativeFile, path: str, is_file: bool) -> Layout:
     """Walk all messages. A message that is cut short is an error, not the end of the data."""
     start = len(FILE_MAGIC) if is_file else 0
     schema: pa.Schema | None = None
@@ -87,7 +87,7 @@ def layout_of(file: pa.MemoryMappedFile, path: str, is_file: bool) -> Layout:
 
 
 def _messages(
-    file: pa.MemoryMappedFile, path: str, start: int
+    file: pa.NativeFile, path: str, start: int
 ) -> Iterator[tuple[pa.ipc.Message, int, int]]:
     file.seek(start)
     while True:
@@ -96,6 +96,8 @@ def _messages(
             message = pa.ipc.read_message(file)
         except EOFError:
             return
+        except NetworkError:
+            raise
         except READ_FAILURES as error:
             what = "not an Arrow file or stream" if begin == start else f"byte {begin}: cut short"
             raise InputError(

@@ -15,7 +15,13 @@ from collections.abc import Iterator
 from tokenmill.corpus import Input, Span
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.readers import ReadOptions, TextBatch
-from tokenmill.readers.bytestream import MAX_DOCUMENT_BYTES, chunks_of, head_of, too_long
+from tokenmill.readers.bytestream import (
+    MAX_DOCUMENT_BYTES,
+    chunks_of,
+    head_of,
+    is_counted_from_start,
+    too_long,
+)
 from tokenmill.readers.cuts import cut_spans
 from tokenmill.readers.jsonrows import WHITESPACE, BadLine, object_of, rows_of
 from tokenmill.readers.rows import numbered
@@ -56,7 +62,7 @@ class JsonlReader:
         _, first, lines = self._counted
         line = next(itertools.islice(lines, row - first, None))
         self._counted = (span, row + 1, lines)
-        if span.start > MAX_COUNTED_BYTES:
+        if span.start and not is_counted_from_start(span, MAX_COUNTED_BYTES):
             return f"line {line} from byte {span.start} on"
         return f"line {line}"
 
@@ -77,7 +83,7 @@ class JsonlReader:
         if keys and name not in keys:
             near = difflib.get_close_matches(name, keys, n=1)
             raise ConfigError(
-                f"{source.path}: no field {name!r} in its first {len(lines)} lines; "
+                f"{source.name}: no field {name!r} in its first {len(lines)} lines; "
                 f"they have {', '.join(list(keys)[:50])}",
                 hint=f"--text-column {near[0] if near else 'NAME'}",
             )
@@ -85,15 +91,15 @@ class JsonlReader:
 
 def _check_is_lines(source: Input, head: bytes, lines: list[bytes]) -> None:
     """JSON, but not lines? An array begins with [, a pretty-printed object breaks after {."""
-    path = shlex.quote(source.path)
+    path = shlex.quote(source.name)
     if head.lstrip(WHITESPACE)[:1] == b"[":
         raise InputError(
-            f"{source.path}: one JSON array, not one JSON object per line",
+            f"{source.name}: one JSON array, not one JSON object per line",
             hint=f"jq -c '.[]' {path} > lines.jsonl",
         )
     if len(lines) > 1 and lines[0].strip(WHITESPACE) == b"{":
         raise InputError(
-            f"{source.path}: a JSON object over several lines, not one JSON object per line",
+            f"{source.name}: a JSON object over several lines, not one JSON object per line",
             hint=f"jq -c . {path} > lines.jsonl",
         )
 
@@ -105,7 +111,7 @@ def _check_is_lines(source: Input, head: bytes, lines: list[bytes]) -> None:
 def _lines_of_rows(span: Span, batch_bytes: int) -> Iterator[int]:
     """The line number of each row of the span; in the file, unless that takes too long."""
     line = 1
-    if 0 < span.start <= MAX_COUNTED_BYTES:
+    if span.start and is_counted_from_start(span, MAX_COUNTED_BYTES):
         before = chunks_of(span.input, 0, span.start, batch_bytes)
         line += sum(chunk.count(b"\n") for chunk in before)
     for block in _blocks(span, batch_bytes):

@@ -12,7 +12,7 @@ its first to its last byte is unknown, and unknown is treated as the worst.
 
 from __future__ import annotations
 
-import mmap
+from typing import Protocol
 
 # parquet.thrift: PageType, Encoding, and the fields of PageHeader.
 _DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = range(4)
@@ -26,7 +26,13 @@ _MAX_DEPTH = 8
 _MAX_VARINT_BYTES = 10
 
 
-def repeatable_bytes(data: mmap.mmap | bytes, start: int, stop: int) -> int | None:
+class Bytes(Protocol):
+    """A file in a memory map, an object read by ranges, or bytes."""
+
+    def __getitem__(self, position: int, /) -> int: ...
+
+
+def repeatable_bytes(data: Bytes, start: int, stop: int) -> int | None:
     """At most so many bytes has a value that other rows can repeat; None: it cannot be told."""
     most = 0
     if start < 0:
@@ -47,7 +53,7 @@ def repeatable_bytes(data: mmap.mmap | bytes, start: int, stop: int) -> int | No
 class _Header:
     """A page's header, as far as it matters here. Raises IndexError or ValueError."""
 
-    def __init__(self, data: mmap.mmap | bytes, start: int) -> None:
+    def __init__(self, data: Bytes, start: int) -> None:
         self.type = self.size = self.compressed_size = self.encoding = -1
         self._data = data
         self.stop = start

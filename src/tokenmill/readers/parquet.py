@@ -23,13 +23,15 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokenmill.corpus import Input, Span
-from tokenmill.errors import ConfigError, InputError
+from tokenmill.errors import ConfigError, InputError, NetworkError
+from tokenmill.objectstore import is_url
+from tokenmill.ranged import Range, RangedFile
 from tokenmill.readers import ReadOptions, TextBatch
 from tokenmill.readers.column import text_column_index
 from tokenmill.readers.pages import repeatable_bytes
@@ -58,8 +60,8 @@ class ParquetReader:
         self.options = options
 
     def spans(self, source: Input) -> list[Span]:
-        with _opened(source.path) as file:
-            column = _leaf_column(file, self.options.text_column, source.path)
+        with _opened(source) as (file, _):
+            column = _leaf_column(file, self.options.text_column, source.name)
             _check_sizes(file.metadata, column, source)
             return self._runs(file.metadata, column, source)
 
@@ -73,7 +75,7 @@ class ParquetReader:
         spans: list[Span] = []
         start = first_row = num_rows = num_bytes = 0
         for group in range(metadata.num_row_groups):
-            size = _chunk(metadata, group, column, source.path).total_uncompressed_size
+            size = _chunk(metadata, group, column, source.name).total_uncompressed_size
             if group > start and num_bytes + size > self.options.span_bytes:
                 spans.append(Span(source, start, group, num_bytes, first_row, num_rows))
                 start, first_row = group, first_row + num_rows
@@ -84,34 +86,42 @@ class ParquetReader:
         return [span for span in spans if span.num_rows]
 
     def _arrays(self, span: Span) -> Iterator[pa.Array]:
-        name, path = self.options.text_column, span.input.path
-        with _opened(path) as file, _mapped(path) as data:
+        name, path = self.options.text_column, span.input.name
+        with (
+            _opened(span.input) as (file, ranged),
+            nullcontext(ranged) if ranged else _mapped(span.input) as data,
+        ):
             column = _leaf_column(file, name, path)
             if span.stop > file.metadata.num_row_groups:
                 raise InputError(f"{path}: row group {span.stop - 1} is gone; the file has changed")
-            for groups, batch_rows in self._reads(file.metadata, column, span, data):
+            if ranged is not None:
+                groups = range(span.start, span.stop)
+                ranged.expect(chunk_range(_chunk(file.metadata, i, column, path)) for i in groups)
+            for some, batch_rows in self._reads(file.metadata, column, span, data):
                 try:
                     batches = file.iter_batches(
-                        batch_rows, row_groups=groups, columns=[name], use_threads=False
+                        batch_rows, row_groups=some, columns=[name], use_threads=False
                     )
                     for batch in batches:
                         yield sound_binary(batch.column(0))
+                except NetworkError:
+                    raise
                 except _READ_FAILURES as error:
-                    which = f"{groups[0]}" if len(groups) == 1 else f"{groups[0]}-{groups[-1]}"
+                    which = f"{some[0]}" if len(some) == 1 else f"{some[0]}-{some[-1]}"
                     raise InputError(
                         f"{path}: row group {which}: cannot decode column {name!r}: {error}",
                         hint="the file is damaged; fetch it again",
                     ) from error
 
     def _reads(
-        self, metadata: pq.FileMetaData, column: int, span: Span, data: mmap.mmap
+        self, metadata: pq.FileMetaData, column: int, span: Span, data: mmap.mmap | RangedFile
     ) -> Iterator[tuple[list[int], int]]:
         """(row groups, rows per batch): small neighbours together, a large one in even batches."""
         groups: list[int] = []
         num_bytes = num_rows = 0
         limit = most_rows = min(MAX_DECODED_ROWS, span.num_rows or MAX_DECODED_ROWS)
         for group in range(span.start, span.stop):
-            chunk = _chunk(metadata, group, column, span.input.path)
+            chunk = _chunk(metadata, group, column, span.input.name)
             size = chunk.total_uncompressed_size
             if groups and num_bytes + size > self.options.batch_bytes:
                 yield groups, min(most_rows, self._batch_rows(num_bytes, num_rows))
@@ -130,40 +140,52 @@ class ParquetReader:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[pq.ParquetFile]:
+def _opened(source: Input) -> Iterator[tuple[pq.ParquetFile, RangedFile | None]]:
+    """The file; and of an object, how it is read."""
+    ranged = RangedFile(source) if is_url(source.path) else None
     try:
         file = pq.ParquetFile(
-            path, memory_map=True, pre_buffer=False, page_checksum_verification=True
+            source.path if ranged is None else pa.PythonFile(ranged, mode="r"),
+            memory_map=True,
+            pre_buffer=False,
+            page_checksum_verification=True,
         )
+    except NetworkError:
+        raise
     except _READ_FAILURES as error:
         raise InputError(
-            f"{path}: not a readable parquet file: {error}",
+            f"{source.name}: not a readable parquet file: {error}",
             hint="fetch it again if it was cut short, or leave it out",
         ) from error
     with file:
-        yield file
+        yield file, ranged
 
 
 @contextmanager
-def _mapped(path: str) -> Iterator[mmap.mmap]:
+def _mapped(source: Input) -> Iterator[mmap.mmap]:
     try:
-        with open(path, "rb") as file:
+        with open(source.path, "rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # gone or emptied since it was opened
-        raise InputError(f"{path}: cannot be read: {error}") from error
+        raise InputError(f"{source.name}: cannot be read: {error}") from error
     with data:
         yield data
 
 
-def _decodable_rows(chunk: pq.ColumnChunkMetaData, data: mmap.mmap, limit: int) -> int:
+def chunk_range(chunk: pq.ColumnChunkMetaData) -> Range:
+    """Where in the file the pages of a column chunk are."""
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+        start = chunk.dictionary_page_offset
+    return start, start + chunk.total_compressed_size
+
+
+def _decodable_rows(chunk: pq.ColumnChunkMetaData, data: mmap.mmap | RangedFile, limit: int) -> int:
     """How many rows, up to a limit, come to MAX_DECODED_BYTES at most, whatever is in a chunk."""
     expansion = _MAX_EXPANSION.get(chunk.compression)
     if expansion and limit * chunk.total_compressed_size * expansion <= MAX_DECODED_BYTES:
         return limit
-    start = chunk.data_page_offset
-    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
-        start = chunk.dictionary_page_offset
-    most = repeatable_bytes(data, start, start + chunk.total_compressed_size)
+    most = repeatable_bytes(data, *chunk_range(chunk))
     if most is None:
         return UNKNOWN_ROWS
     return max(1, min(limit, MAX_DECODED_BYTES // max(1, most)))
@@ -196,11 +218,11 @@ def _check_sizes(metadata: pq.FileMetaData, column: int, source: Input) -> None:
     total_compressed = total_rows = 0
     for group in range(metadata.num_row_groups):
         num_rows = metadata.row_group(group).num_rows
-        chunk = _chunk(metadata, group, column, source.path)
+        chunk = _chunk(metadata, group, column, source.name)
         size, compressed = chunk.total_uncompressed_size, chunk.total_compressed_size
         total_compressed += max(0, compressed)
         total_rows += num_rows
-        what = f"{source.path}: row group {group} announces"
+        what = f"{source.name}: row group {group} announces"
         if not 0 <= num_rows <= MAX_GROUP_ROWS:
             raise InputError(f"{what} {num_rows} rows (at most {MAX_GROUP_ROWS} are read)")
         if not 0 <= size <= MAX_GROUP_BYTES:
@@ -212,12 +234,12 @@ def _check_sizes(metadata: pq.FileMetaData, column: int, source: Input) -> None:
             raise InputError(f"{what} {size} bytes of text in {compressed} compressed ones: a bomb")
     if total_rows != metadata.num_rows:
         raise InputError(
-            f"{source.path}: its row groups announce {total_rows} rows together, the footer "
+            f"{source.name}: its row groups announce {total_rows} rows together, the footer "
             f"{metadata.num_rows}",
             hint="the file is damaged; fetch it again",
         )
     if total_compressed > source.num_bytes:
         raise InputError(
-            f"{source.path}: its row groups announce {total_compressed} bytes in a file of "
+            f"{source.name}: its row groups announce {total_compressed} bytes in a file of "
             f"{source.num_bytes}: they overlap"
         )

@@ -65,7 +65,7 @@ def numbered(span: Span, parts: Iterable[Rows]) -> Iterator[TextBatch]:
         first_row += len(part.texts)
     if span.num_rows is not None and first_row != span.num_rows:
         raise InputError(
-            f"{span.input.path}: read {first_row} rows where the file announces {span.num_rows}, "
+            f"{span.input.name}: read {first_row} rows where the file announces {span.num_rows}, "
             f"from row {span.first_row} on",
             hint="the file is damaged or has changed; fetch it again",
         )

@@ -20,8 +20,15 @@ from tokenmill.arrays import binary_array_of
 from tokenmill.corpus import Input, Span
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.readers import ReadOptions, TextBatch
-from tokenmill.readers.bytestream import MAX_DOCUMENT_BYTES, chunks_of, head_of, too_long
+from tokenmill.readers.bytestream import (
+    MAX_DOCUMENT_BYTES,
+    chunks_of,
+    head_of,
+    is_counted_from_start,
+    too_long,
+)
 from tokenmill.readers.cuts import cut_spans
+from tokenmill.readers.native import native_file
 from tokenmill.readers.rows import Rows, checked_rows, numbered
 from tokenmill.readers.signature import UTF8_BOM
 
@@ -54,7 +61,7 @@ class TextReader:
     def place(self, span: Span, row: int) -> str:
         if self.separator is None:
             return "the file"
-        if span.start > MAX_COUNTED_BYTES:
+        if span.start and not is_counted_from_start(span, MAX_COUNTED_BYTES):
             return f"document {row + 1} from byte {span.start} on"
         if self._counted is None or self._counted[0] != span:
             before = self._documents(span.input, 0, span.start) if span.start else []
@@ -113,15 +120,14 @@ class TextReader:
         return b"".join(parts)
 
     def _mapped(self, span: Span, replace: bool) -> Iterator[Rows]:
-        """The whole file as one row that lies in a memory map."""
-        path = span.input.path
-        try:
-            with pa.memory_map(path) as file:
-                content = file.read_buffer() if file.size() else pa.py_buffer(b"")
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        """The whole file as one row that lies in a memory map; an object, in memory."""
+        with native_file(span.input, is_mapped=True) as (file, expect):
+            expect([(span.start, span.stop)])
+            content = file.read_buffer() if file.size() else pa.py_buffer(b"")
         if content.size != span.stop:
-            raise InputError(f"{path}: has {content.size} bytes, had {span.stop}: it has changed")
+            raise InputError(
+                f"{span.input.name}: has {content.size} bytes, had {span.stop}: it has changed"
+            )
         if content.slice(0, min(3, content.size)).to_pybytes() == UTF8_BOM:
             content = content.slice(3)
         yield checked_rows(_one_row(content), replace)

@@ -67,9 +67,9 @@ class Attempts:
         """The slice, and as precisely as its last step tells, the file and rows."""
         if self.step is None:
             first = self.slice_.spans[0]
-            return f"slice {self.slice_.index} ({printable(first.input.path)}, at its beginning)"
+            return f"slice {self.slice_.index} ({printable(first.input.name)}, at its beginning)"
         span = self.slice_.spans[self.step.span]
-        return f"slice {self.slice_.index} ({printable(span.input.path)}, {_rows(span, self.step)})"
+        return f"slice {self.slice_.index} ({printable(span.input.name)}, {_rows(span, self.step)})"
 
     def _failed_carefully(self, death: Death) -> str:
         place, before = self.step, self._last_place
@@ -110,7 +110,7 @@ class Attempts:
         except Exception:  # a file that kills its readers may not be read here either
             place = _rows(span, step)
         return WorkerError(
-            f"{printable(span.input.path)}, {printable(place)}: this document {_reason(death)}\n"
+            f"{printable(span.input.name)}, {printable(place)}: this document {_reason(death)}\n"
             f"{death.explained}",
             hint="leave it out and go on: --on-bad-document quarantine",
         )

@@ -3,6 +3,7 @@
     parent -> worker   {"encoding": ...}, then {"job": ..., "slice": ..., "caution": ...} per slice
     worker -> parent   ["ready"], then per slice ["step", ...] as it goes and one of
                        ["record", ...]  ["error", ...]  ["memory"]  ["bug", ...]
+                       ["notice", ...] at any time: an object store is slow, and why
 
     parent -> worker   {"cut": [inputs], "read": ..., "max_rows": ...}, even before it is ready
     worker -> parent   ["cutting"], then ["cut", spans, rows] per input, or ["uncut", error] and no
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # A million tiny files are a million steps: what happens in less than this is told as one.
 STEP_SECONDS = 0.02
+NOTICE_SECONDS = 10.0  # between two notices: many requests fail at once
 
 
 def main(parent: int, paths: list[str]) -> None:
@@ -86,20 +88,32 @@ class Wire:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._lock = threading.Lock()
+        self._noticed_at = -NOTICE_SECONDS
 
     def send(self, *message: Any) -> None:
         line = memoryview(json.dumps(message, default=int).encode() + b"\n")
         try:
-            while line:
-                line = line[os.write(self._fd, line) :]
+            with self._lock:
+                while line:
+                    line = line[os.write(self._fd, line) :]
         except BrokenPipeError:
             os._exit(0)
+
+    def notice(self, message: str) -> None:
+        """Pass on what a person should read; it also shows that this worker is not stuck."""
+        if time.monotonic() - self._noticed_at >= NOTICE_SECONDS:
+            self._noticed_at = time.monotonic()
+            self.send("notice", message)
 
 
 def _receive(fd: int, orders: queue.SimpleQueue[bytes]) -> None:
     """Read orders as they come, whatever else goes on; the end of the pipe is the parent's end."""
+    was_careful = False
     with open(fd, "rb") as file:
         for line in file:
+            if b"://" in line and b'"slice"' in line:
+                was_careful = _give_head_start(json.loads(line), was_careful)
             orders.put(line)
     os._exit(0)
 
@@ -107,7 +121,10 @@ def _receive(fd: int, orders: queue.SimpleQueue[bytes]) -> None:
 def _serve(orders: queue.SimpleQueue[bytes], wire: Wire) -> None:
     import pyarrow as pa
 
+    from tokenmill import objectstore
+
     pa.set_cpu_count(1)
+    objectstore.listen(wire.notice)
 
     def cut_what_waits() -> None:
         """Until it is ready, a worker is sent nothing but inputs to be cut."""
@@ -178,6 +195,7 @@ def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:
     from tokenmill.corpus import Input
     from tokenmill.errors import TokenmillError
     from tokenmill.plan import cut
+    from tokenmill.ranged import with_structure_ahead
     from tokenmill.readers import ReadOptions
 
     options = ReadOptions(**order["read"])
@@ -190,9 +208,9 @@ def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:
             send("cutting")
 
     alive()
-    for fields in order["cut"]:
+    for source in with_structure_ahead(Input(*fields) for fields in order["cut"]):
         try:
-            found = cut(Input(*fields), options, order["max_rows"], alive)
+            found = cut(source, options, order["max_rows"], alive)
         except TokenmillError as error:
             send("uncut", error.to_plain())
             return
@@ -201,6 +219,24 @@ def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:
             for s in found.spans
         ]
         send("cut", spans, found.num_rows)
+
+
+def _give_head_start(order: dict[str, Any], was_careful: bool) -> bool:
+    """Begin to read a slice whose turn is next, and say whether it is to be encoded with caution.
+
+    Beside one that is, nothing else may be read: what that does to the process would be blamed on
+    the document at hand.
+    """
+    from tokenmill import headstart
+    from tokenmill.corpus import Slice
+    from tokenmill.job import Job
+
+    is_careful: bool = order["caution"]["one_by_one"]
+    if not is_careful and not was_careful:
+        with contextlib.suppress(Exception):  # it will be said when it is the slice's turn
+            span = Slice.from_plain(order["slice"]).spans[0]
+            headstart.begin(span, Job.from_plain(order["job"]).read)
+    return is_careful
 
 
 def _encode(order: dict[str, Any], wire: Wire) -> tuple[Any, ...]:

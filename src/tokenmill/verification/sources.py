@@ -24,8 +24,9 @@ from tokenmill.dataset import path_inside
 from tokenmill.documents import held_out
 from tokenmill.errors import ConfigError, InputError, IntegrityError
 from tokenmill.hub import SCHEME, Hub, HubFile, HubSource, digest_of
-from tokenmill.inputs import local_inputs
+from tokenmill.inputs import inputs_of
 from tokenmill.manifest import QUARANTINE_NAME, InputFile, Manifest
+from tokenmill.objectstore import is_url
 from tokenmill.plan import Plan, make_plan, read_options
 from tokenmill.readers import Reader, TextBatch, reader_for
 from tokenmill.record import Counts
@@ -133,7 +134,7 @@ def _found_inputs(
 ) -> list[Input]:
     entries = list(entries)
     by_size = defaultdict(list)
-    for source in local_inputs(sources, input_format) if sources else []:
+    for source in inputs_of(sources, input_format) if sources else []:
         by_size[source.num_bytes].append(source)
     found: list[Input] = []
     missing: list[str] = []
@@ -159,7 +160,7 @@ def _where_it_was(entry: InputFile, input_format: str | None) -> list[Input]:
     if entry.path.startswith(SCHEME):
         return _in_cache(entry, input_format)
     try:
-        return local_inputs([entry.path], input_format)
+        return inputs_of([entry.path], input_format)
     except (InputError, ConfigError):
         return []
 
@@ -180,7 +181,9 @@ def _digest(source: Input, entry: InputFile) -> str:
     algorithm, colon, _ = entry.digest.partition(":")
     if source.num_bytes != entry.num_bytes:
         return ""
-    return digest_of(source.path, algorithm) if colon else source.digest
+    if not colon or is_url(source.path):
+        return source.digest
+    return digest_of(source.path, algorithm) if algorithm != "tag" else ""
 
 
 def _likeness(path: str, other: str) -> int:
