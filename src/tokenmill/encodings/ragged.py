@@ -13,8 +13,10 @@ something else, the real one is used.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,20 +44,27 @@ def encode_batch(
         return _by_awkward(tokenizer, data, offsets)
     import numpy as np
 
-    before = sys.modules.get(_STAND_IN.__name__)
-    sys.modules[_STAND_IN.__name__] = _STAND_IN
     try:
-        ids, lengths = tokenizer.encode_batch(_Strings(data, offsets), parallel=False)
+        with _stood_in():
+            ids, lengths = tokenizer.encode_batch(_Strings(data, offsets), parallel=False)
     except AttributeError:  # it asked for something else
         return _by_awkward(tokenizer, data, offsets)
-    finally:
-        if before is not None:
-            sys.modules[_STAND_IN.__name__] = before
-        else:
-            del sys.modules[_STAND_IN.__name__]
     ends = np.zeros(len(offsets), np.int64)
     np.cumsum(lengths, out=ends[1:])
     return ids, ends
+
+
+@contextlib.contextmanager
+def _stood_in() -> Iterator[None]:
+    before = sys.modules.get("awkward")
+    sys.modules["awkward"] = _STAND_IN
+    try:
+        yield
+    finally:
+        if before is None:
+            del sys.modules["awkward"]
+        else:
+            sys.modules["awkward"] = before
 
 
 @dataclass(frozen=True, slots=True)
