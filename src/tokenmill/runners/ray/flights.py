@@ -27,7 +27,7 @@ from tokenmill.runners.death import Death, Exit, memory_error_of, stall_of
 from tokenmill.runners.ray.cluster import Cluster
 from tokenmill.runners.ray.facts import mismatch
 from tokenmill.runners.ray.flight import Flight, end, helped
-from tokenmill.runners.ray.losses import crash_of, memory_kill_of
+from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
 from tokenmill.runners.ray.remote import encode_slice_here, end_process, last_words
 from tokenmill.runners.ray.tower import Tower
 
@@ -206,6 +206,7 @@ class Flights:
         """Go on after a task that brought nothing back."""
         import ray.exceptions as causes
 
+        flight.node = flight.node or node_named_in(str(error))
         if isinstance(error, causes.OutOfMemoryError):
             self._failed(flight, memory_kill_of(flight.pid, str(error)))
         elif self._is_node_lost(flight, error):
