@@ -24,6 +24,7 @@ from tokenmill.runners.child import WORKER_ENVIRONMENT
 
 OBJECT_STORE_BYTES = 128 << 20  # of our own cluster: nothing but records passes through it
 CONNECT_SECONDS = 5.0
+IDLE_SECONDS = 30.0  # without any worker: time to say so
 NODES_SECONDS = 1.0  # between two looks at which nodes there are
 # Where `ray start` leaves the address of its cluster; ray.init's documentation names it.
 _CURRENT_CLUSTER = "/tmp/ray/ray_current_cluster"
@@ -95,6 +96,16 @@ class Cluster:
     @property
     def max_workers(self) -> int | None:
         return self._max_workers
+
+    @property
+    def idle_words(self) -> str:
+        """What to say to someone who waits for a worker."""
+        memory = f" and {self._worker_memory:,} bytes" if self._worker_memory else ""
+        return (
+            f"no worker has begun for {IDLE_SECONDS:.0f} s: the cluster has {len(self.workable)} "
+            f"nodes with {self._worker_cpus:g} CPU{memory} or more, for {self.num_slots} workers. "
+            "If it cannot grow, ask for less (--worker-cpus, --worker-memory); still waiting"
+        )
 
     def refuse(self, node_id: str) -> bool:
         """Give a node no more work; False if that was so already."""

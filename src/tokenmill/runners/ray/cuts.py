@@ -8,6 +8,7 @@ by one: the one that kills its reader twice is named, as in the processes runner
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -20,7 +21,7 @@ from tokenmill.readers import ReadOptions
 from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.cutting import CUT_INPUTS, Cutting
 from tokenmill.runners.death import Death
-from tokenmill.runners.ray.cluster import Cluster
+from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
 from tokenmill.runners.ray.facts import mismatch
 from tokenmill.runners.ray.remote import cut_here
 
@@ -44,6 +45,7 @@ class Cuts:
         self._options = options
         self._max_rows = max_rows
         self._watch = watch
+        self._idle_from = time.monotonic()
 
     def of(self, inputs: Iterable[Input]) -> Iterator[Cut]:
         """The inputs, cut, in order; drawn as the cluster has room, because each may have to be
@@ -97,6 +99,9 @@ class Cuts:
             if self._watch.should_stop():
                 ray.cancel(task, force=True)
                 raise Stopped
+            if time.monotonic() - self._idle_from > IDLE_SECONDS and not self._cluster.num_slots:
+                self._watch.notice(self._cluster.idle_words)
+                self._idle_from = float("inf")
         try:
             said = ray.get(task)
         except ray.exceptions.RayError as error:

@@ -24,16 +24,15 @@ from tokenmill.record import PartRecord
 from tokenmill.runners import Watch
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.death import Death, Exit, memory_error_of, stall_of
-from tokenmill.runners.ray.cluster import Cluster
+from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
 from tokenmill.runners.ray.facts import mismatch
 from tokenmill.runners.ray.flight import Flight, end, helped
-from tokenmill.runners.ray.losses import crash_of, memory_kill_of
+from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
 from tokenmill.runners.ray.remote import encode_slice_here, end_process, last_words
 from tokenmill.runners.ray.tower import Tower
 
 TICK_SECONDS = 0.25
 STOP_SECONDS = 3.0  # how long a stop waits for slices under way
-IDLE_SECONDS = 30.0  # without any worker: time to say so
 FLIGHTS_PER_SLOT = 2
 MIN_FLIGHTS = 4  # of a cluster without workers: it may grow when it sees demand
 MAX_LOST_NODES = 10  # for one slice; beyond that, it is a slice that kills nodes
@@ -206,6 +205,7 @@ class Flights:
         """Go on after a task that brought nothing back."""
         import ray.exceptions as causes
 
+        flight.node = flight.node or node_named_in(str(error))
         if isinstance(error, causes.OutOfMemoryError):
             self._failed(flight, memory_kill_of(flight.pid, str(error)))
         elif self._is_node_lost(flight, error):
@@ -259,20 +259,12 @@ class Flights:
         now = time.monotonic()
         is_idle = all(flight.heard_at is None for flight in self._flights.values())
         if self._flights and is_idle and now - self._busy_at > IDLE_SECONDS:
-            self._watch.notice(self._idle_words())
+            self._watch.notice(self._cluster.idle_words)
             self._busy_at = float("inf")
 
     def _is_silent(self, flight: Flight) -> bool:
         heard_at = flight.heard_at
         return heard_at is not None and time.monotonic() - heard_at > self._stall_timeout
-
-    def _idle_words(self) -> str:
-        nodes = self._cluster.workable
-        return (
-            f"no worker has begun for {IDLE_SECONDS:.0f} s: {len(nodes)} nodes could hold "
-            f"{self._cluster.num_slots} workers; if that is 0, ask for less with --worker-cpus and "
-            "--worker-memory, else others are using them. Waiting"
-        )
 
     # Ending
 

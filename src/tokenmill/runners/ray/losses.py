@@ -12,7 +12,14 @@ import signal
 from tokenmill.runners.death import Death, Exit, death_of, last_words
 
 _RECEIVED = re.compile(r"\*\*\* (SIG[A-Z]+) received at")
+_NODE = re.compile(r"\bnode(?: \(IP: [^ ,)]+,)? ID: ([0-9a-f]{40,})", re.IGNORECASE)
 _USAGE = re.compile(r" was ([0-9.]+ ?[KMGT]?i?B)(?: used)? / ([0-9.]+ ?[KMGT]?i?B)")
+
+
+def node_named_in(message: str) -> str:
+    """The id of the node that Ray's words name, if they do."""
+    found = _NODE.search(message)
+    return found[1] if found else ""
 
 
 def crash_of(pid: int, said: str, oom_kills: int) -> Death:

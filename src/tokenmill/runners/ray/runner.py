@@ -89,12 +89,11 @@ class RayRunner:
             "encoding": self._encoding.to_plain(),
             "cwd": os.getcwd(),
         }
-        if work is None:
-            # Nobody waits for these: they have as many workers as there will be load an engine.
-            self._warming = [
-                cluster.anywhere(examine).remote(common) for _ in range(cluster.num_slots)
-            ]
         asked = {node.id: cluster.on(node.id, examine).remote(common) for node in cluster.workable}
+        if work is None:
+            # Nobody waits for these: so many more workers load an engine while the plan is made.
+            num_more = max(0, cluster.num_slots - len(asked))
+            self._warming = [cluster.anywhere(examine).remote(common) for _ in range(num_more)]
         for node_id, answer in asked.items():
             found = _answered(cluster, node_id, answer, watch)
             if found is not None and found != facts:
