@@ -121,6 +121,19 @@ def test_jsonl_on_the_hub_is_fetched_before_it_is_cut(tmp_path):
     assert (tmp_path / "out" / "train.bin").read_bytes() == oracle.stream(oracle.ids(TEXTS[0]))
 
 
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_footer_on_the_hub_that_cannot_be_read_is_named_by_its_url(num_proc, tmp_path):
+    table = pa.table({"other": TEXTS[0]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with HubServer({"a.parquet": (tmp_path / "a.parquet").read_bytes()}, repo="some/one") as server:
+        here = Here(server, tmp_path / "home")
+        source = "hf://datasets/some/one/*.parquet"
+        done = here.tokenmill("prepare", source, "-o", tmp_path / "out", "--num-proc", num_proc)
+    assert done.returncode == 2, done.stderr
+    assert "hf://datasets/some/one@" in done.stderr
+    assert ".tokenmill" not in done.stderr
+
+
 def test_keep_downloads_leaves_them_in_the_cache_where_offline_mode_finds_them(here, tmp_path):
     assert here.tokenmill(*FINEWEB, tmp_path / "one").returncode == 0
     cached = list((tmp_path / "home" / "hub").rglob("*.parquet"))

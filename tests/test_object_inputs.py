@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,9 +17,9 @@ import pytest
 import tokenmill
 from conftest import SEPARATOR, made_texts, write_corpus
 from s3_server import ACCESS_KEY, SECRET_KEY, Faults
-from tokenmill import patience
+from tokenmill import headstart, patience
 from tokenmill.config import Config
-from tokenmill.corpus import Input
+from tokenmill.corpus import Input, Slice
 from tokenmill.errors import (
     ConfigError,
     ConflictError,
@@ -29,8 +30,9 @@ from tokenmill.errors import (
 from tokenmill.estimate import estimate
 from tokenmill.estimate.sample import Sample
 from tokenmill.inputs import in_order, inputs_of
-from tokenmill.plan import make_plan
+from tokenmill.plan import cut, make_plan
 from tokenmill.ranged import MIN_READ_BYTES, RangedFile, opened
+from tokenmill.readers import ReadOptions
 from tokenmill.run import SilentWatch
 from tokenmill.verification import verify
 
@@ -456,6 +458,109 @@ def test_inputs_when_the_reader_is_an_outside_packages_then_refused(
     url = upload(_written(tmp_path / "a.warc", b"x"))
     with pytest.raises(ConfigError, match="reads local files only"):
         inputs_of([url], None)
+
+
+def test_command_when_the_store_cannot_be_reached_then_network_error(tmp_path, s3):
+    environment = {**s3.environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+    done = command("prepare", "s3://bucket/x/", "-o", tmp_path / "out", env=environment)
+    assert done.returncode == 8, done.stderr
+    assert "s3://bucket/x/" in done.stderr and "run the same command again" in done.stderr
+
+
+def test_prepare_when_finished_and_the_store_does_not_answer_then_still_finished(
+    tmp_path, texts, upload, s3, monkeypatch
+):
+    url = upload(write_corpus("parquet", tmp_path / "corpus", list(texts)))
+    done = tokenmill.prepare(url, tmp_path / "out", num_proc=1)
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.05)
+    s3.faults = Faults(kinds=("slow down",))
+    assert tokenmill.prepare(url, tmp_path / "out", num_proc=1) == done
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "txt.gz"])
+def test_prepare_when_limited_then_the_same_documents(kind, tmp_path, texts, upload):
+    path = write_corpus(kind, tmp_path / "corpus", list(texts))
+    options = {**options_of(kind), "limit_docs": 123}
+    local = tokenmill.prepare(path, tmp_path / "local", **options)
+    remote = tokenmill.prepare(upload(path), tmp_path / "remote", **options)
+    assert remote.counts.num_rows == 123
+    assert shards_of(remote) == shards_of(local)
+
+
+# What is begun ahead
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_head_start_when_a_span_was_begun_then_it_is_read_once_and_the_same(
+    kind, tmp_path, texts, upload, s3
+):
+    path = write_corpus(kind, tmp_path / "corpus", list(texts))
+    url = upload(path)
+    options = ReadOptions(separator=SEPARATOR)
+    spans = [cut(source, options).spans[0] for source in inputs_of([path, url], None)]
+    rows = [batch.texts.to_pylist() for batch in headstart.batches_of(spans[0], options)[1]]
+    _forget_edges()
+    s3.requests.clear()
+    headstart.begin(spans[1], options)
+    reader, batches = headstart.batches_of(spans[1], options)
+    assert [batch.texts.to_pylist() for batch in batches] == rows
+    assert reader.place(spans[1], 0) in ("row 0", "line 1", "document 1")
+    assert not headstart._begun
+
+
+def test_head_start_when_reading_fails_then_the_slice_says_so(tmp_path, upload, s3, bucket):
+    url = upload(_written(tmp_path / "a.jsonl", b'{"text": "a"}\n'))
+    [span] = cut(inputs_of([url], None)[0], ReadOptions()).spans
+    s3.client().delete_object(Bucket=bucket, Key="a.jsonl")
+    _forget_edges()
+    headstart.begin(span, ReadOptions())
+    _, batches = headstart.batches_of(span, ReadOptions())
+    with pytest.raises(InputError, match="cannot be read"):
+        list(batches)
+
+
+def test_head_start_when_nobody_comes_for_them_then_two_are_kept(tmp_path, upload):
+    spans = []
+    for number in range(4):
+        url = upload(_written(tmp_path / f"{number}.jsonl", b'{"text": "a"}\n'))
+        spans += cut(inputs_of([url], None)[0], ReadOptions()).spans
+        headstart.begin(spans[-1], ReadOptions())
+    assert list(headstart._begun) == [(span, ReadOptions()) for span in spans[2:]]
+    headstart._begun.clear()
+
+
+def test_worker_when_a_slice_is_encoded_with_caution_then_nothing_else_is_begun(
+    tmp_path, upload, monkeypatch
+):
+    from tokenmill.runners import worker
+
+    url = upload(_written(tmp_path / "a.jsonl", b'{"text": "a"}\n'))
+    [span] = cut(inputs_of([url], None)[0], ReadOptions()).spans
+    begun = []
+    monkeypatch.setattr(headstart, "begin", lambda span, options: begun.append(span))
+    monkeypatch.setattr("tokenmill.job.Job.from_plain", lambda plain: Namespace(read=None))
+    orders = [
+        {"job": {}, "slice": Slice(0, (span,)).to_plain(), "caution": {"one_by_one": careful}}
+        for careful in (False, True)
+    ]
+    plain, careful = orders
+    was_careful = False
+    for order in (plain, careful, plain, plain):
+        was_careful = worker._give_head_start(order, was_careful)
+        begun.append(order["caution"]["one_by_one"])
+    assert begun == [span, False, True, False, span, False]
+
+
+def test_worker_when_the_store_is_slow_then_its_parent_hears_of_it_now_and_then():
+    from tokenmill.runners.worker import Wire
+
+    read, write = os.pipe()
+    wire = Wire(write)
+    for number in range(3):
+        wire.notice(f"slow {number}")
+    os.close(write)
+    with open(read) as told:
+        assert told.read().splitlines() == ['["notice", "slow 0"]']
 
 
 # The other commands

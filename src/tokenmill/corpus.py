@@ -17,12 +17,14 @@ from typing import Any
 class Input:
     """One file of the corpus, with its identity."""
 
-    path: str  # where readers open it
+    path: str  # where readers open it: a file's path, or an object's URL
     kind: str  # the reader's name: parquet, arrow, jsonl, text
     compression: str | None  # None, "gzip" or "zstd": of the file as a whole (jsonl and text only)
     num_bytes: int
     mtime_ns: int  # 0: not known, as for a file from elsewhere, which has a whole digest instead
-    digest: str  # sha256 of the first and last 64 KiB; of a file from elsewhere, of all of it
+    # sha256 of the first and last 64 KiB; of a file from elsewhere, of all of it; of an object what
+    # its store says of it ("tag:...").
+    digest: str
     origin: str | None = None  # where it comes from, if that is not where it is read
 
     def to_plain(self) -> tuple[Any, ...]:

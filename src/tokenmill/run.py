@@ -100,12 +100,12 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
     identity = identity_of(config, encoding)
     try:
         remote = RemoteInputs(config, os.path.join(config.out, WORK_NAME), watch.notice)
+        inputs = all_inputs(config, remote)
     except NetworkError:
-        # A finished dataset needs no Hub, and one that does not answer has nothing to compare.
+        # A finished dataset needs no network, and who does not answer has nothing to compare.
         if not config.overwrite and (manifest := finished(config.out, identity, None)):
             return manifest
         raise
-    inputs = all_inputs(config, remote)
     cutter = functools.partial(runner.cut, watch=watch)
     if config.overwrite:
         _make_way(config, encoding, identity, inputs, cutter)

@@ -37,7 +37,8 @@ examples:
   tokenmill prepare corpus/*.parquet -o data/mine
   tokenmill prepare giant.txt --separator '<|endoftext|>' -o data/mine
   tokenmill prepare corpus/ --format llmc --tokenizer o200k_base --shuffle -o data/mine
-  tokenmill prepare corpus/ --format mds --seq-len 4096 -o data/mine""",
+  tokenmill prepare corpus/ --format mds --seq-len 4096 -o data/mine
+  tokenmill prepare 's3://bucket/corpus/*.parquet' -o data/mine""",
     )
     add_sources(parser)
     add_options(parser)
@@ -50,7 +51,8 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="SOURCE",
         help="files, folders or globs: .parquet .arrow .feather .jsonl .txt (these two: .gz .zst); "
-        "hf://datasets/OWNER/NAME[@REVISION]/GLOB",
+        "hf://datasets/OWNER/NAME[@REVISION]/GLOB; s3://BUCKET/PREFIX/, gs://, az:// and what else "
+        "fsspec knows, also with globs",
     )
 
 

@@ -8,6 +8,7 @@ A reader never decides what is done with a bad row: it yields null in its place 
     pages.py       how many rows of a parquet column may be decoded at once, whatever is in it
     rows.py        raw Arrow arrays -> valid UTF-8 rows -> numbered batches of even size
     bytestream.py  bytes of a span, decompressed (jsonl, text); signature.py knows their first bytes
+    native.py      inputs opened for pyarrow: files, and objects by ranges (ranged.py)
     cuts.py        where a file of bytes can be cut (jsonl, text)
     ipc.py         the messages of an Arrow IPC file or stream
     jsonrows.py    a block of JSON lines -> rows
