@@ -32,7 +32,7 @@ SHARD_TOKENS = 100_000_000
 # Requests to an object store, from the protocol (docs/ARCHITECTURE.md).
 SLICE_READS = {"size and tag of the input": 1, "its footer": 1, "row groups (4 MB of text)": 8}
 SLICE_WRITES = {"the part": 1, "its record, if there is none": 1}
-ASSEMBLY_READS = {"the part, for the shard it is in": 1, "and for one shard in 13, twice": 1 / 13}
+ASSEMBLY_READS = {"the part": 1, "again where a shard ends in it: one in 13": 1 / 13}
 SHARD_WRITES = {"pieces of 50 MB": 4, "begin and end": 2, "the shard's record": 1}
 # What an S3 prefix grants, by its documentation: https://docs.aws.amazon.com/AmazonS3
 GETS_PER_SECOND, PUTS_PER_SECOND = 5_500, 3_500
@@ -234,7 +234,7 @@ def sizes_table(constants: dict[str, Any]) -> str:
         ("on", *(f"{c.what}: {c.cores:,} cores" for c in clusters)),
         ("text", *(_bytes(e.text_bytes) for e in all_of)),
         ("slices, shards of 100M", *(f"{e.num_slices:,}, {e.num_shards:,}" for e in all_of)),
-        ("plan", *(_seconds(e.plan) for e in all_of)),
+        ("plan, on one core", *(_seconds(e.plan) for e in all_of)),
         ("encode, all cores", *(_seconds(e.encode) for e in all_of)),
         ("storage traffic, all nodes", *(_seconds(e.storage) for e in all_of)),
         ("assembly in one process", *(_seconds(e.assemble_here) for e in all_of)),
@@ -262,7 +262,7 @@ def _first(found: Estimate, on_objects: bool) -> str:
 
 
 def _listed(counts: dict[str, float]) -> str:
-    return ", ".join(what if number < 2 else f"{number} {what}" for what, number in counts.items())
+    return "; ".join(what if number < 2 else f"{number} {what}" for what, number in counts.items())
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

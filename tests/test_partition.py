@@ -217,6 +217,36 @@ def test_task_when_a_part_was_damaged_then_it_is_encoded_again(source, alone, tm
     assert everything(tmp_path) == everything(alone)
 
 
+def test_task_when_it_has_ended_then_what_it_did_is_durable(source, tmp_path, monkeypatch):
+    synced = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
+        real(fd)
+
+    monkeypatch.setattr(storage.os, "fsync", fsync)
+    report = task(source, tmp_path, "2/3")
+    for folder in ("parts", "records"):
+        names = {path.name for path in (tmp_path / ".tokenmill" / folder).iterdir()}
+        assert len(names) == report.num_own and {*names, folder} <= set(synced)
+
+
+def test_records_when_they_are_of_another_plan_then_they_do_not_count(source, alone, tmp_path):
+    """As a task leaves them that began before the run was removed, where locks do not work."""
+    task(source, tmp_path / "old", "1/1", seed=1)
+    task(source, tmp_path / "new", "1/2")
+    records = Path(".tokenmill", "records")
+    for record in (tmp_path / "old" / records).iterdir():
+        if not (tmp_path / "new" / records / record.name).exists():
+            shutil.copy(record, tmp_path / "new" / records)
+    with pytest.raises(ConflictError, match="are not encoded yet"):
+        finish(str(tmp_path / "new"))
+    task(source, tmp_path / "new", "2/2")
+    finish(str(tmp_path / "new"))
+    assert everything(tmp_path / "new") == everything(alone)
+
+
 # finish
 
 

@@ -35,10 +35,9 @@ POWER = "tests/faults/test_power_loss.py"
 ERRORS = "tests/faults/test_disk_errors.py"
 DETERMINISM = "tests/faults/test_determinism.py"
 CHANGED = "tests/faults/test_changed_world.py"
+PARTITIONS = "tests/test_partition.py"
 
-PUBLISH = (
-    "        publish(work, config.out, {file.name: file.num_bytes for file in manifest.files})"
-)
+PUBLISH = "    publish(work, config.out, {file.name: file.num_bytes for file in manifest.files})"
 
 BUGS = [
     Bug(
@@ -100,15 +99,15 @@ BUGS = [
     Bug(
         "write the cursor before the shards are synced",
         "assemble.py",
-        "        self._shards.sync()\n        storage.require_lock",
-        "        storage.require_lock",
+        "        self._shards.sync()\n        self._sync_records()",
+        "        self._sync_records()",
         POWER,
     ),
     Bug(
         "write the manifest before the shards are there",
         "run.py",
         f"{PUBLISH}\n",
-        "        storage.write_file(os.path.join(config.out, MANIFEST_NAME), manifest.to_json())\n"
+        "    storage.write_file(os.path.join(config.out, MANIFEST_NAME), manifest.to_json())\n"
         f"{PUBLISH}\n",
         CRASHES,
     ),
@@ -139,6 +138,34 @@ BUGS = [
         "return sorted(inputs, key=lambda source: os.fsencode(source.name))",
         "return list(inputs)[::-1]",
         f"{DETERMINISM} tests/test_prepare.py",
+    ),
+    Bug(
+        "let a task write its plan over another's",
+        "storage.py",
+        "os.link(self.path, self.final_path)",
+        "os.replace(self.path, self.final_path)",
+        PARTITIONS,
+    ),
+    Bug(
+        "let a task keep the lock for itself",
+        "storage.py",
+        "_locked_descriptor(path, fcntl.LOCK_SH)",
+        "_locked_descriptor(path, fcntl.LOCK_EX)",
+        PARTITIONS,
+    ),
+    Bug(
+        "finish with parts that nobody looked at",
+        "tasks.py",
+        "        if not is_whole(job.work, record):",
+        "        if False:",
+        PARTITIONS,
+    ),
+    Bug(
+        "take a record of another plan",
+        "record.py",
+        "record if record.plan_id == plan_id and record.slice_index == slice_index else None",
+        "record",
+        PARTITIONS,
     ),
     Bug(
         "put the time into the manifest",

@@ -43,7 +43,7 @@ from tokenmill.output import (
 )
 from tokenmill.partition import Partition
 from tokenmill.plan import Plan, differences, make_plan
-from tokenmill.record import Counts, committed_record
+from tokenmill.record import Counts, committed_record, part_path, record_path
 from tokenmill.run import (
     RunWatch,
     SilentWatch,
@@ -167,7 +167,8 @@ def _encode(
 ) -> Ledger:
     """Encode what has no record yet of the partition; all its records."""
     own = partition.of(len(plan.slices))
-    records = committed(job, own, 0 if job.num_buckets else num_assembled(job.work))
+    first_part = 0 if job.num_buckets else num_assembled(job.work)  # those before it are in shards
+    records = committed(job, own, first_part)
     share = Plan(plan.identity, plan.inputs, plan.slices[own.start : own.stop])
     watch.planned(share, records)
     missing = [index for index in own if index not in records]
@@ -192,7 +193,17 @@ def _encode(
                 raise Stopped
             records.add(found)
             watch.recorded(found)
+    _sync(job.work, range(max(own.start, first_part), own.stop))
     return records
+
+
+def _sync(work: str, indices: range) -> None:
+    """Make parts and records durable: an ordinary run does so when shards have swallowed them, but
+    when a task has ended its machine may go, and with it what was not written yet."""
+    for path_of in (part_path, record_path):
+        paths = [path_of(work, index) for index in indices]
+        if paths:
+            storage.sync_files(os.path.dirname(paths[0]), map(os.path.basename, paths))
 
 
 def _assemble(

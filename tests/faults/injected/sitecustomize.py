@@ -33,6 +33,7 @@ _MANIFEST = r"/tokenmill\.json"
 POINTS = {
     "begun": ("makedirs", r"/\.tokenmill$", "none"),
     "plan written": ("replace", r"/plan\.json$", "all"),
+    "plan linked": ("link", r"/plan\.json$", "all"),
     "part opened": ("open", _PART, "all"),
     "part half": ("write", _PART, "half"),
     "part whole": ("replace", r"\.part$", "none"),
@@ -138,6 +139,7 @@ class FaultyDisk:
     def __getattr__(self, name: str):
         real = getattr(shutil if name in ("rmtree", "disk_usage") else os, name)
         changes = ("open", "write", "pwrite", "fsync", "replace", "unlink", "makedirs", "rmtree")
+        changes += ("link",)
         if name not in changes:
             return real
 
@@ -145,7 +147,7 @@ class FaultyDisk:
             if name == "open" and not arguments[1] & _WRITING:
                 return real(*arguments, **options)
             time.sleep(ASKED.get("slow", 0.0))
-            path = path_of(arguments[1] if name == "replace" else arguments[0])
+            path = path_of(arguments[1] if name in ("replace", "link") else arguments[0])
             due = faults_at(name, path)
             for fault, point in due:
                 how = POINTS[point][2]
