@@ -48,6 +48,7 @@ def main() -> None:
     else:
         found = measured(field, arguments)
     results.save(found, arguments.results, field, arguments)
+    print("\n".join(table.everything(results.load(arguments.results))))
     if arguments.results == results.RESULTS:
         table.main()
         chart.main()

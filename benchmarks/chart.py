@@ -41,6 +41,8 @@ def svg(rows: list[dict[str, Any]], title: str) -> str:
 
 def main() -> None:
     found = files.load()
+    if "table" not in found:
+        return
     rows = [row for row in found["table"] if row["status"] == "same"]
     rows.sort(key=lambda row: -row["mb_per_s"]["median"])
     about = found["about"]

@@ -21,9 +21,15 @@ PERFORMANCE = os.path.join(HERE, "..", "docs", "performance.md")
 
 def main() -> None:
     found = files.load()
-    replace(README, "chart", ["![MB of text a second](docs/speed.svg)", "", summary(found)])
+    if "table" in found:
+        replace(README, "chart", ["![MB of text a second](docs/speed.svg)", "", summary(found)])
     replace(README, "bench", [*contestants(found), "", *targets(found)])
     replace(PERFORMANCE, "sweeps", sweeps(found))
+
+
+def everything(found: dict[str, Any]) -> list[str]:
+    """All tables, for the terminal."""
+    return [*contestants(found), "", *targets(found), "", *sweeps(found)]
 
 
 def replace(path: str, name: str, lines: list[str]) -> None:
