@@ -14,6 +14,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
+from s3_server import NO_FAULTS, S3Server
 from tally import Tally
 
 WORDS = [
@@ -112,6 +113,28 @@ def read_files() -> Callable[[str | os.PathLike[str]], dict[str, bytes]]:
         }
 
     return read
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """The server, undisturbed, with the environment set for this process and those it starts."""
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    s3_server.requests.clear()
+    yield s3_server
+    s3_server.faults = NO_FAULTS
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> str:
+    """The name of a new bucket; s3://NAME is its URL."""
+    return s3.new_bucket()
 
 
 # The fault suite (tests/faults): `pytest tests/faults --tally FILE` writes what was counted.

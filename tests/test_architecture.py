@@ -16,7 +16,9 @@ SOURCE = Path(tokenmill.__file__).parent
 # Each line may import from the lines above it, and packages from themselves.
 LAYERS = [
     {"errors"},
-    {"storage", "seal", "corpus", "config", "machine", "patience", "fineweb", "arrays", "plugins"},
+    {"patience"},
+    {"objectstore"},
+    {"storage", "seal", "corpus", "config", "machine", "fineweb", "arrays", "plugins"},
     {"readers", "encodings", "formats"},
     {"documents", "inputs", "hub", "job", "record"},
     {"fetch"},

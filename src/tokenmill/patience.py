@@ -50,22 +50,48 @@ class Patience:
                 return result
 
 
-def status_of(error: Exception) -> int | None:
-    """The HTTP status behind an error, if a server answered at all."""
-    return getattr(getattr(error, "response", None), "status_code", None)
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status behind an error, or behind its cause, if a server answered at all."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):  # botocore
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        if response.get("Error", {}).get("Code") in _REPEATABLE_CODES:
+            status = 408
+    else:
+        status = getattr(response, "status_code", None)
+    for name in ("status", "status_code"):  # aiohttp, azure
+        if status is None:
+            status = getattr(error, name, None)
+    if status is None and type(error).__module__.startswith("gcsfs"):
+        status = getattr(error, "code", None)
+    if isinstance(status, int) and 100 <= status < 600:
+        return status
+    return status_of(error.__cause__) if error.__cause__ is not None else None
 
 
-def is_of_the_network(error: Exception) -> bool:
+def is_of_the_network(error: BaseException) -> bool:
     """Whether the network or the other side is to blame, by whichever library it was raised."""
-    if status_of(error) is not None or isinstance(error, (ConnectionError, TimeoutError)):
+    if status_of(error) is not None:
         return True
     kinds = {kind.__name__ for kind in type(error).__mro__}
     modules = {kind.__module__.split(".")[0] for kind in type(error).__mro__}
-    return bool(
-        # huggingface_hub's words for "no answer, and not in the cache either"
-        kinds & {"LocalEntryNotFoundError", "OfflineModeIsEnabled", "FileMetadataError"}
-        or modules & {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3"}
-    )
+    return bool(kinds & _NETWORK_KINDS or modules & _NETWORK_MODULES)
+
+
+# What S3 answers with status 400 although the same request may well succeed.
+_REPEATABLE_CODES = ("RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch")
+_NETWORK_MODULES = {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp"}
+_NETWORK_KINDS = {
+    # By name: asyncio and botocore have their own classes called like the built-in ones.
+    *("ConnectionError", "TimeoutError"),
+    # huggingface_hub's words for "no answer, and not in the cache either"
+    *("LocalEntryNotFoundError", "OfflineModeIsEnabled", "FileMetadataError"),
+    # botocore's: a time-out, a body that breaks off, an answer that is no XML, a wrong checksum
+    *("HTTPClientError", "IncompleteReadError", "ResponseStreamingError", "ResponseParserError"),
+    "FlexibleChecksumError",
+    # azure's and google's
+    *("ServiceRequestError", "ServiceResponseError", "TransportError"),
+}
 
 
 def message_of(error: Exception) -> str:

@@ -1,0 +1,137 @@
+"""One bucket, whichever client leads to it: each request repeated within one patience, each error
+turned into ours."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tokenmill.errors import ConfigError, IntegrityError, NetworkError, TokenmillError
+from tokenmill.patience import Notice, Patience, is_of_the_network, message_of, status_of
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a store says of an object. `tag` is another one whenever the content is."""
+
+    num_bytes: int
+    tag: str
+
+
+class Bucket:
+    """`files` is fsspec's file system, `place` the bucket's URL."""
+
+    def __init__(self, files: Any, place: str, notice: Notice) -> None:
+        self.files = files
+        self._place = place
+        self._patience = Patience(lambda message: notice(f"{place}: {message}"))
+
+    def look(self, url: str) -> ObjectInfo | None:
+        try:
+            found = self.ask("look at", url, lambda: self.files.info(url))
+        except FileNotFoundError:
+            return None
+        return _info(found) if found["type"] == "file" else None
+
+    def find(self, url: str) -> list[tuple[str, ObjectInfo]]:
+        is_glob = any(mark in url for mark in "*?[")
+        list_it = self.files.glob if is_glob else self.files.find
+        try:
+            listed = self.ask("list", url, lambda: list_it(url, detail=True))
+        except FileNotFoundError:
+            return []
+        found = [
+            (self.files.unstrip_protocol(name), _info(entry))
+            for name, entry in listed.items()
+            if entry["type"] == "file"
+        ]
+        return sorted(found, key=lambda pair: pair[0].encode())
+
+    def read_range(self, url: str, start: int, stop: int) -> bytes:
+        def request() -> bytes:
+            try:
+                data: bytes = self.files.cat_file(url, start=start, end=stop)
+            except Exception as error:
+                if status_of(error) != 416:
+                    raise
+                data = b""
+            if len(data) == stop - start:
+                return data
+            info = self.look(url)
+            if info is None or info.num_bytes < stop:
+                found = "it is gone" if info is None else f"it has {info.num_bytes:,}"
+                raise IntegrityError(f"{url} ends before byte {stop:,}: {found}")
+            raise ConnectionError(f"asked for {stop - start:,} bytes, got {len(data):,}")
+
+        return self.ask("read", url, request)
+
+    def read_unchecked(self, url: str) -> bytes | None:
+        try:
+            data: bytes = self.ask("read", url, lambda: self.files.cat_file(url))
+        except FileNotFoundError:
+            return None
+        return data
+
+    def write(self, url: str, data: bytes) -> None:
+        self.ask("write", url, lambda: self.files.pipe_file(url, data))
+
+    def create(self, url: str, data: bytes) -> bool:
+        def request() -> bool:
+            try:
+                self.files.pipe_file(url, data, mode="create")
+            except FileExistsError:
+                return False
+            except Exception as error:
+                if status_of(error) == 412:
+                    return False
+                if status_of(error) == 409:  # another is creating it at this moment
+                    raise ConnectionError(message_of(error)) from None
+                raise
+            return True
+
+        return self.ask("create", url, request)
+
+    def upload(self, url: str, path: str) -> None:
+        self.ask("write", url, lambda: self.files.put_file(path, url))
+
+    def remove(self, urls: Sequence[str]) -> None:
+        for url in urls:
+            with contextlib.suppress(FileNotFoundError):
+                self.ask("remove", url, lambda url=url: self.files.rm_file(url))  # type: ignore[misc]
+
+    def abort_uploads(self, prefix: str) -> int:
+        """Only S3 keeps what unfinished uploads left."""
+        return 0
+
+    def ask(self, doing: str, url: str, request: Callable[[], Result]) -> Result:
+        """The request's result, after as many tries as patience allows; in our errors."""
+        try:
+            return self._patience.result_of(request)
+        except (TokenmillError, FileNotFoundError):
+            raise
+        except Exception as error:
+            status = status_of(error)
+            if isinstance(error, PermissionError) or status in (401, 403):
+                raise PermissionError(f"{doing} {url}: {message_of(error)}") from None
+            if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
+                raise ConfigError(
+                    f"no credentials for {self._place}: {message_of(error)}",
+                    hint="aws configure, AWS_PROFILE or AWS_ACCESS_KEY_ID; for a public bucket "
+                    "FSSPEC_S3_ANON=true",
+                ) from None
+            if not is_of_the_network(error) or status in (400, 404, 416):
+                raise OSError(f"cannot {doing} {url}: {message_of(error)}") from error
+            raise NetworkError(
+                f"cannot {doing} {url}: {message_of(error)}",
+                hint="run the same command again: it resumes",
+            ) from None
+
+
+def _info(found: dict[str, Any]) -> ObjectInfo:
+    names = ("ETag", "etag", "generation", "md5Hash", "mtime", "last_modified", "created")
+    tag = next((found[name] for name in names if found.get(name)), "")
+    return ObjectInfo(int(found["size"]), str(tag).strip('"'))

@@ -1,0 +1,325 @@
+"""Object storage, against moto's S3 server behind a proxy that misbehaves (s3_server.py)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import s3fs
+
+from s3_server import KINDS, SECRET_KEY, Faults, S3Server
+from tokenmill import objectstore, patience
+from tokenmill.errors import ConfigError, IntegrityError, NetworkError
+from tokenmill.objectstore import s3 as s3_module
+
+MB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(patience, "LONGEST_PAUSE_SECONDS", 0.02)
+
+
+@pytest.fixture
+def url(bucket):
+    return f"s3://{bucket}/some/folder"
+
+
+@pytest.fixture
+def big_file(tmp_path, monkeypatch) -> Path:
+    """A file of three parts: S3 takes none below 5 MB, but for the last."""
+    monkeypatch.setattr(s3_module, "MULTIPART_BYTES", 5 * MB)
+    monkeypatch.setattr(s3_module, "UPLOAD_PART_BYTES", 5 * MB)
+    path = tmp_path / "big"
+    path.write_bytes(os.urandom(11 * MB))
+    return path
+
+
+def test_is_url_when_local_or_of_the_hub_then_no():
+    for path in ("s3://b/k", "gs://b", "az://c/k", "memory://x", "abfs://c@account/k"):
+        assert objectstore.is_url(path), path
+    for path in ("/a/b", "a", "hf://datasets/a/b", "C:\\x", "s3:/x", "://x", ""):
+        assert not objectstore.is_url(path), path
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"0123456789" * 1000], ids=["empty", "one", "more"])
+def test_read_when_written_then_the_same_bytes(url, data):
+    objectstore.write(f"{url}/a", data)
+    assert objectstore.read(f"{url}/a") == data
+    info = objectstore.look(f"{url}/a")
+    assert info is not None and info.num_bytes == len(data)
+
+
+def test_read_when_there_is_none_then_file_not_found(url):
+    assert objectstore.look(f"{url}/a") is None
+    with pytest.raises(FileNotFoundError, match="some/folder/a"):
+        objectstore.read(f"{url}/a")
+    objectstore.write(f"{url}/below/b", b"x")
+    assert objectstore.look(f"{url}/below") is None  # a folder is no object
+
+
+def test_look_when_the_content_changes_then_so_does_the_tag(url):
+    objectstore.write(f"{url}/a", b"one")
+    one = objectstore.look(f"{url}/a")
+    objectstore.write(f"{url}/a", b"two")
+    assert objectstore.look(f"{url}/a") != one
+    objectstore.write(f"{url}/a", b"one")
+    assert objectstore.look(f"{url}/a") == one
+
+
+def test_read_ranges_when_many_then_each_in_order_and_exact(url, monkeypatch):
+    data = os.urandom(5000)
+    objectstore.write(f"{url}/a", data)
+    ranges = [(i * 7, i * 7 + i) for i in range(100)]
+    assert objectstore.read_ranges(f"{url}/a", ranges) == [data[a:b] for a, b in ranges]
+    monkeypatch.setattr(objectstore, "RANGE_BYTES", 333)
+    assert objectstore.read_ranges(f"{url}/a", [(0, 5000), (1, 334)]) == [data, data[1:334]]
+
+
+@pytest.mark.parametrize("wanted", [(5, 11), (10, 12), (20, 30)])
+def test_read_ranges_when_the_object_is_shorter_then_integrity_error_at_once(url, s3, wanted):
+    objectstore.write(f"{url}/a", b"0123456789")
+    with pytest.raises(IntegrityError, match=r"ends before byte .* it has 10"):
+        objectstore.read_ranges(f"{url}/a", [wanted])
+    assert len(s3.requests) < 5
+
+
+def test_read_sealed_when_some_are_missing_then_none_in_their_place_and_one_request_each(url, s3):
+    for i in range(0, 100, 2):
+        objectstore.write(f"{url}/{i}", str(i).encode())
+    s3.requests.clear()
+    found = list(objectstore.read_sealed(f"{url}/{i}" for i in range(100)))
+    assert found == [str(i).encode() if i % 2 == 0 else None for i in range(100)]
+    assert len(s3.requests) == 100 and all(r.startswith("GET") for r in s3.requests)
+
+
+def test_find_when_given_a_prefix_or_a_glob_then_sorted_by_bytes(bucket):
+    names = ["d/b.txt", "d/a.txt", "d/B.txt", "d/sub/c.txt", "d/ü.txt", "d2/x.txt"]
+    for name in names:
+        objectstore.write(f"s3://{bucket}/{name}", name.encode())
+
+    def found(pattern: str) -> list[str]:
+        return [
+            url.removeprefix(f"s3://{bucket}/")
+            for url, info in objectstore.find(f"s3://{bucket}/{pattern}")
+            if info.num_bytes
+        ]
+
+    assert found("d") == found("d/") == ["d/B.txt", "d/a.txt", "d/b.txt", "d/sub/c.txt", "d/ü.txt"]
+    assert found("d/*.txt") == ["d/B.txt", "d/a.txt", "d/b.txt", "d/ü.txt"]
+    assert found("d/a.txt") == ["d/a.txt"]
+    assert found("**/c.txt") == ["d/sub/c.txt"]
+    assert found("none/*.txt") == found("none") == []
+
+
+def test_create_when_there_is_one_then_false_and_it_stays(url):
+    assert objectstore.create(f"{url}/a", b"one")
+    assert not objectstore.create(f"{url}/a", b"two")
+    assert objectstore.read(f"{url}/a") == b"one"
+
+
+def test_create_when_many_try_at_once_then_one_succeeds(url):
+    outcomes: list[bool] = []
+    together = threading.Barrier(8)
+
+    def attempt(number: int) -> None:
+        together.wait()
+        outcomes.append(objectstore.create(f"{url}/a", str(number).encode()))
+
+    threads = [threading.Thread(target=attempt, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == [False] * 7 + [True]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_when_half_of_the_requests_fail_then_right_all_the_same(url, s3, kind, big_file):
+    data = os.urandom(100_000)
+    with s3.failing(Faults(seed=3, fraction=0.5, kinds=(kind,), slow_seconds=0.02)) as faults:
+        for i in range(3):
+            objectstore.write(f"{url}/{i}", data)
+            assert objectstore.read(f"{url}/{i}") == data
+            assert objectstore.read_ranges(f"{url}/{i}", [(5, 50), (9, 99_999)])[1] == data[9:99999]
+            objectstore.create(f"{url}/created", data)
+            assert objectstore.read(f"{url}/created") == data
+        objectstore.upload(f"{url}/big", str(big_file))
+        assert objectstore.read(f"{url}/big") == big_file.read_bytes()
+        assert len(objectstore.find(url)) == 5
+        objectstore.remove(f"{url}/0")
+        objectstore.remove_below(url)
+    assert faults.num_injected > 10
+    assert not s3.keys(url.split("/")[2]) and not s3.uploads(url.split("/")[2])
+
+
+def test_read_when_an_answer_is_cut_to_zeros_by_s3fs_then_ours_is_not(url, s3, monkeypatch):
+    """s3fs itself returns a whole object of the right length whose second half is zeros."""
+    data = os.urandom(100_000)
+    objectstore.write(f"{url}/a", data)
+    monkeypatch.setattr(objectstore, "RANGE_BYTES", 10_000)
+    with s3.failing(Faults(fraction=0.5, kinds=("wrong length",), only=_is_get)):
+        assert objectstore.read(f"{url}/a") == data
+        theirs = s3fs.S3FileSystem().cat_file(f"{url}/a", chunksize=10_000)
+    assert len(theirs) == len(data) and theirs != data
+
+
+def test_requests_when_the_budget_is_used_up_then_network_error(url, s3, monkeypatch):
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 1.0)
+    objectstore.write(f"{url}/a", b"x")
+    tries = len(s3.requests)
+    with s3.failing(Faults(kinds=("slow down",))):
+        began = time.monotonic()
+        with pytest.raises(NetworkError, match=r"cannot read .*/a: .*reduce your request rate"):
+            objectstore.read_range(f"{url}/a", 0, 1)
+        assert time.monotonic() - began < 10
+    assert len(s3.requests) - tries >= 2
+    assert NetworkError.exit_code == 8
+    assert objectstore.read(f"{url}/a") == b"x"
+
+
+def test_requests_when_nobody_answers_then_network_error(tmp_path, s3):
+    """A process of its own: clients are kept for as long as a process lives."""
+    script = (
+        "from tokenmill import objectstore, patience; patience.UNREACHABLE_SECONDS = 0.5\n"
+        "try: objectstore.read('s3://bucket/key')\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    environment = {**os.environ, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
+    )
+    assert found.stdout.startswith("NetworkError cannot look at s3://bucket/key: ")
+    assert "hint: run the same command again: it resumes" in found.stdout
+
+
+@pytest.mark.parametrize("kind", ["slow down", "cut after"])
+def test_upload_when_it_fails_for_good_then_its_parts_are_aborted(
+    url, bucket, s3, big_file, monkeypatch, kind
+):
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.2)
+    objectstore.write(f"{url}/before", b"")
+    only_parts = Faults(kinds=(kind,), only=lambda request: "partNumber=2" in request)
+    with s3.failing(only_parts), pytest.raises(NetworkError):
+        objectstore.upload(f"{url}/big", str(big_file))
+    assert not s3.uploads(bucket)
+    assert s3.keys(bucket) == ["some/folder/before"]
+
+
+def test_upload_when_another_aborts_it_then_it_begins_again(url, bucket, s3, big_file):
+    client = s3.client()
+    aborted = []
+
+    def abort(request: str) -> bool:
+        if "partNumber=2" in request and not aborted:
+            [upload] = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
+            client.abort_multipart_upload(
+                Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+            )
+            aborted.append(upload)
+        return False
+
+    with s3.failing(Faults(only=abort)):
+        objectstore.upload(f"{url}/big", str(big_file))
+    assert aborted and objectstore.read(f"{url}/big") == big_file.read_bytes()
+    assert not s3.uploads(bucket)
+
+
+def test_abort_uploads_when_a_crash_left_some_then_only_those_below_are_aborted(url, bucket, s3):
+    client = s3.client()
+    for key in ("some/folder/a", "some/folder/b/c", "some/folder2/d"):
+        client.create_multipart_upload(Bucket=bucket, Key=key)
+    assert objectstore.abort_uploads_below(url) == 2
+    assert s3.uploads(bucket) == ["some/folder2/d"]
+    client.create_multipart_upload(Bucket=bucket, Key="some/folder/e")
+    objectstore.remove_below(url)
+    assert s3.uploads(bucket) == ["some/folder2/d"]
+
+
+def test_remove_below_when_a_neighbour_begins_alike_then_it_stays(url, bucket, s3):
+    for key in ("a", "sub/b"):
+        objectstore.write(f"{url}/{key}", b"x")
+    objectstore.write(f"{url}2/c", b"x")
+    objectstore.remove_below(url)
+    objectstore.remove(f"{url}/never there")
+    assert s3.keys(bucket) == ["some/folder2/c"]
+
+
+SECRET_URLS = [
+    f"s3://KEY:{SECRET_KEY}@bucket/x",
+    f"s3://{SECRET_KEY}@bucket/x",
+    f"s3://bucket/x?X-Amz-Signature={SECRET_KEY}",
+    f"az://container/x?sv=2022&sig={SECRET_KEY}",
+    f"https://user:{SECRET_KEY}@example.com/x",
+]
+
+
+@pytest.mark.parametrize("secret", SECRET_URLS)
+def test_url_when_it_carries_credentials_then_refused_and_not_shown(secret):
+    with pytest.raises(ConfigError, match="credentials do not belong into a URL") as caught:
+        objectstore.read(secret)
+    assert SECRET_KEY not in str(caught.value)
+    assert "AWS_PROFILE" in str(caught.value)
+
+
+@pytest.mark.parametrize(("scheme", "extra"), [("s3", "s3"), ("gs", "gs"), ("abfs", "az")])
+def test_url_when_the_client_is_not_installed_then_says_what_to_install(scheme, extra, monkeypatch):
+    for module in ("s3fs", "gcsfs", "adlfs"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr("fsspec.registry._registry", {})
+    monkeypatch.setattr("fsspec.registry.registry", {})
+    with pytest.raises(ConfigError) as caught:
+        objectstore.read(f"{scheme}://not-asked-before/x")
+    assert caught.value.hint == f"pip install 'tokenmill[{extra}]'"
+
+
+def test_url_when_its_scheme_is_unknown_then_config_error():
+    with pytest.raises(ConfigError, match="nope:// is not known"):
+        objectstore.read("nope://bucket/x")
+
+
+def test_requests_when_there_are_no_credentials_then_says_how_to_give_some(s3):
+    script = (
+        "from tokenmill import objectstore\n"
+        "try: objectstore.read('s3://bucket/key')\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    environment = {k: v for k, v in os.environ.items() if "KEY" not in k}
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
+    )
+    assert found.stdout.startswith("ConfigError no credentials for s3://bucket")
+    assert "AWS_PROFILE" in found.stdout
+
+
+def test_another_client_when_it_is_fsspecs_own_then_it_works_alike(tmp_path):
+    """Whatever fsspec knows: here its store in memory."""
+    url = "memory://somewhere/folder"
+    assert objectstore.create(f"{url}/a", b"one")
+    assert not objectstore.create(f"{url}/a", b"two")
+    assert objectstore.read(f"{url}/a") == b"one"
+    (tmp_path / "file").write_bytes(b"0123456789")
+    objectstore.upload(f"{url}/b", str(tmp_path / "file"))
+    assert objectstore.read_ranges(f"{url}/b", [(2, 4), (0, 1)]) == [b"23", b"0"]
+    with pytest.raises(IntegrityError):
+        objectstore.read_range(f"{url}/b", 5, 11)
+    assert [found for found, _ in objectstore.find(url)] == [f"{url}/a", f"{url}/b"]
+    assert list(objectstore.read_sealed([f"{url}/a", f"{url}/c"])) == [b"one", None]
+    objectstore.remove_below(url)
+    assert objectstore.find(url) == []
+
+
+def _is_get(request: str) -> bool:
+    return request.startswith("GET")
+
+
+def test_server_when_asked_for_faults_then_as_many_as_asked(s3: S3Server, bucket):
+    with s3.failing(Faults(seed=1, fraction=0.05, kinds=("slow",), slow_seconds=0.0)) as faults:
+        for i in range(200):
+            objectstore.write(f"s3://{bucket}/{i}", b"x")
+    assert 2 <= faults.num_injected <= 25
