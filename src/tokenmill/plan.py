@@ -69,13 +69,12 @@ class Plan:
         return json.dumps(plain, sort_keys=True).encode()
 
     def save(self, path: str) -> None:
-        storage.write_file(path, sealed(self.to_json()))
+        storage.write_record(path, sealed(self.to_json()))
 
     @staticmethod
     def load(path: str) -> Plan:
         try:
-            with open(path, "rb") as file:
-                plain = unsealed(file.read())
+            plain = unsealed(storage.read_file(path))
             if plain.get("tokenmill_plan") != PLAN_VERSION:
                 raise ValueError(f"plan version {plain.get('tokenmill_plan')!r}")
             inputs = tuple(Input(*fields) for fields in plain["inputs"])

@@ -163,6 +163,8 @@ class Supervisor:
         elif kind == "record":
             child.tasks.popleft()
             self._outbox.put(PartRecord.from_plain(content[0]))
+        elif kind == "notice":
+            self._outbox.put(Notice(content[0]))
         elif kind in ("cutting", "cut", "uncut"):
             self._hear_of_cutting(child, kind, *content)
         elif kind == "memory":

@@ -3,6 +3,7 @@
     parent -> worker   {"encoding": ...}, then {"job": ..., "slice": ..., "caution": ...} per slice
     worker -> parent   ["ready"], then per slice ["step", ...] as it goes and one of
                        ["record", ...]  ["error", ...]  ["memory"]  ["bug", ...]
+    worker -> parent   ["notice", message] at any time: it waits for a store, and is alive
 
     parent -> worker   {"cut": [inputs], "read": ..., "max_rows": ...}, even before it is ready
     worker -> parent   ["cutting"], then ["cut", spans, rows] per input, or ["uncut", error] and no
@@ -107,7 +108,10 @@ def _receive(fd: int, orders: queue.SimpleQueue[bytes]) -> None:
 def _serve(orders: queue.SimpleQueue[bytes], wire: Wire) -> None:
     import pyarrow as pa
 
+    from tokenmill import objectstore
+
     pa.set_cpu_count(1)
+    objectstore.listen(lambda message: wire.send("notice", message))
 
     def cut_what_waits() -> None:
         """Until it is ready, a worker is sent nothing but inputs to be cut."""
