@@ -238,6 +238,8 @@ def _between_documents(
         room = limit - sum(one.num_tokens for one in held)
         next_document = int(np.searchsorted(ends, start + room, "right"))
         if next_document <= document and any(one.num_documents for one in held):
+            if not document:  # the shard that it is too much for may note where it begins
+                yield Stretch(stretch.sources, 0, 0, 0, 0)
             yield None
             continue
         next_document = max(next_document, document + 1)  # larger than a shard: alone
