@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenmill.errors import ConfigError, unknown_name
+from tokenmill.objectstore import is_url, require_plain
 
 EOT_POLICIES = ("append", "prepend", "both", "none")
 DTYPES = ("auto", "uint16", "uint32")
@@ -67,6 +68,8 @@ class Config:
     def __post_init__(self) -> None:
         if not self.sources:
             raise ConfigError("no source given", hint="tokenmill prepare corpus/ -o out/")
+        for url in filter(is_url, (*self.sources, self.out)):
+            require_plain(url)
         _require_known("--eot", self.eot, EOT_POLICIES)
         _require_known("--dtype", self.dtype, DTYPES)
         _require_known("--empty", self.empty, EMPTY_POLICIES)

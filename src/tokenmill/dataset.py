@@ -16,8 +16,9 @@ from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import Format, FoundShard, ShardReader, format_names, get_format
 from tokenmill.manifest import MANIFEST_NAME, Manifest
-from tokenmill.output import WORK_NAME, names_below
+from tokenmill.output import WORK_NAME
 from tokenmill.record import SPLITS
+from tokenmill.storage import names_below
 from tokenmill.stream import Stream, StreamShard
 
 

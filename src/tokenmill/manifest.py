@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 from tokenmill import storage
 from tokenmill.corpus import Input
 from tokenmill.documents import EOTS_PER_DOCUMENT
-from tokenmill.errors import IntegrityError
+from tokenmill.errors import IntegrityError, TokenmillError
 from tokenmill.formats import Shard
 from tokenmill.ledger import Ledger
+from tokenmill.objectstore import is_url
 from tokenmill.record import SPLITS, Counts, Quarantined
 from tokenmill.shards import Output, Tail
 
@@ -117,12 +118,11 @@ class Manifest:
         path = os.path.join(folder, MANIFEST_NAME)
         try:
             # To open a pipe would be to wait for its other end.
-            if os.path.exists(path) and not os.path.isfile(path):
+            if not is_url(path) and os.path.exists(path) and not os.path.isfile(path):
                 raise ValueError("not a regular file")
-            with open(path, "rb") as file:
-                data = file.read(_MAX_BYTES + 1)
-            if len(data) > _MAX_BYTES:
+            if (storage.size(path) or 0) > _MAX_BYTES:
                 raise ValueError(f"over {_MAX_BYTES:,} bytes")
+            data = storage.read_file(path)
             plain = json.loads(data)
             return plain, Manifest.from_plain(plain)
         except FileNotFoundError:
@@ -130,6 +130,8 @@ class Manifest:
                 f"{folder} is not a finished dataset: it has no {MANIFEST_NAME}",
                 hint="run the `tokenmill prepare` command again: it resumes",
             ) from None
+        except TokenmillError:
+            raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise IntegrityError(f"{path} is not a manifest: {error!r}") from error
         except OSError as error:
@@ -301,12 +303,12 @@ def _require_conserved(
         )
 
 
-def quarantine_file(work: str, rows: Iterable[Quarantined]) -> OutputFile | None:
+def quarantine_file(folder: str, rows: Iterable[Quarantined]) -> OutputFile | None:
     """List the rows that were left out, in a file among the shards; None if there are none."""
     lines = [json.dumps(asdict(row), sort_keys=True) + "\n" for row in rows]
     if not lines:
         return None
-    with storage.NewFile(os.path.join(work, "shards"), QUARANTINE_NAME) as file:
+    with storage.NewFile(folder, QUARANTINE_NAME) as file:
         file.write("".join(lines).encode())
         file.commit()
         return OutputFile(QUARANTINE_NAME, None, 0, None, file.num_bytes, file.digest)

@@ -14,9 +14,10 @@ from typing import Any
 
 from tokenmill import storage
 from tokenmill.corpus import Input
-from tokenmill.errors import ConflictError, IntegrityError
+from tokenmill.errors import ConflictError, InputError, IntegrityError
 from tokenmill.formats import Format
 from tokenmill.manifest import MANIFEST_NAME, Manifest
+from tokenmill.objectstore import is_url
 from tokenmill.plan import identity_differences
 
 WORK_NAME = ".tokenmill"
@@ -27,7 +28,7 @@ def finished(out: str, identity: dict[str, Any], inputs: list[Input] | None) -> 
 
     `inputs` of None are not compared.
     """
-    if not os.path.exists(os.path.join(out, MANIFEST_NAME)):
+    if not storage.exists(os.path.join(out, MANIFEST_NAME)):
         return None
     manifest = Manifest.load(out)
     # A finished dataset does not become another one because an engine was upgraded since.
@@ -45,8 +46,9 @@ def finished(out: str, identity: dict[str, Any], inputs: list[Input] | None) -> 
     ]
     if changes:
         raise conflict(f"{out} holds a finished dataset that was made differently", changes)
-    for file in manifest.files:
-        if storage.size(os.path.join(out, file.name)) != file.num_bytes:
+    sizes = storage.sizes([os.path.join(out, file.name) for file in manifest.files])
+    for file, num_bytes in zip(manifest.files, sizes, strict=True):
+        if num_bytes != file.num_bytes:
             raise ConflictError(
                 f"{os.path.join(out, file.name)} is missing or has changed since the run finished",
                 hint="start anew with --overwrite",
@@ -57,7 +59,9 @@ def finished(out: str, identity: dict[str, Any], inputs: list[Input] | None) -> 
 def remove_leftovers(out: str) -> None:
     """Remove the work folder of a run that was killed after its manifest was written."""
     work = os.path.join(out, WORK_NAME)
-    if os.path.isdir(work):
+    if is_url(out):
+        storage.remove_folder(work)
+    elif os.path.isdir(work):
         with storage.lock(os.path.join(work, "lock")):
             storage.remove_folder(work)
 
@@ -72,7 +76,14 @@ def conflict(what: str, changes: list[str]) -> ConflictError:
 
 @contextlib.contextmanager
 def work_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
-    """Hold the work folder and its lock; afterwards, remove it if there is nothing to resume."""
+    """Hold the work folder and its lock; afterwards, remove it if there is nothing to resume.
+
+    An object store has no lock. It needs none: two runs of one plan write the same bytes.
+    """
+    if is_url(out):
+        with _store_folder(out, format_, name) as work:
+            yield work
+        return
     is_new = not os.path.exists(out)
     work = _made_work_folder(out, format_, name)
     with storage.lock(os.path.join(work, "lock")):
@@ -90,6 +101,11 @@ def work_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
 @contextlib.contextmanager
 def shared_work_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
     """Hold the work folder together with other tasks of the same run; it stays."""
+    if is_url(out):
+        if not storage.exists(os.path.join(out, WORK_NAME, "plan.json")):
+            _require_room(out, format_, name)
+        yield os.path.join(out, WORK_NAME)
+        return
     work = _made_work_folder(out, format_, name)
     with storage.shared_lock(os.path.join(work, "lock")), _removal_explained(work):
         yield work
@@ -118,12 +134,36 @@ def _removal_explained(work: str) -> Iterator[None]:
         ) from error
 
 
+@contextlib.contextmanager
+def _store_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
+    """As `work_folder`, but after an error that is not about the corpus nothing more is asked of
+    the store: it may be what failed."""
+    work = os.path.join(out, WORK_NAME)
+    plan_path = os.path.join(work, "plan.json")
+    if not storage.exists(plan_path):
+        _require_room(out, format_, name)
+    storage.remove_temporaries(out)
+    try:
+        yield work
+    except InputError:
+        if not storage.exists(plan_path):
+            storage.remove_folder(work)
+        raise
+    except FileNotFoundError as error:
+        raise ConflictError(
+            f"something was removed while the run was under way: {error}",
+            hint="by another run? Once that has ended, run the same command again: it resumes",
+        ) from error
+    storage.remove_temporaries(out)
+    storage.remove_folder(work)
+
+
 def _require_room(out: str, format_: Format, name: str | None) -> None:
     """Refuse a folder in which a trainer would find other shards beside ours."""
     suffix = os.path.splitext(format_.shard_name(name or "", "train", 0))[1]
     others = [
         other
-        for other in names_below(out)
+        for other in storage.names_below(out)
         if _is_ours(other, format_, name)
         or (not format_.traits.one_file and other.endswith(suffix))
     ]
@@ -134,33 +174,18 @@ def _require_room(out: str, format_: Format, name: str | None) -> None:
         )
 
 
-def names_below(folder: str) -> list[str]:
-    """Files in a folder and in its subfolders, relative to it, sorted; no link is followed."""
-    if not os.path.isdir(folder):
-        return []
-    found = []
-    for name in storage.names_in(folder):
-        path = os.path.join(folder, name)
-        if os.path.isdir(path) and not os.path.islink(path):
-            if not name.startswith("."):
-                found += [f"{name}/{below}" for below in storage.names_in(path)]
-        else:
-            found.append(name)
-    return found
-
-
 def remove_output(out: str, format_: Format, name: str | None) -> None:
     """Remove an earlier run's files; the manifest first, so that it never outlives them."""
     work = os.path.join(out, WORK_NAME)
     storage.make_folder(work)
-    with storage.lock(os.path.join(work, "lock")):
-        names = {other for other in names_below(out) if _is_ours(other, format_, name)}
-        if os.path.exists(os.path.join(out, MANIFEST_NAME)):
+    no_lock = contextlib.nullcontext()
+    with no_lock if is_url(out) else storage.lock(os.path.join(work, "lock")):
+        names = {other for other in storage.names_below(out) if _is_ours(other, format_, name)}
+        if storage.exists(os.path.join(out, MANIFEST_NAME)):
             with contextlib.suppress(IntegrityError):  # a broken manifest lists nothing
                 names |= {file.name for file in Manifest.load(out).files}
             storage.remove(os.path.join(out, MANIFEST_NAME))
-        for other in sorted(names):
-            storage.remove(os.path.join(out, other))
+        storage.remove_all([os.path.join(out, other) for other in sorted(names)])
         for folder in {os.path.dirname(other) for other in names} - {""}:
             storage.remove_empty_folder(os.path.join(out, folder))
         storage.remove_folder(work)

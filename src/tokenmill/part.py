@@ -86,7 +86,7 @@ class PartWriter:
             quarantined,
         )
         data = sealed(json.dumps(record.to_plain(), sort_keys=True).encode())
-        storage.write_file(record_path(self._work, self._slice_index), data, is_durable=False)
+        storage.write_record(record_path(self._work, self._slice_index), data, is_durable=False)
         return record
 
     def discard(self) -> None:
@@ -141,6 +141,17 @@ class PartRun:
     num_documents: int
 
 
+@dataclass(frozen=True, slots=True)
+class PartDirectory:
+    """Where a split's buckets stand in a run: bucket b is rows b to b + 1 of `starts`, which are
+    (documents, tokens) counted from these places."""
+
+    tokens_at: int
+    lengths_at: int
+    keys_at: int
+    starts: npt.NDArray[np.uint64]
+
+
 class PartReader:
     """Reads back what PartWriter wrote: whole splits, or one bucket of them."""
 
@@ -174,6 +185,29 @@ class PartReader:
             data = _pread(file.fileno(), 4 * run.num_documents, run.lengths_at)
         return np.frombuffer(data, "<u4")
 
+    def directories(self, split: int) -> list[PartDirectory]:
+        """Where each bucket of the split stands in the part file, a directory for each run."""
+        if not self._num_buckets:
+            return []
+        count = 2 * (self._num_buckets + 1)
+        found = [(start, run) for start, run in self._run_starts() if run.num_documents[split]]
+        places = [self._places_of(start, run, split) for start, run in found]
+        ranges = [(at, at + 8 * count) for _, _, _, at in places]
+        tables = storage.read_ranges(self._path, ranges)
+        return [
+            PartDirectory(*place[:3], np.frombuffer(table, "<u8").reshape(-1, 2))
+            for place, table in zip(places, tables, strict=True)
+        ]
+
+    def _places_of(self, start: int, run: Run, split: int) -> tuple[int, int, int, int]:
+        """Where a shuffled run's tokens, lengths, keys and directory of a split begin."""
+        tokens_at = start + (run.num_tokens[0] if split else 0) * self._dtype_bytes
+        lengths_at = start + sum(run.num_tokens) * self._dtype_bytes
+        keys_at = lengths_at + 4 * sum(run.num_documents)
+        directory_at = keys_at + 4 * sum(run.num_documents) + split * 16 * (self._num_buckets + 1)
+        skip = 4 * run.num_documents[0] if split else 0
+        return tokens_at, lengths_at + skip, keys_at + skip, directory_at
+
     def bucket(self, split: int, bucket: int) -> list[PartBucket]:
         """Where one bucket's documents stand, run by run."""
         found = []
@@ -193,18 +227,13 @@ class PartReader:
         return starts
 
     def _bucket_of_run(self, fd: int, start: int, run: Run, split: int, bucket: int) -> PartBucket:
-        tokens_at = start + (run.num_tokens[0] if split else 0) * self._dtype_bytes
-        lengths_at = start + sum(run.num_tokens) * self._dtype_bytes
-        keys_at = lengths_at + 4 * sum(run.num_documents)
-        directory_at = keys_at + 4 * sum(run.num_documents) + split * 16 * (self._num_buckets + 1)
-        skip = 4 * run.num_documents[0] if split else 0
-
+        tokens_at, lengths_at, keys_at, directory_at = self._places_of(start, run, split)
         bounds = np.frombuffer(_pread(fd, 32, directory_at + 16 * bucket), "<u8").tolist()
         first, first_token, last, last_token = bounds
         return PartBucket(
             self._path,
-            keys_at + skip + 4 * first,
-            lengths_at + skip + 4 * first,
+            keys_at + 4 * first,
+            lengths_at + 4 * first,
             last - first,
             tokens_at + first_token * self._dtype_bytes,
             (last_token - first_token) * self._dtype_bytes,

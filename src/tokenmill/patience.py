@@ -11,7 +11,6 @@ import random
 import re
 import time
 from collections.abc import Callable
-from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 PATIENCE_SECONDS = 900.0
@@ -25,8 +24,9 @@ Notice = Callable[[str], None]
 class Patience:
     """How long to go on trying, for all requests to one place."""
 
-    def __init__(self, notice: Notice) -> None:
+    def __init__(self, notice: Notice, num_silent: int = 0) -> None:
         self._notice = notice
+        self._num_silent = num_silent  # tries of a request that nobody is told of
         self._has_answered = False
 
     def result_of(self, request: Callable[[], Result]) -> Result:
@@ -42,7 +42,8 @@ class Patience:
                 pause = _pause_seconds(error, attempt)
                 if pause is None or time.monotonic() + pause - began > patience:
                     raise
-                self._notice(f"{message_of(error)}; trying again in {pause:.0f} s")
+                if attempt >= self._num_silent:
+                    self._notice(f"{message_of(error)}; trying again in {pause:.0f} s")
                 time.sleep(pause)
                 attempt += 1
             else:
@@ -124,6 +125,8 @@ def _retry_after_seconds(error: Exception) -> float | None:
         return None
     if value.strip().isdigit():
         return float(value)
+    from email.utils import parsedate_to_datetime  # 10 ms that every worker would pay
+
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except ValueError:

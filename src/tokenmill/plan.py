@@ -57,7 +57,7 @@ class Plan:
         return json.dumps(plain, sort_keys=True).encode()
 
     def save(self, path: str) -> None:
-        storage.write_file(path, sealed(self.to_json()))
+        storage.write_record(path, sealed(self.to_json()))
 
     def create(self, path: str) -> bool:
         """Save it unless there is a plan already; whether this one was saved."""

@@ -5,10 +5,12 @@ Light to import: records are what crosses the pipe from a worker.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tokenmill import storage
+from tokenmill.objectstore import is_url
 from tokenmill.seal import unsealed
 
 SPLITS = ("train", "val")
@@ -104,10 +106,26 @@ def record_path(work: str, slice_index: int) -> str:
     return f"{work}/records/{slice_index:08d}.json"
 
 
+def committed_records(
+    work: str, slice_indices: Sequence[int], plan_id: str
+) -> Iterator[PartRecord | None]:
+    """Each slice's record, if there is one of this plan; a torn, edited or foreign one is none."""
+    paths = [record_path(work, index) for index in slice_indices]
+    for index, path, data in zip(slice_indices, paths, storage.read_files(paths), strict=True):
+        yield _understood(path, data, index, plan_id)
+
+
 def committed_record(work: str, slice_index: int, plan_id: str) -> PartRecord | None:
-    """The slice's record, if there is one of this plan; a torn, edited or foreign one is none."""
+    return next(committed_records(work, [slice_index], plan_id))
+
+
+def _understood(path: str, data: bytes | None, slice_index: int, plan_id: str) -> PartRecord | None:
     try:
-        record = PartRecord.from_plain(unsealed(storage.read_file(record_path(work, slice_index))))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
+        record = PartRecord.from_plain(unsealed(data or b""))
+    except (ValueError, KeyError, TypeError):
+        if data is None or not is_url(path):
+            return None
+        # Perhaps it came torn from a store: asked for once more, its length is compared.
+        again = storage.read_file(path)
+        return _understood(path, again, slice_index, plan_id) if again != data else None
     return record if record.plan_id == plan_id and record.slice_index == slice_index else None

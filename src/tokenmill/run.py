@@ -13,7 +13,7 @@ import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from tokenmill import objectstore, storage
@@ -24,11 +24,14 @@ from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError, IntegrityError, NetworkError
 from tokenmill.fetch import RemoteInputs
 from tokenmill.formats import get_format
+from tokenmill.fulfil import OrderAssembler, WrittenShard
 from tokenmill.hub import SCHEME
 from tokenmill.inputs import in_order, inputs_of
 from tokenmill.job import Job, Step
 from tokenmill.ledger import Ledger
 from tokenmill.manifest import MANIFEST_NAME, Manifest, make_manifest, quarantine_file
+from tokenmill.objectstore import is_url
+from tokenmill.orders import ShardOrder
 from tokenmill.output import (
     WORK_NAME,
     conflict,
@@ -39,11 +42,13 @@ from tokenmill.output import (
 )
 from tokenmill.part import PART_CHECKSUM
 from tokenmill.plan import Cutter, Plan, differences, make_plan
-from tokenmill.record import PartRecord, committed_record, part_path
+from tokenmill.record import PartRecord, committed_records, part_path
 from tokenmill.runners import Runner, Stopped, Watch
 from tokenmill.runners.start import cutting_runner, encoding_of, started_runner
 from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved
 from tokenmill.shards import publish
+
+AnyAssembler = Assembler | OrderAssembler
 
 
 class RunWatch(Watch, Protocol):
@@ -95,11 +100,19 @@ def prepare(
 
 def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
     objectstore.listen(watch.notice)
+    if not is_url(config.out):
+        return _run(config, runner, watch, os.path.join(config.out, WORK_NAME))
+    with tempfile.TemporaryDirectory(prefix="tokenmill-") as scratch:
+        return _run(config, runner, watch, scratch)
+
+
+def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manifest:
+    """`scratch` is a local folder for what has to be fetched."""
     encoding = encoding_of(config)
     config = resolved(config, encoding)
     identity = identity_of(config, encoding)
     try:
-        remote = RemoteInputs(config, os.path.join(config.out, WORK_NAME), watch.notice)
+        remote = RemoteInputs(config, scratch, watch.notice)
         inputs = all_inputs(config, remote)
     except NetworkError:
         # A finished dataset needs no network, and who does not answer has nothing to compare.
@@ -113,9 +126,11 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
         remove_leftovers(config.out)
         return manifest
 
-    with work_folder(config.out, get_format(config.format), config.name) as work:
-        plan = _continued_or_new_plan(work, config, identity, inputs, remote, cutter)
-        assembler = Assembler(work, layout_of(config, encoding), num_buckets(config, plan))
+    with work_folder(config.out, get_format(config.format), config.name) as top:
+        make = functools.partial(_new_plan_of, config, identity, inputs, remote, cutter, scratch)
+        plan = _continued_or_new_plan(top, config, identity, inputs, make)
+        work = work_of(config.out, plan)
+        assembler = assembler_of(config, encoding, plan, work, runner, watch)
         with contextlib.closing(assembler), contextlib.closing(remote):
             job = job_of(config, encoding, plan, work)
             places = places_of(plan, inputs)
@@ -124,15 +139,17 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
 
 
 def completed(
-    config: Config, plan: Plan, records: Ledger, assembler: Assembler, work: str
+    config: Config, plan: Plan, records: Ledger, assembler: AnyAssembler, work: str
 ) -> Manifest:
     """All is encoded and handed to the assembler: finish the shards, publish them, prove them."""
     require_few_bad(records, config)
-    _require_some_written(records, work)
+    _require_some_written(records, config.out)
     output = assembler.finish()
-    quarantine = quarantine_file(work, records.quarantined)
+    finished_in = config.out if is_url(config.out) else os.path.join(work, "shards")
+    quarantine = quarantine_file(finished_in, records.quarantined)
     manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine)
-    publish(work, config.out, {file.name: file.num_bytes for file in manifest.files})
+    if finished_in != config.out:
+        publish(work, config.out, {file.name: file.num_bytes for file in manifest.files})
     storage.write_file(os.path.join(config.out, MANIFEST_NAME), manifest.to_json())
     return manifest
 
@@ -142,6 +159,28 @@ def places_of(plan: Plan, inputs: Iterable[Input]) -> dict[str, str]:
     of downloads, another machine."""
     planned = {source.name: source.path for source in plan.inputs}
     return {s.name: s.path for s in inputs if s.path != planned.get(s.name, s.path)}
+
+
+def work_of(out: str, plan: Plan) -> str:
+    """Where parts and records are. In an object store each plan has a place of its own, so that a
+    late worker of a run that was given up cannot touch those of the next."""
+    work = os.path.join(out, WORK_NAME)
+    return os.path.join(work, plan.plan_id[:16]) if is_url(out) else work
+
+
+def assembler_of(
+    config: Config, encoding: EncodingId, plan: Plan, work: str, runner: Runner, watch: RunWatch
+) -> AnyAssembler:
+    layout, buckets = layout_of(config, encoding), num_buckets(config, plan)
+    if not is_url(config.out):
+        return Assembler(work, layout, buckets)
+
+    def write(orders: Iterable[ShardOrder]) -> Iterator[WrittenShard]:
+        yield from runner.write_shards(orders, watch)
+        if watch.should_stop():
+            raise Stopped
+
+    return OrderAssembler(work, config.out, layout, buckets, write)
 
 
 def all_inputs(config: Config, remote: RemoteInputs) -> list[Input]:
@@ -176,10 +215,10 @@ def require_few_bad(records: Ledger, config: Config) -> None:
         )
 
 
-def _require_some_written(records: Ledger, work: str) -> None:
+def _require_some_written(records: Ledger, out: str) -> None:
     counts = records.counts
     if not counts.num_written:
-        storage.remove(os.path.join(work, "plan.json"))  # there is nothing to resume
+        storage.remove(os.path.join(out, WORK_NAME, "plan.json"))  # there is nothing to resume
         raise InputError(
             f"nothing to write: of {counts.num_rows:,} rows, {counts.num_empty:,} are empty, "
             f"{counts.num_null:,} null, {counts.num_quarantined:,} quarantined",
@@ -193,7 +232,7 @@ def _encode(
     runner: Runner,
     remote: RemoteInputs,
     places: dict[str, str],
-    assembler: Assembler,
+    assembler: AnyAssembler,
     watch: RunWatch,
 ) -> Ledger:
     """Encode what has no record yet, assembling on the way; all records."""
@@ -241,18 +280,21 @@ def _generator(records: Iterator[PartRecord]) -> Any:
     return records
 
 
-def committed(job: Job, indices: Iterable[int], num_assembled: int) -> Ledger:
+def committed(job: Job, indices: Sequence[int], num_assembled: int) -> Ledger:
     """The records of earlier attempts. A part that assembly still needs must be whole."""
     records = Ledger()
-    for index in indices:
-        record = committed_record(job.work, index, job.plan_id)
-        if record is not None and (index < num_assembled or is_whole(job.work, record)):
+    for record in committed_records(job.work, indices, job.plan_id):
+        if record is None:
+            continue
+        if record.slice_index < num_assembled or is_whole(job.work, record):
             records.add(record)
     return records
 
 
 def is_whole(work: str, record: PartRecord) -> bool:
     path = part_path(work, record.slice_index)
+    if is_url(path):
+        return True  # an object does not change by a crash, and its length is compared when read
     if storage.size(path) != record.num_bytes:
         return False
     checksum = PART_CHECKSUM()
@@ -267,28 +309,51 @@ def _continued_or_new_plan(
     config: Config,
     identity: dict[str, Any],
     inputs: list[Input],
-    remote: RemoteInputs,
-    cutter: Cutter,
+    make: Callable[[], Plan],
 ) -> Plan:
     path = os.path.join(work, "plan.json")
-    if os.path.exists(path):
-        plan = Plan.load(path)
-        changes = differences(plan, identity, inputs)
-        if changes:
-            raise conflict(f"the run in {config.out} was begun differently", changes)
-    else:
-        structures = os.path.join(work, "structure")
-        storage.make_folder(structures)
-        plan = make_plan(identity, inputs, config, remote.structure_of, cutter)
-        storage.remove_folder(structures)
-        if not plan.slices:
-            raise InputError(f"no documents in {', '.join(config.sources)}")
+    is_continued = storage.exists(path)
+    plan = _continued_plan(path, config, identity, inputs) if is_continued else make()
+    if is_url(path):
+        try:
+            if not is_continued:
+                plan.save(path)
+        except IntegrityError:  # another run was first
+            return _continued_plan(path, config, identity, inputs)
+        return plan
     for name in ("parts", "records", "shards"):
         storage.make_folder(os.path.join(work, name))
         storage.remove_temporaries(os.path.join(work, name))
     storage.remove_temporaries(work)
-    if not os.path.exists(path):
+    if not is_continued:
         plan.save(path)
+    return plan
+
+
+def _continued_plan(
+    path: str, config: Config, identity: dict[str, Any], inputs: list[Input]
+) -> Plan:
+    plan = Plan.load(path)
+    changes = differences(plan, identity, inputs)
+    if changes:
+        raise conflict(f"the run in {config.out} was begun differently", changes)
+    return plan
+
+
+def _new_plan_of(
+    config: Config,
+    identity: dict[str, Any],
+    inputs: list[Input],
+    remote: RemoteInputs,
+    cutter: Cutter,
+    scratch: str,
+) -> Plan:
+    structures = os.path.join(scratch, "structure")
+    storage.make_folder(structures)
+    plan = make_plan(identity, inputs, config, remote.structure_of, cutter)
+    storage.remove_folder(structures)
+    if not plan.slices:
+        raise InputError(f"no documents in {', '.join(config.sources)}")
     return plan
 
 
@@ -304,10 +369,10 @@ def _make_way(
     A command that cannot be planned removes nothing.
     """
     path = os.path.join(config.out, WORK_NAME, "plan.json")
-    if os.path.exists(path):
+    if storage.exists(path):
         with contextlib.suppress(IntegrityError):
             if not differences(Plan.load(path), identity, inputs):
                 return
-    if os.path.isdir(config.out):
+    if is_url(config.out) or os.path.isdir(config.out):
         new_plan(config, encoding, cutter)
         remove_output(config.out, get_format(config.format), config.name)

@@ -75,6 +75,53 @@ class Output:
         return sizes | {file.name: file.num_bytes for file in (*side_files, *self.index_files)}
 
 
+@dataclass(frozen=True, slots=True)
+class ShardPlace:
+    """Where a shard stands in its stream: its number, and how many documents of its split come
+    before it (counted where the layout has boundaries)."""
+
+    index: int
+    first_document: int
+
+
+FIRST = ShardPlace(0, 0)
+
+
+def split_of(layout: Layout, stream: str, index: int) -> str:
+    """The split that a stream's shard number `index` belongs to."""
+    return "val" if layout.first_shard_is_val and not index else stream
+
+
+def write_shard_files(
+    folder: str, layout: Layout, split: str, place: ShardPlace, batches: Iterable[Batch]
+) -> tuple[Shard | None, Tail]:
+    """One shard of a stream on its own, its files in a folder; None if no sample is full."""
+    stream = _ShardStream(layout, get_format(layout.format), folder, split, None, place)
+    with contextlib.closing(stream):
+        for batch in batches:
+            stream.put(batch)
+        stream.finish()
+    stream.retire()
+    if len(stream.shards) > 1:
+        raise IntegrityError(f"{split} shard {place.index} was given more than it can hold")
+    return (stream.shards[0] if stream.shards else None), stream.tail
+
+
+def write_index_files(
+    folder: str, format_: Format, layout: Layout, shards: Sequence[Shard]
+) -> tuple[SideFile, ...]:
+    """The files that list each split's shards, for formats that have such."""
+    written = []
+    for split in SPLITS:
+        of_split = [shard for shard in shards if shard.split == split]
+        files = format_.index(split, of_split, layout) if of_split else {}
+        for name, data in sorted(files.items()):
+            with _created(folder, name) as file:
+                file.write(data)
+            written.append(_as_side_file(name, file))
+    return tuple(written)
+
+
 class ShardSet:
     """The shards of all splits."""
 
@@ -108,16 +155,9 @@ class ShardSet:
         for stream in self.streams:
             stream.finish()
         shards = [shard for stream in self.streams for shard in stream.shards]
-        index_files = []
-        for split in SPLITS:
-            of_split = [shard for shard in shards if shard.split == split]
-            files = self._format.index(split, of_split, self._layout) if of_split else {}
-            for name, data in sorted(files.items()):
-                with _created(self._folder, name) as file:
-                    file.write(data)
-                index_files.append(_as_side_file(name, file))
+        index_files = write_index_files(self._folder, self._format, self._layout, shards)
         tails = {stream.split: stream.tail for stream in self.streams}
-        return Output(tuple(shards), tuple(index_files), tails)
+        return Output(tuple(shards), index_files, tails)
 
     def close(self) -> None:
         for stream in self.streams:
@@ -134,8 +174,10 @@ class _ShardStream:
         folder: str,
         split: str,
         state: dict[str, Any] | None,
+        place: ShardPlace = FIRST,
     ) -> None:
         self.split = split
+        self._place = place
         self._layout = layout
         self._format = format_
         self._folder = folder
@@ -153,7 +195,7 @@ class _ShardStream:
         self._num_eot = state["num_eot"]
         self._num_documents = state["num_documents"]
         self._marks = [(eot, token) for eot, token in state["marks"]]
-        self.shards = [_shard_from(shard) for shard in state["shards"]]
+        self.shards = [shard_from(shard) for shard in state["shards"]]
         self.tail = Tail(**state["tail"])
         for shard in self.shards:
             path = os.path.join(folder, shard.name)
@@ -235,7 +277,7 @@ class _ShardStream:
             if self._layout.shard_tokens is not None:
                 room = self._layout.shard_tokens - self._num_tokens
                 next_document = int(np.searchsorted(ends, start + room, "right"))
-                if next_document == document and self._num_documents:
+                if next_document <= document and self._num_documents:
                     self._complete()
                     continue
                 next_document = max(next_document, document + 1)  # larger than a shard: alone
@@ -301,7 +343,8 @@ class _ShardStream:
         lengths = None
         if self._lengths is not None:
             lengths = _mapped(self._lengths.path, np.dtype("<u4"), 0)
-        before = sum(s.num_documents or 0 for s in self.shards if s.split == split)
+        before = self._place.first_document
+        before += sum(s.num_documents or 0 for s in self.shards if s.split == split)
         self._format.write(Contents(name, split, tokens, lengths, before, self._layout), create)
         if self._format.traits.is_raw:
             main = SideFile(name, self._file.num_bytes, self._file.sha256)
@@ -320,10 +363,14 @@ class _ShardStream:
         )
 
     def _shard_split(self) -> str:
-        return "val" if self._layout.first_shard_is_val and not self.shards else self.split
+        return split_of(self._layout, self.split, self._shard_index())
 
     def _shard_name(self) -> str:
-        return self._format.shard_name(self._layout.name, self._shard_split(), len(self.shards))
+        index = self._shard_index()
+        return self._format.shard_name(self._layout.name, self._shard_split(), index)
+
+    def _shard_index(self) -> int:
+        return self._place.index + len(self.shards)
 
 
 _BEGINNING: dict[str, Any] = {
@@ -369,7 +416,8 @@ def _as_side_file(name: str, file: Any) -> SideFile:
     return SideFile(name, file.num_bytes, file.digest)
 
 
-def _shard_from(plain: dict[str, Any]) -> Shard:
+def shard_from(plain: dict[str, Any]) -> Shard:
+    """The shard that `asdict` made plain."""
     marks = tuple((eot, token) for eot, token in plain["marks"])
     return Shard(
         **{**plain, "marks": marks, "side_files": tuple(SideFile(**f) for f in plain["side_files"])}

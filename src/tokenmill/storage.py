@@ -6,6 +6,10 @@ survives power loss. Output never goes through mmap, where a full disk is SIGBUS
 An fsync that failed is never repeated on the same descriptor: the kernel may have dropped the
 dirty pages already, so the whole file is written again.
 
+A path may also be a URL: then it is an object, which is there whole or not at all, and there is no
+folder to make or sync (objectstore.py). What is to become an object is written to a local file
+first.
+
 Errors of the storage itself come out as OutputError (exit 4) naming the path and what to do.
 """
 
@@ -18,11 +22,14 @@ import hashlib
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-from tokenmill.errors import ConflictError, IntegrityError, OutputError
+from tokenmill import objectstore
+from tokenmill.errors import ConflictError, IntegrityError, OutputError, TokenmillError
+from tokenmill.objectstore import is_url
 
 TEMPORARY_SUFFIX = ".tmp"
 _PIECE_BYTES = 256 << 10
@@ -47,11 +54,13 @@ _ADVICE = {
 def _as_output_error(doing: str, path: str) -> Iterator[None]:
     try:
         yield
-    except OutputError:
+    except TokenmillError:
         raise
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         hint = _ADVICE.get(error.errno or 0, "mend the storage, then run the same command again")
+        if is_url(path):
+            hint = "check that the bucket exists, and that you may read, write, list and delete"
         raise OutputError(f"cannot {doing} {path}: {reason}", hint=hint) from error
 
 
@@ -67,7 +76,10 @@ class NewFile:
     def __init__(self, folder: str, name: str, hasher: Any = None, is_durable: bool = True) -> None:
         self.final_path = os.path.join(folder, name)
         # Two attempts at one file (a retry while the first still lives) must not share a name.
-        self.path = f"{self.final_path}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
+        unique = f"{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
+        self.path = f"{self.final_path}.{unique}"
+        if is_url(folder):
+            self.path = os.path.join(tempfile.gettempdir(), f"tokenmill-{name}.{unique}")
         self.num_bytes = 0
         self._hash = hashlib.sha256() if hasher is None else hasher
         self._is_durable = is_durable
@@ -87,7 +99,10 @@ class NewFile:
 
     def commit(self) -> None:
         self._finish()
-        rename(self.path, self.final_path, self._is_durable)
+        if is_url(self.final_path):
+            put_file(self.path, self.final_path)
+        else:
+            rename(self.path, self.final_path, self._is_durable)
 
     def commit_new(self) -> bool:
         """As `commit`, but False, and nothing is changed, if the final name exists already."""
@@ -110,7 +125,7 @@ class NewFile:
         fd, self._fd = self._fd, -1
         with _as_output_error("write", self.path):
             try:
-                if self._is_durable:
+                if self._is_durable and not is_url(self.final_path):
                     os.fsync(fd)
             finally:
                 os.close(fd)
@@ -262,6 +277,10 @@ def _write_all(fd: int, view: memoryview) -> None:
 
 def write_file(path: str, data: bytes, is_durable: bool = True) -> None:
     """Create or replace a small file, atomically; see NewFile for `is_durable`."""
+    if is_url(path):
+        with _as_output_error("write", path):
+            objectstore.write(path, data)
+        return
     folder, name = os.path.split(path)
     with NewFile(folder, name, is_durable=is_durable) as file:
         file.write(data)
@@ -274,9 +293,91 @@ def create_file(path: str, data: bytes) -> bool:
     By a second link to a finished file: of any number of processes, on any number of machines,
     exactly one is told that it was the one. Where there are no links, the last one wins instead.
     """
+    if is_url(path):
+        with _as_output_error("create", path):
+            return objectstore.create(path, data)
     with NewFile(os.path.dirname(path), os.path.basename(path)) as file:
         file.write(data)
         return file.commit_new()
+
+
+def write_record(path: str, data: bytes, is_durable: bool = True) -> None:
+    """Create a small file that says what is done. Who comes second must have found out the same."""
+    if not is_url(path):
+        write_file(path, data, is_durable)
+        return
+    with _as_output_error("create", path):
+        if objectstore.create(path, data) or objectstore.read(path) == data:
+            return
+    raise IntegrityError(
+        f"{path} was written before, and says something else: the same work had two results",
+        hint="was it edited, or are machines at work that are not alike? Start anew: --overwrite",
+    )
+
+
+def put_file(path: str, target: str) -> None:
+    """Give a finished local file its final name: an object, or a file on the same disk."""
+    if is_url(target):
+        with _as_output_error("write", target):
+            objectstore.upload(target, path)
+        remove(path)
+    else:
+        rename(path, target)
+
+
+def read_file(path: str) -> bytes:
+    """All of a file that fits into memory. FileNotFoundError if there is none."""
+    if is_url(path):
+        with _reading(path):
+            return objectstore.read(path)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # half the cost of `open`, a million times
+    try:
+        pieces: list[bytes] = []
+        while piece := os.read(fd, 1 << 20 if pieces else 1 << 12):
+            pieces.append(piece)
+        return b"".join(pieces)
+    finally:
+        os.close(fd)
+
+
+def read_files(paths: Sequence[str]) -> Iterator[bytes | None]:
+    """Small sealed files, in order; None where there is none. Many at a time, where that helps."""
+    if paths and is_url(paths[0]):
+        with _reading(paths[0]):
+            yield from objectstore.read_sealed(paths)
+        return
+    for path in paths:
+        try:
+            yield read_file(path)
+        except FileNotFoundError:
+            yield None
+
+
+def read_ranges(path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Bytes `start` to `stop` of each range. IntegrityError if the file is shorter."""
+    if is_url(path):
+        with _reading(path):
+            return objectstore.read_ranges(path, ranges)
+    found = []
+    with open(path, "rb", buffering=0) as file:
+        for start, stop in ranges:
+            found.append(os.pread(file.fileno(), stop - start, start))
+            if len(found[-1]) != stop - start:
+                raise IntegrityError(f"{path} ends before byte {stop:,}")
+    return found
+
+
+@contextlib.contextmanager
+def _reading(url: str) -> Iterator[None]:
+    """An object that is not there is the caller's to explain; all else is the storage's fault."""
+    with _as_output_error("read", url):
+        try:
+            yield
+        except FileNotFoundError as error:
+            missing = error
+        else:
+            return
+    raise missing
 
 
 def write_sparse_file(path: str, num_bytes: int, pieces: dict[int, bytes]) -> None:
@@ -334,6 +435,8 @@ def fsync_folder(path: str) -> None:
 
 
 def make_folder(path: str) -> None:
+    if is_url(path):
+        return
     with _as_output_error("create the folder", path):
         os.makedirs(path, exist_ok=True)
         parent = os.path.dirname(os.path.abspath(path))
@@ -341,23 +444,49 @@ def make_folder(path: str) -> None:
 
 
 def remove(path: str) -> None:
+    if is_url(path):
+        with _as_output_error("remove", path):
+            objectstore.remove(path)
+        return
     with _as_output_error("remove", path), contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
+def remove_all(paths: Sequence[str]) -> None:
+    if paths and is_url(paths[0]):
+        with _as_output_error("remove", paths[0]):
+            objectstore.remove_all(paths)
+        return
+    for path in paths:
+        remove(path)
+
+
 def remove_folder(path: str) -> None:
+    if is_url(path):
+        with _as_output_error("remove", path):
+            objectstore.remove_below(path)
+        return
     with _as_output_error("remove", path), contextlib.suppress(FileNotFoundError):
         shutil.rmtree(path)
 
 
 def remove_empty_folder(path: str) -> None:
-    """Remove a folder if nothing is in it."""
+    """Remove a folder if nothing is in it; of objects there is none to remove."""
+    if is_url(path):
+        return
     with contextlib.suppress(OSError):
         os.rmdir(path)
 
 
 def remove_temporaries(folder: str) -> None:
-    """Remove what crashed attempts left behind. Only for the holder of the lock."""
+    """Remove what crashed attempts left behind. Only for the holder of the lock.
+
+    Of an object store: what uploads left that were never completed.
+    """
+    if is_url(folder):
+        with _as_output_error("clean up", folder):
+            objectstore.abort_uploads_below(folder)
+        return
     for name in names_in(folder):
         if name.endswith(TEMPORARY_SUFFIX):
             remove(os.path.join(folder, name))
@@ -368,24 +497,47 @@ def names_in(folder: str) -> list[str]:
         return sorted(os.listdir(folder))
 
 
-def read_file(path: str) -> bytes:
-    """All of a file that fits into memory. Half the cost of `open`: a run may have a million."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        pieces: list[bytes] = []
-        while piece := os.read(fd, 1 << 20 if pieces else 1 << 12):
-            pieces.append(piece)
-        return b"".join(pieces)
-    finally:
-        os.close(fd)
-
-
 def size(path: str) -> int | None:
     """The size of a regular file, or None if there is none."""
+    if is_url(path):
+        with _as_output_error("look at", path):
+            info = objectstore.look(path)
+        return None if info is None else info.num_bytes
     try:
         return os.stat(path).st_size
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def exists(path: str) -> bool:
+    return size(path) is not None if is_url(path) else os.path.exists(path)
+
+
+def sizes(paths: Sequence[str]) -> list[int | None]:
+    """As `size`, of many at a time."""
+    return list(
+        objectstore.in_parallel(size, paths) if paths and is_url(paths[0]) else map(size, paths)
+    )
+
+
+def names_below(folder: str) -> list[str]:
+    """Files in a folder and in its subfolders, relative to it, sorted; no link is followed."""
+    if is_url(folder):
+        with _as_output_error("list", folder):
+            found = [url for url, _ in objectstore.find(folder.rstrip("/") + "/")]
+        names = [url.removeprefix(folder.rstrip("/") + "/") for url in found]
+        return [name for name in names if not name.startswith(".") and name.count("/") < 2]
+    if not os.path.isdir(folder):
+        return []
+    names = []
+    for name in names_in(folder):
+        path = os.path.join(folder, name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            if not name.startswith("."):
+                names += [f"{name}/{below}" for below in names_in(path)]
+        else:
+            names.append(name)
+    return names
 
 
 def sha256_of(path: str) -> str:
@@ -398,7 +550,9 @@ def sha256_of(path: str) -> str:
 
 
 def free_bytes(path: str) -> int:
-    """Free space where `path` is or would be."""
+    """Free space where `path` is or would be; of an object store, for what is on its way there."""
+    if is_url(path):
+        path = tempfile.gettempdir()
     path = os.path.abspath(path)
     while not os.path.exists(path):
         path = os.path.dirname(path)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill import storage
-from tokenmill.assemble import Assembler, num_assembled
+from tokenmill.assemble import num_assembled
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
@@ -33,6 +33,7 @@ from tokenmill.formats import get_format
 from tokenmill.job import Job
 from tokenmill.ledger import Ledger
 from tokenmill.manifest import MANIFEST_NAME, Manifest
+from tokenmill.objectstore import is_url
 from tokenmill.output import (
     WORK_NAME,
     conflict,
@@ -45,18 +46,22 @@ from tokenmill.partition import Partition
 from tokenmill.plan import Plan, differences, make_plan
 from tokenmill.record import Counts, committed_record, part_path, record_path
 from tokenmill.run import (
+    AnyAssembler,
     RunWatch,
     SilentWatch,
     all_inputs,
+    assembler_of,
     committed,
     completed,
     encoded,
     is_whole,
     places_of,
+    work_of,
 )
 from tokenmill.runners import Runner, Stopped
+from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.start import encoding_of
-from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved
+from tokenmill.settings import identity_of, job_of, resolved
 
 _SHOWN_RANGES = 5
 
@@ -97,19 +102,20 @@ def encode_partition(
                 remove_leftovers(config.out)
             return _report_of_finished(manifest, partition)
         plan = None
-        if not os.path.exists(_plan_path(config.out)):
+        if not storage.exists(_plan_path(config.out)):
             storage.make_folder(os.path.join(scratch, "structure"))
             cutter = functools.partial(runner.cut, watch=watch)
             plan = make_plan(identity, inputs, config, remote.structure_of, cutter)
             if not plan.slices:
                 raise InputError(f"no documents in {', '.join(config.sources)}")
-        with shared_work_folder(config.out, get_format(config.format), config.name) as work:
+        with shared_work_folder(config.out, get_format(config.format), config.name) as top:
             if (manifest := finished(config.out, identity, inputs)) is not None:
                 return _report_of_finished(manifest, partition)
             plan = _agreed_plan(config.out, plan, identity, inputs)
+            work = work_of(config.out, plan)
             for name in ("parts", "records"):
                 storage.make_folder(os.path.join(work, name))
-            _note_count(work, partition)
+            _note_count(top, partition)
             job = job_of(config, encoding, plan, work)
             records = _encode(job, plan, partition, runner, remote, inputs, watch)
             return TaskReport(
@@ -118,7 +124,7 @@ def encode_partition(
                 len(records),
                 records.num_tokens,
                 records.counts,
-                len(plan.slices) - _num_recorded(work),
+                len(plan.slices) - _num_recorded(job, plan),
             )
 
 
@@ -130,22 +136,23 @@ def finish(
     Raises ConflictError if a slice is missing, or if tasks are still at work.
     """
     watch = watch or SilentWatch()
-    if os.path.exists(os.path.join(out, MANIFEST_NAME)):
+    if storage.exists(os.path.join(out, MANIFEST_NAME)):
         manifest = finished(out, Manifest.load(out).identity, None)
         assert manifest is not None
         remove_leftovers(out)
         return manifest
-    if not os.path.exists(_plan_path(out)):
+    if not storage.exists(_plan_path(out)):
         raise ConfigError(
             f"there is nothing to finish in {out}: no plan",
             hint=f"begin with: tokenmill prepare SOURCE -o {shlex.quote(out)} --partition 1/N",
         )
     plan = Plan.load(_plan_path(out))
     config, encoding = _config_of(plan, out, max_bad_fraction)
-    with work_folder(out, get_format(config.format), config.name) as work:
+    with work_folder(out, get_format(config.format), config.name):
+        work = work_of(out, plan)
         storage.make_folder(os.path.join(work, "shards"))
         job = job_of(config, encoding, plan, work)
-        assembler = Assembler(work, layout_of(config, encoding), num_buckets(config, plan))
+        assembler = assembler_of(config, encoding, plan, work, InlineRunner(), watch)
         with contextlib.closing(assembler):
             # Whether parts are whole is seen when they are read: all of them twice is too much.
             records = committed(job, range(len(plan.slices)), len(plan.slices))
@@ -167,7 +174,8 @@ def _encode(
 ) -> Ledger:
     """Encode what has no record yet of the partition; all its records."""
     own = partition.of(len(plan.slices))
-    first_part = 0 if job.num_buckets else num_assembled(job.work)  # those before it are in shards
+    # Parts before this one are in shards already.
+    first_part = 0 if job.num_buckets or is_url(job.work) else num_assembled(job.work)
     records = committed(job, own, first_part)
     share = Plan(plan.identity, plan.inputs, plan.slices[own.start : own.stop])
     watch.planned(share, records)
@@ -200,6 +208,8 @@ def _encode(
 def _sync(work: str, indices: range) -> None:
     """Make parts and records durable: an ordinary run does so when shards have swallowed them, but
     when a task has ended its machine may go, and with it what was not written yet."""
+    if is_url(work):
+        return
     for path_of in (part_path, record_path):
         paths = [path_of(work, index) for index in indices]
         if paths:
@@ -207,7 +217,7 @@ def _sync(work: str, indices: range) -> None:
 
 
 def _assemble(
-    job: Job, plan: Plan, records: Ledger, assembler: Assembler, watch: RunWatch
+    job: Job, plan: Plan, records: Ledger, assembler: AnyAssembler, watch: RunWatch
 ) -> list[int]:
     """Hand the parts to the assembler, up to the first damaged one; all that are damaged."""
     first = 0 if job.num_buckets else assembler.next
@@ -235,7 +245,7 @@ def _agreed_plan(
     """The run's plan: ours, if it is the first, or else the one that is there."""
     if made is not None and made.create(_plan_path(out)):
         return made
-    if not os.path.exists(_plan_path(out)):
+    if not storage.exists(_plan_path(out)):
         raise ConflictError(
             f"the run in {out} was removed while this task began",
             hint="run the same command again",
@@ -253,8 +263,11 @@ def _report_of_finished(manifest: Manifest, partition: Partition) -> TaskReport:
     return TaskReport(partition, num_slices, num_own, 0, Counts(), 0, is_finished=True)
 
 
-def _num_recorded(work: str) -> int:
-    names = storage.names_in(os.path.join(work, "records"))
+def _num_recorded(job: Job, plan: Plan) -> int:
+    """For a message; in an object store a listing may be late, and each is asked for."""
+    if is_url(job.work):
+        return len(committed(job, range(len(plan.slices)), 0))
+    names = storage.names_in(os.path.join(job.work, "records"))
     return sum(name.endswith(".json") for name in names)
 
 
@@ -284,8 +297,9 @@ def _note_count(work: str, partition: Partition) -> None:
 
 def _noted_count(work: str) -> int | None:
     try:
-        with open(os.path.join(work, "partitions.json"), "rb") as file:
-            count = json.load(file)["num_partitions"]
+        count = json.loads(storage.read_file(os.path.join(work, "partitions.json")))[
+            "num_partitions"
+        ]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return count if isinstance(count, int) and count > 0 else None

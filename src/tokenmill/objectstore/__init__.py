@@ -108,6 +108,12 @@ def remove(url: str) -> None:
     _bucket(url).remove([url])
 
 
+def remove_all(urls: Sequence[str]) -> None:
+    """Remove objects of one bucket, if they are there."""
+    if urls:
+        _bucket(urls[0]).remove(urls)
+
+
 def remove_below(url: str) -> None:
     """Remove all objects below a prefix, and what unfinished uploads left there."""
     bucket = _bucket(url)
@@ -144,6 +150,11 @@ def listen(notice: Notice) -> None:
     """Have this process told of requests that are repeated for a while."""
     global _notice  # noqa: PLW0603
     _notice = notice
+
+
+def require_plain(url: str) -> None:
+    """Raise ConfigError for a URL that carries credentials."""
+    _refuse_secrets(url, url.partition("://")[0])
 
 
 def without_secrets(url: str) -> str:

@@ -12,6 +12,9 @@ from typing import Any, TypeVar
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError, TokenmillError
 from tokenmill.patience import Notice, Patience, is_of_the_network, message_of, status_of
 
+# With one request in 20 failing, nobody wants to read of each.
+NUM_SILENT = 2
+
 Result = TypeVar("Result")
 
 
@@ -29,7 +32,7 @@ class Bucket:
     def __init__(self, files: Any, place: str, notice: Notice) -> None:
         self.files = files
         self._place = place
-        self._patience = Patience(lambda message: notice(f"{place}: {message}"))
+        self._patience = Patience(lambda message: notice(f"{place}: {message}"), NUM_SILENT)
 
     def look(self, url: str) -> ObjectInfo | None:
         try:
@@ -112,8 +115,10 @@ class Bucket:
         """The request's result, after as many tries as patience allows; in our errors."""
         try:
             return self._patience.result_of(request)
-        except (TokenmillError, FileNotFoundError):
+        except TokenmillError:
             raise
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"there is no {url}: {message_of(error)}") from None
         except Exception as error:
             status = status_of(error)
             if isinstance(error, PermissionError) or status in (401, 403):

@@ -8,13 +8,17 @@ calls `cut` for each input of a new plan, in the same places.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tokenmill.corpus import Input, Slice
 from tokenmill.job import Job, Step
 from tokenmill.plan import Cut
 from tokenmill.readers import ReadOptions
 from tokenmill.record import PartRecord
+
+if TYPE_CHECKING:  # heavy: workers are started before anything of that kind is loaded
+    from tokenmill.fulfil import WrittenShard
+    from tokenmill.orders import ShardOrder
 
 
 class Stopped(Exception):
@@ -46,3 +50,6 @@ class Runner(Protocol):
         `slices` is drawn from as workers become free, perhaps in another thread; None means that
         the next slice cannot be begun yet, and to ask again soon.
         """
+
+    def write_shards(self, orders: Iterable[ShardOrder], watch: Watch) -> Iterator[WrittenShard]:
+        """Carry out shard orders, in any order; after `run`. Ends early on a stop."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from tokenmill.corpus import Input, Slice
 from tokenmill.job import Job, Step
@@ -14,6 +15,10 @@ from tokenmill.plan import Cut, cut_here
 from tokenmill.readers import ReadOptions
 from tokenmill.record import PartRecord
 from tokenmill.runners import Watch
+
+if TYPE_CHECKING:
+    from tokenmill.fulfil import WrittenShard
+    from tokenmill.orders import ShardOrder
 
 WAIT_SECONDS = 0.05  # between two looks for the next slice
 
@@ -48,3 +53,11 @@ class InlineRunner:
             except _Stopped:
                 return
             yield record
+
+    def write_shards(self, orders: Iterable[ShardOrder], watch: Watch) -> Iterator[WrittenShard]:
+        from tokenmill.fulfil import write_shard
+
+        for order in orders:
+            if watch.should_stop():
+                return
+            yield write_shard(order)

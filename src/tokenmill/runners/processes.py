@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
@@ -22,8 +23,13 @@ from tokenmill.readers import ReadOptions
 from tokenmill.record import PartRecord
 from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.cutting import CUT_INPUTS, Cutting
+from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.outbox import End, Notice, Progress
 from tokenmill.runners.supervisor import EARLY_WORKERS, TASKS_PER_WORKER, Supervisor
+
+if TYPE_CHECKING:
+    from tokenmill.fulfil import WrittenShard
+    from tokenmill.orders import ShardOrder
 
 
 class ProcessesRunner:
@@ -92,6 +98,10 @@ class ProcessesRunner:
                         return
         finally:
             self._close()
+
+    def write_shards(self, orders: Iterable[ShardOrder], watch: Watch) -> Iterator[WrittenShard]:
+        """In this process: the bytes only pass through, and no document can kill it any more."""
+        return InlineRunner().write_shards(orders, watch)
 
     def _close(self) -> None:
         if self._supervisor is not None:

@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES, Format, FoundShard, Layout, Shard
-from tokenmill.output import names_below
 from tokenmill.record import SPLITS
 from tokenmill.shards import Batch, Output, ShardSet
+from tokenmill.storage import names_below
 
 EOT = 7
 NUM_MUTATIONS = 150

@@ -12,8 +12,8 @@ from tokenmill.dataset import Dataset, path_inside
 from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.errors import IntegrityError
 from tokenmill.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest
-from tokenmill.output import names_below
 from tokenmill.record import SPLITS
+from tokenmill.storage import names_below
 from tokenmill.stream import StreamShard
 from tokenmill.verification.chain import Chain, Link, check_order
 from tokenmill.verification.look import Looked, Progress, Task, looked_at, size_of

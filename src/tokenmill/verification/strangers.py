@@ -12,8 +12,8 @@ from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import Format, FoundShard, ShardReader, get_format
 from tokenmill.manifest import MANIFEST_NAME
-from tokenmill.output import names_below
 from tokenmill.record import SPLITS
+from tokenmill.storage import names_below
 from tokenmill.verification.chain import Chain, Link
 from tokenmill.verification.contents import Totals, check_chain, link_out_of, located
 from tokenmill.verification.look import Looked, Progress, Task, looked_at, size_of

@@ -17,7 +17,7 @@ from tokenmill import __version__, storage
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.shipped import SHIPPED_ENCODINGS
 from tokenmill.encodings.vocabulary_file import SHIPPED, vocabulary_bytes
-from tokenmill.errors import ConfigError
+from tokenmill.errors import ConfigError, TokenmillError
 
 STORAGE = "storage"
 # A client of a network file system may be that late to see a new file.
@@ -82,9 +82,10 @@ def _nonce(path: str) -> str:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            with open(path, "rb") as file:
-                return file.read(64).decode(errors="replace")
+            return storage.read_file(path)[:64].decode(errors="replace")
         except OSError as error:
             if time.monotonic() > deadline:
-                return f"{error.strerror}: {path}"
+                return f"{error.strerror or error}: {path}"
+        except TokenmillError as error:  # an object store's: it was patient already
+            return error.message
         time.sleep(0.1)

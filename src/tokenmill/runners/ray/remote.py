@@ -90,6 +90,23 @@ def encode_slice_here(order: dict[str, Any], key: int, scout: Any) -> list[Any]:
     return [*outcome(encode, order, report), *whereabouts]
 
 
+def write_shard_here(order: dict[str, Any]) -> list[Any]:
+    """Carry out a shard order, unless this process is not fit to."""
+    import ray
+
+    found = _facts(order)
+    if found != order["facts"]:
+        return ["refused", found, ray.get_runtime_context().get_node_id()]
+
+    def written() -> tuple[Any, ...]:
+        from tokenmill.fulfil import write_shard
+        from tokenmill.orders import ShardOrder
+
+        return ("shard", write_shard(ShardOrder.from_plain(order["order"])).to_plain())
+
+    return list(outcome(written))
+
+
 def last_words(log: str) -> tuple[str, int]:
     """The end of what a worker of this node printed, and how often the kernel killed here."""
     try:

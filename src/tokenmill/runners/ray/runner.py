@@ -9,11 +9,12 @@ engines meanwhile, while the plan is made.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
@@ -29,6 +30,10 @@ from tokenmill.runners.ray.cuts import Cuts
 from tokenmill.runners.ray.facts import facts_here, mismatch, new_nonce
 from tokenmill.runners.ray.flights import TICK_SECONDS, Flights
 from tokenmill.runners.ray.remote import examine
+
+if TYPE_CHECKING:
+    from tokenmill.fulfil import WrittenShard
+    from tokenmill.orders import ShardOrder
 
 ANSWER_SECONDS = 120.0  # how long a node may take to say what it finds
 
@@ -72,6 +77,19 @@ class RayRunner:
             common = self._require_alike(job.work, watch)
             flights = Flights(self._connected(), job, common, watch, self._config.stall_timeout)
             yield from flights.records(slices)
+
+    def write_shards(self, orders: Iterable[ShardOrder], watch: Watch) -> Iterator[WrittenShard]:
+        """Assemble on the nodes."""
+        from tokenmill.runners.ray.shards import Shards
+
+        orders = iter(orders)
+        first = next(orders, None)
+        if first is None:
+            return
+        with signals_heard():
+            common = self._require_alike(first.work, watch)
+            shards = Shards(self._connected(), common, watch)
+            yield from shards.written(itertools.chain([first], orders))
 
     def _connected(self) -> Cluster:
         if self._cluster is None:
