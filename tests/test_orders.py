@@ -64,7 +64,7 @@ def by_orders(monkeypatch):
         random.Random(1).shuffle(orders)
         return orders
 
-    monkeypatch.setattr("tokenmill.run._assembler", assembler)
+    monkeypatch.setattr("tokenmill.run.assembler_of", assembler)
 
 
 @pytest.mark.parametrize("shuffle", [False, True], ids=["in-order", "shuffled"])
