@@ -1,0 +1,72 @@
+"""The promise of docs/scale.md: one corpus, the same shards, wherever and by whom it is encoded.
+
+The corpus and the output both on a local disk, or both in an object store, where one request in
+twenty fails. Each runner is the real one; Ray starts a cluster of its own.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import tokenmill
+from s3_server import Faults
+from tokenmill import objectstore, patience
+from tokenmill.config import Config
+from tokenmill.partition import Partition
+from tokenmill.run import SilentWatch
+from tokenmill.runners.start import started_runner
+from tokenmill.tasks import encode_partition, finish
+
+OPTIONS = {"format": "megatron", "shard_tokens": 20_000, "slice_bytes": 60_000, "shuffle": True}
+
+
+def by_runner(source: str, out: str, **chosen: object) -> object:
+    return tokenmill.prepare(source, out, **OPTIONS, **chosen)
+
+
+def by_tasks(source: str, out: str) -> object:
+    config = Config(sources=(source,), out=out, num_proc=1, **OPTIONS)
+    for number in (3, 1, 2, 1):
+        with started_runner(config) as runner:
+            encode_partition(config, Partition(number, 3), runner, SilentWatch())
+    return finish(out)
+
+
+WAYS = {
+    "inline": lambda source, out: by_runner(source, out, runner="inline"),
+    "processes": lambda source, out: by_runner(source, out, num_proc=2),
+    "ray": lambda source, out: by_runner(source, out, runner="ray", num_proc=2),
+    "partitions": by_tasks,
+}
+
+
+@pytest.fixture(scope="module")
+def expected(texts, tmp_path_factory):
+    from conftest import write_corpus
+
+    folder = tmp_path_factory.mktemp("expected")
+    source = write_corpus("parquet", folder / "corpus", list(texts))
+    return source, shards_of(by_runner(source, str(folder / "out"), runner="inline"))
+
+
+def shards_of(manifest) -> list[tuple[str, int, str]]:
+    return [(file.name, file.num_bytes, file.sha256) for file in manifest.files]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_shards_on_a_local_disk_are_the_same(way, expected, tmp_path):
+    source, shards = expected
+    assert shards_of(WAYS[way](source, str(tmp_path / "out"))) == shards
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_shards_in_an_object_store_that_fails_now_and_then_are_the_same(
+    way, expected, s3, bucket, monkeypatch
+):
+    monkeypatch.setattr(patience, "LONGEST_PAUSE_SECONDS", 0.05)
+    source, shards = expected
+    objectstore.upload(f"s3://{bucket}/corpus/a.parquet", source)
+    s3.faults = Faults(seed=7, fraction=0.05)
+    assert shards_of(WAYS[way](f"s3://{bucket}/corpus/", f"s3://{bucket}/out")) == shards
+    assert s3.faults.num_injected
+    assert not s3.uploads(bucket)
