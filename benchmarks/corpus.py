@@ -50,13 +50,16 @@ class Recipe:
 
     def corpus(self, below: str) -> str:
         """The folder with the corpus, made if it is not there yet."""
-        folder = os.path.join(below, self.name)
-        if not os.path.exists(folder):
-            unfinished = folder + ".unfinished"
+        return self.made(os.path.join(below, self.name))
+
+    def made(self, folder: str) -> str:
+        """The corpus in this very folder, which is empty or not there, or has it already."""
+        if not os.path.isdir(folder) or not os.listdir(folder):
+            unfinished = folder.rstrip("/") + ".unfinished"
             shutil.rmtree(unfinished, ignore_errors=True)
             os.makedirs(unfinished)
             self._write(unfinished)
-            os.rename(unfinished, folder)
+            os.replace(unfinished, folder)
         return folder
 
     def _write(self, folder: str) -> None:
@@ -68,6 +71,11 @@ class Recipe:
             path = os.path.join(folder, f"{number:03d}_00000")
             target = self.num_bytes * (number + 1) // num_files
             written += _write_file(path, self.layout, groups, target - written)
+
+
+def make_corpus(source: str | None, folder: str, num_bytes: int) -> str:
+    """English in `folder`, unless it is there already; the folder."""
+    return Recipe(num_bytes, source).made(folder)
 
 
 def repeated(corpus: str, folder: str, times: int) -> str:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
 import answers  # noqa: E402
+import contestants  # noqa: E402
 import corpus  # noqa: E402
+import results  # noqa: E402
 import table  # noqa: E402
 
 EOT = 50256
@@ -115,3 +118,19 @@ def test_cost_when_the_command_fails_then_says_what_it_said(tmp_path):
 )
 def test_goal_when_missed_then_says_by_how_much(target, value, at_most, verdict):
     assert table.goal("it", target, value, at_most=at_most).split("|")[-2].strip() == verdict
+
+
+@pytest.mark.parametrize(
+    ("contestant", "start", "rate"),
+    [
+        (contestants.TOKENMILL, 1.0, 25.0),  # 100 MB in 4 s that are not start-up
+        (contestants.TOKENMILL, 4.0, 20.0),  # cannot be: nothing is taken off
+        (contestants.PEERS[0], 1.0, 25.0),
+        (contestants.PEERS[0], 4.0, 100.0),
+    ],
+)
+def test_net_rate_when_start_up_is_in_doubt_then_favours_the_others(contestant, start, rate):
+    race = SimpleNamespace(
+        contestant=contestant, start_seconds=start, text_mb=100.0, start_mb=0.0, seconds=[5.0]
+    )
+    assert results.net_rates(race) == [rate]
