@@ -26,6 +26,7 @@ import pytest
 
 import tokenmill
 from conftest import made_texts, write_corpus
+from s3_server import S3Server
 from tokenmill.config import Config
 from tokenmill.errors import ConfigError
 from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
@@ -144,18 +145,25 @@ class Mill:
         lines = path.read_text().splitlines() if path.exists() else []
         return list(dict.fromkeys(map(int, lines)))
 
-    def command(self, out: Path, *options: object) -> list[str]:
+    def command(self, out: Path | str, *options: object) -> list[str]:
         ray = ["--runner", "ray", "--ray-address", self.cluster.address]
         arguments = ["prepare", self.corpus, "-o", str(out), *ray, *map(str, options)]
         return [sys.executable, "-c", DRIVER, *arguments]
 
-    def prepare(self, out: Path, *options: object) -> subprocess.CompletedProcess[str]:
+    def prepare(self, out: Path | str, *options: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command(out, *options),
             capture_output=True,
             text=True,
             timeout=120,
             cwd=self.folder,
+        )
+
+    def prepare_inline(self, out: Path, *options: object) -> None:
+        """What one process writes."""
+        command = [sys.executable, "-c", DRIVER, "prepare", self.corpus, "-o", str(out)]
+        subprocess.run(
+            [*command, "--runner", "inline", *map(str, options)], check=True, capture_output=True
         )
 
     @contextlib.contextmanager
@@ -220,7 +228,7 @@ def kill_node(node: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mill]:
+def mill(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[Mill]:
     folder = tmp_path_factory.mktemp("ray")
     (folder / "site").mkdir()
     (folder / "site/sitecustomize.py").write_text(SITE)
@@ -231,6 +239,8 @@ def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mill]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(folder / "site"), SOURCE]))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        for name, value in s3_server.environment.items():  # of the nodes, too
+            patch.setenv(name, value)
         patch.delenv("RAY_ADDRESS", raising=False)
         from ray.cluster_utils import Cluster
 
@@ -258,21 +268,7 @@ def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mill]:
 def expected(mill: Mill) -> dict[str, str]:
     """What one process writes: the sha256 of every file."""
     out = mill.folder / "expected"
-    subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            DRIVER,
-            "prepare",
-            mill.corpus,
-            "-o",
-            str(out),
-            "--runner",
-            "inline",
-        ],
-        check=True,
-        capture_output=True,
-    )
+    mill.prepare_inline(out)
     return sums(out)
 
 
@@ -307,6 +303,20 @@ def test_ray_with_relative_paths_writes_the_same_bytes(mill, expected, tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert sums(tmp_path / "out") == expected
+
+
+def test_ray_into_an_object_store_writes_the_same_objects(mill, s3_server, tmp_path):
+    mill.grow_to(2)
+    mill.fault("")
+    bucket, layout = s3_server.new_bucket(), ("--format", "npy", "--shard-tokens", "9k")
+    done = mill.prepare(f"s3://{bucket}/out", *layout, "--json", "-q")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    mill.prepare_inline(tmp_path / "out", *layout)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    found = {key: s3_server.read(bucket, key) for key in s3_server.keys(bucket)}
+    assert {key.removeprefix("out/"): data for key, data in found.items()} == files
+    assert len(files) > 10
 
 
 # Deaths
