@@ -15,6 +15,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ import pytest
 
 import tokenmill
 from conftest import made_texts, write_corpus
+from s3_server import S3Server
 from tokenmill.config import Config
 from tokenmill.errors import ConfigError
 from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
@@ -135,7 +137,7 @@ class Mill:
         for path in self.folder.glob("site/*"):
             if path.is_file() and path.name not in ("sitecustomize.py", "fault"):
                 path.unlink()
-        (self.folder / "site/fault").write_text(code)
+        (self.folder / "site/fault").write_text(textwrap.dedent(code))
 
     def pids(self) -> list[int]:
         """Processes that have encoded since the last `fault`."""
@@ -143,12 +145,12 @@ class Mill:
         lines = path.read_text().splitlines() if path.exists() else []
         return list(dict.fromkeys(map(int, lines)))
 
-    def command(self, out: Path, *options: object) -> list[str]:
+    def command(self, out: Path | str, *options: object) -> list[str]:
         ray = ["--runner", "ray", "--ray-address", self.cluster.address]
         arguments = ["prepare", self.corpus, "-o", str(out), *ray, *map(str, options)]
         return [sys.executable, "-c", DRIVER, *arguments]
 
-    def prepare(self, out: Path, *options: object) -> subprocess.CompletedProcess[str]:
+    def prepare(self, out: Path | str, *options: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command(out, *options),
             capture_output=True,
@@ -157,18 +159,33 @@ class Mill:
             cwd=self.folder,
         )
 
-    def begun(self, out: Path, *options: object) -> subprocess.Popen[str]:
-        """A driver that has encoded some slices and has more to do."""
-        driver = subprocess.Popen(
-            self.command(out, *options),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.folder,
+    def prepare_inline(self, out: Path, *options: object) -> None:
+        """What one process writes."""
+        command = [sys.executable, "-c", DRIVER, "prepare", self.corpus, "-o", str(out)]
+        subprocess.run(
+            [*command, "--runner", "inline", *map(str, options)], check=True, capture_output=True
         )
-        wait_until(lambda: num_records(out) >= 2 or driver.poll() is not None, 100)
-        assert driver.poll() is None, driver.stderr and driver.stderr.read()
-        return driver
+
+    @contextlib.contextmanager
+    def begun(self, out: Path) -> Iterator[subprocess.Popen[str]]:
+        """A driver that has encoded some slices and has more to do. It says what it says in a file
+        beside `out` (`said`), which can be read while it runs."""
+        with open(f"{out}.log", "w") as log:
+            driver = subprocess.Popen(
+                self.command(out), stdout=log, stderr=log, text=True, cwd=self.folder
+            )
+        try:
+            wait_until(lambda: num_records(out) >= 2 or driver.poll() is not None, 100)
+            assert driver.poll() is None, said(out)
+            yield driver
+            driver.wait(100)
+        finally:
+            driver.kill()
+            driver.wait()
+
+
+def said(out: Path) -> str:
+    return Path(f"{out}.log").read_text()
 
 
 def num_records(out: Path) -> int:
@@ -177,7 +194,7 @@ def num_records(out: Path) -> int:
     return 0
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float) -> None:
+def wait_until(is_so: Callable[[], object], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, "waited too long"
@@ -211,7 +228,7 @@ def kill_node(node: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mill]:
+def mill(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[Mill]:
     folder = tmp_path_factory.mktemp("ray")
     (folder / "site").mkdir()
     (folder / "site/sitecustomize.py").write_text(SITE)
@@ -222,6 +239,8 @@ def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mill]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(folder / "site"), SOURCE]))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        for name, value in s3_server.environment.items():  # of the nodes, too
+            patch.setenv(name, value)
         patch.delenv("RAY_ADDRESS", raising=False)
         from ray.cluster_utils import Cluster
 
@@ -249,21 +268,7 @@ def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mill]:
 def expected(mill: Mill) -> dict[str, str]:
     """What one process writes: the sha256 of every file."""
     out = mill.folder / "expected"
-    subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            DRIVER,
-            "prepare",
-            mill.corpus,
-            "-o",
-            str(out),
-            "--runner",
-            "inline",
-        ],
-        check=True,
-        capture_output=True,
-    )
+    mill.prepare_inline(out)
     return sums(out)
 
 
@@ -298,6 +303,20 @@ def test_ray_with_relative_paths_writes_the_same_bytes(mill, expected, tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert sums(tmp_path / "out") == expected
+
+
+def test_ray_into_an_object_store_writes_the_same_objects(mill, s3_server, tmp_path):
+    mill.grow_to(2)
+    mill.fault("")
+    bucket, layout = s3_server.new_bucket(), ("--format", "npy", "--shard-tokens", "9k")
+    done = mill.prepare(f"s3://{bucket}/out", *layout, "--json", "-q")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    mill.prepare_inline(tmp_path / "out", *layout)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    found = {key: s3_server.read(bucket, key) for key in s3_server.keys(bucket)}
+    assert {key.removeprefix("out/"): data for key, data in found.items()} == files
+    assert len(files) > 10
 
 
 # Deaths
@@ -349,12 +368,11 @@ def test_node_killed_in_the_middle_changes_no_byte(mill, expected, tmp_path):
         with mill.begun(tmp_path / "out") as driver:
             wait_until(lambda: set(mill.pids()) & set(descendants(raylet_pid(node))) != set(), 30)
             kill_node(node)
-            _, said = driver.communicate(timeout=90)
     finally:
         mill.cluster.remove_node(node, allow_graceful=False)
-    assert driver.returncode == 0, said
+    assert driver.returncode == 0, said(tmp_path / "out")
     assert sums(tmp_path / "out") == expected
-    assert "on node doomed (" in said, said
+    assert "on node doomed (" in said(tmp_path / "out")
 
 
 def raylet_pid(node: Any) -> int:
@@ -368,7 +386,6 @@ def test_driver_killed_leaves_no_task_and_is_continued_by_the_same_command(
     mill.fault("time.sleep(0.02)")
     with mill.begun(tmp_path / "out") as driver:
         driver.kill()
-        driver.communicate()
     wait_until(lambda: not any(is_alive(pid) for pid in mill.pids()), 15)
     assert not (tmp_path / "out/tokenmill.json").exists()
     mill.fault("")
@@ -389,11 +406,11 @@ def test_ctrl_c_ends_all_tasks_and_the_same_command_continues(
         for _ in range(num_signals):
             driver.send_signal(signal.SIGINT)
             time.sleep(0.3)
-        _, said = driver.communicate(timeout=20)
-        seconds = time.monotonic() - begun
-    assert driver.returncode == -signal.SIGINT, said
-    assert "To continue, run the same command again" in said
-    assert "Traceback" not in said
+    seconds = time.monotonic() - begun
+    words = said(tmp_path / "out")
+    assert driver.returncode == -signal.SIGINT, words
+    assert "To continue, run the same command again" in words
+    assert "Traceback" not in words
     assert seconds < 10
     wait_until(lambda: not any(is_alive(pid) for pid in mill.pids()), 5)
     mill.fault("")
@@ -431,19 +448,26 @@ def test_node_that_is_not_alike_ends_the_run_before_it_begins(mill, tmp_path, na
 
 def test_node_that_joins_later_and_is_not_alike_gets_no_work(mill, expected, tmp_path):
     mill.grow_to(2)
-    mill.fault("time.sleep(0.03)")
-    node = None
+    mill.fault(
+        """
+        if times("documents") > 150:
+            while not os.path.exists(os.path.join(FOLDER, "go")):
+                time.sleep(0.05)
+        """
+    )
+    node, words = None, r"node late \(\w+\) is not like this machine"
     try:
         with mill.begun(tmp_path / "out") as driver:
             node = mill.add_node("late", TOKENMILL_TEST_VERSION="0.9.99")
-            _, said = driver.communicate(timeout=90)
+            wait_until(lambda: re.search(words, said(tmp_path / "out")), 60)
+            (mill.folder / "site/go").touch()
     finally:
         if node is not None:
             mill.cluster.remove_node(node, allow_graceful=False)
-    assert driver.returncode == 0, said
+    assert driver.returncode == 0, said(tmp_path / "out")
     assert sums(tmp_path / "out") == expected
-    assert len(re.findall(r"node late \(\w+\) is not like this machine", said)) == 1
-    assert "it gets no work" in said
+    assert len(re.findall(words, said(tmp_path / "out"))) == 1
+    assert "it gets no work" in said(tmp_path / "out")
 
 
 # Without a cluster

@@ -242,9 +242,9 @@ class Flights:
         self._notice(flight, death.explained, outcome)
 
     def _notice(self, flight: Flight, cause: str, outcome: str) -> None:
-        worker = f"worker {flight.pid} on node {self._cluster.name(flight.node)}"
-        if not flight.node:
-            worker = "a worker"
+        worker = f"worker {flight.pid}" if flight.pid else "a worker"
+        if flight.node:
+            worker += f" on node {self._cluster.name(flight.node)}"
         self._watch.notice(f"{worker} died while {flight.attempts.doing}: {cause}\n{outcome}")
 
     def _end_stalled(self) -> None:

@@ -13,7 +13,7 @@ import signal
 from dataclasses import astuple
 from typing import Any
 
-from tokenmill import machine
+from tokenmill import machine, objectstore
 from tokenmill.encodings import EncodingId
 from tokenmill.job import Step
 from tokenmill.runners.outbox import merged
@@ -83,6 +83,8 @@ def encode_slice_here(order: dict[str, Any], key: int, scout: Any) -> list[Any]:
                 ray.get(said, timeout=HEARD_SECONDS)
 
     tell(None)
+    # Who waits for a store that answers late is alive, and no stall.
+    objectstore.listen(lambda _: scout.say.remote(key, whereabouts, None))
     found = _facts(order)
     if found != order["facts"]:
         return ["refused", found, *whereabouts]

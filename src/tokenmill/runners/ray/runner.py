@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from tokenmill import __version__
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
@@ -124,28 +125,27 @@ def _absolute(work: str) -> str:
 
 
 def _answered(cluster: Cluster, node_id: str, answer: Any, watch: Watch) -> dict[str, str] | None:
-    """A node's answer; None if the node is gone."""
+    """A node's answer; None if it has none to give now. That does no harm: every worker process
+    of a node compares its facts itself before it begins."""
     import ray
 
-    deadline = time.monotonic() + ANSWER_SECONDS
+    name, deadline = cluster.name(node_id), time.monotonic() + ANSWER_SECONDS
     while True:
         if watch.should_stop():
             raise Stopped
         try:
             found: dict[str, str] = ray.get(answer, timeout=TICK_SECONDS)
+            return found
         except ray.exceptions.GetTimeoutError:
             if time.monotonic() < deadline:
                 continue
-            why = f"it did not answer for {ANSWER_SECONDS:.0f} s"
+            why = f"no answer for {ANSWER_SECONDS:.0f} s"
+        except ray.exceptions.RayTaskError as error:
+            raise ConfigError(
+                f"node {name} cannot run tokenmill: {str(error).strip().splitlines()[-1]}",
+                hint=f"install the same there as here: pip install tokenmill=={__version__}",
+            ) from error
         except ray.exceptions.RayError as error:
-            why = str(error).strip().splitlines()[-1]
-        else:
-            return found
-        cluster.look_again()
-        node = cluster.nodes.get(node_id)
-        if node is None or not node.is_alive:
-            return None
-        raise ConfigError(
-            f"node {node.name} cannot run tokenmill: {why}",
-            hint="install the same there as here: pip install tokenmill",
-        )
+            why = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
+        watch.notice(f"node {name} did not say what it has: {why}\nit is asked again when it works")
+        return None
