@@ -270,8 +270,8 @@ def test_killed_while_shards_were_being_published_the_rest_follows(
         "tokenmill.prepare(",
         "from tokenmill import storage\n"
         "import os\n"
-        "def rename(source, target, real=storage.rename, left=[3]):\n"
-        "    real(source, target)\n"
+        "def rename(source, target, *how, real=storage.rename, left=[3]):\n"
+        "    real(source, target, *how)\n"
         "    left[0] -= '/shards/' in source\n"
         "    left[0] or os.kill(os.getpid(), 9)\n"
         "storage.rename = rename\n"

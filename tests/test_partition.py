@@ -51,7 +51,7 @@ def everything(out: Path) -> dict[str, bytes]:
     return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
 
 
-def task(source: str, out: Path, partition: str, **options: object) -> TaskReport:
+def task(source: str, out: Path | str, partition: str, **options: object) -> TaskReport:
     config = tokenmill.Config(sources=(source,), out=str(out), **{**OPTIONS, **options})
     return encode_partition(config, Partition.parsed(partition), InlineRunner(), SilentWatch())
 
@@ -405,7 +405,7 @@ def start(*arguments: object, slice_bytes: int = 60_000) -> subprocess.Popen[str
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def arguments_of(source: str, out: Path, partition: str) -> list[object]:
+def arguments_of(source: str, out: Path | str, partition: str) -> list[object]:
     shards = ["--format", "npy", "--shard-tokens", "30k"]
     return ["prepare", source, "-o", out, "--partition", partition, *shards, "--num-proc", 1]
 
@@ -475,6 +475,68 @@ def test_command_line_when_too_early_then_exit_6_and_when_done_exit_0(source, tm
     done = command("finish", tmp_path)
     assert done.returncode == 0 and "is complete already" in done.stderr
     assert command("verify", tmp_path, "--full").returncode == 0
+
+
+# In an object store
+
+
+def objects(s3, bucket: str) -> dict[str, bytes]:
+    return {key.removeprefix("out/"): s3.read(bucket, key) for key in s3.keys(bucket)}
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"format": "megatron"}], ids=str)
+def test_partitions_when_in_s3_then_the_objects_are_the_files(
+    options, s3, bucket, source, tmp_path
+):
+    tokenmill.prepare(source, tmp_path / "alone", **{**OPTIONS, **options})
+    out = f"s3://{bucket}/out"
+    for partition in ("3/3", "1/3", "2/3", "2/3"):
+        assert task(source, out, partition, **options).num_missing is None
+    manifest = finish(out)
+    assert objects(s3, bucket) == everything(tmp_path / "alone")
+    assert not s3.uploads(bucket)
+    assert finish(out) == manifest and task(source, out, "1/3", **options).is_finished
+    assert objects(s3, bucket) == everything(tmp_path / "alone")
+
+
+def test_finish_when_slices_are_missing_in_s3_then_conflict_and_uploads_go_on(
+    s3, bucket, source, alone, monkeypatch
+):
+    out = f"s3://{bucket}/out"
+    task(source, out, "1/2")
+    cleaned = []
+    monkeypatch.setattr(storage, "remove_temporaries", cleaned.append)
+    with pytest.raises(ConflictError, match=r"are not encoded yet: [^$]*of --partition 2/2"):
+        finish(out)
+    assert not cleaned  # a task may be uploading
+    monkeypatch.undo()
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    task(source, out, "2/2")
+    finish(out)
+    assert objects(s3, bucket) == everything(alone)
+
+
+def test_task_when_its_options_differ_in_s3_then_conflict(s3, bucket, source):
+    out = f"s3://{bucket}/out"
+    task(source, out, "1/2")
+    before = objects(s3, bucket)
+    with pytest.raises(ConflictError, match="begun differently"):
+        task(source, out, "2/2", seed=5)
+    assert objects(s3, bucket) == before
+
+
+def test_all_tasks_twice_at_once_when_in_s3_then_the_bytes_of_one_run(s3, bucket, source, alone):
+    out = f"s3://{bucket}/out"
+    processes = [start(*arguments_of(source, out, partition)) for partition in ["1/2", "2/2"] * 2]
+    for process in processes:
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
+        assert f"when all tasks have ended: tokenmill finish {out}" in errors
+    process = start("finish", out)
+    _, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    assert objects(s3, bucket) == everything(alone)
 
 
 # What keeps a million slices small

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill import storage
+from tokenmill import objectstore, storage
 from tokenmill.assemble import num_assembled
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
@@ -75,7 +75,7 @@ class TaskReport:
     num_own: int  # of this partition, all encoded now
     num_tokens: int  # of this partition
     counts: Counts
-    num_missing: int  # slices of other partitions that have no record yet
+    num_missing: int | None  # slices of other partitions without a record; None: not looked for
     is_finished: bool = False  # by `finish`, before this task began
 
 
@@ -88,6 +88,7 @@ def encode_partition(
             "--overwrite with --partition: every task would remove what the others did",
             hint=f"remove {config.out} by hand, then start the tasks",
         )
+    objectstore.listen(watch.notice)
     encoding = encoding_of(config)
     config = resolved(config, encoding)
     identity = identity_of(config, encoding)
@@ -124,7 +125,7 @@ def encode_partition(
                 len(records),
                 records.num_tokens,
                 records.counts,
-                len(plan.slices) - _num_recorded(job, plan),
+                None if is_url(work) else len(plan.slices) - _num_recorded(work),
             )
 
 
@@ -136,6 +137,7 @@ def finish(
     Raises ConflictError if a slice is missing, or if tasks are still at work.
     """
     watch = watch or SilentWatch()
+    objectstore.listen(watch.notice)
     if storage.exists(os.path.join(out, MANIFEST_NAME)):
         manifest = finished(out, Manifest.load(out).identity, None)
         assert manifest is not None
@@ -148,19 +150,28 @@ def finish(
         )
     plan = Plan.load(_plan_path(out))
     config, encoding = _config_of(plan, out, max_bad_fraction)
+    work = work_of(out, plan)
+    job = job_of(config, encoding, plan, work)
+    # Nobody is kept out of an object store, and what tasks are uploading would be cleaned away.
+    records = _all_records(job, plan, out) if is_url(out) else None
     with work_folder(out, get_format(config.format), config.name):
-        work = work_of(out, plan)
         storage.make_folder(os.path.join(work, "shards"))
-        job = job_of(config, encoding, plan, work)
         assembler = assembler_of(config, encoding, plan, work, InlineRunner(), watch)
         with contextlib.closing(assembler):
-            # Whether parts are whole is seen when they are read: all of them twice is too much.
-            records = committed(job, range(len(plan.slices)), len(plan.slices))
-            if missing := [i for i in range(len(plan.slices)) if i not in records]:
-                raise _incomplete(out, len(plan.slices), missing, "not encoded yet")
+            records = _all_records(job, plan, out) if records is None else records
             if damaged := _assemble(job, plan, records, assembler, watch):
                 raise _incomplete(out, len(plan.slices), damaged, "damaged")
             return completed(config, plan, records, assembler, work)
+
+
+def _all_records(job: Job, plan: Plan, out: str) -> Ledger:
+    """Every slice's record, or ConflictError. Whether parts are whole is seen when they are read:
+    all of them twice is too much."""
+    indices = range(len(plan.slices))
+    records = committed(job, indices, len(indices))
+    if missing := [index for index in indices if index not in records]:
+        raise _incomplete(out, len(indices), missing, "not encoded yet")
+    return records
 
 
 def _encode(
@@ -180,13 +191,18 @@ def _encode(
     share = Plan(plan.identity, plan.inputs, plan.slices[own.start : own.stop])
     watch.planned(share, records)
     missing = [index for index in own if index not in records]
-    damaged = {i for i in missing if committed_record(job.work, i, job.plan_id) is not None}
     places = places_of(plan, inputs)
+
+    def is_recorded(index: int) -> bool:
+        # An object is not asked for again and again: that takes longer than it saves.
+        return not is_url(job.work) and committed_record(job.work, index, job.plan_id) is not None
+
+    damaged = set(filter(is_recorded, missing))
 
     def slices() -> Iterator[Slice]:
         for index in missing:
             # The same task may run elsewhere at the same time: what it has done is done.
-            if index in damaged or committed_record(job.work, index, job.plan_id) is None:
+            if index in damaged or not is_recorded(index):
                 yield plan.slices[index].read_from(places)
 
     with contextlib.closing(encoded(job, slices(), runner, remote, watch)) as fresh:
@@ -263,11 +279,9 @@ def _report_of_finished(manifest: Manifest, partition: Partition) -> TaskReport:
     return TaskReport(partition, num_slices, num_own, 0, Counts(), 0, is_finished=True)
 
 
-def _num_recorded(job: Job, plan: Plan) -> int:
-    """For a message; in an object store a listing may be late, and each is asked for."""
-    if is_url(job.work):
-        return len(committed(job, range(len(plan.slices)), 0))
-    names = storage.names_in(os.path.join(job.work, "records"))
+def _num_recorded(work: str) -> int:
+    """For a message. Not of an object store: a request a slice and task would be too many."""
+    names = storage.names_in(os.path.join(work, "records"))
     return sum(name.endswith(".json") for name in names)
 
 
@@ -297,9 +311,8 @@ def _note_count(work: str, partition: Partition) -> None:
 
 def _noted_count(work: str) -> int | None:
     try:
-        count = json.loads(storage.read_file(os.path.join(work, "partitions.json")))[
-            "num_partitions"
-        ]
+        noted = json.loads(storage.read_file(os.path.join(work, "partitions.json")))
+        count = noted["num_partitions"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return count if isinstance(count, int) and count > 0 else None

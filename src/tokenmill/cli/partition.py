@@ -61,7 +61,9 @@ def summary(report: TaskReport, command: str, seconds: float, text_bytes: int) -
         f"{head}, {report.counts.num_written:,} documents, {report.num_tokens:,} tokens in "
         f"{shown_seconds(seconds)}{rate}"
     ]
-    if report.num_missing:
+    if report.num_missing is None:
+        lines.append(f"  when all tasks have ended: {command}")
+    elif report.num_missing:
         lines.append(
             f"  still missing: {report.num_missing:,} slices of other partitions; "
             f"when all tasks have ended: {command}"
