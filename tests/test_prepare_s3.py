@@ -176,4 +176,21 @@ def test_prepare_when_the_budget_is_used_up_then_exit_8_and_it_resumes_without_s
         assert SECRET_KEY.encode() not in text and ACCESS_KEY.encode() not in text
 
 
+def test_prepare_when_two_run_at_once_then_both_succeed_with_the_same_files(
+    s3, bucket, corpus, tmp_path
+):
+    options = {**LAYOUTS["megatron"], "slice_bytes": 30_000}
+    script = (
+        "import sys, json, tokenmill; "
+        "tokenmill.prepare(sys.argv[1], sys.argv[2], num_proc=1, **json.loads(sys.argv[3]))"
+    )
+    command = [sys.executable, "-c", script, corpus, f"s3://{bucket}/out", json.dumps(options)]
+    runs = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(2)]
+    for run in runs:
+        _, errors = run.communicate()
+        assert run.returncode == 0, errors.decode()
+    prepared(corpus, str(tmp_path / "out"), **options)
+    assert objects_in(s3, bucket) == files_in(str(tmp_path / "out"))
+
+
 SLICES = {"slice_bytes": 32 << 20}  # as the command line has it
