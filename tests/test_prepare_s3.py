@@ -19,6 +19,7 @@ from tokenmill.errors import (
     NetworkError,
     OutputError,
 )
+from tokenmill.runners.inline import InlineRunner
 
 
 @pytest.fixture(autouse=True)
@@ -174,6 +175,25 @@ def test_prepare_when_the_budget_is_used_up_then_exit_8_and_it_resumes_without_s
     shown = "".join([failed.stderr, failed.stdout, done.stderr, done.stdout]).encode()
     for text in (shown, *left.values(), *found.values()):
         assert SECRET_KEY.encode() not in text and ACCESS_KEY.encode() not in text
+
+
+def test_prepare_when_another_run_finishes_and_cleans_up_then_its_result_is_taken(
+    s3, bucket, corpus, monkeypatch
+):
+    out, options = f"s3://{bucket}/out", {**LAYOUTS["npy"], "slice_bytes": 100_000}
+    write_shards = InlineRunner.write_shards
+    others = []
+
+    def overtaken(self, orders, watch):
+        if not others:
+            others.append(None)  # the other run is not overtaken
+            others[0] = prepared(corpus, out, **options)
+        return write_shards(self, orders, watch)
+
+    monkeypatch.setattr(InlineRunner, "write_shards", overtaken)
+    assert prepared(corpus, out, **options) == others[0]
+    files = {file.name for file in others[0].files}
+    assert set(objects_in(s3, bucket)) == {"tokenmill.json", *files}
 
 
 def test_prepare_when_two_run_at_once_then_both_succeed_with_the_same_files(
