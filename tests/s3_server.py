@@ -33,7 +33,14 @@ SLOW_DOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"""
 NO_SUCH_UPLOAD = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>NoSuchUpload</Code><Message>The upload may have been aborted.</Message></Error>"""
-NOT_FORWARDED = {"connection", "transfer-encoding", "content-length", "keep-alive", "expect"}
+NOT_FORWARDED = {
+    "server",
+    "connection",
+    "transfer-encoding",
+    "content-length",
+    "keep-alive",
+    "expect",
+}
 
 
 @dataclass

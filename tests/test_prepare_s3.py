@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
+
 import pytest
 
+from s3_server import ACCESS_KEY, SECRET_KEY, Faults
 from test_orders import LAYOUTS, files_in, prepared
 from tokenmill import patience
+from tokenmill.errors import (
+    ConflictError,
+    InputError,
+    IntegrityError,
+    NetworkError,
+    OutputError,
+)
+from tokenmill.runners.inline import InlineRunner
 
 
 @pytest.fixture(autouse=True)
@@ -36,3 +50,167 @@ def test_prepare_when_to_s3_then_the_same_files_as_in_a_folder(
     assert not s3.uploads(bucket)
     listed = [r for r in s3.requests if "list-type=2" in r and "max-keys=1&" not in r]
     assert len(listed) == 2  # is there room, and what is to be removed: never what we wrote
+
+
+def test_prepare_when_complete_already_then_nothing_is_written(s3, bucket, corpus):
+    out = f"s3://{bucket}/out"
+    manifest = prepared(corpus, out, **LAYOUTS["npy"], slice_bytes=100_000)
+    before = objects_in(s3, bucket)
+    s3.requests.clear()
+    assert prepared(corpus, out, **LAYOUTS["npy"], slice_bytes=100_000) == manifest
+    assert objects_in(s3, bucket) == before
+    assert not [r for r in s3.requests if r.startswith("PUT")]
+
+    with pytest.raises(ConflictError, match="shard_tokens: was 3000, now 4000"):
+        prepared(corpus, out, format="npy", shard_tokens=4_000, slice_bytes=100_000)
+    s3.client().put_object(Bucket=bucket, Key="out/notes.txt", Body=b"mine")
+    options = {"format": "llmc", "shard_tokens": 4_000, "slice_bytes": 100_000}
+    with pytest.raises(ConflictError):
+        prepared(corpus, out, **options)
+    other = prepared(corpus, out, **options, overwrite=True)
+    found = objects_in(s3, bucket)
+    assert set(found) == {"tokenmill.json", "notes.txt", *(file.name for file in other.files)}
+    assert found["tokenmill.json"] == other.to_json()
+
+
+def test_prepare_when_the_prefix_holds_other_shards_then_conflict(s3, bucket, corpus):
+    s3.client().put_object(Bucket=bucket, Key="out/edufineweb_train_000001.npy", Body=b"x")
+    with pytest.raises(ConflictError, match="holds something else"):
+        prepared(corpus, f"s3://{bucket}/out", **LAYOUTS["npy"])
+    assert s3.keys(bucket) == ["out/edufineweb_train_000001.npy"]
+
+
+def test_prepare_when_there_is_no_such_bucket_then_output_error(s3, corpus):
+    with pytest.raises(OutputError, match="bucket does not exist") as caught:
+        prepared(corpus, "s3://there-is-none/out")
+    assert "check that the bucket exists" in str(caught.value)
+
+
+def test_prepare_when_the_url_has_a_password_then_refused_and_not_shown(corpus, capsys):
+    from tokenmill.cli import main
+
+    assert main(["prepare", corpus, "-o", f"s3://key:{SECRET_KEY}@bucket/out"]) == 2
+    shown = capsys.readouterr()
+    assert SECRET_KEY not in shown.err + shown.out and "credentials" in shown.err
+
+
+def test_prepare_when_nothing_is_written_then_nothing_is_left(s3, bucket, tmp_path):
+    path = tmp_path / "empty.jsonl"
+    path.write_text('{"text": ""}\n')
+    with pytest.raises(InputError, match="nothing to write"):
+        prepared(str(path), f"s3://{bucket}/out")
+    assert s3.keys(bucket) == []
+
+
+def test_prepare_when_a_record_says_something_else_then_integrity_error(
+    s3, bucket, corpus, monkeypatch
+):
+    """Two machines that are not alike: the second finds another record where its own should be."""
+    out = f"s3://{bucket}/out"
+    with s3.failing(Faults(kinds=("slow down",), only=lambda r: "PUT" in r and "/orders/" in r)):
+        monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.1)
+        with pytest.raises(NetworkError):
+            prepared(corpus, out, **LAYOUTS["npy"])
+    [key] = [key for key in s3.keys(bucket) if key.endswith("records/00000001.json")]
+    s3.client().put_object(Bucket=bucket, Key=key, Body=b"{}")
+    with pytest.raises(IntegrityError, match="the same work had two results"):
+        prepared(corpus, out, **LAYOUTS["npy"])
+
+
+def test_prepare_when_one_request_in_20_fails_then_the_same_files(s3, bucket, corpus, tmp_path):
+    options = {**LAYOUTS["datatrove"], "num_proc": 2}
+    manifest = prepared(corpus, str(tmp_path / "out"), **options)
+    with s3.failing(Faults(seed=5, fraction=0.05, slow_seconds=0.1)) as faults:
+        assert prepared(corpus, f"s3://{bucket}/out", **options) == manifest
+    assert faults.num_injected > 5
+    assert objects_in(s3, bucket) == files_in(str(tmp_path / "out"))
+    assert not s3.uploads(bucket)
+
+
+def test_prepare_when_uploads_were_left_by_a_crash_then_aborted(
+    s3, bucket, corpus, tmp_path, monkeypatch
+):
+    client = s3.client()
+    for key in ("out/train.bin", "out/.tokenmill/0123456789abcdef/parts/00000000.part"):
+        client.create_multipart_upload(Bucket=bucket, Key=key)
+    client.create_multipart_upload(Bucket=bucket, Key="output/of-another")
+    prepared(corpus, f"s3://{bucket}/out", slice_bytes=200_000)
+    assert s3.uploads(bucket) == ["output/of-another"]
+
+
+def test_prepare_when_the_budget_is_used_up_then_exit_8_and_it_resumes_without_secrets(
+    s3, bucket, corpus, tmp_path
+):
+    out = f"s3://{bucket}/out"
+    command = [*("prepare", corpus, "-o", out, "--format", "npy", "--shard-tokens", "20000", "-v")]
+    script = (
+        "import sys, tokenmill.patience as p; p.PATIENCE_SECONDS = p.LONGEST_PAUSE_SECONDS = 1.0; "
+        "from tokenmill.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", script, *command, "--num-proc", "1", "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    is_shard = re.compile(r"PUT /[^/]+/out/[^.]").match
+    with s3.failing(Faults(kinds=("slow down",), only=lambda r: is_shard(r) is not None)):
+        failed = run()
+    assert failed.returncode == 8, failed.stderr
+    assert "cannot write s3://" in failed.stderr
+    assert "run the same command again: it resumes" in failed.stderr
+    left = objects_in(s3, bucket)
+    assert ".tokenmill/plan.json" in left and "tokenmill.json" not in left
+    s3.requests.clear()
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert not [r for r in s3.requests if r.startswith("PUT") and "/parts/" in r]
+    manifest = prepared(corpus, str(tmp_path / "out"), format="npy", shard_tokens=20_000, **SLICES)
+    found = objects_in(s3, bucket)
+    assert found == files_in(str(tmp_path / "out"))
+    assert json.loads(done.stdout)["files"] == json.loads(manifest.to_json())["files"]
+    shown = "".join([failed.stderr, failed.stdout, done.stderr, done.stdout]).encode()
+    for text in (shown, *left.values(), *found.values()):
+        assert SECRET_KEY.encode() not in text and ACCESS_KEY.encode() not in text
+
+
+def test_prepare_when_another_run_finishes_and_cleans_up_then_its_result_is_taken(
+    s3, bucket, corpus, monkeypatch
+):
+    out, options = f"s3://{bucket}/out", {**LAYOUTS["npy"], "slice_bytes": 100_000}
+    write_shards = InlineRunner.write_shards
+    others = []
+
+    def overtaken(self, orders, watch):
+        if not others:
+            others.append(None)  # the other run is not overtaken
+            others[0] = prepared(corpus, out, **options)
+        return write_shards(self, orders, watch)
+
+    monkeypatch.setattr(InlineRunner, "write_shards", overtaken)
+    assert prepared(corpus, out, **options) == others[0]
+    files = {file.name for file in others[0].files}
+    assert set(objects_in(s3, bucket)) == {"tokenmill.json", *files}
+
+
+def test_prepare_when_two_run_at_once_then_both_succeed_with_the_same_files(
+    s3, bucket, corpus, tmp_path
+):
+    options = {**LAYOUTS["megatron"], "slice_bytes": 30_000}
+    script = (
+        "import sys, json, tokenmill; "
+        "tokenmill.prepare(sys.argv[1], sys.argv[2], num_proc=1, **json.loads(sys.argv[3]))"
+    )
+    command = [sys.executable, "-c", script, corpus, f"s3://{bucket}/out", json.dumps(options)]
+    runs = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(2)]
+    for run in runs:
+        _, errors = run.communicate()
+        assert run.returncode == 0, errors.decode()
+    prepared(corpus, str(tmp_path / "out"), **options)
+    assert objects_in(s3, bucket) == files_in(str(tmp_path / "out"))
+
+
+SLICES = {"slice_bytes": 32 << 20}  # as the command line has it

@@ -21,7 +21,7 @@ from tokenmill.assemble import Assembler
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import InputError, IntegrityError, NetworkError
+from tokenmill.errors import ConflictError, InputError, IntegrityError, NetworkError
 from tokenmill.fetch import RemoteInputs
 from tokenmill.formats import get_format
 from tokenmill.fulfil import OrderAssembler, WrittenShard
@@ -103,7 +103,19 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
     if not is_url(config.out):
         return _run(config, runner, watch, os.path.join(config.out, WORK_NAME))
     with tempfile.TemporaryDirectory(prefix="tokenmill-") as scratch:
-        return _run(config, runner, watch, scratch)
+        try:
+            return _run(config, runner, watch, scratch)
+        except ConflictError as error:
+            # There is no lock: another run of the same plan may have been faster, and cleaned up.
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            encoding = encoding_of(config)
+            identity = identity_of(resolved(config, encoding), encoding)
+            manifest = finished(config.out, identity, None)
+            if manifest is None:
+                raise
+            remove_leftovers(config.out)
+            return manifest
 
 
 def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manifest:

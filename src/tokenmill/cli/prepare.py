@@ -58,7 +58,9 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Every option of a run; for commands that end in one. Defaults are those of Config."""
-    parser.add_argument("-o", "--out", required=True, help="output folder")
+    parser.add_argument(
+        "-o", "--out", required=True, help="output folder, or a URL: s3://bucket/folder"
+    )
 
     what = add_reading_options(parser)
     what.add_argument("--limit-docs", metavar="N", help="only the first N documents")
