@@ -92,9 +92,12 @@ def hub_for(line: str) -> HubServer:
 
 
 @pytest.mark.parametrize("line", [line for line in TOKENMILL_LINES if line not in TASK_LINES])
-def test_readme_command_works_as_written(line, folder, datasets):
+def test_readme_command_works_as_written(line, folder, datasets, s3):
     if line.split()[1] in ("verify", "inspect", "convert"):
         shutil.copytree(datasets, folder, dirs_exist_ok=True)
+    if "s3://bucket/" in line:
+        s3.client().create_bucket(Bucket="bucket")
+        s3.client().upload_file(str(folder / "corpus" / "a.parquet"), "bucket", "corpus/a.parquet")
     with hub_for(line) as hub:
         done = subprocess.run(
             shlex.split(line),
