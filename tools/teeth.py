@@ -43,7 +43,8 @@ BUGS = [
     Bug(
         "drop the fsync of a new file",
         "storage.py",
-        "                if self._is_durable:\n                    os.fsync(fd)",
+        "                if self._is_durable and not is_url(self.final_path):\n"
+        "                    os.fsync(fd)",
         "                pass",
         POWER,
     ),
@@ -85,7 +86,7 @@ BUGS = [
     Bug(
         "rename without a temporary name",
         "storage.py",
-        'self.path = f"{self.final_path}.{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"',
+        'self.path = f"{self.final_path}.{unique}"',
         "self.path = self.final_path",
         CRASHES,
     ),
@@ -199,8 +200,8 @@ BUGS = [
     Bug(
         "cast ids without a check",
         "documents.py",
-        ".cast(pa.type_for_alias(dtype))",
-        ".cast(pa.type_for_alias(dtype), safe=False)",
+        "    if largest > np.iinfo(dtype).max:",
+        "    if False:",
         "tests/faults/test_text_properties.py",
     ),
     Bug(
