@@ -91,13 +91,23 @@ def hub_for(line: str) -> HubServer:
     return HubServer({name: sink.getvalue()}, repo=REPOS[is_edu], commit=REVISIONS[is_edu])
 
 
+def fill_bucket(client, folder: Path) -> None:
+    """Put the corpus and the dataset where the README's URLs say they are."""
+    with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou):
+        client.create_bucket(Bucket="bucket")
+    for place in ("corpus", "data/nano"):
+        for path in (folder / place).rglob("*"):
+            if path.is_file():
+                key = f"{os.path.basename(place)}/{path.relative_to(folder / place)}"
+                client.upload_file(str(path), "bucket", key)
+
+
 @pytest.mark.parametrize("line", [line for line in TOKENMILL_LINES if line not in TASK_LINES])
-def test_readme_command_works_as_written(line, folder, datasets, s3):
+def test_readme_command_works_as_written(line, folder, datasets, request):
     if line.split()[1] in ("verify", "inspect", "convert"):
         shutil.copytree(datasets, folder, dirs_exist_ok=True)
     if "s3://bucket/" in line:
-        s3.client().create_bucket(Bucket="bucket")
-        s3.client().upload_file(str(folder / "corpus" / "a.parquet"), "bucket", "corpus/a.parquet")
+        fill_bucket(request.getfixturevalue("s3").client(), folder)
     with hub_for(line) as hub:
         done = subprocess.run(
             shlex.split(line),

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill import storage
+from tokenmill import mirror, storage
 from tokenmill.config import Config
 from tokenmill.dataset import Dataset, path_inside
 from tokenmill.documents import EOTS_PER_DOCUMENT
@@ -38,6 +38,7 @@ from tokenmill.manifest import (
     output_files,
     split_totals,
 )
+from tokenmill.objectstore import is_url
 from tokenmill.output import (
     conflict,
     finished,
@@ -89,6 +90,11 @@ def convert(
 
     `encoding` is needed where the source has no manifest to say it.
     """
+    if is_url(target.out):
+        raise ConfigError(
+            f"{target.out}: convert writes to a local folder",
+            hint="convert to one, then copy its files, tokenmill.json last",
+        )
     if os.path.realpath(source.folder) == os.path.realpath(target.out):
         raise ConfigError("the output folder is the input folder", hint="choose another")
     origin = source.manifest or _manifest_of_strangers(source, encoding)
@@ -100,7 +106,7 @@ def convert(
         remove_output(target.out, format_, layout.name)
     elif (manifest := finished(target.out, identity, None)) is not None:
         if manifest.converted_from != came_from:
-            raise conflict(f"{target.out} was made of another dataset", [source.folder])
+            raise conflict(f"{target.out} was made of another dataset", [source.name])
         remove_leftovers(target.out)
         return manifest
 
@@ -218,7 +224,7 @@ def _require_holdable(source: Dataset, target: Target, seq_len: int, boundaries:
     for split, stream in source.streams.items():
         if boundaries and not stream.knows_documents:
             raise ConfigError(
-                f"{target.format} keeps documents apart, but {source.folder} does not say where "
+                f"{target.format} keeps documents apart, but {source.name} does not say where "
                 "they end",
                 hint="choose a format that does not: nanogpt, npy, llmc, litdata",
             )
@@ -253,10 +259,10 @@ def _manifest_of_strangers(source: Dataset, encoding: EncodingId | None) -> Mani
     """What a manifest of someone else's folder would say, as far as it can be known."""
     if encoding is None:
         raise ConfigError(
-            f"{source.folder} does not say which tokenizer made it",
+            f"{source.name} does not say which tokenizer made it",
             hint="name it: --tokenizer gpt2",
         )
-    config = Config(sources=(source.folder,), format=source.format.name, eot=source.eot or "none")
+    config = Config(sources=(source.name,), format=source.format.name, eot=source.eot or "none")
     identity = {
         "options": {**config.identity(), "val": "none", "empty": "keep", "dtype": source.dtype},
         "encoding": {k: v for k, v in encoding.to_plain().items() if k != "source"},
@@ -359,7 +365,9 @@ def _checked_stream(source: Dataset, origin: Manifest, stream: Stream) -> Stream
 
 def _require_sha256(folder: str, name: str, expected: str) -> None:
     path = path_inside(folder, name)
-    if storage.sha256_of(path) != expected:
+    with mirror.in_order(path) as file:
+        found = storage.sha256_of(file)
+    if found != expected:
         raise IntegrityError(
             f"{path} is not the file that the manifest describes: its sha256 differs",
             hint=f"tokenmill verify {folder}",

@@ -1,4 +1,4 @@
-"""A dataset on disk: one that tokenmill wrote, or someone else's shards, as far as they tell.
+"""A dataset in a folder: one that tokenmill wrote, or someone else's shards, as far as they tell.
 
 The manifest says all there is to know. Without one, the format is recognised by the files, their
 dtype by their headers or the user's word, and documents by their EOT ids if the tokenizer is named.
@@ -12,9 +12,17 @@ import functools
 import os
 from dataclasses import dataclass
 
+from tokenmill import mirror
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
-from tokenmill.formats import Format, FoundShard, ShardReader, format_names, get_format
+from tokenmill.formats import (
+    NAMES,
+    Format,
+    FoundShard,
+    ShardReader,
+    format_names,
+    get_format,
+)
 from tokenmill.manifest import MANIFEST_NAME, Manifest
 from tokenmill.output import WORK_NAME
 from tokenmill.record import SPLITS
@@ -30,6 +38,16 @@ class Dataset:
     streams: dict[str, Stream]  # by split
     eot: str | None  # where EOT ids stand; None: not known
     eot_id: int | None
+
+    @property
+    def name(self) -> str:
+        """What to call it: the folder, or the URL that the folder stands for."""
+        return mirror.name_of(self.folder)
+
+    @property
+    def is_far(self) -> bool:
+        """Whether what is read comes over a network, so that it had better be little."""
+        return mirror.is_mirror(self.folder)
 
     @property
     def num_tokens(self) -> int:
@@ -102,7 +120,7 @@ def dataset_of(folder: str, manifest: Manifest) -> Dataset:
         shards = [
             StreamShard(
                 file.name,
-                functools.partial(_opened, folder, file.name, format_, dtype),
+                functools.partial(opened_shard, folder, file.name, format_, dtype),
                 file.num_tokens,
                 file.num_documents,
                 file.marks,
@@ -126,7 +144,9 @@ def found_shards(folder: str, format_name: str | None) -> tuple[Format, list[Fou
         and os.path.isfile(os.path.join(folder, name))
         and path_inside(folder, name)
     ]
-    for known in format_names() if format_name is None else (format_name,):
+    # Formats of outside packages open paths, where a mirror has no bytes.
+    all_names = NAMES if mirror.is_mirror(folder) else format_names()
+    for known in all_names if format_name is None else (format_name,):
         format_ = get_format(known)
         if found := format_.find(folder, names):
             return format_, found
@@ -147,20 +167,20 @@ def _of_strangers(
     format_, found = found_shards(folder, format_name)
     sizes, has_boundaries = {}, True
     for one in found:  # one after the other: a map keeps its file open, and those are limited
-        reader = _opened(folder, one.name, format_, dtype)
+        reader = opened_shard(folder, one.name, format_, dtype)
         sizes[one.name] = reader.num_tokens
         has_boundaries = has_boundaries and reader.has_boundaries
     eot_id = None if encoding is None else encoding.eot_token
     filled = [one.name for one in found if sizes[one.name]]
     if eot is None and eot_id is not None and filled:
-        first = _opened(folder, filled[0], format_, dtype)
-        eot = _guessed_eot(first, _opened(folder, filled[-1], format_, dtype), eot_id)
+        first = opened_shard(folder, filled[0], format_, dtype)
+        eot = _guessed_eot(first, opened_shard(folder, filled[-1], format_, dtype), eot_id)
     streams = {}
     for split in SPLITS:
         shards = [
             StreamShard(
                 one.name,
-                functools.partial(_opened, folder, one.name, format_, dtype),
+                functools.partial(opened_shard, folder, one.name, format_, dtype),
                 sizes[one.name],
             )
             for one in found
@@ -171,7 +191,12 @@ def _of_strangers(
     return Dataset(folder, format_, None, streams, eot, eot_id)
 
 
-def _opened(folder: str, name: str, format_: Format, dtype: str | None) -> ShardReader:
+def opened_shard(folder: str, name: str, format_: Format, dtype: str | None) -> ShardReader:
+    if mirror.is_mirror(folder) and format_.name not in NAMES:
+        raise ConfigError(
+            f"{folder}: the format {format_.name} is an outside package's, which reads local files",
+            hint="copy the dataset to a local folder first",
+        )
     return format_.open(path_inside(folder, name), dtype)
 
 

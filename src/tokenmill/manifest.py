@@ -30,7 +30,7 @@ from tokenmill.shards import Output, Tail
 MANIFEST_NAME = "tokenmill.json"
 QUARANTINE_NAME = "tokenmill-quarantine.jsonl"
 MANIFEST_VERSION = 1
-_MAX_BYTES = 1 << 30  # of a file that is parsed whole; 10 million slices take a tenth of it
+MAX_MANIFEST_BYTES = 1 << 30  # of a file that is parsed whole; 10 million slices take a tenth of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,8 @@ class Manifest:
             # To open a pipe would be to wait for its other end.
             if not is_url(path) and os.path.exists(path) and not os.path.isfile(path):
                 raise ValueError("not a regular file")
-            if (storage.size(path) or 0) > _MAX_BYTES:
-                raise ValueError(f"over {_MAX_BYTES:,} bytes")
+            if (storage.size(path) or 0) > MAX_MANIFEST_BYTES:
+                raise ValueError(f"over {MAX_MANIFEST_BYTES:,} bytes")
             data = storage.read_file(path)
             plain = json.loads(data)
             return plain, Manifest.from_plain(plain)

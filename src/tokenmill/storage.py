@@ -392,6 +392,13 @@ def write_sparse_file(path: str, num_bytes: int, pieces: dict[int, bytes]) -> No
             os.close(fd)
 
 
+def write_stand_in(path: str, num_bytes: int) -> None:
+    """A file of that size, with nothing in it, that may not be opened."""
+    write_sparse_file(path, num_bytes, {})
+    with _as_output_error("write", path):
+        os.chmod(path, 0)
+
+
 def rename(source: str, target: str, is_durable: bool = True) -> None:
     """Rename a file that is already synced, and make the new name durable."""
     with _as_output_error("rename to", target):
@@ -540,12 +547,12 @@ def names_below(folder: str) -> list[str]:
     return names
 
 
-def sha256_of(path: str) -> str:
+def sha256_of(file: Any) -> str:
+    """Of all that is in an open file."""
     hasher = hashlib.sha256()
     block = memoryview(bytearray(1 << 20))
-    with open(path, "rb", buffering=0) as file:
-        while num_bytes := file.readinto(block):
-            hasher.update(block[:num_bytes])
+    while num_bytes := file.readinto(block):
+        hasher.update(block[:num_bytes])
     return hasher.hexdigest()
 
 

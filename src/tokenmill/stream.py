@@ -24,6 +24,9 @@ from tokenmill.formats import ShardReader
 
 # What is read at once, in tokens, while looking for something.
 READ_TOKENS = 4 << 20
+# The first of such reads: what is looked for is often close, and may be on the other side of a
+# network.
+FIRST_READ_TOKENS = 1 << 15
 # A stretch without any EOT is given out in pieces of this size: the tokenizer may be another one.
 MAX_DOCUMENT_TOKENS = 1 << 28
 
@@ -254,8 +257,7 @@ class Stream:
             marks = [mark for mark in shard.marks if mark[0] <= number]
             before, start = marks[-1] if marks else (0, 0)
             number -= before
-            for first in range(at + start, at + shard.num_tokens, READ_TOKENS):
-                stop = min(first + READ_TOKENS, at + shard.num_tokens)
+            for first, stop in _steps(at + start, at + shard.num_tokens):
                 found = np.flatnonzero(self.tokens(first, stop) == self._eot_id)
                 if number < len(found):
                     return first + int(found[number])
@@ -301,3 +303,12 @@ class Stream:
                 )
             self._last_ends = position, ends
         return self._last_ends[1]
+
+
+def _steps(start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Consecutive stretches from `start` to `stop`, each twice as long as the last."""
+    size = FIRST_READ_TOKENS
+    while start < stop:
+        end = min(start + size, stop)
+        yield start, end
+        start, size = end, min(2 * size, READ_TOKENS)

@@ -9,7 +9,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.prepare import parsed_seq_len
-from tokenmill.cli.screen import parsed_count, printable, shown_bytes, shown_count, shown_seconds
+from tokenmill.cli.screen import (
+    parsed_count,
+    printable,
+    shown_bytes,
+    shown_count,
+    shown_seconds,
+    tell_of_tries,
+)
 
 if TYPE_CHECKING:
     from tokenmill.manifest import Manifest
@@ -28,9 +35,12 @@ def add_parser(commands: Any) -> None:
 examples:
   tokenmill convert data/nano data/megatron --format megatron
   tokenmill convert data/nano data/mds --format mds --seq-len 2048 --drop tail
+  tokenmill convert s3://bucket/nano data/parquet --format parquet
   tokenmill convert llmc-shards/ data/nano --format nanogpt --tokenizer gpt2""",
     )
-    parser.add_argument("source", metavar="IN", help="folder of a dataset, tokenmill's or not")
+    parser.add_argument(
+        "source", metavar="IN", help="folder or URL of a dataset, tokenmill's or not"
+    )
     parser.add_argument("out", metavar="OUT", help="output folder")
     parser.add_argument(
         "--format", required=True, metavar="NAME", help="`tokenmill formats` lists them"
@@ -74,6 +84,25 @@ def add_stranger_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.cli.progress import Interrupted, SignalStop
+    from tokenmill.remote import at_hand
+
+    stop = SignalStop()
+    stop.install()
+    tell_of_tries(arguments.source)
+    try:
+        with at_hand(arguments.source) as folder:
+            convert_from(folder, arguments)
+    except Interrupted:
+        print(
+            "stopped; what was converted is kept. To continue, run the same command again.",
+            file=sys.stderr,
+        )
+        stop.die_by(stop.signum)
+        raise
+    return 0
+
+
+def convert_from(folder: str, arguments: argparse.Namespace) -> None:
     from tokenmill.convert import Target, convert
     from tokenmill.dataset import open_dataset
     from tokenmill.encodings import get_encoding
@@ -85,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         encoding = named.identity
     source = open_dataset(
-        arguments.source,
+        folder,
         format_name=arguments.from_format,
         dtype=arguments.from_dtype,
         encoding=encoding,
@@ -103,8 +132,6 @@ def run(arguments: argparse.Namespace) -> int:
         drop=tuple(arguments.drop),
         overwrite=arguments.overwrite,
     )
-    stop = SignalStop()
-    stop.install()
     line = _Line(source.num_tokens, arguments.quiet)
 
     def watch(num_tokens: int) -> bool:
@@ -116,17 +143,8 @@ def run(arguments: argparse.Namespace) -> int:
         manifest = convert(source, target, encoding, watch)
         line.end()
         _report(manifest, arguments, source.format.name, time.monotonic() - began)
-    except Interrupted:
-        line.end()
-        print(
-            "stopped; what was converted is kept. To continue, run the same command again.",
-            file=sys.stderr,
-        )
-        stop.die_by(stop.signum)
-        raise
     finally:
         line.end()
-    return 0
 
 
 def _report(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.glance import glance_lines
 from tokenmill.cli.paint import coloured, is_coloured, marked, plain
-from tokenmill.cli.screen import parsed_count, printable, shown_count
+from tokenmill.cli.screen import parsed_count, printable, shown_count, tell_of_tries
 from tokenmill.errors import ConfigError, InputError, TokenmillError
 
 if TYPE_CHECKING:
@@ -43,9 +43,10 @@ examples:
   tokenmill inspect data/mine --random
   tokenmill inspect data/mine --split val --doc 0 --doc 1
   tokenmill inspect data/mine --grep 'the miller'
+  tokenmill inspect s3://bucket/mine --random
   tokenmill inspect llmc-shards/ --tokenizer gpt2 --token-offset 1_000_000""",
     )
-    parser.add_argument("folder", metavar="OUT", help="folder that holds the shards")
+    parser.add_argument("folder", metavar="OUT", help="folder that holds the shards, or its URL")
     shown = parser.add_argument_group("what is shown (default: numbers)")
     what = shown.add_mutually_exclusive_group()
     what.add_argument("--doc", action="append", metavar="K", help="document K, from 0; repeatable")
@@ -101,10 +102,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show(arguments: argparse.Namespace) -> None:
+    from tokenmill.remote import at_hand
+
+    tell_of_tries(arguments.folder)
+    with at_hand(arguments.folder) as folder:
+        show_folder(folder, arguments)
+
+
+def show_folder(folder: str, arguments: argparse.Namespace) -> None:
     from tokenmill.inspection import look_into
 
     looked = look_into(
-        arguments.folder,
+        folder,
         format_name=arguments.format,
         dtype=arguments.dtype,
         tokenizer=arguments.tokenizer,
@@ -143,7 +152,7 @@ def show_glance(looked: LookedInto, arguments: argparse.Namespace) -> None:
 def show_views(looked: LookedInto, arguments: argparse.Namespace) -> None:
     if arguments.json:
         documents = [view.to_plain(looked) for view in views(looked, arguments)]
-        print(json.dumps({"folder": looked.dataset.folder, "documents": documents}, indent=2))
+        print(json.dumps({"folder": looked.dataset.name, "documents": documents}, indent=2))
         return
     if arguments.doc and has_to_count(looked, arguments.split):
         print("no manifest: documents are counted from the beginning", file=sys.stderr, flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import unicodedata
 from collections.abc import Callable
 
@@ -84,3 +85,11 @@ def shown_seconds(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def tell_of_tries(folder: str) -> None:
+    """If it is a URL, have requests that are repeated for a while told of on stderr."""
+    from tokenmill import objectstore
+
+    if objectstore.is_url(folder):
+        objectstore.listen(lambda message: print(printable(message), file=sys.stderr, flush=True))

@@ -16,6 +16,7 @@ from tokenmill.cli.screen import (
     shown_bytes,
     shown_count,
     shown_seconds,
+    tell_of_tries,
 )
 from tokenmill.errors import ConfigError, IntegrityError
 
@@ -39,11 +40,14 @@ examples:
   tokenmill verify data/mine
   tokenmill verify data/mine --sample 1000
   tokenmill verify data/mine --full --source /mnt/moved/corpus
+  tokenmill verify s3://bucket/mine
   tokenmill verify someones-shards --format llmc --tokenizer gpt2
 
 exit code 5 if anything is wrong""",
     )
-    parser.add_argument("folder", metavar="OUT", help="the folder that holds the shards")
+    parser.add_argument(
+        "folder", metavar="OUT", help="the folder that holds the shards, or its URL"
+    )
 
     again = parser.add_argument_group("compare with the sources")
     how_much = again.add_mutually_exclusive_group()
@@ -94,6 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from tokenmill.verification import verify
 
+        tell_of_tries(arguments.folder)
         report = verify(
             arguments.folder,
             format_name=arguments.format,

@@ -36,6 +36,7 @@ from tokenmill.formats.mapped import (
     mapped_tokens,
     require_increasing,
     split_of,
+    start_of,
 )
 
 _METADATA_BYTES = 1 << 16
@@ -86,11 +87,7 @@ def _metadata_of(path: str) -> tuple[str | None, int | None]:
     """The dtype and the number of tokens, as far as they are said."""
     if not os.path.isfile(path):
         return None, None
-    try:
-        with open(path, "rb") as file:
-            text = file.read(_METADATA_BYTES).decode("utf-8", "replace")
-    except OSError as error:
-        raise IntegrityError(f"cannot read {path}: {error.strerror}") from error
+    text = start_of(path, _METADATA_BYTES).decode("utf-8", "replace")
     first, count, *_ = (*text.splitlines(), "", "")
     if not re.fullmatch("[0-9]{1,18}", count):
         raise IntegrityError(f"{path}: its second line is {count[:40]!r}, not a number of tokens")
@@ -105,9 +102,10 @@ def _metadata_of(path: str) -> tuple[str | None, int | None]:
 def _ends_of(path: str, num_tokens: int) -> Callable[[], npt.NDArray[np.int64]] | None:
     if not os.path.isfile(path):
         return None
-    entries = mapped_tokens(path, "uint64")
+    mapped = mapped_tokens(path, "uint64")
 
     def ends() -> npt.NDArray[np.int64]:
+        entries = np.asarray(mapped)
         beyond = entries > num_tokens
         if beyond.any():
             worst = int(np.argmax(beyond))

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenmill.errors import IntegrityError
 from tokenmill.formats.format import FoundShard
-from tokenmill.formats.mapped import split_of
+from tokenmill.formats.mapped import split_of, start_of
 
 INDEX_NAME = "index.json"
 # Enough for 150,000 shards; what it parses to can take twenty times as much memory.
@@ -68,11 +68,7 @@ def index_bytes(path: str) -> bytes:
         raise IntegrityError(f"{path} is not there, and only it says which shards there are")
     if os.path.dirname(os.path.realpath(path)) != os.path.realpath(os.path.dirname(path)):
         raise IntegrityError(f"{path} is a link that leads out of its folder")
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_INDEX_BYTES + 1)
-    except OSError as error:
-        raise IntegrityError(f"cannot read {path}: {error.strerror}") from error
+    data = start_of(path, MAX_INDEX_BYTES + 1)
     if len(data) > MAX_INDEX_BYTES:
         raise IntegrityError(f"{path} has over {MAX_INDEX_BYTES:,} bytes")
     return data

@@ -24,7 +24,7 @@ from tokenmill.formats.format import (
     ShardReader,
     Traits,
 )
-from tokenmill.formats.mapped import MappedShard, mapped_tokens, split_of
+from tokenmill.formats.mapped import MappedShard, mapped_tokens, split_of, start_of
 
 HEADER_BYTES = 1024
 _MAGIC_AND_VERSION = {"uint16": (20240520, 1), "uint32": (20240801, 7)}
@@ -75,7 +75,7 @@ class LlmcFormat:
         found = _dtype_of(path)
         if found is None or os.path.getsize(path) < HEADER_BYTES:
             raise IntegrityError(f"{path} does not begin with llm.c's header of 1,024 bytes")
-        num_tokens = int(np.fromfile(path, dtype="<i4", count=3)[2])
+        num_tokens = int(np.frombuffer(start_of(path, 12), "<i4")[2])
         if num_tokens < 0:
             raise IntegrityError(f"{path}: its header promises {num_tokens:,} tokens")
         return MappedShard(mapped_tokens(path, found, HEADER_BYTES, num_tokens))
@@ -84,7 +84,8 @@ class LlmcFormat:
 def _dtype_of(path: str) -> str | None:
     """What the header says the tokens are; None if it is no header of llm.c's."""
     try:
-        start = tuple(np.fromfile(path, dtype="<i4", count=2).tolist())
-    except OSError:
+        start = start_of(path, 8)
+    except IntegrityError:
         return None
-    return next((dtype for dtype, magic in _MAGIC_AND_VERSION.items() if magic == start), None)
+    found = tuple(np.frombuffer(start, "<i4")) if len(start) == 8 else ()
+    return next((dtype for dtype, magic in _MAGIC_AND_VERSION.items() if magic == found), None)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.errors import IntegrityError
+from tokenmill import mirror
+from tokenmill.errors import IntegrityError, TokenmillError
 
 _TRAIN = re.compile(r"(?<![a-z])train(ing)?(?![a-z])", re.IGNORECASE)
 _VAL = re.compile(r"(?<![a-z])(val|valid|validation|eval|dev)(?![a-z])", re.IGNORECASE)
@@ -43,7 +45,10 @@ class MappedShard:
 def mapped_tokens(
     path: str, dtype: str, offset: int = 0, num_tokens: int | None = None
 ) -> npt.NDArray[np.integer]:
-    """The tokens of a file from byte `offset` on: all that are there, or exactly `num_tokens`."""
+    """The tokens of a file from byte `offset` on: all that are there, or exactly `num_tokens`.
+
+    Of an object, an array whose slices are fetched when they are taken.
+    """
     try:
         num_bytes = os.path.getsize(path) - offset
     except OSError as error:
@@ -60,10 +65,25 @@ def mapped_tokens(
         )
     if not num_tokens:
         return np.empty(0, kind)  # mmap refuses an empty range
+    stored = mirror.array_of(path, kind, offset, num_tokens)
+    if stored is not None:
+        return cast("npt.NDArray[np.integer]", stored)
     try:
         return np.memmap(path, kind, "r", offset, (num_tokens,))
     except (OSError, ValueError) as error:
         raise IntegrityError(f"cannot map {path}: {error}") from error
+
+
+def start_of(path: str, num_bytes: int) -> bytes:
+    """The first bytes of a file, or all if it has fewer. Raises IntegrityError if it cannot be
+    read."""
+    try:
+        with mirror.opened(path) as file:
+            return file.read(num_bytes)
+    except TokenmillError:
+        raise
+    except OSError as error:
+        raise IntegrityError(f"cannot read {path}: {error.strerror}") from error
 
 
 def bounds_in_pieces(

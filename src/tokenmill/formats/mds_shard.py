@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,9 @@ Numbers = npt.NDArray[np.int64]
 
 def open_shard(path: str, dtype: str | None) -> ShardReader:
     """A shard, ours or another's; `dtype` is that of a column of mere bytes."""
-    data = np.asarray(mapped_tokens(path, "uint8"), np.uint8)
+    data = cast("Bytes", mapped_tokens(path, "uint8"))
+    if isinstance(data, np.memmap):
+        data = np.asarray(data)  # which is quicker to index
     offsets, config = _checked_head(data, path)
     column = _token_column(config, dtype or "int64", path)
     starts, lengths = _Samples(data, offsets, column, path).located()

@@ -15,10 +15,12 @@ default loader cannot map an empty .bin.
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +43,7 @@ from tokenmill.formats.mapped import (
     mapped_tokens,
     require_increasing,
     split_of,
+    start_of,
 )
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -111,9 +114,30 @@ class _Index:
 
     path: str
     dtype: str
-    lengths: npt.NDArray[np.int32]
-    pointers: npt.NDArray[np.int64]
-    firsts: npt.NDArray[np.int64]  # sequences; one for each document and one more
+    data: npt.NDArray[np.uint8]
+    num_sequences: int
+    num_entries: int
+
+    @functools.cached_property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        return self.data[_HEAD.size : self._pointers_at].view("<i4")
+
+    @functools.cached_property
+    def pointers(self) -> npt.NDArray[np.int64]:
+        return self.data[self._pointers_at : self._firsts_at].view("<i8")
+
+    @functools.cached_property
+    def firsts(self) -> npt.NDArray[np.int64]:
+        """Sequences: one for each document and one more."""
+        return self.data[self._firsts_at : self._firsts_at + 8 * self.num_entries].view("<i8")
+
+    @property
+    def _pointers_at(self) -> int:
+        return _HEAD.size + 4 * self.num_sequences
+
+    @property
+    def _firsts_at(self) -> int:
+        return self._pointers_at + 8 * self.num_sequences
 
     def document_ends(self, num_tokens: int) -> npt.NDArray[np.int64]:
         bounds = self._sequence_bounds(num_tokens)
@@ -149,7 +173,7 @@ class _Index:
 
 
 def _mapped_index(path: str) -> _Index:
-    data = mapped_tokens(path, "uint8")
+    data = cast("npt.NDArray[np.uint8]", mapped_tokens(path, "uint8"))
     if len(data) < _HEAD.size or bytes(data[: len(MAGIC)]) != MAGIC:
         raise IntegrityError(f"{path} does not begin with Megatron's head of {_HEAD.size} bytes")
     _, version, code, num_sequences, num_entries = _HEAD.unpack(bytes(data[: _HEAD.size]))
@@ -164,15 +188,7 @@ def _mapped_index(path: str) -> _Index:
             f"{path}: {len(data):,} bytes, but its head promises {num_sequences:,} sequences and "
             f"{num_entries:,} document indices ({num_bytes:,} bytes)"
         )
-    pointers = _HEAD.size + 4 * num_sequences
-    firsts = pointers + 8 * num_sequences
-    return _Index(
-        path,
-        _DTYPES[code],
-        data[_HEAD.size : pointers].view("<i4"),
-        data[pointers:firsts].view("<i8"),
-        data[firsts:num_bytes].view("<i8"),
-    )
+    return _Index(path, _DTYPES[code], data, num_sequences, num_entries)
 
 
 def _index_name(name: str) -> str:
@@ -183,9 +199,8 @@ def _has_magic(path: str) -> bool:
     try:
         if not os.path.isfile(path):  # to open a pipe would be to wait for its other end
             return False
-        with open(path, "rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
+        return start_of(path, len(MAGIC)) == MAGIC
+    except IntegrityError:
         return False
 
 

@@ -24,7 +24,7 @@ from tokenmill.formats.format import (
     ShardReader,
     Traits,
 )
-from tokenmill.formats.mapped import MappedShard, mapped_tokens, split_of
+from tokenmill.formats.mapped import MappedShard, mapped_tokens, split_of, start_of
 
 MAGIC = b"\x93NUMPY"
 # Read by an expression of our own: NumPy's reader evaluates the header as Python.
@@ -73,11 +73,7 @@ class NpyFormat:
         ]
 
     def open(self, path: str, dtype: str | None) -> ShardReader:
-        try:
-            with open(path, "rb") as file:
-                start = file.read(_MAX_HEADER_BYTES)
-        except OSError as error:
-            raise IntegrityError(f"cannot read {path}: {error.strerror}") from error
+        start = start_of(path, _MAX_HEADER_BYTES)
         match = _HEADER.match(start)
         if match is None or match.end() != 10 + int.from_bytes(start[8:10], "little"):
             raise IntegrityError(f"{path} does not begin as a NumPy file of 1-D whole numbers does")
@@ -88,7 +84,6 @@ class NpyFormat:
 def is_npy(path: str) -> bool:
     """Whether the file begins as NumPy's own do; OLMo's `.npy` files do not."""
     try:
-        with open(path, "rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
+        return start_of(path, len(MAGIC)) == MAGIC
+    except IntegrityError:
         return False

@@ -25,8 +25,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
+from tokenmill import mirror
 from tokenmill.arrays import indices
-from tokenmill.errors import IntegrityError
+from tokenmill.errors import IntegrityError, TokenmillError
 from tokenmill.formats.format import (
     Contents,
     Create,
@@ -165,7 +166,7 @@ def _lines_of(path: str, max_bytes: int) -> Iterator[bytes]:
     num_bytes = 0
     rest = b""
     try:
-        with gzip.open(path) as file:
+        with mirror.opened(path) as packed, gzip.open(packed) as file:
             while block := file.read(_BLOCK_BYTES):
                 num_bytes += len(block)
                 whole = block.rfind(b"\n") + 1
@@ -175,6 +176,8 @@ def _lines_of(path: str, max_bytes: int) -> Iterator[bytes]:
                     yield rest + block[:whole]
                     rest = b""
                 rest += block[whole:]
+    except TokenmillError:
+        raise
     except (OSError, EOFError, zlib.error) as error:
         raise IntegrityError(f"{path} is not a whole gzip file: {error}") from error
     if rest:

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tokenmill.errors import IntegrityError
+from tokenmill import mirror
+from tokenmill.errors import IntegrityError, TokenmillError
 from tokenmill.formats.index_json import parsed_json
 
 COLUMN = "input_ids"
@@ -139,14 +140,14 @@ def _opened(path: str, metadata: Any = None) -> Iterator[pq.ParquetFile]:
         if not os.path.isfile(path):  # to open a pipe would be to wait for its other end
             raise IntegrityError(f"{path} is not a file")
         with pq.ParquetFile(
-            path,
+            mirror.opened(path) if mirror.is_stand_in(path) else path,
             metadata=metadata,
             memory_map=True,
             pre_buffer=False,
             page_checksum_verification=True,
         ) as file:
             yield file
-    except IntegrityError:
+    except TokenmillError:
         raise
     except _READ_FAILURES as error:
         raise IntegrityError(f"{path} is not a sound parquet file: {error}") from error

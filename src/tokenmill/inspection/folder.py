@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tokenmill.dataset import Dataset, open_dataset, path_inside
 from tokenmill.encodings import ENCODING_NAMES, Encoding, EncodingId, get_encoding
 from tokenmill.errors import ConfigError, IntegrityError, unknown_name
-from tokenmill.inspection.lengths import INDEX_TOKENS, UNPACKED_INDEX_TOKENS
+from tokenmill.inspection.lengths import FAR_INDEX_TOKENS, INDEX_TOKENS, UNPACKED_INDEX_TOKENS
 from tokenmill.inspection.token_bytes import TokenBytes
 from tokenmill.manifest import MANIFEST_NAME, Manifest
 from tokenmill.stream import Stream
@@ -55,6 +55,8 @@ class LookedInto:
     def is_indexed_quickly(self, split: str) -> bool:
         """Whether the ends of all documents can be had from the format without a long wait."""
         most = INDEX_TOKENS if self.dataset.format.traits.is_raw else UNPACKED_INDEX_TOKENS
+        if self.dataset.is_far:
+            most = min(most, FAR_INDEX_TOKENS)
         return self.dataset.streams[split].num_tokens <= most
 
 

@@ -64,7 +64,7 @@ def glance(looked: LookedInto, split: str | None = None, seed: int = 0) -> Glanc
     options = {} if manifest is None else manifest.identity["options"]
     text_bytes, ratio = _text(looked, manifest, seed)
     return Glance(
-        folder=dataset.folder,
+        folder=dataset.name,
         format=dataset.format.name,
         trainers=dataset.format.trainers,
         has_manifest=manifest is not None,

@@ -6,7 +6,8 @@ other, short or long. (The document at a random token is a long one more often t
 
 Read are 64 blocks of 8,192 tokens, up to four times as many while few documents start in them, and
 the rest of the last document of each: of a folder of 100 GB, 64 reads of 16 kB. Where shards have
-to be unpacked, fewer and larger blocks are read, of a few shards.
+to be unpacked, fewer and larger blocks are read, of a few shards. Where they come over a network,
+an eighth of that is read.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ UNPACKED_BLOCK_TOKENS = 65536
 MAX_ROUNDS = 4
 FEW_DOCUMENTS = 500
 NUM_SHARDS = 4
+# Over a network: a read takes a request, and 64 KiB at least.
+FAR_SAMPLE_TOKENS = 1 << 16
+FAR_INDEX_TOKENS = 1 << 24
 # Where only the format's own index says where documents end, that of so many tokens is read; fewer,
 # where it means to unpack them.
 INDEX_TOKENS = 1 << 30
@@ -59,8 +63,9 @@ def document_lengths(dataset: Dataset, split: str, seed: int = 0) -> Lengths | N
     stream = dataset.streams[split]
     if not stream.knows_documents or not stream.num_tokens:
         return None
-    is_raw = dataset.format.traits.is_raw
-    if stream.num_tokens <= (EXACT_TOKENS if is_raw else UNPACKED_EXACT_TOKENS):
+    is_raw, is_far = dataset.format.traits.is_raw, dataset.is_far
+    most = EXACT_TOKENS if is_raw else UNPACKED_EXACT_TOKENS
+    if stream.num_tokens <= (FAR_SAMPLE_TOKENS if is_far else most):
         return _lengths(
             [d.lengths for d in stream.documents() if d.lengths is not None], is_exact=True
         )
@@ -68,8 +73,12 @@ def document_lengths(dataset: Dataset, split: str, seed: int = 0) -> Lengths | N
     # EOT ids that a manifest vouches for are found faster than the ends of all documents.
     has_eot = dataset.manifest is not None and dataset.eot in ("append", "prepend", "both")
     if stream.has_boundaries and not has_eot:
-        return _of_some_shards(stream, rng, INDEX_TOKENS if is_raw else UNPACKED_INDEX_TOKENS)
+        most = INDEX_TOKENS if is_raw else UNPACKED_INDEX_TOKENS
+        return _of_some_shards(stream, rng, min(most, FAR_INDEX_TOKENS) if is_far else most)
     blocks = _some_blocks(stream, rng, is_raw)
+    if is_far:
+        num_blocks = FAR_SAMPLE_TOKENS // (BLOCK_TOKENS if is_raw else UNPACKED_BLOCK_TOKENS)
+        blocks = [blocks[0][:: max(1, len(blocks[0]) // num_blocks)]]
     return _lengths([_starting_in_some(dataset, stream, blocks)], is_exact=False)
 
 

@@ -22,6 +22,8 @@ from tokenmill.stream import MAX_DOCUMENT_TOKENS, READ_TOKENS, Stream
 WINDOW_TOKENS = 256
 # Without a manifest, numbers of documents are counted up to here and not beyond.
 COUNT_TOKENS = 1 << 29
+# The same over a network, with or without a manifest, whose marks are further apart.
+FAR_COUNT_TOKENS = 1 << 18
 _STEP_TOKENS = 1 << 16
 
 
@@ -92,7 +94,7 @@ def random_document(
     _require_documents(looked, stream)
     rng = random.Random(seed)
     count = looked.num_documents(stream.split)
-    if count:
+    if count and _is_counted_quickly(looked, stream, stream.num_tokens):
         return document(looked, stream.split, rng.randrange(count), max_tokens)
     if not stream.num_tokens:
         raise ConfigError(f"{stream.split} is empty", hint="choose another with --split")
@@ -123,7 +125,7 @@ def token_offset(
         return _view(looked, stream, found, None, max_tokens, token)
     bounds = _extent(looked, stream, token)
     number = None
-    if looked.dataset.manifest is not None or _is_counted_quickly(looked, stream, token):
+    if _is_counted_quickly(looked, stream, token):
         number = stream.document_at(token)
     if bounds is None:
         number = stream.document_at(token)
@@ -133,10 +135,12 @@ def token_offset(
 
 
 def _is_counted_quickly(looked: LookedInto, stream: Stream, token: int) -> bool:
-    """Whether the documents before a token can be counted where no manifest says how many."""
+    """Whether the documents before a token can be counted without a long wait."""
+    if looked.dataset.manifest is not None and not looked.dataset.is_far:
+        return True
     if stream.has_boundaries:
         return looked.is_indexed_quickly(stream.split)
-    return token <= COUNT_TOKENS
+    return token <= (FAR_COUNT_TOKENS if looked.dataset.is_far else COUNT_TOKENS)
 
 
 def _view(
@@ -176,14 +180,16 @@ def _extent(looked: LookedInto, stream: Stream, token: int) -> tuple[int, int] |
     """From where to where the document at a token reaches, found from there outwards; no further
     than MAX_DOCUMENT_TOKENS, because these may not be the EOT ids of this tokenizer. None if that
     cannot be found from there."""
-    if stream.has_boundaries:
+    has_eot = looked.dataset.eot in ("append", "prepend")
+    # Over a network, what stands around a token is less than the ends of a shard's documents.
+    if stream.has_boundaries and not (looked.dataset.is_far and has_eot):
         shard, within = stream.shard_at(token)
         ends = shard.open().ends()
         assert ends is not None, "has_boundaries"
         number = int(np.searchsorted(ends, within, "right"))
         first = int(ends[number - 1]) if number else 0
         return token - within + first, token - within + int(ends[number])
-    if looked.dataset.eot not in ("append", "prepend"):
+    if not has_eot:
         return None
     eot_id = looked.dataset.eot_id
     is_append = looked.dataset.eot == "append"
@@ -222,12 +228,12 @@ def _require_documents(looked: LookedInto, stream: Stream) -> None:
         return
     if looked.dataset.manifest is None and looked.dataset.eot_id is None:
         raise ConfigError(
-            f"{looked.dataset.folder} does not say where documents end",
+            f"{looked.dataset.name} does not say where documents end",
             hint="name the tokenizer whose EOT ids stand between them: --tokenizer gpt2; "
             "or look at a place: --token-offset 0",
         )
     raise ConfigError(
-        f"{looked.dataset.folder} does not say where documents end: EOT ids do not tell them apart",
+        f"{looked.dataset.name} does not say where documents end: EOT ids do not tell them apart",
         hint="look at a place: --token-offset 0",
     )
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tokenmill import mirror
 from tokenmill.dataset import Dataset, path_inside
 from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.errors import IntegrityError
@@ -181,7 +182,7 @@ def _check_quarantine(folder: str, manifest: Manifest, findings: Findings) -> No
     listed = [file for file in manifest.files if file.name == QUARANTINE_NAME]
     if not listed or size_of(folder, QUARANTINE_NAME) != listed[0].num_bytes:
         return
-    with open(path_inside(folder, QUARANTINE_NAME), "rb") as file:
+    with mirror.opened(path_inside(folder, QUARANTINE_NAME)) as file:
         num_lines = sum(1 for _ in file)
     if num_lines != manifest.counts.num_quarantined:
         message = f"lists {num_lines:,} rows, not {manifest.counts.num_quarantined:,}"

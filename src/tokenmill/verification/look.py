@@ -19,8 +19,15 @@ from typing import Any
 
 import numpy as np
 
+from tokenmill import mirror
 from tokenmill.dataset import path_inside
-from tokenmill.errors import IntegrityError
+from tokenmill.errors import (
+    ConfigError,
+    InputError,
+    IntegrityError,
+    NetworkError,
+    TokenmillError,
+)
 from tokenmill.formats import ShardReader
 from tokenmill.verification.scan import Positions, Rules, TokenScan, expected_eot
 
@@ -87,7 +94,8 @@ def looked_at(
         return found
     finally:
         work.is_cancelled = True
-        pool.shutdown(cancel_futures=True)
+        # A thread that waits for a network keeps nobody: it touches no file.
+        pool.shutdown(wait=not mirror.is_mirror(folder), cancel_futures=True)
 
 
 def size_of(folder: str, name: str) -> int | str:
@@ -130,6 +138,8 @@ class _Work:
                 sha256 = self._hashed(task.name, opened, size)
             elif opened.reader is not None:
                 self._advance(size)
+        except TokenmillError:
+            raise
         except OSError as error:
             return Looked(task.name, size, missing=f"cannot be read: {error.strerror}")
         if opened.reader is not None and not (task.is_hashed and task.is_raw):
@@ -152,13 +162,12 @@ class _Work:
         digest = hashlib.sha256()
         buffer = memoryview(bytearray(BLOCK_BYTES))
         header_bytes = opened.header_bytes(size)
-        fd = os.open(path_inside(self._folder, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
+        with mirror.in_order(path_inside(self._folder, name)) as file:
             offset = 0
             while True:
                 # Blocks of tokens begin where the tokens begin.
                 wanted = header_bytes - offset if offset < header_bytes else BLOCK_BYTES
-                block = _filled(fd, buffer[: min(wanted, BLOCK_BYTES)], offset)
+                block = _filled(file, buffer[: min(wanted, BLOCK_BYTES)])
                 if not len(block):
                     return digest.hexdigest()
                 digest.update(block)
@@ -166,8 +175,6 @@ class _Work:
                     opened.take(block)
                 offset += len(block)
                 self._advance(len(block))
-        finally:
-            os.close(fd)
 
     def _advance(self, num_bytes: int) -> None:
         if self.is_cancelled:
@@ -236,16 +243,18 @@ class _Opened:
         return expected
 
     def _give_up(self, error: Exception) -> None:
+        if isinstance(error, (NetworkError, InputError, ConfigError)):
+            raise error  # says nothing about the shard
         self.reader = self.scan = self.ends = None
         known = isinstance(error, IntegrityError)
         self.broken = error.message if known else f"cannot be understood: {error!r}"  # type: ignore[attr-defined]
 
 
-def _filled(fd: int, buffer: memoryview, offset: int) -> memoryview:
-    """The buffer, filled with the file's bytes from `offset` on as far as there are any."""
+def _filled(file: Any, buffer: memoryview) -> memoryview:
+    """The buffer, filled with the file's next bytes as far as there are any."""
     filled = 0
     while filled < len(buffer):
-        count = os.preadv(fd, [buffer[filled:]], offset + filled)
+        count = file.readinto(buffer[filled:])
         if not count:
             break
         filled += count

@@ -17,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokenmill import mirror
 from tokenmill.arrays import mask, offsets_of
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice, Span
 from tokenmill.dataset import path_inside
 from tokenmill.documents import held_out
-from tokenmill.errors import ConfigError, InputError, IntegrityError
+from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
 from tokenmill.hub import SCHEME, Hub, HubFile, HubSource, digest_of
 from tokenmill.inputs import inputs_of
 from tokenmill.manifest import QUARANTINE_NAME, InputFile, Manifest
@@ -197,10 +198,12 @@ def _quarantined(folder: str, manifest: Manifest) -> dict[str, frozenset[str]]:
         return {}
     found = defaultdict(set)
     try:
-        with open(path_inside(folder, QUARANTINE_NAME), "rb") as file:
+        with mirror.opened(path_inside(folder, QUARANTINE_NAME)) as file:
             for line in file:
                 row = json.loads(line)
                 found[str(row["path"])].add(str(row["place"]))
+    except NetworkError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, IntegrityError) as error:
         raise NotAtHand(f"{QUARANTINE_NAME} cannot be read: {error}") from None
     return {path: frozenset(places) for path, places in found.items()}

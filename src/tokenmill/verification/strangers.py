@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tokenmill.dataset import found_shards, path_inside
+from tokenmill.dataset import found_shards, opened_shard
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
-from tokenmill.formats import Format, FoundShard, ShardReader, get_format
+from tokenmill.formats import Format, FoundShard, get_format
 from tokenmill.manifest import MANIFEST_NAME
 from tokenmill.record import SPLITS
 from tokenmill.storage import names_below
@@ -118,7 +118,7 @@ def _looked(
         Task(
             name,
             False,
-            functools.partial(_opened, folder, name, format_, told.known_dtype),
+            functools.partial(opened_shard, folder, name, format_, told.known_dtype),
             format_.traits.is_raw,
             told.rules,
             has_boundaries=None,
@@ -132,10 +132,6 @@ def _looked(
         elif not isinstance(size_of(folder, name), int):
             findings.failed("files", Failure(name, str(looked[name].missing)))
     return looked
-
-
-def _opened(folder: str, name: str, format_: Format, dtype: str | None) -> ShardReader:
-    return format_.open(path_inside(folder, name), dtype)
 
 
 def _check_shards(

@@ -15,6 +15,7 @@ was deleted would otherwise go unnoticed.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Sequence
@@ -24,7 +25,9 @@ from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.machine import available_cpus
 from tokenmill.manifest import MANIFEST_NAME, Manifest, laid_out, seal_of
+from tokenmill.mirror import name_of
 from tokenmill.output import WORK_NAME
+from tokenmill.remote import at_hand
 from tokenmill.verification.contents import Totals, check_contents, check_files, located
 from tokenmill.verification.look import Progress
 from tokenmill.verification.report import Failure, Findings, Report
@@ -48,30 +51,54 @@ def verify(
 ) -> Report:
     """Check a folder of shards and say what was checked, what is wrong and what was not checked.
 
+    The folder may be the URL of one on object storage; nothing of it is then kept on disk.
     `format_name`, `dtype`, `encoding` and `eot` are for folders that tokenmill did not write;
     `encoding` also says where the tokenizer of a dataset is, if it does not come with the package.
     `sample` documents, or all with `full`, are encoded again from the sources by the reference
     (tiktoken) and compared. Raises ConfigError for a folder in which nothing can be recognised.
     """
     began = time.monotonic()
-    folder = os.fspath(folder)
-    num_proc = num_proc or available_cpus()
-    asked = Asked(sample, full, tuple(sources), encoding, num_proc)
+    asked = Asked(sample, full, tuple(sources), encoding, num_proc or available_cpus())
+    told = Told(format_name, dtype, encoding, eot)
+    findings = Findings()
+    with at_hand(os.fspath(folder), with_others=True) as here:
+        totals = _checked(here, told, asked, findings, progress)
+        seconds = time.monotonic() - began
+        report = findings.report(here, totals.format, totals.num_bytes, totals.num_tokens, seconds)
+        return _with_name(report, name_of(here))
+
+
+def _with_name(report: Report, name: str) -> Report:
+    """The report, with the URL in place of the folder that stood for it."""
+    if name == report.folder:
+        return report
+
+    def named(text: str) -> str:
+        return text.replace(report.folder, name)
+
+    return dataclasses.replace(
+        report,
+        folder=name,
+        checks=tuple(dataclasses.replace(one, detail=named(one.detail)) for one in report.checks),
+        failures=tuple(
+            dataclasses.replace(one, message=named(one.message)) for one in report.failures
+        ),
+    )
+
+
+def _checked(
+    folder: str, told: Told, asked: Asked, findings: Findings, progress: Progress
+) -> Totals:
     if not os.path.isdir(folder):
         raise ConfigError(f"{folder} is not a folder", hint="name the folder that holds the shards")
-    findings = Findings()
-    told = Told(format_name, dtype, encoding, eot)
     if os.path.lexists(os.path.join(folder, MANIFEST_NAME)):
-        totals = _of_ours(folder, told, asked, findings, progress)
-    elif os.path.isdir(os.path.join(folder, WORK_NAME)):
+        return _of_ours(folder, told, asked, findings, progress)
+    if os.path.isdir(os.path.join(folder, WORK_NAME)):
         raise IntegrityError(
             f"{folder} is not finished: a run is under way or was interrupted",
             hint="run the `tokenmill prepare` command again: it resumes",
         )
-    else:
-        totals = check_strangers(folder, told, num_proc, findings, progress)
-    seconds = time.monotonic() - began
-    return findings.report(folder, totals.format, totals.num_bytes, totals.num_tokens, seconds)
+    return check_strangers(folder, told, asked.num_proc, findings, progress)
 
 
 def _of_ours(

@@ -1,0 +1,428 @@
+"""`inspect`, `verify` and `convert` of datasets on object storage, against moto's S3 server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tokenmill
+from conftest import made_texts, write_corpus
+from s3_server import Faults, S3Server
+from tokenmill import mirror, patience
+from tokenmill.convert import Target, convert
+from tokenmill.dataset import open_dataset
+from tokenmill.errors import ConfigError, IntegrityError, NetworkError
+from tokenmill.formats import NAMES
+from tokenmill.inspection import document, glance, look_into, token_offset
+from tokenmill.manifest import MANIFEST_NAME
+from tokenmill.remote import at_hand
+from tokenmill.verification import verify
+
+ALL = 1 << 30
+LARGE = ["nanogpt", "npy", "megatron", "olmo", "parquet", "mds"]
+Upload = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(patience, "LONGEST_PAUSE_SECONDS", 0.02)
+
+
+@pytest.fixture
+def upload(s3: S3Server, bucket: str) -> Upload:
+    """Put a folder into the bucket, past the proxy; its URL."""
+
+    def uploaded(folder: str | os.PathLike[str], prefix: str = "some/data") -> str:
+        client = s3.client()
+        for path in sorted(Path(folder).rglob("*")):
+            if path.is_file():
+                client.upload_file(str(path), bucket, f"{prefix}/{path.relative_to(folder)}")
+        s3.requests.clear()
+        s3.served.clear()
+        return f"s3://{bucket}/{prefix}"
+
+    return uploaded
+
+
+@pytest.fixture(scope="module")
+def corpus_path(tmp_path_factory) -> str:
+    return write_corpus("jsonl", tmp_path_factory.mktemp("small"), made_texts(300, seed=3))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, corpus_path) -> Callable[[str], str]:
+    """A small dataset of a format, of several shards where it has them; its folder."""
+    made: dict[str, str] = {}
+
+    def folder_of(name: str) -> str:
+        if name not in made:
+            out = str(tmp_path_factory.mktemp(name) / "out")
+            shards = {} if name == "nanogpt" else {"shard_tokens": 20_000}
+            splits = {"val": "fraction", "val_fraction": 0.2}
+            tokenmill.prepare(corpus_path, out, format=name, num_proc=1, **splits, **shards)
+            made[name] = out
+        return made[name]
+
+    return folder_of
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> Callable[[str], str]:
+    """A dataset whose shard has 20 MB of tokens; its folder."""
+    parent = tmp_path_factory.mktemp("large")
+    made: dict[str, str] = {}
+
+    def folder_of(name: str) -> str:
+        if "nanogpt" not in made:
+            texts = made_texts(2000, seed=9)
+            corpus = write_corpus("jsonl", parent / "corpus", texts * 26)
+            made["nanogpt"] = str(parent / "nanogpt")
+            tokenmill.prepare(corpus, made["nanogpt"], val="none", num_proc=1)
+        if name not in made:
+            made[name] = str(parent / name)
+            target = Target(out=made[name], format=name, drop=("tail",))
+            convert(open_dataset(made["nanogpt"]), target)
+        return made[name]
+
+    return folder_of
+
+
+def served_bytes(s3: S3Server) -> int:
+    return sum(num_bytes for _, num_bytes in s3.served)
+
+
+def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tokenmill", *arguments], capture_output=True, text=True, **options
+    )
+
+
+def files_of(folder: str | os.PathLike[str]) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in Path(folder).rglob("*")
+        if path.is_file()
+    }
+
+
+def damage(s3: S3Server, bucket: str, key: str, change: Callable[[bytearray], None]) -> None:
+    data = bytearray(s3.read(bucket, key))
+    change(data)
+    s3.client().put_object(Bucket=bucket, Key=key, Body=bytes(data))
+
+
+def first_shard(folder: str) -> str:
+    return tokenmill.Manifest.load(folder).shards[0].name
+
+
+# As a local folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verify_when_url_then_the_report_of_the_folder(name, small, upload):
+    folder = small(name)
+    local, remote = verify(folder), verify(upload(folder))
+    assert remote.is_whole and remote.folder.startswith("s3://")
+    assert (remote.checks, remote.num_bytes, remote.num_tokens) == (
+        local.checks,
+        local.num_bytes,
+        local.num_tokens,
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_inspect_when_url_then_the_documents_of_the_folder(name, small, upload):
+    folder = small(name)
+    with at_hand(upload(folder)) as here:
+        local, remote = look_into(folder), look_into(here)
+        for split in ("train", "val"):
+            for number in (0, 7, 40):
+                view = document(remote, split, number, ALL)
+                assert view == document(local, split, number, ALL)
+            token = local.stream(split).num_tokens // 2
+            assert token_offset(remote, split, token, ALL) == token_offset(local, split, token, ALL)
+        found, expected = glance(remote), glance(local)
+        assert found.folder.startswith("s3://")
+        assert (found.num_tokens, found.num_documents, found.num_bytes, found.dtype) == (
+            expected.num_tokens,
+            expected.num_documents,
+            expected.num_bytes,
+            expected.dtype,
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_convert_when_source_is_a_url_then_the_bytes_of_the_folder(name, small, upload, tmp_path):
+    other = "parquet" if name != "parquet" else "megatron"
+    folder = small(name)
+    options = ("--format", other, "--drop", "boundaries", "--drop", "tail", "-q")
+    for source, out in ((folder, "local"), (upload(folder), "remote")):
+        done = run("convert", source, str(tmp_path / out), *options)
+        assert done.returncode == 0, done.stderr
+    assert files_of(tmp_path / "remote") == files_of(tmp_path / "local")
+
+
+@pytest.mark.parametrize("name", ["npy", "megatron", "datatrove", "mds", "litdata", "parquet"])
+def test_strangers_when_url_without_manifest_then_as_the_folder(name, small, upload, tmp_path):
+    strangers = tmp_path / "strangers"
+    for file, data in files_of(small(name)).items():
+        if file != MANIFEST_NAME:
+            (strangers / file).parent.mkdir(parents=True, exist_ok=True)
+            (strangers / file).write_bytes(data)
+    url = upload(strangers)
+    gpt2 = tokenmill.get_encoding("gpt2").identity
+    local, remote = (verify(folder, format_name=name, encoding=gpt2) for folder in (strangers, url))
+    assert remote.is_whole and remote.checks == local.checks
+    with at_hand(url) as here:
+        found, expected = (
+            token_offset(look_into(folder, tokenizer="gpt2"), "train", 100, ALL)
+            for folder in (here, str(strangers))
+        )
+    assert found == expected
+
+
+def test_verify_when_url_and_sample_then_compared_with_the_sources(small, upload):
+    report = verify(upload(small("npy")), sample=20)
+    checks = {check.name: check for check in report.checks}
+    assert report.is_whole and checks["sources"].status == "passed"
+
+
+def test_verify_when_another_fsspec_url_then_as_the_folder(small):
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    for name, data in files_of(small("mds")).items():
+        memory.pipe_file(f"/somewhere/{name}", data)
+    try:
+        assert verify("memory://somewhere/").is_whole
+        memory.rm(f"/somewhere/{MANIFEST_NAME}")
+        assert verify("memory://somewhere", format_name="mds").is_whole
+    finally:
+        memory.rm("/somewhere", recursive=True)
+
+
+# Only what is shown
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_inspect_when_the_shard_is_large_then_little_of_it_is_read(name, large, upload, s3):
+    folder = large(name)
+    num_bytes = os.path.getsize(os.path.join(folder, first_shard(folder)))
+    assert num_bytes > (8 << 20 if name == "parquet" else 18 << 20)
+    url = upload(folder)
+    with at_hand(url) as here:
+        looked = look_into(here)
+        assert glance(looked).splits[0].lengths.num_documents > 50
+        assert served_bytes(s3) < 1 << 20
+    s3.served.clear()
+    for arguments in (("--doc", "30"), ("--token-offset", "5_000_000"), ("--random",)):
+        done = run("inspect", url, *arguments)
+        assert done.returncode == 0 and done.stdout, done.stderr
+        assert served_bytes(s3) < 1 << 20, arguments
+        s3.served.clear()
+
+
+def test_inspect_when_the_format_has_an_index_then_any_document_is_read_alone(large, upload, s3):
+    with at_hand(upload(large("megatron"))) as here:
+        view = document(look_into(here), "train", 40_000, ALL)
+        assert view == document(look_into(large("megatron")), "train", 40_000, ALL)
+    assert served_bytes(s3) < 2 << 20
+
+
+def test_verify_when_the_shard_is_large_then_each_byte_is_read_about_once(large, upload, s3):
+    folder = large("megatron")
+    assert verify(upload(folder)).is_whole
+    size = sum(len(data) for data in files_of(folder).values())
+    index_bytes = os.path.getsize(os.path.join(folder, first_shard(folder)[:-3] + "idx"))
+    assert size <= served_bytes(s3) < size + index_bytes + (2 << 20)
+
+
+# What is wrong
+
+
+@pytest.mark.parametrize("name", ["nanogpt", "npy", "megatron", "parquet", "mds"])
+def test_verify_when_a_byte_is_flipped_then_the_object_is_named(name, small, upload, s3, bucket):
+    url, shard = upload(small(name)), first_shard(small(name))
+
+    def flip(data: bytearray) -> None:
+        data[len(data) // 2] ^= 1
+
+    damage(s3, bucket, f"some/data/{shard}", flip)
+    done = run("verify", url)
+    assert done.returncode == 5
+    assert f"wrong: {shard}: its bytes have changed" in done.stderr
+    assert f"error: {url} is not as it should be" in done.stderr
+    assert tempfile.gettempdir() + "/tokenmill-" not in done.stderr
+    with pytest.raises(IntegrityError, match="its sha256 differs") as caught, at_hand(url) as here:
+        out = os.path.join(tempfile.mkdtemp(), "out")
+        convert(open_dataset(here), Target(out=out, format="llmc", drop=("boundaries",)))
+    assert caught.value.message.startswith(f"{url}/{shard} ")
+    assert caught.value.hint == f"tokenmill verify {url}"
+
+
+@pytest.mark.parametrize("name", ["nanogpt", "megatron", "mds"])
+def test_when_an_object_is_missing_or_truncated_then_exit_5(name, small, upload, s3, bucket):
+    url, shard = upload(small(name)), first_shard(small(name))
+    size = os.path.getsize(os.path.join(small(name), shard))
+    damage(s3, bucket, f"some/data/{shard}", lambda data: data.__delitem__(slice(-10, None)))
+    verified, inspected = run("verify", url), run("inspect", url)
+    assert verified.returncode == inspected.returncode == 5
+    assert f"{shard}, byte {size - 10:,}: has {size - 10:,} bytes, but" in verified.stderr
+    assert f"error: {url}/{shard} has {size - 10:,} bytes, but" in inspected.stderr
+    s3.client().delete_object(Bucket=bucket, Key=f"some/data/{shard}")
+    verified, inspected = run("verify", url), run("inspect", url)
+    assert verified.returncode == inspected.returncode == 5
+    assert f"wrong: {shard}: is missing" in verified.stderr
+    assert f"error: {url}/{shard} is missing" in inspected.stderr
+
+
+def test_verify_when_another_object_looks_like_a_shard_then_exit_5(small, upload, s3, bucket):
+    url = upload(small("npy"))
+    shard = first_shard(small("npy"))
+    other = shard.replace("000000", "000999")
+    s3.client().put_object(
+        Bucket=bucket, Key=f"some/data/{other}", Body=s3.read(bucket, f"some/data/{shard}")
+    )
+    s3.client().put_object(Bucket=bucket, Key="some/data/deeper/and/deeper", Body=b"x")
+    [failure] = verify(url).failures
+    assert failure.file == other
+
+
+@pytest.mark.parametrize("command", ["verify", "inspect", "convert"])
+def test_when_nothing_can_be_read_at_the_url_then_what_and_where(
+    command, small, upload, s3, bucket, tmp_path
+):
+    def failed(url: str) -> tuple[int, str]:
+        more = (str(tmp_path / "out"), "--format", "npy") if command == "convert" else ()
+        done = run(command, url, *more)
+        return done.returncode, done.stderr
+
+    code, said = failed(f"s3://{bucket}/nothing")
+    assert code == 2 and f"error: there is nothing at s3://{bucket}/nothing/" in said
+    code, said = failed("s3://there-is-no-such-bucket/data")
+    assert code == 2 and "nothing at s3://there-is-no-such-bucket/data/" in said
+    key = "unfinished/.tokenmill/plan.json"
+    s3.client().put_object(Bucket=bucket, Key=key, Body=b"{}")
+    code, said = failed(f"s3://{bucket}/unfinished")
+    assert code == 5 and f"error: s3://{bucket}/unfinished is not finished" in said
+    s3.client().put_object(Bucket=bucket, Key=f"broken/{MANIFEST_NAME}", Body=b"{}")
+    code, said = failed(f"s3://{bucket}/broken")
+    assert code == 5 and "is not a manifest" in said and "/tokenmill-" not in said
+    code, said = failed("s3://key:secret@bucket/data")
+    assert code == 2 and "secret" not in said
+
+
+def test_convert_when_target_is_a_url_then_refused(small, bucket):
+    done = run("convert", small("npy"), f"s3://{bucket}/out", "--format", "nanogpt")
+    assert done.returncode == 2 and "convert writes to a local folder" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["nanogpt", "olmo", "megatron", "parquet", "mds", "litdata"])
+def test_when_the_store_fails_for_too_long_then_network_error(
+    name, small, upload, s3, monkeypatch, tmp_path
+):
+    """The shard is not called damaged for it, whoever was reading."""
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(patience, "UNREACHABLE_SECONDS", 0.05)
+    url = upload(small(name))
+    is_of_manifest = lambda request: MANIFEST_NAME in request  # noqa: E731
+    only_shards = Faults(
+        kinds=("slow down",),
+        only=lambda request: request.startswith("GET") and not is_of_manifest(request),
+    )
+    with s3.failing(only_shards), at_hand(url) as here:
+        for work in (
+            lambda: document(look_into(here), "train", 3, ALL),
+            lambda: convert(
+                open_dataset(here), Target(out=str(tmp_path / "out"), format="npy", drop=("tail",))
+            ),
+        ):
+            with pytest.raises(NetworkError, match=url):
+                work()
+    listed = lambda request: "list-type" in request or is_of_manifest(request)  # noqa: E731
+    faults = Faults(kinds=("slow down",), only=lambda r: "HEAD" not in r and not listed(r))
+    with s3.failing(faults), pytest.raises(NetworkError, match=url):
+        verify(url)
+    with s3.failing(Faults(kinds=("slow down",))), pytest.raises(NetworkError, match=url):
+        verify(url)
+
+
+def test_verify_when_one_request_in_5_fails_then_nothing_wrong(small, upload, s3):
+    url = upload(small("parquet"))
+    with s3.failing(Faults(seed=2, fraction=0.2, slow_seconds=0.01)) as faults:
+        assert verify(url).is_whole
+    assert faults.num_injected
+
+
+# The mirror
+
+
+def test_mirror_when_it_is_used_then_no_bytes_on_disk_and_gone_afterwards(small, upload):
+    with at_hand(upload(small("mds"))) as here:
+        looked = look_into(here)
+        document(looked, "train", 3, ALL)
+        for path in Path(here).rglob("*"):
+            if path.is_file() and path.name != MANIFEST_NAME:
+                assert path.stat().st_blocks == 0 and not path.stat().st_mode & 0o777
+    assert not os.path.exists(here)
+
+
+def test_mirror_when_the_command_is_interrupted_then_it_is_gone(small, upload, s3, tmp_path):
+    url = upload(small("npy"))
+    only_shards = Faults(
+        kinds=("slow",), slow_seconds=30, only=lambda r: r.startswith("GET") and ".npy" in r
+    )
+    for command in ("verify", "inspect"):
+        with s3.failing(only_shards):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tokenmill", command, url],
+                env={**os.environ, "TMPDIR": str(tmp_path)},
+                stderr=subprocess.PIPE,
+            )
+            deadline = time.monotonic() + 30
+            while not any(".npy" in r for r in s3.requests if r.startswith("GET")):
+                assert time.monotonic() < deadline and process.poll() is None
+                time.sleep(0.05)
+            assert list(tmp_path.iterdir())
+            process.send_signal(signal.SIGINT)
+            assert process.wait(15) == -signal.SIGINT
+        assert not list(tmp_path.iterdir())
+        s3.requests.clear()
+
+
+def test_mirror_when_blocks_are_read_again_then_they_are_not_fetched_again(small, upload, s3):
+    folder = small("nanogpt")
+    data = Path(folder, "train.bin").read_bytes()
+    with at_hand(upload(folder)) as here:
+        path = os.path.join(here, "train.bin")
+        with mirror.opened(path) as file:
+            file.seek(5)
+            assert file.read(10) == data[5:15]
+        s3.requests.clear()
+        array = mirror.array_of(path, np.dtype("<u2"), 0, len(data) // 2)
+        assert array is not None and array[1:9].tobytes() == data[2:18]
+        assert not s3.requests
+
+
+def test_at_hand_when_local_then_the_very_folder(tmp_path):
+    with at_hand(str(tmp_path)) as here:
+        assert here == str(tmp_path)
+    with pytest.raises(ConfigError, match="is not a folder"):
+        verify(tmp_path / "nothing")
+
+
+def test_inspect_when_url_and_json_then_the_url_is_in_it(small, upload):
+    url = upload(small("npy"))
+    assert json.loads(run("inspect", url, "--json").stdout)["folder"] == url
+    assert json.loads(run("inspect", url, "--json", "--doc", "1").stdout)["folder"] == url
+    assert json.loads(run("verify", url, "--json").stdout)["folder"] == url
