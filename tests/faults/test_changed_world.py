@@ -286,9 +286,9 @@ WORK = [
     ),
     Change(
         "plan of another version",
-        r"plan\.json is not a plan that this version can read: .*plan version 1",
+        r"plan\.json is not a plan that this version can read: .*plan version 2",
         5,
-        lambda _, patch: patch.setattr(plan_module, "PLAN_VERSION", 2),
+        lambda _, patch: patch.setattr(plan_module, "PLAN_VERSION", 3),
     ),
     Change(
         "plan cut short",
@@ -300,13 +300,13 @@ WORK = [
         "plan with a slice less",
         r"plan\.json is not a plan that this version can read: .*changed since",
         5,
-        lambda w, _: edited(plan(w), lambda p: p["slices"].pop()),
+        lambda w, _: edited(plan(w), lambda p: p["slices"]["end"].pop()),
     ),
     Change(
         "plan with another cut",
         r"plan\.json is not a plan that this version can read: .*changed since",
         5,
-        lambda w, _: edited(plan(w), lambda p: bumped(p, "slices", -1, -1, 1)),
+        lambda w, _: edited(plan(w), lambda p: bumped(p, "slices", "start", -1)),
     ),
     Change(
         "plan with other options",
