@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from corpus import make_corpus
+from corpus import Recipe
 from tokenmill.cli.screen import parsed_count
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -40,7 +40,7 @@ def measure(runner: str, num_proc: int, corpus: str, out: str) -> dict[str, floa
 
         config = Config(sources=("-",), runner="ray", ray_address="local", num_proc=num_proc)
         cluster = Cluster(config)
-        ray.get([cluster.anywhere(time.sleep).remote(1.0) for _ in range(num_proc)])
+        ray.get([cluster.anywhere(wait).remote() for _ in range(num_proc)])
     startup = time.perf_counter() - began
     began = time.perf_counter()
     manifest = prepare(corpus, out, runner=runner, num_proc=num_proc)
@@ -51,13 +51,18 @@ def measure(runner: str, num_proc: int, corpus: str, out: str) -> dict[str, floa
     return {"startup": startup, "seconds": seconds, "sha256": sha256}
 
 
+def wait() -> None:
+    """Long enough that each process has one of these."""
+    time.sleep(1.0)
+
+
 def measured(runner: str, num_proc: int, corpus: str) -> dict[str, float | str]:
     out = tempfile.mkdtemp(dir=os.path.join(HERE, "out"))
     os.sync()
     try:
         command = [sys.executable, __file__, "--measure", runner, corpus, os.path.join(out, "o")]
         done = subprocess.run(
-            [*command, "--num-proc", str(num_proc)], check=True, capture_output=True, text=True
+            [*command, "--num-proc", str(num_proc)], check=True, stdout=subprocess.PIPE, text=True
         )
         found: dict[str, float | str] = json.loads(done.stdout)
         return found
@@ -78,8 +83,8 @@ def main() -> None:
         print(json.dumps(measure(runner, arguments.num_proc, corpus, out)))
         return
 
-    folder = os.path.join(HERE, "out", f"ray-{arguments.bytes}")
-    make_corpus(arguments.corpus, folder, parsed_count(arguments.bytes))
+    recipe = Recipe(parsed_count(arguments.bytes), arguments.corpus)
+    folder = recipe.corpus(os.path.join(HERE, "out", "corpora"))
     ratios, startups, sums = [], [], set()
     for number in range(arguments.rounds + 1):
         found = {r: measured(r, arguments.num_proc, folder) for r in ("processes", "ray")}

@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import count
 from typing import Any
 
 from tokenmill.corpus import Slice
@@ -44,24 +43,24 @@ class Flights:
     def __init__(
         self,
         cluster: Cluster,
+        tower: Tower,
         job: Job,
         common: dict[str, Any],
         watch: Watch,
         stall_timeout: float,
     ) -> None:
         self._cluster = cluster
+        self._tower = tower
         self._job = job
         self._common = common
         self._watch = watch
         self._stall_timeout = stall_timeout
         self._flights: dict[int, Flight] = {}
-        self._keys = count()
         self._retries: deque[Attempts] = deque()
         self._lost_nodes: dict[int, int] = {}  # by slice
         self._slices: Iterator[Slice | None] = iter(())
         self._is_drawn = False  # the iterator has no more slices
         self._stop_at: float | None = None
-        self._tower = Tower(cluster)
         self._busy_at = time.monotonic()  # when a worker was last heard of
 
     def records(self, slices: Iterable[Slice | None]) -> Iterator[PartRecord]:
@@ -80,7 +79,6 @@ class Flights:
                     self._stop()
         finally:
             end(self._cluster, list(self._flights.values()))
-            self._tower.close()
 
     def _is_over(self) -> bool:
         if self._stop_at is not None:
@@ -96,7 +94,7 @@ class Flights:
             attempts = self._next()
             if attempts is None:
                 return
-            key = next(self._keys)
+            key = self._tower.new_key()
             task = self._cluster.anywhere(encode_slice_here)
             order = {**self._common, **attempts.order()}
             self._flights[key] = Flight(attempts, task.remote(order, key, self._tower.scout))

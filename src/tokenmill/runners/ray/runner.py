@@ -9,6 +9,7 @@ engines meanwhile, while the plan is made.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
@@ -31,6 +32,7 @@ from tokenmill.runners.ray.cuts import Cuts
 from tokenmill.runners.ray.facts import facts_here, mismatch, new_nonce
 from tokenmill.runners.ray.flights import TICK_SECONDS, Flights
 from tokenmill.runners.ray.remote import examine
+from tokenmill.runners.ray.tower import Tower
 
 if TYPE_CHECKING:
     from tokenmill.fulfil import WrittenShard
@@ -47,6 +49,7 @@ class RayRunner:
         self._config = config
         self._encoding = encoding
         self._cluster: Cluster | None = None
+        self._tower: Tower | None = None
         self._warming: list[Any] = []
 
     def __enter__(self) -> RayRunner:
@@ -58,9 +61,12 @@ class RayRunner:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
+        with contextlib.ExitStack() as stack:
+            if self._cluster is not None:
+                stack.callback(self._cluster.close)
+            if self._tower is not None:
+                stack.callback(self._tower.close)  # the last is called first
+            self._cluster = self._tower = None
 
     def cut(
         self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None, watch: Watch
@@ -76,7 +82,7 @@ class RayRunner:
         """Encode the slices; yield each record once. However it ends, no task is left."""
         with signals_heard():
             common = self._require_alike(job.work, watch)
-            flights = Flights(self._connected(), job, common, watch, self._config.stall_timeout)
+            flights = self._flights(job, common, watch)
             yield from flights.records(slices)
 
     def write_shards(self, orders: Iterable[ShardOrder], watch: Watch) -> Iterator[WrittenShard]:
@@ -95,7 +101,13 @@ class RayRunner:
     def _connected(self) -> Cluster:
         if self._cluster is None:
             self._cluster = Cluster(self._config)
+            self._tower = Tower(self._cluster)
         return self._cluster
+
+    def _flights(self, job: Job, common: dict[str, Any], watch: Watch) -> Flights:
+        cluster = self._connected()
+        assert self._tower is not None
+        return Flights(cluster, self._tower, job, common, watch, self._config.stall_timeout)
 
     def _require_alike(self, work: str | None, watch: Watch) -> dict[str, Any]:
         """Have every node say what it finds, and stop if that differs; what each order says."""

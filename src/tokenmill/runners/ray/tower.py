@@ -1,7 +1,12 @@
-"""The driver's end of the scout: asks it now and then what it has heard of the workers."""
+"""The driver's end of the scout: asks it now and then what it has heard of the workers.
+
+The scout is a process of its own, which takes most of a second to start, and workers wait for it
+when they begin: so it is started as early as can be, while the plan is made.
+"""
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -20,7 +25,12 @@ class Tower:
         self._cluster = cluster
         self._answer: Any = None  # under way
         self._asked_at = 0.0
+        self._keys = itertools.count()
         self.scout = cluster.actor_here(Scout)
+
+    def new_key(self) -> int:
+        """What a task is called when it is heard of."""
+        return next(self._keys)
 
     def heard(self, is_urgent: bool = False) -> Heard | None:
         """What is new, without waiting for it unless it is urgent; None: the scout has died.
