@@ -126,8 +126,9 @@ class _Conversion:
 
     def __init__(self, source: Dataset, origin: Manifest, layout: Layout, work: str) -> None:
         _require_side_files(source, origin)
+        self._held = contextlib.ExitStack()
         self._streams = {
-            split: _checked_stream(source, origin, stream)
+            split: _checked_stream(source, origin, stream, self._held)
             for split, stream in source.streams.items()
         }
         self._layout = layout
@@ -161,6 +162,7 @@ class _Conversion:
         return output
 
     def close(self) -> None:
+        self._held.close()
         self._shards.close()
 
     def _as_batch(self, documents: Documents, split: str) -> Batch:
@@ -342,13 +344,18 @@ def _require_side_files(source: Dataset, origin: Manifest) -> None:
             _require_sha256(source.folder, file.name, file.sha256)
 
 
-def _checked_stream(source: Dataset, origin: Manifest, stream: Stream) -> Stream:
-    """The stream, whose shards are compared with their sha256 when they are opened."""
+def _checked_stream(
+    source: Dataset, origin: Manifest, stream: Stream, held: contextlib.ExitStack
+) -> Stream:
+    """The stream, whose shards are compared with their sha256 when they are opened. The last one
+    that was is kept at hand: it is read once more."""
     if source.manifest is None:
         return stream
     sha256 = {file.name: file.sha256 for file in origin.shards}
 
     def opened(shard: StreamShard) -> ShardReader:
+        held.close()
+        held.enter_context(mirror.held(path_inside(source.folder, shard.name)))
         _require_sha256(source.folder, shard.name, sha256[shard.name])
         reader = shard.open()
         if reader.num_tokens != shard.num_tokens:

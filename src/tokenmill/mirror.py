@@ -9,7 +9,8 @@ that is the file itself; for a stand-in it is the object, by ranges:
     in_order    all of them, one after the other: 32 MiB are on their way ahead (ranged.py)
     array_of    its numbers as an array, whose slices are fetched when they are taken
 
-What is read here and there comes in blocks of 64 KiB, of which the last 32 MiB are kept in memory;
+What is read here and there comes in blocks of 64 KiB, of which the last 32 MiB are kept in memory,
+and what is to be read twice (hashed, then decoded) is held there meanwhile, up to 512 MiB in all;
 nothing of it is written. Stand-ins may not be opened (mode 0), so that code which does not come
 here gets an error and not zeros.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import io
 import os
 import threading
@@ -35,7 +37,9 @@ from tokenmill.ranged import RangedFile
 
 BLOCK_BYTES = 64 << 10  # less is not worth a request of its own
 MAX_KEPT_BYTES = 32 << 20
+MAX_HELD_BYTES = 512 << 20
 REQUEST_BYTES = 1 << 20  # more is asked for in pieces, in parallel
+MAX_REQUESTS = 32  # for one range, unless these would be over 8 MiB each
 
 Range = tuple[int, int]
 
@@ -48,6 +52,8 @@ class Mirror:
         self.folder = folder
         self._objects: dict[str, ObjectInfo] = {}
         self._kept: collections.OrderedDict[tuple[str, int], bytes] = collections.OrderedDict()
+        self._held: dict[str, bytes] = {}
+        self._num_held_bytes = 0
         self._lock = threading.Lock()
 
     def add(self, name: str, info: ObjectInfo) -> None:
@@ -73,6 +79,8 @@ class Mirror:
         stop = min(stop, self.num_bytes(name))
         if start >= stop:
             return b""
+        if (whole := self._held.get(name)) is not None:
+            return whole[start:stop]
         if stop - start > MAX_KEPT_BYTES // 8:
             return b"".join(self._fetched(name, [(start, stop)]))
         first, last = start // BLOCK_BYTES, -(-stop // BLOCK_BYTES)
@@ -81,6 +89,8 @@ class Mirror:
 
     def read_in_order(self, name: str) -> Callable[[int, int], bytes]:
         """As `read`, for someone who will read all of it from the beginning."""
+        if name in self._held:
+            return functools.partial(self.read, name)
         info, url = self._objects[name], f"{self.url}/{name}"
         file = RangedFile(Input(url, "", None, info.num_bytes, 0, info.tag))
         file.expect([(0, info.num_bytes)])
@@ -91,6 +101,24 @@ class Mirror:
                 return file.read(stop - start)
 
         return read
+
+    @contextlib.contextmanager
+    def held(self, name: str) -> Iterator[None]:
+        num_bytes = self.num_bytes(name)
+        with self._lock:
+            is_held = name not in self._held
+            is_held &= self._num_held_bytes + num_bytes <= MAX_HELD_BYTES
+            self._num_held_bytes += num_bytes if is_held else 0
+        if not is_held:
+            yield
+            return
+        try:
+            [self._held[name]] = self._fetched(name, [(0, num_bytes)])
+            yield
+        finally:
+            self._held.pop(name, None)
+            with self._lock:
+                self._num_held_bytes -= num_bytes
 
     def _blocks(self, name: str, numbers: range) -> list[bytes]:
         with self._lock:
@@ -116,17 +144,15 @@ class Mirror:
 
     def _fetched(self, name: str, ranges: Sequence[Range]) -> list[bytes]:
         url = f"{self.url}/{name}"
-        pieces = [
-            (at, min(at + REQUEST_BYTES, stop))
-            for start, stop in ranges
-            for at in range(start, stop, REQUEST_BYTES)
-        ]
+        cut = [_pieces(start, stop) for start, stop in ranges]
         with _explained(url):
-            arrived = iter(objectstore.read_ranges(url, pieces))
-        return [
-            b"".join(next(arrived) for _ in range(start, stop, REQUEST_BYTES))
-            for start, stop in ranges
-        ]
+            arrived = iter(objectstore.read_ranges(url, [piece for one in cut for piece in one]))
+        return [b"".join(next(arrived) for _ in one) for one in cut]
+
+
+def _pieces(start: int, stop: int) -> list[Range]:
+    size = max(REQUEST_BYTES, min(objectstore.RANGE_BYTES, (stop - start) // MAX_REQUESTS))
+    return [(at, min(at + size, stop)) for at in range(start, stop, size)]
 
 
 class ObjectArray:
@@ -244,6 +270,18 @@ def array_of(path: str, dtype: np.dtype[Any], offset: int, count: int) -> Object
         return None
     mirror, name = found
     return ObjectArray(lambda start, stop: mirror.read(name, start, stop), dtype, offset, count)
+
+
+@contextlib.contextmanager
+def held(path: str) -> Iterator[None]:
+    """While this lasts, the file's object is in memory, unless it is too large: for those who read
+    it twice. Of a local file, nothing."""
+    found = _standing_for(path)
+    if found is None:
+        yield
+        return
+    with found[0].held(found[1]):
+        yield
 
 
 def _opened_at_once(path: str, flags: int) -> int:

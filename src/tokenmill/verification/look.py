@@ -131,6 +131,12 @@ class _Work:
     def look(self, task: Task, size: int | str) -> Looked:
         if isinstance(size, str):
             return Looked(task.name, missing=size)
+        if task.is_hashed and task.open is not None and not task.is_raw:
+            with mirror.held(path_inside(self._folder, task.name)):
+                return self._looked(task, size)
+        return self._looked(task, size)
+
+    def _looked(self, task: Task, size: int) -> Looked:
         opened = _Opened(task)
         sha256 = None
         try:
