@@ -17,7 +17,7 @@ from tokenmill.formats import DTYPE_BYTES, Layout, chosen_dtype, get_format
 from tokenmill.job import Job
 from tokenmill.plan import Plan, read_options
 
-BYTES_VERSION = 1  # raised when the same inputs and options would give other bytes
+BYTES_VERSION = 2  # raised when the same inputs and options would give other bytes
 BUCKET_BYTES = 32 << 20
 MAX_BUCKETS = 4096
 _ENGINES = {"tiktoken": ("gigatoken", "tiktoken"), "huggingface": ("gigatoken", "tokenizers")}

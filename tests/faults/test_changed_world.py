@@ -281,8 +281,8 @@ def bumped(plain: dict, *keys: object) -> None:
 WORK = [
     Change(
         "plan of another bytes version",
-        r"versions\.bytes: was 1, now 2",
-        change=lambda _, patch: patch.setattr(settings, "BYTES_VERSION", 2),
+        r"versions\.bytes: was 2, now 3",
+        change=lambda _, patch: patch.setattr(settings, "BYTES_VERSION", 3),
     ),
     Change(
         "plan of another version",
