@@ -136,8 +136,8 @@ def test_rows_that_no_engine_could_encode_are_left_out_again(tmp_path, monkeypat
 
     encode = Encoding.encode_array
 
-    def failing(self, texts):
-        tokens = encode(self, texts)
+    def failing(self, texts, dtype="uint32"):
+        tokens = encode(self, texts, dtype)
         bad = [i for i, text in enumerate(texts.to_pylist()) if text.endswith("#5")]
         return TokenArray(tokens.ids, tokens.offsets, dict.fromkeys(bad, "too hard"))
 
@@ -391,8 +391,10 @@ def test_manifest_that_names_a_file_outside_is_refused(name, out, monkeypatch):
     plain = json.loads(path.read_text())
     plain["files"][0]["name"] = name
     path.write_text(json.dumps(plain))
-    monkeypatch.setattr(os, "open", lambda *_: pytest.fail("opened something"))
+    opened, os_open = [], os.open
+    monkeypatch.setattr(os, "open", lambda path, *a: opened.append(path) or os_open(path, *a))
     assert "leads out of the folder" in wrong(verify(out), "manifest")
+    assert set(opened) <= {str(path)}
 
 
 @pytest.mark.parametrize("name", ["fineweb_train_000001.bin", "tokenmill.json"])
