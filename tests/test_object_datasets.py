@@ -466,3 +466,10 @@ def test_inspect_when_url_and_json_then_the_url_is_in_it(small, upload):
     assert json.loads(run("inspect", url, "--json").stdout)["folder"] == url
     assert json.loads(run("inspect", url, "--json", "--doc", "1").stdout)["folder"] == url
     assert json.loads(run("verify", url, "--json").stdout)["folder"] == url
+
+
+def test_verify_and_inspect_when_prepared_into_the_url_then_nothing_wrong(corpus_path, bucket):
+    url = f"s3://{bucket}/prepared"
+    tokenmill.prepare(corpus_path, url, format="megatron", num_proc=1)
+    assert verify(url).is_whole
+    assert run("inspect", url, "--doc", "7").stdout
