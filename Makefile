@@ -18,14 +18,23 @@ TORCH := torch==2.13.0
 LOCK := uv pip compile --universal --python-version 3.10 --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links --no-annotate
 
-.PHONY: demo test check format bench bench-peers bench-quick stages chart scale reliability \
+.PHONY: demo test test-cluster check format bench bench-peers bench-quick stages chart scale reliability \
   teeth soak peer-faults lock clean
 
 demo: $(READY)
 	$(BIN)/tokenmill demo
 
+# Real Ray clusters and a real S3 server take their time: they have a target of their own.
+CLUSTER_TESTS := $(addprefix tests/,test_ray.py test_everywhere.py test_prepare_s3.py \
+  test_objectstore.py test_object_inputs.py test_object_datasets.py test_orders.py \
+  test_partition.py faults/test_s3_kills.py faults/test_partitions.py)
+PYTEST := $(BIN)/pytest -rs -n auto --dist worksteal
+
 test: $(READY) $(LOADERS_READY)
-	$(BIN)/pytest -rs -n auto --dist worksteal
+	$(PYTEST) $(addprefix --ignore=,$(CLUSTER_TESTS))
+
+test-cluster: $(READY)
+	$(PYTEST) $(CLUSTER_TESTS)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -89,13 +89,12 @@ if "TOKENMILL_TEST_VERSION" in os.environ:
     metadata.version = lambda name: fake if name == "gigatoken" else version(name)
 
 if "TOKENMILL_TEST_NO_STORAGE" in os.environ:
-    import builtins
-    real_open = builtins.open
+    real_open = os.open
     def open_elsewhere(path, *rest, **options):
         if "nonce." in str(path):
             raise FileNotFoundError(2, "No such file or directory", path)
         return real_open(path, *rest, **options)
-    builtins.open = open_elsewhere
+    os.open = open_elsewhere
 '''
 
 # The command line with slices so small that a test's corpus has several.
