@@ -11,7 +11,6 @@ One case again: `python tests/faults/fuzz_driver.py parquet 38 39 FOLDER`.
 from __future__ import annotations
 
 import json
-import os
 import resource
 import selectors
 import shutil
@@ -268,25 +267,32 @@ def goes_off_harmlessly(bomb: Bomb, path: Path, scratch: Path) -> None:
     assert counts["num_rows"] == bomb.rows == sum(counts[name] for name in kept)
 
 
+# On Linux a process's peak begins with that of the process that started it: a small one does.
+STARTER = """
+import os, subprocess, sys
+process = subprocess.Popen(sys.argv[2:])
+_, status, usage = os.wait4(process.pid, 0)
+with open(sys.argv[1], "w") as file:
+    file.write(str(usage.ru_maxrss // 1024))
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
 def measured_command(
     path: Path, scratch: Path, options: Iterable[str]
 ) -> tuple[int, int, str, str]:
     """(exit code, MB of the largest process of all, stdout, stderr)."""
-    with open(scratch / "stdout", "wb") as stdout, open(scratch / "stderr", "wb") as stderr:
-        process = subprocess.Popen(
-            [*arguments([path], scratch), *options],
-            stdout=stdout,
-            stderr=stderr,
-            # If it is not bounded after all, this machine is not to suffer.
-            preexec_fn=partial(resource.setrlimit, resource.RLIMIT_DATA, (12_000 * MB,) * 2),
-        )
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    said = [(scratch / name).read_text(errors="replace") for name in ("stdout", "stderr")]
-    # On Linux a process's peak begins with that of the one that started it: ours tells nothing.
-    ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    peak = usage.ru_maxrss if usage.ru_maxrss > ours else 0
-    return process.returncode, peak // 1024, said[0], said[1]
+    command = [*arguments([path], scratch), *options]
+    done = subprocess.run(
+        [sys.executable, "-c", STARTER, str(scratch / "peak"), *command],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        # If it is not bounded after all, this machine is not to suffer.
+        preexec_fn=partial(resource.setrlimit, resource.RLIMIT_DATA, (12_000 * MB,) * 2),
+    )
+    return done.returncode, int((scratch / "peak").read_text()), done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("variant", range(24))
