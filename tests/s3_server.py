@@ -184,7 +184,11 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        num_bytes = int(self.headers.get("Content-Length", 0))
+        body = self.rfile.read(num_bytes)
+        if len(body) < num_bytes:  # the client was killed: S3 keeps nothing, moto would
+            self._cut()
+            return
         request = f"{self.command} {self.path}"
         server = self.server.server
         server.requests.append(request)

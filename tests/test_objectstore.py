@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -324,3 +326,14 @@ def test_server_when_asked_for_faults_then_as_many_as_asked(s3: S3Server, bucket
         for i in range(200):
             objectstore.write(f"s3://{bucket}/{i}", b"x")
     assert 2 <= faults.num_injected <= 25
+
+
+def test_server_when_a_client_dies_within_its_request_then_nothing_is_kept(s3: S3Server, bucket):
+    host, port = s3.endpoint.removeprefix("http://").split(":")
+    request = f"PUT /{bucket}/key HTTP/1.1\r\nHost: {host}\r\nContent-Length: 10\r\n\r\n12345"
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(request.encode())
+        connection.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
+    assert s3.keys(bucket) == []
