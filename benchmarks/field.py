@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from answers import Answer, answer, differs
 from contestants import TOKENMILL, Contestant, surroundings
 from corpus import Recipe, text_bytes
-from measure import Cost, Failed, cost
+from measure import Cost, Failed, compile_package, cost
 
 # (dtype of the ids in a nanogpt or raw file, EOT)
 ENCODINGS = {
@@ -71,6 +71,7 @@ class Field:
         self.cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, self.cores[:num_proc])
         self.environment = surroundings(os.path.join(folder, "scratch"), num_proc)
+        compile_package()
 
     def is_late(self, share: float) -> bool:
         """Whether this share of the minutes has passed."""

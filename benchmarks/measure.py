@@ -8,6 +8,7 @@ may drop. Pages that forked processes share are counted once for each: a little 
 
 from __future__ import annotations
 
+import compileall
 import ctypes
 import glob
 import os
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 PR_SET_CHILD_SUBREAPER = 36
 SAMPLE_SECONDS = 0.05
 ORPHAN_SECONDS = 10.0
+PACKAGE = os.path.join(os.path.dirname(__file__), "../src/tokenmill")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,15 @@ class Cost:
 
 class Failed(Exception):
     """The command did not end with 0; the message has the end of what it said."""
+
+
+def compile_package() -> None:
+    """Give the checkout what pip gives to an installed package: its bytecode.
+
+    Where PYTHONDONTWRITEBYTECODE is set, all our processes would compile all modules in every run,
+    which took 0.6 of 8.3 CPU seconds for 1 GB.
+    """
+    compileall.compile_dir(PACKAGE, quiet=1)
 
 
 def cost(command: list[str], environment: dict[str, str] | None = None, log: str = "") -> Cost:

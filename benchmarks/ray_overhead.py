@@ -21,6 +21,7 @@ import tempfile
 import time
 
 from corpus import Recipe
+from measure import compile_package
 from tokenmill.cli.screen import parsed_count
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -83,6 +84,7 @@ def main() -> None:
         print(json.dumps(measure(runner, arguments.num_proc, corpus, out)))
         return
 
+    compile_package()
     recipe = Recipe(parsed_count(arguments.bytes), arguments.corpus)
     folder = recipe.corpus(os.path.join(HERE, "out", "corpora"))
     ratios, startups, sums = [], [], set()

@@ -181,7 +181,8 @@ def made_corpus(arguments: argparse.Namespace, folder: str) -> str:
     import subprocess
 
     code = (
-        "import sys; from corpus import Recipe; from tokenmill.cli.screen import parsed_count;"
+        "import sys; from measure import compile_package; compile_package();"
+        "from corpus import Recipe; from tokenmill.cli.screen import parsed_count;"
         "print(Recipe(parsed_count(sys.argv[1]), sys.argv[2] or None, sys.argv[3])"
         ".corpus(sys.argv[4]))"
     )
