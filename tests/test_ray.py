@@ -294,6 +294,32 @@ def test_ray_with_any_number_of_nodes_writes_the_same_bytes(mill, expected, tmp_
     mill.shrink_to(2)  # two are enough for the other tests
 
 
+def test_worker_cpus_say_how_many_workers_fit_on_a_node(mill, expected, tmp_path):
+    mill.grow_to(2)
+    mill.fault("time.sleep(0.01)")
+    done = mill.prepare(tmp_path / "out", "--worker-cpus", 0.5, "--worker-memory", "100M")
+    assert done.returncode == 0, done.stderr
+    assert sums(tmp_path / "out") == expected
+    assert len(mill.pids()) > 2  # with a CPU for each there would be one on each node
+
+
+@pytest.mark.parametrize("wanted", [("--worker-cpus", 2), ("--worker-memory", "100T")])
+def test_worker_that_fits_on_no_node_is_waited_for_and_the_user_told(mill, tmp_path, wanted):
+    mill.grow_to(2)
+    code = f"import tokenmill.runners.ray.cuts as cuts; cuts.IDLE_SECONDS = 1\n{DRIVER}"
+    command = mill.command(tmp_path / "out", *wanted)
+    command[command.index(DRIVER)] = code
+    with open(tmp_path / "out.log", "w") as log:
+        driver = subprocess.Popen(command, stdout=log, stderr=log, cwd=mill.folder)
+    try:
+        wait_until(lambda: "for 0 workers" in said(tmp_path / "out"), 60)
+        driver.send_signal(signal.SIGINT)
+        assert driver.wait(10) == -signal.SIGINT, said(tmp_path / "out")
+    finally:
+        driver.kill()
+        driver.wait()
+
+
 def test_ray_with_relative_paths_writes_the_same_bytes(mill, expected, tmp_path):
     mill.fault("")
     corpus = os.path.relpath(mill.corpus, tmp_path)
