@@ -10,6 +10,7 @@ from html import escape
 from typing import Any
 
 import results as files
+from table import speed
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SVG = os.path.join(HERE, "..", "docs", "speed.svg")
@@ -18,14 +19,14 @@ ROW, BAR, LEFT, WIDTH = 26, 18, 372, 300
 
 
 def svg(rows: list[dict[str, Any]], title: str) -> str:
-    longest = max(row["mb_per_s"]["median"] for row in rows)
+    longest = max(map(speed, rows))
     pieces = [f'<text x="8" y="18" font-weight="bold">{escape(title)}</text>']
     for position, row in enumerate(rows):
-        rate = row["net_mb_per_s"] if row["is_share"] else row["mb_per_s"]
-        y, width = 32 + ROW * position, max(1.5, WIDTH * rate["median"] / longest)
+        rate = speed(row)
+        y, width = 32 + ROW * position, max(1.5, WIDTH * rate / longest)
         label = row["label"].replace("**", "").replace("`", "")
         weight = ' font-weight="bold"' if row["role"] == "mill" else ""
-        value = f"{rate['median']:.0f}" if rate["median"] >= 10 else f"{rate['median']:.1f}"
+        value = f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}"
         pieces.append(
             f'<text x="{LEFT - 8}" y="{y + 13}" text-anchor="end"{weight}>{escape(label)}</text>'
             f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR}" rx="2" '
@@ -44,7 +45,7 @@ def main() -> None:
     if "table" not in found:
         return
     rows = [row for row in found["table"] if row["status"] == "same"]
-    rows.sort(key=lambda row: -row["mb_per_s"]["median"])
+    rows.sort(key=speed, reverse=True)
     about = found["about"]
     title = f"MB of text a second to gpt2 tokens, {about['num_proc']} cores"
     with open(SVG, "w") as file:
