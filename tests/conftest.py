@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,11 @@ WORDS = [
     "\n\n",
     "()[]{}",
 ]
+
+
+def pytest_configure() -> None:
+    """Have our children hear of SIGHUP, which they would not under `nohup make test`."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def made_texts(count: int, seed: int = 0) -> list[str]:

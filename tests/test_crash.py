@@ -110,11 +110,12 @@ def test_workers_killed_at_random_are_replaced_and_the_run_finishes(
     process = start(big, out, 2)
     rng = random.Random(0)
     kills = records_at_kill = 0
+    # With four, three that start and the only one that works may be hit: the run would give up.
     while process.poll() is None:
         time.sleep(0.02)
         records = out / ".tokenmill" / "records"
         num_records = len(os.listdir(records)) if records.exists() else 0
-        if kills < 5 and num_records > records_at_kill and (workers := workers_of(process.pid)):
+        if kills < 3 and num_records > records_at_kill and (workers := workers_of(process.pid)):
             records_at_kill, kills = num_records, kills + 1
             os.kill(rng.choice(workers), signal.SIGKILL)
     errors = process.communicate()[1].decode()

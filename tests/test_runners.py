@@ -261,7 +261,7 @@ def test_worker_killed_at_random_changes_no_byte(work, faulty):
 
     def kill_one_whenever_there_is_progress() -> None:
         num_steps = num_kills = 0
-        while not is_done.wait(0.3) and num_kills < 5:  # a slice may be lost to three of them
+        while not is_done.wait(0.3) and num_kills < 3:  # a fourth might end the run: see test_crash
             pids = list(children())
             if pids and len(watch.steps) > num_steps:
                 num_steps = len(watch.steps)
