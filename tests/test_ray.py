@@ -166,15 +166,18 @@ class Mill:
         )
 
     @contextlib.contextmanager
-    def begun(self, out: Path) -> Iterator[subprocess.Popen[str]]:
-        """A driver that has encoded some slices and has more to do. It says what it says in a file
-        beside `out` (`said`), which can be read while it runs."""
+    def begun(
+        self, out: Path, is_there: Callable[[], object] | None = None
+    ) -> Iterator[subprocess.Popen[str]]:
+        """A driver that has encoded some slices, or is there as you say, and has more to do. It
+        says what it says in a file beside `out` (`said`), which can be read while it runs."""
+        is_there = is_there or (lambda: num_records(out) >= 2)
         with open(f"{out}.log", "w") as log:
             driver = subprocess.Popen(
                 self.command(out), stdout=log, stderr=log, text=True, cwd=self.folder
             )
         try:
-            wait_until(lambda: num_records(out) >= 2 or driver.poll() is not None, 100)
+            wait_until(lambda: is_there() or driver.poll() is not None, 100)
             assert driver.poll() is None, said(out)
             yield driver
             driver.wait(100)
@@ -320,6 +323,24 @@ def test_worker_that_fits_on_no_node_is_waited_for_and_the_user_told(mill, tmp_p
         driver.wait()
 
 
+def test_what_workers_say_of_themselves_is_removed_from_the_cluster(mill, tmp_path):
+    code = f"""
+import ray
+from ray.experimental.internal_kv import _internal_kv_list as keys
+ray.init(address={mill.cluster.address!r}, log_to_driver=False, logging_level="ERROR")
+print(len(keys("", namespace="tokenmill")))
+"""
+    command = [sys.executable, "-c", code]
+
+    def num_keys() -> int:
+        return int(subprocess.check_output(command, stderr=subprocess.DEVNULL, timeout=60))
+
+    before = num_keys()  # what killed drivers left
+    mill.fault("")
+    assert mill.prepare(tmp_path / "out").returncode == 0
+    assert num_keys() == before
+
+
 def test_ray_with_relative_paths_writes_the_same_bytes(mill, expected, tmp_path):
     mill.fault("")
     corpus = os.path.relpath(mill.corpus, tmp_path)
@@ -390,8 +411,7 @@ def test_node_killed_in_the_middle_changes_no_byte(mill, expected, tmp_path):
     node = mill.add_node("doomed")
     mill.fault("time.sleep(0.02)")
     try:
-        with mill.begun(tmp_path / "out") as driver:
-            wait_until(lambda: set(mill.pids()) & set(descendants(raylet_pid(node))) != set(), 30)
+        with mill.begun(tmp_path / "out", lambda: has_encoded(mill, node)) as driver:
             kill_node(node)
     finally:
         mill.cluster.remove_node(node, allow_graceful=False)
@@ -400,8 +420,10 @@ def test_node_killed_in_the_middle_changes_no_byte(mill, expected, tmp_path):
     assert "on node doomed (" in said(tmp_path / "out")
 
 
-def raylet_pid(node: Any) -> int:
-    return int(node.all_processes["raylet"][0].process.pid)
+def has_encoded(mill: Mill, node: Any) -> bool:
+    """Whether a process of that node has; seen at once, it is at its first slice."""
+    raylet = int(node.all_processes["raylet"][0].process.pid)
+    return not set(mill.pids()).isdisjoint(descendants(raylet))
 
 
 def test_driver_killed_leaves_no_task_and_is_continued_by_the_same_command(

@@ -36,20 +36,6 @@ _BOOTSTRAP = (
 )
 _WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
 
-# Parallelism is the number of workers; threads inside of them only get in each other's way. And
-# glibc's malloc keeps the buffers of a batch for the next one, instead of giving them back to the
-# kernel and having them zeroed again: 0.2 s of 1.1 s in the kernel, for 1 GB of text.
-WORKER_ENVIRONMENT = {
-    "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-    "MALLOC_TOP_PAD_": str(64 << 20),
-    "RAYON_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "ARROW_IO_THREADS": "2",
-    "TOKENIZERS_PARALLELISM": "false",
-}
-
 
 class Child:
     """One worker process. `tasks[0]` is running, the rest is queued in its pipe."""
@@ -73,7 +59,6 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                env={**os.environ, **WORKER_ENVIRONMENT},
             )
         except OSError as error:
             raise WorkerError(

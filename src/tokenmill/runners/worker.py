@@ -33,6 +33,20 @@ if TYPE_CHECKING:
     from tokenmill.job import Caution, Report, Step
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+# Parallelism is the number of workers; threads inside of them only get in each other's way.
+ENVIRONMENT = {
+    "RAYON_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "ARROW_IO_THREADS": "2",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+# M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD of malloc.h: the buffers of a batch are kept for
+# the next one, instead of given back to the kernel and zeroed again: 0.2 s of 1.1 s in the kernel,
+# for 1 GB of text.
+MALLOC = {-1: 256 << 20, -2: 64 << 20, -3: 256 << 20}
+
 # A million tiny files are a million steps: what happens in less than this is told as one.
 STEP_SECONDS = 0.02
 NOTICE_SECONDS = 10.0  # between two notices: many requests fail at once
@@ -40,6 +54,7 @@ NOTICE_SECONDS = 10.0  # between two notices: many requests fail at once
 
 def main(parent: int, paths: list[str]) -> None:
     die_with(parent)
+    settle()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable(all_threads=False)
@@ -63,6 +78,17 @@ def die_with(parent: int) -> None:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
+
+
+def settle() -> None:
+    """Tell the libraries, before they load, and malloc what this process is for."""
+    os.environ.update(ENVIRONMENT)
+    with contextlib.suppress(ImportError, OSError, AttributeError, TypeError):
+        import ctypes
+
+        mallopt = ctypes.CDLL(None).mallopt  # of glibc; macOS and musl have none
+        for option, value in MALLOC.items():
+            mallopt(option, value)
 
 
 def import_package(paths: list[str]) -> None:

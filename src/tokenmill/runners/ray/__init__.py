@@ -6,7 +6,7 @@ facts.py      what every node must have in common with the driver: versions, voc
 cuts.py       inputs, cut into spans on the nodes for the plan
 flights.py    the slices that are in the cluster, from the first attempt to the record
 flight.py     one of these attempts: where it is, how to end it
-tower.py      the driver's end of the scout, which hears from all workers
+board.py      where workers say how they are, and the driver reads it
 shards.py     shard orders, carried out on the nodes
 losses.py     what to say when Ray has lost a worker
 remote.py     what runs on the nodes

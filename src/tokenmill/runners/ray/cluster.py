@@ -20,7 +20,6 @@ from typing import Any
 from tokenmill.config import Config
 from tokenmill.errors import ConfigError
 from tokenmill.machine import available_cpus
-from tokenmill.runners.child import WORKER_ENVIRONMENT
 
 OBJECT_STORE_BYTES = 128 << 20  # of our own cluster: nothing but records passes through it
 CONNECT_SECONDS = 5.0
@@ -124,12 +123,12 @@ class Cluster:
         if self._refused:
             options["label_selector"] = {"ray.io/node-id": f"!in({','.join(self._refused)})"}
         remote = self._remote(function)
-        return remote.options(max_retries=0, runtime_env=_ENVIRONMENT, **options)
+        return remote.options(max_retries=0, **options)
 
     def on(self, node_id: str, function: Callable[..., Any]) -> Any:
         """The function as a task on that node, beside whatever runs there."""
         return self._remote(function).options(
-            num_cpus=0, max_retries=0, runtime_env=_ENVIRONMENT, scheduling_strategy=_at(node_id)
+            num_cpus=0, max_retries=0, scheduling_strategy=_at(node_id)
         )
 
     def actor_here(self, kind: type) -> Any:
@@ -156,9 +155,6 @@ class Cluster:
             num_slots = min(num_slots, int(resources.get("memory", 0) / self._worker_memory))
         name = f"{plain['NodeName']} ({plain['NodeID'][:8]})"
         return Node(plain["NodeID"], name, num_slots if plain["Alive"] else 0, plain["Alive"])
-
-
-_ENVIRONMENT = {"env_vars": WORKER_ENVIRONMENT}
 
 
 def _at(node_id: str) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tokenmill.job import Step
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.ray.cluster import Cluster
 from tokenmill.runners.ray.remote import end_process
@@ -23,7 +24,20 @@ class Flight:
     pid: int = 0
     log: str = ""
     num_oom_kills: int = 0
+    step: Step | None = None  # the last that was heard of
     heard_at: float | None = None  # None: it waits for a worker
+
+
+def since(before: Step | None, step: Step) -> Step:
+    """The step, with what was done since the one before."""
+    if before is None:
+        return step
+    return replace(
+        step,
+        done_rows=step.done_rows - before.done_rows,
+        done_tokens=step.done_tokens - before.done_tokens,
+        done_bytes=step.done_bytes - before.done_bytes,
+    )
 
 
 def end(cluster: Cluster, flights: list[Flight]) -> None:

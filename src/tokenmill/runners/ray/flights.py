@@ -18,19 +18,21 @@ from typing import Any
 
 from tokenmill.corpus import Slice
 from tokenmill.errors import TokenmillError, error_from_plain
-from tokenmill.job import Job, Step
+from tokenmill.job import Job
 from tokenmill.record import PartRecord
 from tokenmill.runners import Watch
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.death import Death, Exit, memory_error_of, stall_of
+from tokenmill.runners.ray.board import Board, Saying
 from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
 from tokenmill.runners.ray.facts import mismatch
-from tokenmill.runners.ray.flight import Flight, end, helped
+from tokenmill.runners.ray.flight import Flight, end, helped, since
 from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
 from tokenmill.runners.ray.remote import encode_slice_here, end_process, last_words
-from tokenmill.runners.ray.tower import Tower
 
 TICK_SECONDS = 0.25
+STEP_SECONDS = 0.5  # between two steps that a worker tells of; more if there are many workers
+MAX_STEPS_PER_SECOND = 400  # of all workers together
 STOP_SECONDS = 3.0  # how long a stop waits for slices under way
 FLIGHTS_PER_SLOT = 2
 MIN_FLIGHTS = 4  # of a cluster without workers: it may grow when it sees demand
@@ -43,19 +45,19 @@ class Flights:
     def __init__(
         self,
         cluster: Cluster,
-        tower: Tower,
+        board: Board,
         job: Job,
         common: dict[str, Any],
         watch: Watch,
         stall_timeout: float,
     ) -> None:
         self._cluster = cluster
-        self._tower = tower
+        self._board = board
         self._job = job
         self._common = common
         self._watch = watch
         self._stall_timeout = stall_timeout
-        self._flights: dict[int, Flight] = {}
+        self._flights: dict[str, Flight] = {}
         self._retries: deque[Attempts] = deque()
         self._lost_nodes: dict[int, int] = {}  # by slice
         self._slices: Iterator[Slice | None] = iter(())
@@ -94,10 +96,11 @@ class Flights:
             attempts = self._next()
             if attempts is None:
                 return
-            key = self._tower.new_key()
+            key = self._board.new_key()
             task = self._cluster.anywhere(encode_slice_here)
-            order = {**self._common, **attempts.order()}
-            self._flights[key] = Flight(attempts, task.remote(order, key, self._tower.scout))
+            seconds = max(STEP_SECONDS, self._cluster.num_slots / MAX_STEPS_PER_SECOND)
+            order = {**self._common, **attempts.order(), "key": key, "step_seconds": seconds}
+            self._flights[key] = Flight(attempts, task.remote(order))
 
     def _max_flights(self) -> int:
         if self._cluster.max_workers is not None:
@@ -121,7 +124,7 @@ class Flights:
 
     # Hearing
 
-    def _landed(self) -> list[int]:
+    def _landed(self) -> list[str]:
         """The flights that have ended; waits a little for one."""
         import ray
 
@@ -134,27 +137,33 @@ class Flights:
             ended, _ = ray.wait(list(keys), num_returns=len(keys), timeout=0, fetch_local=False)
         return [keys[ref] for ref in ended]
 
-    def _listen(self, is_urgent: bool = False) -> None:
+    def _listen(self) -> None:
         """Take note of where the workers are."""
-        heard = self._tower.heard(is_urgent)
-        if heard is None:
-            for flight in self._flights.values():
-                flight.heard_at = None  # nobody will hear of it again
-            return
-        now = time.monotonic()
-        for key, (whereabouts, step) in heard.items():
-            if key not in self._flights:
-                continue
-            flight = self._flights[key]
-            flight.node, flight.pid, flight.log, flight.num_oom_kills = whereabouts
-            flight.heard_at = self._busy_at = now
-            if step is not None:
-                flight.attempts.step = Step(*step)
-                self._watch.step(flight.attempts.slice_, flight.attempts.step)
+        for key, saying in self._board.news(self._flights):
+            self._heard(self._flights[key], saying)
+
+    def _listen_to(self, key: str) -> None:
+        """Take note of the last word of this one, now."""
+        saying = self._board.news_of(key)
+        if saying is not None:
+            self._heard(self._flights[key], saying)
+
+    def _heard(self, flight: Flight, saying: Saying) -> None:
+        flight.node, flight.pid, flight.log, flight.num_oom_kills = saying.whereabouts
+        flight.heard_at = self._busy_at = time.monotonic()
+        if saying.step is not None:
+            flight.attempts.step = since(flight.step, saying.step)
+            flight.step = saying.step
+            self._watch.step(flight.attempts.slice_, flight.attempts.step)
+
+    def _gone(self, key: str) -> Flight:
+        """Take a flight out of the air."""
+        self._board.forget(key)
+        return self._flights.pop(key)
 
     # Landing
 
-    def _settled(self, key: int) -> PartRecord | None:
+    def _settled(self, key: str) -> PartRecord | None:
         """Take a flight that has ended out of the air; its record, if it brought one."""
         import ray
 
@@ -164,12 +173,12 @@ class Flights:
             kind, *content = ray.get(self._flights[key].ref)
         except ray.exceptions.RayError as error:
             if self._stop_at is None:
-                self._listen(is_urgent=True)  # where it was, as far as it said so
+                self._listen_to(key)  # where it was, as far as it said so
                 self._lost(self._flights[key], error)
-            del self._flights[key]
+            self._gone(key)
             return None
-        flight = self._flights.pop(key)
-        *content, flight.node, flight.pid, flight.log, _ = content
+        flight = self._gone(key)
+        *content, (flight.node, flight.pid, flight.log, _) = content
         self._busy_at = time.monotonic()
         if kind == "record":
             return PartRecord.from_plain(content[0])
@@ -246,12 +255,12 @@ class Flights:
         self._watch.notice(f"{worker} died while {flight.attempts.doing}: {cause}\n{outcome}")
 
     def _end_stalled(self) -> None:
-        if any(self._is_silent(flight) for flight in self._flights.values()):
-            self._listen(is_urgent=True)  # it may be the caller who was away for so long
         for key, flight in list(self._flights.items()):
             if self._is_silent(flight):
+                self._listen_to(key)  # it may be the caller who was away for so long
+            if self._is_silent(flight):
                 end(self._cluster, [flight])
-                del self._flights[key]
+                self._gone(key)
                 exit_ = Exit(flight.pid, None, None, "")
                 self._failed(flight, stall_of(exit_, self._stall_timeout))
         now = time.monotonic()
@@ -276,4 +285,4 @@ class Flights:
         for key, flight in list(self._flights.items()):
             if flight.heard_at is None:
                 ray.cancel(flight.ref, force=True)
-                del self._flights[key]
+                self._gone(key)

@@ -10,42 +10,17 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from dataclasses import astuple
 from typing import Any
 
 from tokenmill import machine, objectstore
 from tokenmill.encodings import EncodingId
-from tokenmill.job import Step
-from tokenmill.runners.outbox import merged
+from tokenmill.runners.ray.board import Speaker
 from tokenmill.runners.ray.facts import facts_here
-from tokenmill.runners.worker import cut_inputs, encode, load, outcome, reporter
+from tokenmill.runners.worker import cut_inputs, encode, load, outcome, reporter, settle
 
-# Every step is a message to one actor: often enough for a progress line, seldom enough for 1,000
-# workers.
-STEP_SECONDS = 0.5
-HEARD_SECONDS = 10.0  # how long to wait for the scout at most; usually 2 ms
 TAIL_BYTES = 8192
 
 _found: dict[str, dict[str, str]] = {}  # by the nonce's path and value: what this process found
-
-
-class Scout:
-    """The actor that hears from all workers where they are; the driver asks it now and then."""
-
-    def __init__(self) -> None:
-        self._said: dict[int, tuple[list[Any], Step | None]] = {}
-
-    def say(self, key: int, whereabouts: list[Any], step: list[int] | None) -> None:
-        before = self._said.get(key, (None, None))[1]
-        now = before if step is None else merged(before, Step(*step))
-        self._said[key] = (whereabouts, now)
-
-    def take(self) -> dict[int, tuple[list[Any], tuple[int, ...] | None]]:
-        """What was said since the last call, one step a task."""
-        said, self._said = self._said, {}
-        return {
-            key: (where, astuple(step) if step else None) for key, (where, step) in said.items()
-        }
 
 
 def examine(order: dict[str, Any]) -> dict[str, str]:
@@ -68,28 +43,21 @@ def cut_here(order: dict[str, Any]) -> list[list[Any]]:
     return said if failed is None else [*said, list(failed)]
 
 
-def encode_slice_here(order: dict[str, Any], key: int, scout: Any) -> list[Any]:
+def encode_slice_here(order: dict[str, Any]) -> list[Any]:
     """Encode the order's slice, unless this process is not fit to: ["refused", facts]."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()
-    whereabouts = [node, os.getpid(), _log_path(), machine.oom_kill_count()]
-    is_careful = order["caution"]["one_by_one"]
-
-    def tell(step: Step | None) -> None:
-        said = scout.say.remote(key, whereabouts, step and astuple(step))
-        if is_careful or step is None:  # what comes next may kill: be sure that this was heard
-            with contextlib.suppress(ray.exceptions.RayError):  # the scout may be dead
-                ray.get(said, timeout=HEARD_SECONDS)
-
-    tell(None)
+    speaker = Speaker(order["key"], node, os.getpid(), _log_path())
+    speaker.say()
     # Who waits for a store that answers late is alive, and no stall.
-    objectstore.listen(lambda _: scout.say.remote(key, whereabouts, None))
+    objectstore.listen(lambda _: speaker.say())
     found = _facts(order)
     if found != order["facts"]:
-        return ["refused", found, *whereabouts]
-    report = reporter(tell, 0.0 if is_careful else STEP_SECONDS)
-    return [*outcome(encode, order, report), *whereabouts]
+        return ["refused", found, speaker.whereabouts]
+    is_careful = order["caution"]["one_by_one"]
+    report = reporter(speaker.say, 0.0 if is_careful else order["step_seconds"])
+    return [*outcome(encode, order, report), speaker.whereabouts]
 
 
 def write_shard_here(order: dict[str, Any]) -> list[Any]:
@@ -132,6 +100,7 @@ def end_process(pid: int) -> None:
 def _facts(order: dict[str, Any]) -> dict[str, str]:
     key = repr((order["nonce_path"], order["facts"]))
     if key not in _found:
+        settle()  # not by Ray's runtime_env: that would take a fresh process, a second's work
         import pyarrow as pa
 
         pa.set_cpu_count(1)

@@ -27,12 +27,12 @@ from tokenmill.plan import Cut
 from tokenmill.readers import ReadOptions
 from tokenmill.record import PartRecord
 from tokenmill.runners import Stopped, Watch
+from tokenmill.runners.ray.board import Board
 from tokenmill.runners.ray.cluster import Cluster, require_ray, signals_heard
 from tokenmill.runners.ray.cuts import Cuts
 from tokenmill.runners.ray.facts import facts_here, mismatch, new_nonce
 from tokenmill.runners.ray.flights import TICK_SECONDS, Flights
 from tokenmill.runners.ray.remote import examine
-from tokenmill.runners.ray.tower import Tower
 
 if TYPE_CHECKING:
     from tokenmill.fulfil import WrittenShard
@@ -49,7 +49,7 @@ class RayRunner:
         self._config = config
         self._encoding = encoding
         self._cluster: Cluster | None = None
-        self._tower: Tower | None = None
+        self._board: Board | None = None
         self._warming: list[Any] = []
 
     def __enter__(self) -> RayRunner:
@@ -64,9 +64,9 @@ class RayRunner:
         with contextlib.ExitStack() as stack:
             if self._cluster is not None:
                 stack.callback(self._cluster.close)
-            if self._tower is not None:
-                stack.callback(self._tower.close)  # the last is called first
-            self._cluster = self._tower = None
+            if self._board is not None:
+                stack.callback(self._board.close)  # the last is called first
+            self._cluster = self._board = None
 
     def cut(
         self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None, watch: Watch
@@ -101,13 +101,13 @@ class RayRunner:
     def _connected(self) -> Cluster:
         if self._cluster is None:
             self._cluster = Cluster(self._config)
-            self._tower = Tower(self._cluster)
+            self._board = Board()
         return self._cluster
 
     def _flights(self, job: Job, common: dict[str, Any], watch: Watch) -> Flights:
         cluster = self._connected()
-        assert self._tower is not None
-        return Flights(cluster, self._tower, job, common, watch, self._config.stall_timeout)
+        assert self._board is not None
+        return Flights(cluster, self._board, job, common, watch, self._config.stall_timeout)
 
     def _require_alike(self, work: str | None, watch: Watch) -> dict[str, Any]:
         """Have every node say what it finds, and stop if that differs; what each order says."""

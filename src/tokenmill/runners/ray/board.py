@@ -1,0 +1,107 @@
+"""The board: where workers say how they are, and the driver reads it now and then.
+
+One value for each task in the key-value store of Ray's head node, which its worker overwrites as it
+goes: what was said outlives the process that said it. An actor would be one more process, 0.6 CPU
+seconds in every run, and could die itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from tokenmill import machine
+from tokenmill.job import Step
+from tokenmill.runners.outbox import merged
+
+NAMESPACE = "tokenmill"
+ASK_SECONDS = 0.25
+MAX_ASKED = 100  # tasks in one look, 0.3 ms each
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    whereabouts: tuple[str, int, str, int]  # node, pid, log, kills for memory when it began
+    step: Step | None  # what is done is counted from the task's beginning
+
+
+class Speaker:
+    """A worker's end."""
+
+    def __init__(self, key: str, node: str, pid: int, log: str) -> None:
+        self._key = key
+        self.whereabouts = [node, pid, log, machine.oom_kill_count()]
+        self._numbers = itertools.count()  # who says the same again is alive, too
+        self._step: Step | None = None
+
+    def say(self, step: Step | None = None) -> None:
+        """Returns when it was heard: what comes next may kill this process."""
+        import ray
+        from ray.experimental.internal_kv import _internal_kv_put
+
+        if step is not None:
+            self._step = merged(self._step, step)
+        plain = [next(self._numbers), self.whereabouts, self._step and astuple(self._step)]
+        with contextlib.suppress(ray.exceptions.RayError):
+            _internal_kv_put(self._key, json.dumps(plain), namespace=NAMESPACE)
+
+
+class Board:
+    """The driver's end."""
+
+    def __init__(self) -> None:
+        self._prefix = f"{uuid.uuid4().hex}/"
+        self._numbers = itertools.count()
+        self._read: dict[str, bytes] = {}
+        self._looked_at = 0.0
+        self._at = 0  # of more tasks than are asked for at a time, where to begin
+
+    def new_key(self) -> str:
+        """What a task is called."""
+        return f"{self._prefix}{next(self._numbers)}"
+
+    def news(self, keys: Mapping[str, Any]) -> Iterator[tuple[str, Saying]]:
+        """What these tasks have said since the last look; not at every call, and not of all."""
+        if time.monotonic() - self._looked_at < ASK_SECONDS or not keys:
+            return
+        self._looked_at = time.monotonic()
+        asked = list(itertools.islice(itertools.cycle(keys), self._at, self._at + len(keys)))
+        self._at = (self._at + MAX_ASKED) % len(keys)
+        for key in asked[:MAX_ASKED]:
+            saying = self.news_of(key)
+            if saying is not None:
+                yield key, saying
+
+    def news_of(self, key: str) -> Saying | None:
+        """What a task has said, if that was not read before."""
+        import ray
+        from ray.experimental.internal_kv import _internal_kv_get
+
+        value = None
+        with contextlib.suppress(ray.exceptions.RayError):
+            value = _internal_kv_get(key, namespace=NAMESPACE)
+        if value is None or value == self._read.get(key):
+            return None
+        self._read[key] = value
+        _, whereabouts, step = json.loads(value)
+        return Saying(tuple(whereabouts), Step(*step) if step else None)
+
+    def forget(self, key: str) -> None:
+        self._read.pop(key, None)
+        self._remove(key)
+
+    def close(self) -> None:
+        self._remove(self._prefix, del_by_prefix=True)
+
+    def _remove(self, key: str, **how: Any) -> None:
+        import ray
+        from ray.experimental.internal_kv import _internal_kv_del
+
+        with contextlib.suppress(ray.exceptions.RayError):
+            _internal_kv_del(key, namespace=NAMESPACE, **how)
