@@ -47,5 +47,5 @@ def run(arguments: argparse.Namespace) -> int:
     with orderly(progress, stop):
         manifest = finish(arguments.out, progress, arguments.max_bad_fraction)
         progress.end()
-        report(manifest, arguments.out, arguments, progress, time.monotonic() - began)
+        report(manifest, arguments.out, arguments, progress, time.monotonic() - began, 0)
     return 0

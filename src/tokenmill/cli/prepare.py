@@ -266,7 +266,8 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
 
             manifest = run_mill(config, runner, progress)
         progress.end()
-        report(manifest, config.out, arguments, progress, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        report(manifest, config.out, arguments, progress, seconds, progress.text_bytes)
     return 0
 
 
@@ -276,12 +277,14 @@ def report(
     arguments: argparse.Namespace,
     progress: Progress,
     seconds: float,
+    text_bytes: int,
 ) -> None:
+    """Say what was made; `text_bytes` is what was encoded in these seconds."""
     is_new = progress.num_rows > 0 or progress.resumed_slices > 0
     if arguments.json:
         print(json.dumps({"seconds": round(seconds, 3), "out": out, **manifest.to_plain()}))
     elif not arguments.quiet:
-        for line in summary(manifest, out, seconds if is_new else None, progress.text_bytes):
+        for line in summary(manifest, out, seconds if is_new else None, text_bytes):
             print(printable(line), file=sys.stderr)
 
 
