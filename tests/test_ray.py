@@ -17,7 +17,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -167,14 +167,14 @@ class Mill:
 
     @contextlib.contextmanager
     def begun(
-        self, out: Path, is_there: Callable[[], object] | None = None
+        self, out: Path, is_there: Callable[[], object] | None = None, options: Sequence[str] = ()
     ) -> Iterator[subprocess.Popen[str]]:
         """A driver that has encoded some slices, or is there as you say, and has more to do. It
         says what it says in a file beside `out` (`said`), which can be read while it runs."""
         is_there = is_there or (lambda: num_records(out) >= 2)
         with open(f"{out}.log", "w") as log:
             driver = subprocess.Popen(
-                self.command(out), stdout=log, stderr=log, text=True, cwd=self.folder
+                self.command(out, *options), stdout=log, stderr=log, text=True, cwd=self.folder
             )
         try:
             wait_until(lambda: is_there() or driver.poll() is not None, 100)
@@ -379,6 +379,25 @@ def test_worker_killed_once_is_explained_and_changes_no_byte(mill, expected, tmp
         r"worker \d+ on node node\d \(\w+\) died while encoding slice \d+ \(", done.stderr
     )
     assert "attempt 2 of 3" in done.stderr
+
+
+@pytest.mark.parametrize("continued_by", ["ray", "inline"])
+def test_driver_killed_while_nodes_write_shards_is_continued(mill, tmp_path, continued_by):
+    mill.grow_to(2)
+    mill.fault("")
+    layout = ["--format", "npy", "--shard-tokens", "500"]
+    mill.prepare_inline(tmp_path / "expected", *layout)
+    out, orders = tmp_path / "out", tmp_path / "out/.tokenmill/orders"
+    with mill.begun(out, lambda: len(list(orders.glob("*.json"))) > 3, layout) as driver:
+        driver.kill()
+    assert not (out / "tokenmill.json").exists()
+    if continued_by == "ray":
+        done = mill.prepare(out, *layout)
+        assert done.returncode == 0, done.stderr
+    else:
+        mill.prepare_inline(out, *layout)
+    assert sums(out) == sums(tmp_path / "expected")
+    assert not (out / ".tokenmill").exists()
 
 
 def test_document_that_always_segfaults_is_left_out_and_named(mill, expected, tmp_path):

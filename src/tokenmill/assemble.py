@@ -158,6 +158,11 @@ class Assembler:
             storage.sync_files(os.path.dirname(paths[0]), map(os.path.basename, paths))
 
 
+def has_cursor(work: str) -> bool:
+    """Whether parts were assembled here."""
+    return os.path.exists(os.path.join(work, CURSOR_NAME))
+
+
 def num_assembled(work: str) -> int:
     """How many parts (or buckets) are in the shards already."""
     return int(_loaded_cursor(os.path.join(work, CURSOR_NAME))["next"])

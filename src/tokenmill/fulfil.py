@@ -33,6 +33,7 @@ from tokenmill.seal import sealed, unsealed
 from tokenmill.shards import Batch, Output, Tail, shard_from, write_index_files, write_shard_files
 
 READ_BYTES = 32 << 20  # of a part in memory at a time
+ORDERS_NAME = "orders"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,11 @@ def written_shards(orders: Sequence[ShardOrder]) -> dict[tuple[int, int], Writte
         if (written.plan_id, written.stream, written.index) == (order.plan_id, *place):
             found[place] = written
     return found
+
+
+def has_orders(work: str) -> bool:
+    """Whether orders were carried out for this folder."""
+    return os.path.isdir(os.path.join(work, ORDERS_NAME))
 
 
 class OrderAssembler:
@@ -140,7 +146,7 @@ def output_of(target: str, layout: Layout, written: Iterable[WrittenShard]) -> O
 
 def _record_path(order: ShardOrder) -> str:
     name = f"{SPLITS[order.stream]}-{order.place.index:08d}.json"
-    return os.path.join(order.work, "orders", name)
+    return os.path.join(order.work, ORDERS_NAME, name)
 
 
 def _scratch_folder(order: ShardOrder) -> tempfile.TemporaryDirectory[str]:

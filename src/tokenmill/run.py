@@ -17,14 +17,14 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from typing import Any, Protocol
 
 from tokenmill import objectstore, storage
-from tokenmill.assemble import Assembler
+from tokenmill.assemble import Assembler, has_cursor
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConflictError, InputError, IntegrityError, NetworkError
 from tokenmill.fetch import RemoteInputs
-from tokenmill.formats import get_format
-from tokenmill.fulfil import OrderAssembler, WrittenShard
+from tokenmill.formats import Layout, get_format
+from tokenmill.fulfil import OrderAssembler, WrittenShard, has_orders
 from tokenmill.hub import SCHEME
 from tokenmill.inputs import in_order, inputs_of
 from tokenmill.job import Job, Step
@@ -157,7 +157,7 @@ def completed(
     require_few_bad(records, config)
     _require_some_written(records, config.out)
     output = assembler.finish()
-    finished_in = config.out if is_url(config.out) else os.path.join(work, "shards")
+    finished_in = _finished_in(config.out, work)
     quarantine = quarantine_file(finished_in, records.quarantined)
     manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine)
     if finished_in != config.out:
@@ -184,7 +184,7 @@ def assembler_of(
     config: Config, encoding: EncodingId, plan: Plan, work: str, runner: Runner, watch: RunWatch
 ) -> AnyAssembler:
     layout, buckets = layout_of(config, encoding), num_buckets(config, plan)
-    if not is_url(config.out):
+    if not _is_by_orders(config, layout, work, runner):
         return Assembler(work, layout, buckets)
 
     def write(orders: Iterable[ShardOrder]) -> Iterator[WrittenShard]:
@@ -192,7 +192,22 @@ def assembler_of(
         if watch.should_stop():
             raise Stopped
 
-    return OrderAssembler(work, config.out, layout, buckets, write)
+    return OrderAssembler(work, _finished_in(config.out, work), layout, buckets, write)
+
+
+def _is_by_orders(config: Config, layout: Layout, work: str, runner: Runner) -> bool:
+    """Whether shards are written one by one when all is encoded, or as parts arrive.
+
+    On a disk it is as it was begun: either way may have used up what the other needs.
+    """
+    if is_url(config.out) or has_orders(work):
+        return True
+    return layout.shard_tokens is not None and runner.is_spread() and not has_cursor(work)
+
+
+def _finished_in(out: str, work: str) -> str:
+    """Where finished shards wait to be published; in an object store they have no such place."""
+    return out if is_url(out) else os.path.join(work, "shards")
 
 
 def all_inputs(config: Config, remote: RemoteInputs) -> list[Input]:

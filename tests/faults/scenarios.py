@@ -20,10 +20,11 @@ import tokenmill
 from conftest import made_texts
 from tokenmill import assemble
 from tokenmill import convert as conversion
+from tokenmill.config import Config
 from tokenmill.dataset import open_dataset
 from tokenmill.manifest import MANIFEST_NAME
 from tokenmill.partition import Partition
-from tokenmill.run import SilentWatch
+from tokenmill.run import SilentWatch, run
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.tasks import encode_partition, finish
 
@@ -55,10 +56,22 @@ def parted(source: str, out: str, num_tasks: int = 3, **options: object) -> obje
     """The tasks of a partition one after the other, and what follows them."""
     given = {"slice_bytes": 6000, **options}
     for number in range(1, num_tasks + 1):
-        config = tokenmill.Config(sources=(source,), out=out, num_proc=1, **given)
+        config = Config(sources=(source,), out=out, num_proc=1, **given)
         partition = Partition(number, num_tasks)
         encode_partition(config, partition, InlineRunner(), SilentWatch())
     return finish(out, max_bad_fraction=0.5)
+
+
+class SpreadRunner(InlineRunner):
+    """Stands for several machines, on which shards are written one by one at the end."""
+
+    def is_spread(self) -> bool:
+        return True
+
+
+def spread(source: str, out: str, **options: object) -> object:
+    given = {"num_proc": 1, "slice_bytes": 6000, "max_bad_fraction": 0.5, **options}
+    return run(Config(sources=(source,), out=out, **given), SpreadRunner(), SilentWatch())
 
 
 def converted(source: str, out: str) -> object:
@@ -135,6 +148,7 @@ SCENARIOS = [
         mds_files,
     ),
     Scenario("convert", converted, datatrove_files),
+    Scenario("spread", functools.partial(spread, format="npy", shard_tokens=2000), npy_files),
     Scenario("partition", functools.partial(parted, format="npy", shard_tokens=2000), npy_files),
 ]
 

@@ -13,7 +13,7 @@ from scenarios import SCENARIOS, corpus, differences, looks_complete, small_chec
 
 NUM_CHAINS = 30  # for each scenario
 # All operations of two scenarios, and of the others a share that moves on with the seed.
-EVERY = {"nanogpt": 1, "megatron": 1, "npy": 3, "mds": 3, "convert": 3, "partition": 2}
+EVERY = {"nanogpt": 1, "megatron": 1, "npy": 3, "mds": 3, "convert": 3, "partition": 2, "spread": 2}
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,15 @@ from test_crash_points import num_operations
 from tokenmill.errors import OutputError
 
 # A share of each scenario's operations, another one for each errno, which moves on with the seed.
-EVERY = {"nanogpt": 2, "megatron": 12, "mds": 12, "npy": 12, "convert": 12, "partition": 12}
+EVERY = {
+    "nanogpt": 2,
+    "megatron": 12,
+    "mds": 12,
+    "npy": 12,
+    "convert": 12,
+    "partition": 12,
+    "spread": 12,
+}
 
 
 @pytest.fixture(autouse=True)

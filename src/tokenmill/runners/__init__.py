@@ -51,5 +51,8 @@ class Runner(Protocol):
         the next slice cannot be begun yet, and to ask again soon.
         """
 
+    def is_spread(self) -> bool:
+        """Whether it has several machines, which together write shards faster than this one."""
+
     def write_shards(self, orders: Iterable[ShardOrder], watch: Watch) -> Iterator[WrittenShard]:
         """Carry out shard orders, in any order; after `run`. Ends early on a stop."""

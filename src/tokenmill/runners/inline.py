@@ -54,6 +54,9 @@ class InlineRunner:
                 return
             yield record
 
+    def is_spread(self) -> bool:
+        return False
+
     def write_shards(self, orders: Iterable[ShardOrder], watch: Watch) -> Iterator[WrittenShard]:
         from tokenmill.fulfil import write_shard
 

@@ -99,6 +99,9 @@ class ProcessesRunner:
         finally:
             self._close()
 
+    def is_spread(self) -> bool:
+        return False
+
     def write_shards(self, orders: Iterable[ShardOrder], watch: Watch) -> Iterator[WrittenShard]:
         """In this process: the bytes only pass through, and no document can kill it any more."""
         return InlineRunner().write_shards(orders, watch)

@@ -85,6 +85,9 @@ class RayRunner:
             flights = self._flights(job, common, watch)
             yield from flights.records(slices)
 
+    def is_spread(self) -> bool:
+        return len(self._connected().workable) > 1
+
     def write_shards(self, orders: Iterable[ShardOrder], watch: Watch) -> Iterator[WrittenShard]:
         """Assemble on the nodes."""
         from tokenmill.runners.ray.shards import Shards
