@@ -12,6 +12,7 @@ that is the split. ID is the beginning of the plan's hash (run.work_of).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -51,8 +52,10 @@ class CopyPlan:
         self.plan_id = seal_of(self._data)
 
     def begin_or_continue(self) -> None:
-        if _loaded(self._path) is not None or not storage.create_file(self._path, self._data):
-            self.require()
+        if _loaded(self._path) is None:
+            with contextlib.suppress(IntegrityError):  # another was first
+                storage.write_record(self._path, self._data)
+        self.require()
 
     def require(self) -> None:
         """Raise ConflictError if another plan is there, FileNotFoundError if there is none."""
