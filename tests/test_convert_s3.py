@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import os
@@ -405,21 +406,46 @@ def test_convert_when_the_store_refuses_then_what_and_where(nano, s3):
 # Two at once
 
 
+@pytest.mark.parametrize("moment", ["copying.put_shard", "storage.write_record"])
 def test_convert_when_another_is_faster_then_its_result_is_taken(
-    nano, s3, bucket, tmp_path, small_batches
+    moment, nano, s3, bucket, tmp_path, small_batches, monkeypatch
 ):
+    """After the plan was looked for and before there is a record, and right after a record."""
     target = target_of(f"s3://{bucket}/out", "npy")
+    module, name = moment.split(".")
+    do = getattr(importlib.import_module(f"tokenmill.{module}"), name)
     others = []
 
-    def watch(num_tokens: int) -> bool:
-        if not others:
-            others.append(convert(open_dataset(nano), target))
-        return False
+    def overtaken(*arguments):
+        do(*arguments)
+        if not others and "plan.json" not in str(arguments[0]):
+            others.append(None)  # the other one is not overtaken
+            others[0] = convert(open_dataset(nano), target)
 
-    manifest = convert(open_dataset(nano), target, None, watch)
-    assert manifest == others[0]
+    monkeypatch.setattr(f"tokenmill.{moment}", overtaken)
+    assert convert(open_dataset(nano), target) == others[0]
     converted(nano, str(tmp_path / "out"), "npy")
     assert objects_in(s3, bucket) == files_in(str(tmp_path / "out"))
+
+
+def test_convert_when_another_cleans_up_while_a_record_is_compared_then_its_result_is_taken(
+    nano, s3, bucket, monkeypatch
+):
+    target = target_of(f"s3://{bucket}/out", "npy")
+    create, others = objectstore.create, []
+
+    def overtaken(url: str, data: bytes) -> bool:
+        is_new = create(url, data)
+        if not others and "/orders/" in url:
+            others.append(None)
+            others[0] = convert(open_dataset(nano), target)
+            return False
+        return is_new
+
+    monkeypatch.setattr(objectstore, "create", overtaken)
+    assert convert(open_dataset(nano), target) == others[0]
+    assert verify(target.out).is_whole
+    assert not [key for key in s3.keys(bucket) if ".tokenmill" in key]
 
 
 def test_convert_when_another_overwrites_then_conflict_and_the_other_one_stays(

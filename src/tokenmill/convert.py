@@ -80,7 +80,6 @@ def convert(
     if target.overwrite and (is_url(target.out) or os.path.isdir(target.out)):
         remove_output(target.out, get_format(target.format), layout.name)
     elif (manifest := _finished(source, target.out, asked)) is not None:
-        remove_leftovers(target.out)
         return manifest
     try:
         return _converted(source, origin, layout, target.out, asked, watch)
@@ -119,10 +118,14 @@ def _converted(
 
 
 def _finished(source: Dataset, out: str, asked: dict[str, Any]) -> Manifest | None:
-    """The manifest, if this very conversion is finished. Another's result is a conflict."""
+    """The manifest, if this very conversion is finished, and nothing else is left of it. Another's
+    result is a conflict."""
     manifest = finished(out, asked["identity"], None)
-    if manifest is not None and manifest.converted_from != asked["converted_from"]:
+    if manifest is None:
+        return None
+    if manifest.converted_from != asked["converted_from"]:
         raise conflict(f"{out} was made of another dataset", [source.name])
+    remove_leftovers(out)
     return manifest
 
 
