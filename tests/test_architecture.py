@@ -40,6 +40,8 @@ LAYERS = [
     {"manifest", "runners", "settings"},
     {"output"},
     {"dataset", "remote"},
+    {"batches"},
+    {"copying"},
     {"run", "convert", "doctor", "estimate"},
     {"tasks"},
     {"inspection", "verification"},

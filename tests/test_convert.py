@@ -16,7 +16,8 @@ import pytest
 import tokenmill
 from conftest import made_texts, write_corpus
 from tokenmill import storage
-from tokenmill.convert import Stopped, Target, convert
+from tokenmill.convert import Target, convert
+from tokenmill.copying import Stopped
 from tokenmill.dataset import open_dataset
 from tokenmill.encodings import get_encoding
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
@@ -89,8 +90,9 @@ def test_convert_equals_prepare_in_that_format(name, nano, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_convert_stopped_anywhere_continues_to_the_same_bytes(name, nano, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenmill.convert.READ_TOKENS", 700)
-    monkeypatch.setattr("tokenmill.convert.CHECKPOINT_TOKENS", 2000)
+    monkeypatch.setattr("tokenmill.batches.READ_TOKENS", 700)
+    monkeypatch.setattr("tokenmill.copying.CHECKPOINT_TOKENS", 2000)
+    monkeypatch.setattr("tokenmill.shards.MARK_TOKENS", 1000)
     converted(nano, tmp_path / "whole", name)
     target = Target(out=str(tmp_path / "out"), format=name, **options_of(name))
     for stop_after in itertools.count(1):
@@ -104,6 +106,8 @@ def test_convert_stopped_anywhere_continues_to_the_same_bytes(name, nano, tmp_pa
                 open_dataset(target.out)
     assert stop_after > 3
     assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+    found, expected = (tmp_path / name / "tokenmill.json" for name in ("out", "whole"))
+    assert found.read_bytes() == expected.read_bytes()
     again = convert(open_dataset(str(nano)), target)  # finished: nothing to do
     assert again.converted_from["format"] == "nanogpt"
 
@@ -114,8 +118,8 @@ class Crash(BaseException):
 
 @pytest.mark.parametrize("name", ["nanogpt", "megatron", "mds"])
 def test_convert_crashed_at_any_storage_operation_continues(name, nano, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenmill.convert.READ_TOKENS", 2000)
-    monkeypatch.setattr("tokenmill.convert.CHECKPOINT_TOKENS", 4000)
+    monkeypatch.setattr("tokenmill.batches.READ_TOKENS", 2000)
+    monkeypatch.setattr("tokenmill.copying.CHECKPOINT_TOKENS", 4000)
     converted(nano, tmp_path / "whole", name)
     target = Target(out=str(tmp_path / "out"), format=name, **options_of(name))
     rename, remove = storage.rename, storage.remove

@@ -360,11 +360,6 @@ def test_when_nothing_can_be_read_at_the_url_then_what_and_where(
     assert code == 2 and "secret" not in said
 
 
-def test_convert_when_target_is_a_url_then_refused(small, bucket):
-    done = run("convert", small("npy"), f"s3://{bucket}/out", "--format", "nanogpt")
-    assert done.returncode == 2 and "convert writes to a local folder" in done.stderr
-
-
 @pytest.mark.parametrize("name", ["nanogpt", "olmo", "megatron", "parquet", "mds", "litdata"])
 def test_when_the_store_fails_for_too_long_then_network_error(
     name, small, upload, s3, monkeypatch, tmp_path
@@ -452,6 +447,13 @@ def test_mirror_when_blocks_are_read_again_then_they_are_not_fetched_again(small
         array = mirror.array_of(path, np.dtype("<u2"), 0, len(data) // 2)
         assert array is not None and array[1:9].tobytes() == data[2:18]
         assert not s3.requests
+
+
+def test_verify_when_url_and_samples_are_documents_then_as_the_folder(small, upload, tmp_path):
+    """Whose lengths are found by picking numbers out of the whole object."""
+    target = Target(out=str(tmp_path / "out"), format="mds", seq_len=0, shard_tokens=20_000)
+    convert(open_dataset(small("nanogpt")), target)
+    assert verify(upload(target.out)).is_whole
 
 
 def test_at_hand_when_local_then_the_very_folder(tmp_path):

@@ -1,35 +1,30 @@
 """Convert: a finished dataset in another format, without tokenizing again.
 
 Each split's token stream stays what it is, EOT ids and all; it is only cut and dressed differently.
-What the target cannot hold is refused before work begins, or left out if the user says so. Shards
-of the source are checked against their sha256 as they are opened: damage is not passed on under a
-fresh manifest.
+What the target cannot hold is refused before work begins, or left out if the user says so.
 
 Like a run, a conversion keeps what it did in OUT/.tokenmill and goes on from there: `plan.json`
-says what is asked for, `cursor.json` how far it got.
+says what is asked for; how far it got is copying.py's.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
-import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from tokenmill import mirror, storage
+from tokenmill import storage
+from tokenmill.batches import CheckedSource
 from tokenmill.config import Config
+from tokenmill.copying import CopyPlan, FolderCopy, StoreCopy, Watcher
 from tokenmill.dataset import Dataset, path_inside
 from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import ConfigError, IntegrityError
-from tokenmill.formats import Layout, ShardReader, chosen_dtype, get_format
+from tokenmill.errors import ConfigError, ConflictError, IntegrityError
+from tokenmill.formats import Layout, chosen_dtype, get_format
 from tokenmill.manifest import (
     MANIFEST_NAME,
     Manifest,
@@ -38,7 +33,7 @@ from tokenmill.manifest import (
     output_files,
     split_totals,
 )
-from tokenmill.objectstore import is_url
+from tokenmill.objectstore import is_url, place_of
 from tokenmill.output import (
     conflict,
     finished,
@@ -46,15 +41,10 @@ from tokenmill.output import (
     remove_output,
     work_folder,
 )
-from tokenmill.plan import identity_differences
 from tokenmill.record import SPLITS, Counts
-from tokenmill.seal import sealed, unsealed
 from tokenmill.settings import whole_samples
-from tokenmill.shards import Batch, Output, ShardSet, publish
-from tokenmill.stream import Documents, Stream, StreamShard
+from tokenmill.shards import Output, publish
 
-READ_TOKENS = 4 << 20
-CHECKPOINT_TOKENS = 128 << 20
 DROPPABLE = ("boundaries", "tail")
 
 
@@ -72,14 +62,6 @@ class Target:
     overwrite: bool = False
 
 
-# Told after every batch how many tokens are done; returns whether to stop.
-Watcher = Callable[[int], bool]
-
-
-class Stopped(Exception):
-    """The watcher asked to stop; what was done is kept."""
-
-
 def convert(
     source: Dataset,
     target: Target,
@@ -90,107 +72,70 @@ def convert(
 
     `encoding` is needed where the source has no manifest to say it.
     """
-    if is_url(target.out):
-        raise ConfigError(
-            f"{target.out}: convert writes to a local folder",
-            hint="convert to one, then copy its files, tokenmill.json last",
-        )
-    if os.path.realpath(source.folder) == os.path.realpath(target.out):
-        raise ConfigError("the output folder is the input folder", hint="choose another")
+    _require_another_place(source, target.out)
     origin = source.manifest or _manifest_of_strangers(source, encoding)
     layout = _layout(source, origin, target)
-    identity = _identity(origin, layout)
     came_from = {"format": source.format.name, "manifest_sha256": _sha256_of(origin)}
-    format_ = get_format(target.format)
-    if target.overwrite and os.path.isdir(target.out):
-        remove_output(target.out, format_, layout.name)
-    elif (manifest := finished(target.out, identity, None)) is not None:
-        if manifest.converted_from != came_from:
-            raise conflict(f"{target.out} was made of another dataset", [source.name])
-        remove_leftovers(target.out)
+    asked = {"identity": _identity(origin, layout), "converted_from": came_from}
+    if target.overwrite and (is_url(target.out) or os.path.isdir(target.out)):
+        remove_output(target.out, get_format(target.format), layout.name)
+    elif (manifest := _finished(source, target.out, asked)) is not None:
+        return manifest
+    try:
+        return _converted(source, origin, layout, target.out, asked, watch)
+    except ConflictError:
+        # There is no lock in an object store: another conversion may have been faster.
+        manifest = _finished(source, target.out, asked) if is_url(target.out) else None
+        if manifest is None:
+            raise
         return manifest
 
-    with work_folder(target.out, format_, layout.name) as work:
-        _begin_or_continue(work, target.out, {"identity": identity, "converted_from": came_from})
-        conversion = _Conversion(source, origin, layout, work)
-        with contextlib.closing(conversion):
-            output = conversion.run(watch)
-        manifest = _manifest(origin, identity, came_from, output)
-        publish(work, target.out, {file.name: file.num_bytes for file in manifest.files})
-        storage.write_file(os.path.join(target.out, MANIFEST_NAME), manifest.to_json())
+
+def _converted(
+    source: Dataset,
+    origin: Manifest,
+    layout: Layout,
+    out: str,
+    asked: dict[str, Any],
+    watch: Watcher,
+) -> Manifest:
+    with work_folder(out, get_format(layout.format), layout.name) as work:
+        plan = CopyPlan(os.path.join(work, "plan.json"), asked)
+        plan.begin_or_continue()
+        with contextlib.closing(CheckedSource(source, origin, layout)) as checked:
+            copy = (
+                StoreCopy(checked, layout, out, plan)
+                if is_url(out)
+                else FolderCopy(checked, layout, work)
+            )
+            with contextlib.closing(copy):
+                output = copy.run(watch)
+        manifest = _manifest(origin, asked, output)
+        if not is_url(out):
+            publish(work, out, {file.name: file.num_bytes for file in manifest.files})
+        storage.write_file(os.path.join(out, MANIFEST_NAME), manifest.to_json())
     return manifest
 
 
-class _Conversion:
-    """The copying, from wherever an earlier attempt got to."""
+def _finished(source: Dataset, out: str, asked: dict[str, Any]) -> Manifest | None:
+    """The manifest, if this very conversion is finished, and nothing else is left of it. Another's
+    result is a conflict."""
+    manifest = finished(out, asked["identity"], None)
+    if manifest is None:
+        return None
+    if manifest.converted_from != asked["converted_from"]:
+        raise conflict(f"{out} was made of another dataset", [source.name])
+    remove_leftovers(out)
+    return manifest
 
-    def __init__(self, source: Dataset, origin: Manifest, layout: Layout, work: str) -> None:
-        _require_side_files(source, origin)
-        self._held = contextlib.ExitStack()
-        self._streams = {
-            split: _checked_stream(source, origin, stream, self._held)
-            for split, stream in source.streams.items()
-        }
-        self._layout = layout
-        self._dtype = np.dtype(layout.dtype).newbyteorder("<")
-        self._cursor_path = os.path.join(work, "cursor.json")
-        self._lock_path = os.path.join(work, "lock")
-        cursor = _loaded(self._cursor_path) or {"done": {}, "streams": {}}
-        # Documents and tokens of each split that are in the shards.
-        self._done = {s: tuple(cursor["done"].get(s, (0, 0))) for s in SPLITS}
-        self._shards = ShardSet(os.path.join(work, "shards"), layout, cursor["streams"])
-        self._unsynced_tokens = 0
 
-    def run(self, watch: Watcher) -> Output:
-        for position, split in enumerate(SPLITS):
-            if split not in self._streams:
-                continue
-            documents, tokens = self._done[split]
-            for batch in self._streams[split].documents(READ_TOKENS, documents, tokens):
-                self._shards.put(position, self._as_batch(batch, split))
-                documents += 0 if batch.lengths is None else len(batch.lengths)
-                tokens += len(batch.tokens)
-                self._done[split] = documents, tokens
-                self._unsynced_tokens += len(batch.tokens)
-                if self._unsynced_tokens >= CHECKPOINT_TOKENS:
-                    self._checkpoint()
-                if watch(sum(done[1] for done in self._done.values())):
-                    self._checkpoint()
-                    raise Stopped
-        output = self._shards.finish()
-        self._checkpoint()
-        return output
+def _require_another_place(source: Dataset, out: str) -> None:
+    if _place(source.name) == _place(out):
+        raise ConfigError("the output folder is the input folder", hint="choose another")
 
-    def close(self) -> None:
-        self._held.close()
-        self._shards.close()
 
-    def _as_batch(self, documents: Documents, split: str) -> Batch:
-        tokens = documents.tokens
-        if len(tokens) and tokens.dtype != self._dtype:
-            low, high = int(tokens.min()), int(tokens.max())
-            if low < 0 or high > np.iinfo(self._dtype).max:
-                raise IntegrityError(
-                    f"{split}: token id {low if low < 0 else high} does not fit into "
-                    f"{self._layout.dtype}",
-                    hint="is --tokenizer the one that made these tokens?",
-                )
-            tokens = tokens.astype(self._dtype)
-        data: Any = np.ascontiguousarray(tokens).view(np.uint8)
-        width = self._dtype.itemsize
-        return Batch(
-            len(tokens),
-            lambda start, stop: [data[start * width : stop * width]],
-            documents.lengths,
-        )
-
-    def _checkpoint(self) -> None:
-        self._shards.sync()
-        storage.require_lock(self._lock_path)
-        cursor = {"done": self._done, "streams": self._shards.state()}
-        storage.write_file(self._cursor_path, sealed(json.dumps(cursor, sort_keys=True).encode()))
-        self._shards.retire()
-        self._unsynced_tokens = 0
+def _place(folder: str) -> str:
+    return place_of(folder) if is_url(folder) else os.path.realpath(folder)
 
 
 def _layout(source: Dataset, origin: Manifest, target: Target) -> Layout:
@@ -285,12 +230,7 @@ def _manifest_of_strangers(source: Dataset, encoding: EncodingId | None) -> Mani
     return Manifest(identity, (), files, {}, Counts())
 
 
-def _manifest(
-    origin: Manifest,
-    identity: dict[str, Any],
-    came_from: dict[str, Any],
-    output: Output,
-) -> Manifest:
+def _manifest(origin: Manifest, asked: dict[str, Any], output: Output) -> Manifest:
     """Check that every token arrived, and say so."""
     tails = output.tails.values()
     num_written = sum(shard.num_tokens for shard in output.shards)
@@ -298,7 +238,7 @@ def _manifest(
     num_read = origin.num_tokens or sum(file.num_tokens for file in origin.files)
     if num_written != num_read:
         raise IntegrityError(f"{num_read:,} tokens were read, {num_written:,} written")
-    per_document = EOTS_PER_DOCUMENT[identity["options"]["eot"]]
+    per_document = EOTS_PER_DOCUMENT[asked["identity"]["options"]["eot"]]
     counts = origin.counts
     documents = dict.fromkeys(SPLITS, 0)
     documents |= {split: totals.num_documents for split, totals in origin.splits.items()}
@@ -308,14 +248,14 @@ def _manifest(
         counts = Counts(num_rows=total, num_written=total)
     return dataclasses.replace(
         origin,
-        identity=identity,
+        identity=asked["identity"],
         files=output_files(output, per_document),
         splits={
             split: _with_tail_of(totals, origin.splits.get(split))
             for split, totals in split_totals(output, documents).items()
         },
         counts=counts,
-        converted_from=came_from,
+        converted_from=asked["converted_from"],
     )
 
 
@@ -336,75 +276,6 @@ def _num_documents(output: Output, split: str, per_document: int) -> int:
     if shards and all(shard.num_documents is not None for shard in shards):
         return sum(shard.num_documents or 0 for shard in shards)
     return sum(shard.num_eot for shard in shards) // per_document if per_document else 0
-
-
-def _require_side_files(source: Dataset, origin: Manifest) -> None:
-    for file in origin.files if source.manifest is not None else ():
-        if file.split is None:
-            _require_sha256(source.folder, file.name, file.sha256)
-
-
-def _checked_stream(
-    source: Dataset, origin: Manifest, stream: Stream, held: contextlib.ExitStack
-) -> Stream:
-    """The stream, whose shards are compared with their sha256 when they are opened. The last one
-    that was is kept at hand: it is read once more."""
-    if source.manifest is None:
-        return stream
-    sha256 = {file.name: file.sha256 for file in origin.shards}
-
-    def opened(shard: StreamShard) -> ShardReader:
-        held.close()
-        held.enter_context(mirror.held(path_inside(source.folder, shard.name)))
-        _require_sha256(source.folder, shard.name, sha256[shard.name])
-        reader = shard.open()
-        if reader.num_tokens != shard.num_tokens:
-            raise IntegrityError(
-                f"{shard.name} holds {reader.num_tokens:,} tokens, but the manifest says "
-                f"{shard.num_tokens:,}"
-            )
-        return reader
-
-    return stream.with_shards(
-        [dataclasses.replace(s, open=functools.partial(opened, s)) for s in stream.shards]
-    )
-
-
-def _require_sha256(folder: str, name: str, expected: str) -> None:
-    path = path_inside(folder, name)
-    with mirror.in_order(path) as file:
-        found = storage.sha256_of(file)
-    if found != expected:
-        raise IntegrityError(
-            f"{path} is not the file that the manifest describes: its sha256 differs",
-            hint=f"tokenmill verify {folder}",
-        )
-
-
-def _begin_or_continue(work: str, out: str, asked: dict[str, Any]) -> None:
-    path = os.path.join(work, "plan.json")
-    begun = _loaded(path)
-    if begun is not None:
-        changes = identity_differences(begun, asked)
-        if changes:
-            raise conflict(f"the conversion in {out} was begun differently", changes)
-    storage.make_folder(os.path.join(work, "shards"))
-    storage.remove_temporaries(work)
-    storage.remove_temporaries(os.path.join(work, "shards"))
-    if begun is None:
-        storage.write_file(path, sealed(json.dumps(asked, sort_keys=True).encode()))
-
-
-def _loaded(path: str) -> dict[str, Any] | None:
-    try:
-        with open(path, "rb") as file:
-            return unsealed(file.read())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise IntegrityError(
-            f"{path} is damaged: {error}", hint="start anew with --overwrite"
-        ) from error
 
 
 def _sha256_of(manifest: Manifest) -> str:

@@ -62,15 +62,20 @@ def write_shard(order: ShardOrder) -> WrittenShard:
         split = SPLITS[order.stream]
         shard, tail = write_shard_files(scratch, order.layout, split, order.place, batches)
         if shard is not None:
-            for name in (shard.name, *(file.name for file in shard.side_files)):
-                target = os.path.join(order.target, name)
-                storage.make_folder(os.path.dirname(target))
-                storage.put_file(os.path.join(scratch, name), target)
+            put_shard(shard, scratch, order.target)
     written = WrittenShard(order.plan_id, order.stream, order.place.index, shard, tail)
     storage.make_folder(os.path.dirname(_record_path(order)))
     data = json.dumps(written.to_plain(), sort_keys=True).encode()
     storage.write_record(_record_path(order), sealed(data))
     return written
+
+
+def put_shard(shard: Shard, scratch: str, target: str) -> None:
+    """Give a finished shard's files their final names."""
+    for name in (shard.name, *(file.name for file in shard.side_files)):
+        path = os.path.join(target, name)
+        storage.make_folder(os.path.dirname(path))
+        storage.put_file(os.path.join(scratch, name), path)
 
 
 def written_shards(orders: Sequence[ShardOrder]) -> dict[tuple[int, int], WrittenShard]:

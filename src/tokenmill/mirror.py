@@ -183,6 +183,7 @@ class ObjectArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if self._whole is None:
             self._whole = self[:]
+        dtype = self.dtype if dtype is None else dtype
         return np.array(self._whole, dtype) if copy else self._whole.astype(dtype, copy=False)
 
 

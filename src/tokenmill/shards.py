@@ -50,6 +50,14 @@ class Batch:
     pieces: Callable[[int, int], Iterable[Any]]
     lengths: npt.NDArray[np.uint32] | None = None  # needed where the layout has boundaries
 
+    def after(self, num_documents: int, num_tokens: int) -> Batch:
+        """What follows its first documents, which have so many tokens."""
+        return Batch(
+            self.num_tokens - num_tokens,
+            lambda start, stop: self.pieces(start + num_tokens, stop + num_tokens),
+            None if self.lengths is None else self.lengths[num_documents:],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Tail:
@@ -382,6 +390,11 @@ _BEGINNING: dict[str, Any] = {
     "shards": [],
     "tail": {},
 }
+
+
+def state_after(shards: Sequence[Shard]) -> dict[str, Any]:
+    """The state of a stream that these shards are finished of, and no other is begun."""
+    return {**_BEGINNING, "shards": [asdict(shard) for shard in shards]}
 
 
 def publish(work: str, out: str, sizes: dict[str, int]) -> None:

@@ -306,9 +306,8 @@ def write_record(path: str, data: bytes, is_durable: bool = True) -> None:
     if not is_url(path):
         write_file(path, data, is_durable)
         return
-    with _as_output_error("create", path):
-        if objectstore.create(path, data) or objectstore.read(path) == data:
-            return
+    if create_file(path, data) or read_file(path) == data:
+        return
     raise IntegrityError(
         f"{path} was written before, and says something else: the same work had two results",
         hint="was it edited, or are machines at work that are not alike? Start anew: --overwrite",

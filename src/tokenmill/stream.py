@@ -116,7 +116,8 @@ class Stream:
     ) -> Iterator[Documents]:
         """The documents in order, some at a time: about `max_tokens`, or one longer document.
 
-        Begins with document number `first`, which must be the one that starts at token `start`.
+        Begins with document number `first`, which must be the one that starts at token `start`. If
+        some others began there, too, what follows is what it would have been.
         """
         if self.has_boundaries:
             yield from self._kept_apart(max_tokens, first)
@@ -223,7 +224,8 @@ class Stream:
         per_document = 2 if self._eot == "both" else 1
         num_tokens_read = start
         while num_tokens_read < self.num_tokens or len(held):
-            read = self.tokens(num_tokens_read, num_tokens_read + max_tokens)
+            stop = num_tokens_read + max_tokens - num_tokens_read % max_tokens
+            read = self.tokens(num_tokens_read, stop)
             num_tokens_read += len(read)
             held = np.concatenate([held, read]) if len(held) else read
             found = np.flatnonzero(held == self._eot_id)

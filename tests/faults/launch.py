@@ -38,8 +38,8 @@ NUM_SLICES = 14
 SMALL = {
     "tokenmill.config.Config.slice_bytes": SLICE_BYTES,
     "tokenmill.assemble.CHECKPOINT_BYTES": 4000,
-    "tokenmill.convert.CHECKPOINT_TOKENS": 2000,
-    "tokenmill.convert.READ_TOKENS": 1000,
+    "tokenmill.copying.CHECKPOINT_TOKENS": 2000,
+    "tokenmill.batches.READ_TOKENS": 1000,
 }
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import oracle
 import tokenmill
 from conftest import made_texts
-from tokenmill import assemble
+from tokenmill import assemble, batches, copying
 from tokenmill import convert as conversion
 from tokenmill.config import Config
 from tokenmill.dataset import open_dataset
@@ -156,8 +156,8 @@ SCENARIOS = [
 def small_checkpoints(monkeypatch) -> None:
     """Checkpoints every few kilobytes, so that a small run has several."""
     monkeypatch.setattr(assemble, "CHECKPOINT_BYTES", 4000)
-    monkeypatch.setattr(conversion, "CHECKPOINT_TOKENS", 2000)
-    monkeypatch.setattr(conversion, "READ_TOKENS", 1000)
+    monkeypatch.setattr(copying, "CHECKPOINT_TOKENS", 2000)
+    monkeypatch.setattr(batches, "READ_TOKENS", 1000)
 
 
 def differences(out: str, expected: Files) -> list[str]:

@@ -15,7 +15,7 @@ QUICK = {"tokenmill.patience.LONGEST_PAUSE_SECONDS": 0.05}
 
 
 @pytest.mark.parametrize("trial", range(2))
-@pytest.mark.parametrize("run", [launch.NPY, launch.MDS], ids=lambda run: run.name)
+@pytest.mark.parametrize("run", [launch.NPY, launch.MDS, launch.CONVERT], ids=lambda run: run.name)
 def test_kill_when_at_any_request_then_the_same_command_finishes_with_the_same_bytes(
     run, trial, s3, bucket, scratch, seed, tally
 ):

@@ -36,12 +36,13 @@ examples:
   tokenmill convert data/nano data/megatron --format megatron
   tokenmill convert data/nano data/mds --format mds --seq-len 2048 --drop tail
   tokenmill convert s3://bucket/nano data/parquet --format parquet
+  tokenmill convert data/nano s3://bucket/npy --format npy
   tokenmill convert llmc-shards/ data/nano --format nanogpt --tokenizer gpt2""",
     )
     parser.add_argument(
         "source", metavar="IN", help="folder or URL of a dataset, tokenmill's or not"
     )
-    parser.add_argument("out", metavar="OUT", help="output folder")
+    parser.add_argument("out", metavar="OUT", help="output folder, or URL: s3://bucket/folder")
     parser.add_argument(
         "--format", required=True, metavar="NAME", help="`tokenmill formats` lists them"
     )
@@ -88,7 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     stop = SignalStop()
     stop.install()
-    tell_of_tries(arguments.source)
+    for place in (arguments.source, arguments.out):
+        tell_of_tries(place)
     try:
         with at_hand(arguments.source) as folder:
             convert_from(folder, arguments)

@@ -14,6 +14,8 @@ Raised as they are, for the caller knows what they mean there: FileNotFoundError
 from __future__ import annotations
 
 import collections
+import os
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -38,6 +40,14 @@ def is_url(path: str) -> bool:
     """Whether this is an object store's; `hf://` is not (hub.py)."""
     match = _SCHEME.match(path)
     return match is not None and match[1] != "hf"
+
+
+def place_of(url: str) -> str:
+    """The same for any two URLs of one place; of a local one, its path."""
+    scheme, _, rest = url.partition("://")
+    if scheme in ("file", "local"):
+        return os.path.realpath(rest)
+    return f"{_EXTRAS.get(scheme, scheme)}://{posixpath.normpath(rest)}"
 
 
 def read(url: str) -> bytes:
