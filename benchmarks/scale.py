@@ -206,7 +206,7 @@ class Stages:
 
 
 def _progress() -> Progress:
-    return Progress(SignalStop(), IN_FLIGHT, False, open(os.devnull, "w"))
+    return Progress(SignalStop(), f"{IN_FLIGHT} workers", False, open(os.devnull, "w"))
 
 
 DRIVER = ("plan", "schedule", "resume", "task")  # `records` is what workers do
