@@ -167,8 +167,7 @@ class HuggingFaceReference:
         if text in self._added:
             return text.encode()
         if self._byte_level:
-            alphabet = _byte_level_alphabet()
-            return b"".join(alphabet.get(letter, letter.encode()) for letter in text)
+            return _byte_level_bytes(text)
         byte = _BYTE_TOKEN.fullmatch(text) if self._byte_fallback else None
         return bytes.fromhex(byte[1]) if byte else text.replace("▁", " ").encode()
 
@@ -208,7 +207,26 @@ def _control_tokens(model: dict[str, Any], special_tokens: dict[str, int]) -> fr
     )
 
 
+def _byte_level_bytes(text: str) -> bytes:
+    """What GPT-2's letters for bytes stand for; any other letter stands for itself."""
+    try:
+        return text.translate(_byte_level_table()).encode("latin-1")
+    except UnicodeEncodeError:
+        letters = (letter.translate(_byte_level_table()) for letter in text)
+        return b"".join(
+            one.encode("latin-1") if one < "\u0100" else letter.encode()
+            for letter, one in zip(text, letters, strict=True)
+        )
+
+
 @cache
+def _byte_level_table() -> dict[int, int]:
+    """Of a byte's letter, the byte. What is between ASCII and U+0100 and no byte's letter becomes
+    something that is not Latin-1."""
+    letters = {ord(letter): byte[0] for letter, byte in _byte_level_alphabet().items()}
+    return dict.fromkeys(range(0x80, 0x100), 0xFFFF) | letters
+
+
 def _byte_level_alphabet() -> dict[str, bytes]:
     """GPT-2's letters for bytes: printable ones stand for themselves, others follow U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
