@@ -79,6 +79,8 @@ class Cluster:
         self._looked_at = 0.0
 
     def name(self, node_id: str) -> str:
+        if node_id not in self.nodes:
+            self.look_again()  # it may have joined since
         node = self.nodes.get(node_id)
         return node.name if node else f"{node_id[:8] or 'unknown'}"
 
