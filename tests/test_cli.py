@@ -272,3 +272,22 @@ def test_unguarded_script_and_a_shadowing_module_in_the_users_folder_work(tmp_pa
     )
     assert done.returncode == 0, done.stderr
     assert Path(tmp_path, "out", "tokenmill.json").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_full_disk_behind_stdout_is_no_bug_and_loses_nothing(tmp_path, unbuffered):
+    (tmp_path / "a.jsonl").write_text('{"text": "grain"}\n')
+    command = [sys.executable, "-m", "tokenmill", "prepare", tmp_path / "a.jsonl", "--no-val"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*command, "-o", tmp_path / "out", "--num-proc", "1", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
+    assert done.returncode == 4
+    assert done.stderr.startswith("error: cannot write to standard output: No space left")
+    assert "Exception" not in done.stderr
+    assert (tmp_path / "out/tokenmill.json").exists()

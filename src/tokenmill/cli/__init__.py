@@ -26,7 +26,7 @@ from tokenmill.cli import (
     prepare,
     verify,
 )
-from tokenmill.cli.screen import printable
+from tokenmill.cli.screen import CheckedStdout, abandon_stdout, printable
 from tokenmill.errors import TokenmillError
 
 _COMMANDS = (
@@ -65,8 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         top.print_help(sys.stderr)
         return 2
     try:
-        code = int(arguments.run(arguments))
-        sys.stdout.flush()
+        with contextlib.redirect_stdout(CheckedStdout(sys.stdout)):
+            code = int(arguments.run(arguments))
+            sys.stdout.flush()
         return code
     except TokenmillError as error:
         if arguments.verbose:
@@ -84,8 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
     except BrokenPipeError:
         # Who reads our stdout has left: end as any other filter does, without a traceback.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        abandon_stdout()
         return 128 + signal.SIGPIPE
     except Exception as error:
         import traceback

@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
 
-from tokenmill.errors import ConfigError
+from tokenmill.errors import ConfigError, OutputError
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+
+
+class CheckedStdout:
+    """stdout; that it cannot be written to is the user's disk, and no bug."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with _as_output_error():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with _as_output_error():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def _as_output_error() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        abandon_stdout()
+        raise OutputError(
+            f"cannot write to standard output: {error.strerror}",
+            hint="what was done is kept; make room, or send the output elsewhere",
+        ) from None
+
+
+def abandon_stdout() -> None:
+    """Have what is left in its buffer go nowhere: Python tries once more when it ends."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def printable(
