@@ -19,7 +19,7 @@ import oracle
 import tokenmill
 import tokenmill.run
 from conftest import made_texts, write_corpus
-from tokenmill.errors import ConflictError, OutputError
+from tokenmill.errors import ConflictError, IntegrityError, OutputError
 
 TEXTS = made_texts(6000, seed=3)
 
@@ -176,6 +176,19 @@ def test_overwrite_continues_the_very_run_that_it_began(tmp_path, big, expected,
     watch = Done()
     resume(big, out, watch=watch, overwrite=True)
     assert watch.done == len([name for name in kept if name.endswith(".json")]) > 0
+    assert read_files(out) == expected
+
+
+def test_overwrite_begins_anew_where_the_run_that_it_began_is_damaged(
+    tmp_path, big, expected, read_files
+):
+    out = tmp_path / "out"
+    killed_midway(big, out, "records")
+    (out / ".tokenmill/cursor.json").write_text("{}")
+    with pytest.raises(IntegrityError, match=r"cursor\.json is damaged") as caught:
+        resume(big, out)
+    assert caught.value.hint == "start anew with --overwrite"
+    resume(big, out, overwrite=True)
     assert read_files(out) == expected
 
 

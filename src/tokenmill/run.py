@@ -132,12 +132,33 @@ def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manif
             return manifest
         raise
     cutter = functools.partial(runner.cut, watch=watch)
+    is_continued = False
     if config.overwrite:
-        _make_way(config, encoding, identity, inputs, cutter)
+        is_continued = _make_way(config, encoding, identity, inputs, cutter)
     elif (manifest := finished(config.out, identity, inputs)) is not None:
         remove_leftovers(config.out)
         return manifest
+    try:
+        return _carried_out(config, encoding, inputs, remote, runner, watch, scratch)
+    except IntegrityError as error:
+        if not is_continued or "--overwrite" not in (error.hint or ""):
+            raise
+        watch.notice(f"{error.message}\nas --overwrite says, all is begun anew")
+    remove_output(config.out, get_format(config.format), config.name)
+    return _run(config, runner, watch, scratch)
 
+
+def _carried_out(
+    config: Config,
+    encoding: EncodingId,
+    inputs: list[Input],
+    remote: RemoteInputs,
+    runner: Runner,
+    watch: RunWatch,
+    scratch: str,
+) -> Manifest:
+    identity = identity_of(config, encoding)
+    cutter = functools.partial(runner.cut, watch=watch)
     with work_folder(config.out, get_format(config.format), config.name) as top:
         make = functools.partial(_new_plan_of, config, identity, inputs, remote, cutter, scratch)
         plan = _continued_or_new_plan(top, config, identity, inputs, make)
@@ -390,8 +411,9 @@ def _make_way(
     identity: dict[str, Any],
     inputs: list[Input],
     cutter: Cutter,
-) -> None:
-    """Do what --overwrite asks for: remove what is there, unless it is this very run, unfinished.
+) -> bool:
+    """Do what --overwrite asks for: remove what is there, unless it is this very run, unfinished,
+    which is then continued (True).
 
     A command that cannot be planned removes nothing.
     """
@@ -399,7 +421,8 @@ def _make_way(
     if storage.exists(path):
         with contextlib.suppress(IntegrityError):
             if not differences(Plan.load(path), identity, inputs):
-                return
+                return True
     if is_url(config.out) or os.path.isdir(config.out):
         new_plan(config, encoding, cutter)
         remove_output(config.out, get_format(config.format), config.name)
+    return False
