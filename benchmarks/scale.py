@@ -106,7 +106,7 @@ class StubRunner:
         self._random = random.Random(SEED)
 
     def cut(self, *_: object) -> Iterator[Cut]:
-        raise NotImplementedError
+        raise AssertionError("the plan was made without a runner")
 
     def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
         under_way: list[int] = []

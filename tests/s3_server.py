@@ -70,6 +70,12 @@ class Faults:
 NO_FAULTS = Faults(fraction=0.0)
 
 
+def require_no_secret(*texts: bytes) -> None:
+    """None of these may hold the credentials of `S3Server.environment`."""
+    for text in texts:
+        assert SECRET_KEY.encode() not in text and ACCESS_KEY.encode() not in text
+
+
 class S3Server:
     """moto behind a proxy, each on a free port."""
 

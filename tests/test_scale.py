@@ -52,18 +52,10 @@ TEXTS = {
     "ray.yaml": (EXAMPLES / "ray.yaml").read_text().replace("#  ", ""),
 }
 COMMANDS = [(name, command) for name, text in TEXTS.items() for command in commands_in(text)]
-KNOWS_RUNNERS = (
-    "--runner"
-    in next(action for action in parser()._actions if action.dest == "command")
-    .choices["prepare"]
-    .format_help()
-)
 
 
 @pytest.mark.parametrize(("where", "command"), COMMANDS, ids=lambda value: str(value)[:60])
 def test_command_when_typed_then_our_parser_takes_it(where, command):
-    if "--runner" in command and not KNOWS_RUNNERS:
-        pytest.skip("`--runner` is not there yet")
     arguments = parser().parse_args(command[1:])
     if getattr(arguments, "partition", None):
         Partition.parsed(arguments.partition)
