@@ -158,8 +158,7 @@ class Stages:
         """A run from its first slice to its manifest, by workers who take no time."""
         plan = self.load()
         self.work = os.path.join(self.work, "new")
-        for name in ("records", "shards"):
-            os.makedirs(os.path.join(self.work, name))
+        os.makedirs(os.path.join(self.work, "records"))
         self._run(plan, 0)
 
     def records(self) -> None:
@@ -217,7 +216,7 @@ def simulated(num_slices: int, folder: str | None) -> dict[str, dict[str, float]
     found: dict[str, dict[str, float]] = {}
     work = tempfile.mkdtemp(prefix="tokenmill-scale-", dir=folder)
     try:
-        for name in ("parts", "records", "shards"):
+        for name in ("parts", "records"):
             os.mkdir(os.path.join(work, name))
         for stage in ("plan", "records", "resume", "task", "schedule"):
             command = [sys.executable, __file__, "--stage", stage, "--work", work]

@@ -33,7 +33,7 @@ LAYERS = [
     {"mirror"},
     {"readers", "encodings", "formats"},
     {"documents", "inputs", "hub", "job", "record", "slices"},
-    {"fetch", "ledger", "unchanged", "headstart"},
+    {"fetch", "ledger", "unchanged", "headstart", "workbench"},
     {"part", "tokenize", "shards", "stream"},
     {"mill", "assemble", "plan", "orders"},
     {"fulfil"},

@@ -184,7 +184,8 @@ def test_overwrite_begins_anew_where_the_run_that_it_began_is_damaged(
 ):
     out = tmp_path / "out"
     killed_midway(big, out, "records")
-    (out / ".tokenmill/cursor.json").write_text("{}")
+    [bench] = out.glob(".tokenmill/bench-*")
+    (bench / "cursor.json").write_text("{}")
     with pytest.raises(IntegrityError, match=r"cursor\.json is damaged") as caught:
         resume(big, out)
     assert caught.value.hint == "start anew with --overwrite"
@@ -286,7 +287,7 @@ def test_killed_while_shards_were_being_published_the_rest_follows(
         "import os\n"
         "def rename(source, target, *how, real=storage.rename, left=[3]):\n"
         "    real(source, target, *how)\n"
-        "    left[0] -= '/shards/' in source\n"
+        "    left[0] -= '/bench-' in source and '/bench-' not in target\n"
         "    left[0] or os.kill(os.getpid(), 9)\n"
         "storage.rename = rename\n"
         "tokenmill.prepare(",

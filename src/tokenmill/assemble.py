@@ -4,21 +4,19 @@ Parts are taken in as they are ready and handed to the shards (shards.py), which
 to back; the parts they swallowed are deleted, so that the disk never holds the output twice (a
 shuffle needs every part until the end).
 
-What is done is in `cursor.json`: the next part (or bucket), the finished shards, and how long each
-unfinished one is. It is replaced atomically, after the shards were synced and before any part is
-deleted, so a crash at any moment resumes from it. Shards stay in the work folder until all are
-finished; `publish` then moves them to the output folder, and the manifest follows.
+What is done is in the workbench's cursor: the next part (or bucket), the finished shards, and how
+long each unfinished one is. It is replaced atomically, after the shards were synced and before any
+part is deleted, so a crash at any moment resumes from it. Shards stay on the workbench until all
+are finished; `publish` then moves them to the output folder, and the manifest follows.
 """
 
 from __future__ import annotations
 
 import functools
 import io
-import json
 import os
 from collections.abc import Iterator
 from concurrent import futures
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,13 +29,12 @@ from tokenmill.formats import DTYPE_BYTES, Layout
 from tokenmill.ledger import Ledger
 from tokenmill.part import Bucket, PartReader
 from tokenmill.record import SPLITS, PartRecord, part_path, record_path
-from tokenmill.seal import sealed, unsealed
 from tokenmill.shards import Batch, Output, ShardSet
+from tokenmill.workbench import Workbench, last_cursor
 
 # Small enough to stay in the cache between read, hash and write: 4 MB took three times the CPU.
 COPY_BYTES = 256 << 10
 CHECKPOINT_BYTES = 256 << 20
-CURSOR_NAME = "cursor.json"
 
 
 class Assembler:
@@ -48,13 +45,14 @@ class Assembler:
         self._layout = layout
         self._num_buckets = num_buckets  # 0: not shuffled
         self._token_bytes = DTYPE_BYTES[layout.dtype]
-        self._cursor_path = os.path.join(work, CURSOR_NAME)
-        cursor = _loaded_cursor(self._cursor_path)
-        self.next = int(cursor["next"])  # the next part (or bucket) to take in
+        self._bench = Workbench(work)
+        self.folder = self._bench.folder
+        cursor = self._bench.cursor
+        self.next = int(cursor.get("next", 0))  # the next part (or bucket) to take in
         self._deleted = self.next
         self._ready = Ledger()
         self._unsynced_bytes = 0
-        self._shards = ShardSet(os.path.join(work, "shards"), layout, cursor["streams"])
+        self._shards = ShardSet(self.folder, layout, cursor.get("streams", {}))
 
     def add(self, record: PartRecord) -> None:
         """Take in a part, and whatever else was waiting for it."""
@@ -141,9 +139,7 @@ class Assembler:
     def _checkpoint(self) -> None:
         self._shards.sync()
         self._sync_records()
-        storage.require_lock(os.path.join(self._work, "lock"))
-        cursor = {"next": self.next, "streams": self._shards.state()}
-        storage.write_file(self._cursor_path, sealed(json.dumps(cursor, sort_keys=True).encode()))
+        self._bench.save({"next": self.next, "streams": self._shards.state()})
         self._unsynced_bytes = 0
         self._shards.retire()
         if not self._num_buckets:
@@ -158,23 +154,6 @@ class Assembler:
             storage.sync_files(os.path.dirname(paths[0]), map(os.path.basename, paths))
 
 
-def has_cursor(work: str) -> bool:
-    """Whether parts were assembled here."""
-    return os.path.exists(os.path.join(work, CURSOR_NAME))
-
-
 def num_assembled(work: str) -> int:
     """How many parts (or buckets) are in the shards already."""
-    return int(_loaded_cursor(os.path.join(work, CURSOR_NAME))["next"])
-
-
-def _loaded_cursor(path: str) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            return unsealed(file.read())
-    except FileNotFoundError:
-        return {"next": 0, "streams": {}}
-    except ValueError as error:
-        raise IntegrityError(
-            f"{path} is damaged: {error}", hint="start anew with --overwrite"
-        ) from error
+    return int(last_cursor(work).get("next", 0))

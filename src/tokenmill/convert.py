@@ -16,7 +16,6 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill import storage
 from tokenmill.batches import CheckedSource
 from tokenmill.config import Config
 from tokenmill.copying import CopyPlan, FolderCopy, StoreCopy, Watcher
@@ -26,7 +25,6 @@ from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.formats import Layout, chosen_dtype, get_format
 from tokenmill.manifest import (
-    MANIFEST_NAME,
     Manifest,
     OutputFile,
     SplitTotals,
@@ -37,13 +35,14 @@ from tokenmill.objectstore import is_url, place_of
 from tokenmill.output import (
     conflict,
     finished,
+    publish,
     remove_leftovers,
     remove_output,
     work_folder,
 )
 from tokenmill.record import SPLITS, Counts
 from tokenmill.settings import whole_samples
-from tokenmill.shards import Output, publish
+from tokenmill.shards import Output
 
 DROPPABLE = ("boundaries", "tail")
 
@@ -111,9 +110,7 @@ def _converted(
             with contextlib.closing(copy):
                 output = copy.run(watch)
         manifest = _manifest(origin, asked, output)
-        if not is_url(out):
-            publish(work, out, {file.name: file.num_bytes for file in manifest.files})
-        storage.write_file(os.path.join(out, MANIFEST_NAME), manifest.to_json())
+        publish(copy.folder, out, manifest)
     return manifest
 
 

@@ -1,6 +1,6 @@
 """The copying of a conversion: a dataset's batches into shards, from wherever an attempt got to.
 
-    FolderCopy    shards grow in OUT/.tokenmill/shards; `cursor.json` says how far they are
+    FolderCopy    shards grow on a workbench in OUT/.tokenmill, whose cursor says how far they are
     StoreCopy     a shard grows in a local scratch folder and is uploaded when it is full; then its
                   record, OUT/.tokenmill/ID/orders/SPLIT-K.json, says that it is there
 
@@ -31,6 +31,7 @@ from tokenmill.plan import identity_differences
 from tokenmill.record import SPLITS
 from tokenmill.seal import seal_of, sealed, unsealed
 from tokenmill.shards import Output, ShardSet, Tail, state_after
+from tokenmill.workbench import Workbench
 
 CHECKPOINT_TOKENS = 128 << 20
 
@@ -69,16 +70,13 @@ class CopyPlan:
 
 class FolderCopy:
     def __init__(self, source: CheckedSource, layout: Layout, work: str) -> None:
-        folder = os.path.join(work, "shards")
-        storage.make_folder(folder)
-        storage.remove_temporaries(folder)
         storage.remove_temporaries(work)
         self._source = source
-        self._cursor_path = os.path.join(work, "cursor.json")
-        self._lock_path = os.path.join(work, "lock")
-        cursor = _loaded(self._cursor_path) or {"done": {}, "streams": {}}
-        self._done = {split: Position(*cursor["done"].get(split, (0, 0))) for split in SPLITS}
-        self._shards = ShardSet(folder, layout, cursor["streams"])
+        self._bench = Workbench(work)
+        self.folder = self._bench.folder
+        done = self._bench.cursor.get("done", {})
+        self._done = {split: Position(*done.get(split, (0, 0))) for split in SPLITS}
+        self._shards = ShardSet(self.folder, layout, self._bench.cursor.get("streams", {}))
         self._unsynced_tokens = 0
 
     def run(self, watch: Watcher) -> Output:
@@ -101,10 +99,8 @@ class FolderCopy:
 
     def _checkpoint(self) -> None:
         self._shards.sync()
-        storage.require_lock(self._lock_path)
         done = {split: (at.num_documents, at.num_tokens) for split, at in self._done.items()}
-        cursor = {"done": done, "streams": self._shards.state()}
-        storage.write_file(self._cursor_path, sealed(json.dumps(cursor, sort_keys=True).encode()))
+        self._bench.save({"done": done, "streams": self._shards.state()})
         self._shards.retire()
         self._unsynced_tokens = 0
 
@@ -133,7 +129,7 @@ class StoreCopy:
     def __init__(self, source: CheckedSource, layout: Layout, out: str, plan: CopyPlan) -> None:
         self._source = source
         self._layout = layout
-        self._out = out
+        self._out = self.folder = out
         self._plan = plan
         self._folder = os.path.join(out, WORK_NAME, plan.plan_id[:16], "orders")
         self._records = {split: self._found_records(split) for split in SPLITS}

@@ -115,7 +115,7 @@ class OrderAssembler:
         write: Callable[[Iterable[ShardOrder]], Iterator[WrittenShard]],
     ) -> None:
         self._work = work
-        self._target = target
+        self.folder = target
         self._layout = layout
         self._num_buckets = num_buckets
         self._write = write
@@ -127,13 +127,13 @@ class OrderAssembler:
     def finish(self) -> Output:
         """Write every shard that has no record yet; list them all."""
         records = [self._records[index] for index in sorted(self._records)]
-        found = shard_orders(self._work, self._target, self._layout, self._num_buckets, records)
+        found = shard_orders(self._work, self.folder, self._layout, self._num_buckets, records)
         orders = list(found)
         written = written_shards(orders)
         missing = [one for one in orders if (one.stream, one.place.index) not in written]
         for shard in self._write(missing):
             written[shard.stream, shard.index] = shard
-        return output_of(self._target, self._layout, written.values())
+        return output_of(self.folder, self._layout, written.values())
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from tokenmill import storage
 from tokenmill.corpus import Input
-from tokenmill.errors import ConflictError, InputError, IntegrityError
+from tokenmill.errors import ConflictError, InputError, IntegrityError, OutputError
 from tokenmill.formats import Format
 from tokenmill.manifest import MANIFEST_NAME, Manifest
 from tokenmill.objectstore import is_url
@@ -88,7 +88,7 @@ def work_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
     work = _made_work_folder(out, format_, name)
     with storage.lock(os.path.join(work, "lock")):
         try:
-            with _removal_explained(work):
+            with _removal_explained(work), _takeover_explained(work):
                 yield work
         finally:
             is_finished = os.path.exists(os.path.join(out, MANIFEST_NAME))
@@ -135,6 +135,20 @@ def _removal_explained(work: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _takeover_explained(work: str) -> Iterator[None]:
+    """Where locks do nothing, another run may have taken the folder over: whatever we then fail to
+    find, to read or to write is its doing."""
+    try:
+        yield
+    except (OSError, OutputError, IntegrityError) as error:
+        try:
+            storage.require_lock(os.path.join(work, "lock"))
+        except ConflictError as conflict_error:
+            raise conflict_error from error
+        raise
+
+
+@contextlib.contextmanager
 def _store_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
     """As `work_folder`, but after an error that is not about the corpus nothing more is asked of
     the store: it may be what failed."""
@@ -156,6 +170,28 @@ def _store_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
         ) from error
     storage.remove_temporaries(out)
     storage.remove_folder(work)
+
+
+def publish(folder: str, out: str, manifest: Manifest) -> None:
+    """Make `out` the finished dataset: its files, if they are in another folder, and the manifest.
+    May be repeated after a crash in the middle."""
+    if folder != out:
+        _move_files(folder, out, manifest)
+    storage.write_file(os.path.join(out, MANIFEST_NAME), manifest.to_json())
+
+
+def _move_files(folder: str, out: str, manifest: Manifest) -> None:
+    for below in sorted({os.path.dirname(file.name) for file in manifest.files} - {""}):
+        storage.make_folder(os.path.join(out, below))
+    for file in manifest.files:
+        source, target = os.path.join(folder, file.name), os.path.join(out, file.name)
+        if storage.size(source) is not None:
+            storage.rename(source, target)
+        elif storage.size(target) != file.num_bytes:
+            raise IntegrityError(
+                f"{target} is missing or has changed size since it was written",
+                hint="start anew with --overwrite",
+            )
 
 
 def _require_room(out: str, format_: Format, name: str | None) -> None:

@@ -2,7 +2,7 @@
 
     OUT/tokenmill.json           the manifest: this folder is a finished dataset
     OUT/.tokenmill/plan.json     a run is under way: the same command continues it
-    OUT/.tokenmill/records/      what is encoded      OUT/.tokenmill/cursor.json   what is assembled
+    OUT/.tokenmill/records/      what is encoded      OUT/.tokenmill/bench-*/      what is assembled
 
 Every attempt looks at these, in this order, and does what is missing. Nothing else is remembered.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from typing import Any, Protocol
 
 from tokenmill import objectstore, storage
-from tokenmill.assemble import Assembler, has_cursor
+from tokenmill.assemble import Assembler
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
@@ -29,13 +29,14 @@ from tokenmill.hub import SCHEME
 from tokenmill.inputs import in_order, inputs_of
 from tokenmill.job import Job, Step
 from tokenmill.ledger import Ledger
-from tokenmill.manifest import MANIFEST_NAME, Manifest, make_manifest, quarantine_file
+from tokenmill.manifest import Manifest, make_manifest, quarantine_file
 from tokenmill.objectstore import is_url
 from tokenmill.orders import ShardOrder
 from tokenmill.output import (
     WORK_NAME,
     conflict,
     finished,
+    publish,
     remove_leftovers,
     remove_output,
     work_folder,
@@ -46,7 +47,7 @@ from tokenmill.record import PartRecord, committed_records, part_path
 from tokenmill.runners import Runner, Stopped, Watch
 from tokenmill.runners.start import cutting_runner, encoding_of, started_runner
 from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved
-from tokenmill.shards import publish
+from tokenmill.workbench import last_cursor
 
 AnyAssembler = Assembler | OrderAssembler
 
@@ -168,22 +169,17 @@ def _carried_out(
             job = job_of(config, encoding, plan, work)
             places = places_of(plan, inputs)
             records = _encode(job, plan, runner, remote, places, assembler, watch)
-            return completed(config, plan, records, assembler, work)
+            return completed(config, plan, records, assembler)
 
 
-def completed(
-    config: Config, plan: Plan, records: Ledger, assembler: AnyAssembler, work: str
-) -> Manifest:
+def completed(config: Config, plan: Plan, records: Ledger, assembler: AnyAssembler) -> Manifest:
     """All is encoded and handed to the assembler: finish the shards, publish them, prove them."""
     require_few_bad(records, config)
     _require_some_written(records, config.out)
     output = assembler.finish()
-    finished_in = _finished_in(config.out, work)
-    quarantine = quarantine_file(finished_in, records.quarantined)
+    quarantine = quarantine_file(assembler.folder, records.quarantined)
     manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine)
-    if finished_in != config.out:
-        publish(work, config.out, {file.name: file.num_bytes for file in manifest.files})
-    storage.write_file(os.path.join(config.out, MANIFEST_NAME), manifest.to_json())
+    publish(assembler.folder, config.out, manifest)
     return manifest
 
 
@@ -213,7 +209,8 @@ def assembler_of(
         if watch.should_stop():
             raise Stopped
 
-    return OrderAssembler(work, _finished_in(config.out, work), layout, buckets, write)
+    target = config.out if is_url(config.out) else os.path.join(work, "shards")
+    return OrderAssembler(work, target, layout, buckets, write)
 
 
 def _is_by_orders(config: Config, layout: Layout, work: str, runner: Runner) -> bool:
@@ -223,12 +220,7 @@ def _is_by_orders(config: Config, layout: Layout, work: str, runner: Runner) -> 
     """
     if is_url(config.out) or has_orders(work):
         return True
-    return layout.shard_tokens is not None and runner.is_spread() and not has_cursor(work)
-
-
-def _finished_in(out: str, work: str) -> str:
-    """Where finished shards wait to be published; in an object store they have no such place."""
-    return out if is_url(out) else os.path.join(work, "shards")
+    return layout.shard_tokens is not None and runner.is_spread() and not last_cursor(work)
 
 
 def all_inputs(config: Config, remote: RemoteInputs) -> list[Input]:
@@ -369,7 +361,7 @@ def _continued_or_new_plan(
         except IntegrityError:  # another run was first
             return _continued_plan(path, config, identity, inputs)
         return plan
-    for name in ("parts", "records", "shards"):
+    for name in ("parts", "records"):
         storage.make_folder(os.path.join(work, name))
         storage.remove_temporaries(os.path.join(work, name))
     storage.remove_temporaries(work)

@@ -319,9 +319,10 @@ class _ShardStream:
 
     def _complete(self) -> None:
         assert self._file is not None
-        self.sync()
-        self.close()
-        tokens = _mapped(self._file.path, self._dtype, len(self._header))
+        for file in (self._file, self._lengths):
+            if file is not None:
+                file.finish()
+        tokens = _mapped(self._file.path, self._dtype, len(self._header), self._num_tokens)
         if self._layout.seq_len and self._format.traits.boundaries:
             whole = len(tokens) - len(tokens) % self._layout.seq_len
             rest, tokens = tokens[whole:], tokens[:whole]
@@ -350,7 +351,7 @@ class _ShardStream:
 
         lengths = None
         if self._lengths is not None:
-            lengths = _mapped(self._lengths.path, np.dtype("<u4"), 0)
+            lengths = _mapped(self._lengths.path, np.dtype("<u4"), 0, self._num_documents)
         before = self._place.first_document
         before += sum(s.num_documents or 0 for s in self.shards if s.split == split)
         self._format.write(Contents(name, split, tokens, lengths, before, self._layout), create)
@@ -397,26 +398,6 @@ def state_after(shards: Sequence[Shard]) -> dict[str, Any]:
     return {**_BEGINNING, "shards": [asdict(shard) for shard in shards]}
 
 
-def publish(work: str, out: str, sizes: dict[str, int]) -> None:
-    """Move finished files to the output folder. May be repeated after a crash in the middle.
-
-    The cursor that calls them finished is written by now, so that another run, should locks not
-    work here, either has begun and holds the lock, or will find them finished.
-    """
-    storage.require_lock(os.path.join(work, "lock"))
-    for folder in sorted({os.path.dirname(name) for name in sizes} - {""}):
-        storage.make_folder(os.path.join(out, folder))
-    for name, num_bytes in sizes.items():
-        source, target = os.path.join(work, "shards", name), os.path.join(out, name)
-        if storage.size(source) is not None:
-            storage.rename(source, target)
-        elif storage.size(target) != num_bytes:
-            raise IntegrityError(
-                f"{target} is missing or has changed size since it was written",
-                hint="start anew with --overwrite",
-            )
-
-
 @contextlib.contextmanager
 def _created(folder: str, name: str) -> Iterator[storage.NewFile]:
     path = os.path.join(folder, name)
@@ -437,8 +418,7 @@ def shard_from(plain: dict[str, Any]) -> Shard:
     )
 
 
-def _mapped(path: str, dtype: Any, offset: int) -> Any:
-    num_items = (os.path.getsize(path) - offset) // np.dtype(dtype).itemsize
+def _mapped(path: str, dtype: Any, offset: int, num_items: int) -> Any:
     if not num_items:
         return np.empty(0, dtype)
     return np.memmap(path, dtype, "r", offset, (num_items,))

@@ -148,9 +148,10 @@ class NewFile:
 class GrowingFile:
     """A file that is appended to across crashes: what `sync()` returned from is durable.
 
-    Opening it at `num_bytes` cuts off whatever a crash left beyond that length and reads the rest
-    once, to carry the sha256 on, and to see that it is the one it was. Its first bytes were `start`
-    then, whatever `replace_start` has made of them since.
+    Opening it at `num_bytes` reads it up to there, to carry the sha256 on, and to see that it is
+    the one it was. Its first bytes were `start` then, whatever `replace_start` has made of them
+    since. What a crash left beyond is written over, and cut off at last by `finish()`: sooner would
+    pull it from under another run that maps it, where locks do nothing.
     """
 
     def __init__(
@@ -173,7 +174,6 @@ class GrowingFile:
                 f"{path} changed since it was written", hint="start anew with --overwrite"
             )
         with _as_output_error("open", path):
-            os.ftruncate(self._fd, num_bytes)
             os.pwrite(self._fd, start, 0)
             os.lseek(self._fd, num_bytes, os.SEEK_SET)
         fsync_folder(os.path.dirname(path))
@@ -202,6 +202,13 @@ class GrowingFile:
     def sync(self) -> None:
         with _as_output_error("sync", self.path):
             os.fsync(self._fd)
+
+    def finish(self) -> None:
+        """Nothing more is to come."""
+        with _as_output_error("cut", self.path):
+            os.ftruncate(self._fd, self.num_bytes)
+        self.sync()
+        self.close()
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -571,7 +578,8 @@ def lock(path: str) -> Iterator[None]:
 
     Advisory and released by the kernel when the process dies. Correctness does not rest on it
     (flock is a no-op on some network file systems): it turns a confusing waste into a message.
-    What correctness rests on there is `require_lock`.
+    What correctness rests on there is that names of parts and records stand for the same bytes
+    whoever wrote them, and that shards grow on a workbench that is one attempt's (workbench.py).
     """
     fd = _locked_descriptor(path, fcntl.LOCK_EX)
     try:
@@ -595,11 +603,7 @@ def shared_lock(path: str) -> Iterator[None]:
 
 
 def require_lock(path: str) -> None:
-    """Raise ConflictError unless we are the last who took this lock.
-
-    Whoever took it after us did so before looking at anything else. So what we found right before
-    this call was not of his making, and he will find what we wrote before it.
-    """
+    """Raise ConflictError unless we are the last who took this lock."""
     try:
         with open(path, "rb") as file:
             owner = file.read(200)

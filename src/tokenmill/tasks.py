@@ -155,13 +155,12 @@ def finish(
     # Nobody is kept out of an object store, and what tasks are uploading would be cleaned away.
     records = _all_records(job, plan, out) if is_url(out) else None
     with work_folder(out, get_format(config.format), config.name):
-        storage.make_folder(os.path.join(work, "shards"))
         assembler = assembler_of(config, encoding, plan, work, InlineRunner(), watch)
         with contextlib.closing(assembler):
             records = _all_records(job, plan, out) if records is None else records
             if damaged := _assemble(job, plan, records, assembler, watch):
                 raise _incomplete(out, len(plan.slices), damaged, "damaged")
-            return completed(config, plan, records, assembler, work)
+            return completed(config, plan, records, assembler)
 
 
 def _all_records(job: Job, plan: Plan, out: str) -> Ledger:

@@ -187,8 +187,10 @@ def state_trial(kind: str, case: int, folder: Path) -> Found:
     out = folder / "out"
     shutil.copytree(unfinished, out)
     work = out / ".tokenmill"
-    files = [work / "plan.json", work / "cursor.json", *sorted((work / "records").iterdir())]
-    files += sorted((work / "parts").iterdir()) + sorted((work / "shards").iterdir())
+    [cursor] = work.glob("bench-*/cursor.json")
+    files = [work / "plan.json", cursor, *sorted((work / "records").iterdir())]
+    files += sorted((work / "parts").iterdir())
+    files += sorted(path for path in cursor.parent.iterdir() if path != cursor)
     path = rng.choice([*files[:2] * 3, *files])
     path.write_bytes(_state_mutated(path, rng))
     try:

@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -129,9 +130,9 @@ def records(out: str) -> set[int]:
 
 
 def snapshot(out: str) -> dict[str, bytes]:
-    """Every byte below a folder, but for who holds the lock."""
+    """Every byte below a folder, but for who holds the lock and whose the workbench is."""
     return {
-        str(path): path.read_bytes()
+        re.sub(r"/bench-\w+/", "/bench/", str(path)): path.read_bytes()
         for path in Path(out).rglob("*")
         if path.is_file() and path.name != "lock"
     }

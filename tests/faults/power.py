@@ -16,8 +16,10 @@ from typing import Any
 
 from disk import Crash, FaultyOs, is_folder
 
-# What one operation did to names, all of it or nothing: path -> file, None where it is gone.
-Change = dict[str, int | None]
+# A name in a folder, which may be renamed itself: (the folder's number, name).
+Place = tuple[int, str]
+# What one operation did to names, all of it or nothing: place -> file, None where it is gone.
+Change = dict[Place, int | None]
 
 
 class LossyDisk(FaultyOs):
@@ -35,14 +37,15 @@ class LossyDisk(FaultyOs):
         self._safe_data: dict[int, bytes] = {}  # file -> what was last synced
         self._last_data: dict[int, bytes] = {}  # file -> what was in it when it lost a name
         self._folders: set[int] = set()
-        self._safe_names: dict[str, dict[str, int]] = {}  # folder -> name -> file
+        self._safe_names: dict[Place, int] = {}
         self._changes: list[Change] = []  # in order, those that are not safe yet
+        self._root_number = self._new(self._root)
         for folder, folders, names in os.walk(self._root):  # what is there is safe
-            self._safe_names[folder] = {
-                name: self._new(os.path.join(folder, name)) for name in (*folders, *names)
-            }
-            for name in names:
-                self._safe_data[self._safe_names[folder][name]] = _read(os.path.join(folder, name))
+            for name in (*folders, *names):
+                path = os.path.join(folder, name)
+                self._safe_names[self._place(path)] = self._new(path)
+                if name in names:
+                    self._safe_data[self._safe_names[self._place(path)]] = _read(path)
 
     def _new(self, path: str) -> int:
         self._count += 1
@@ -54,17 +57,26 @@ class LossyDisk(FaultyOs):
     def _number(self, path: str) -> int | None:
         return self._numbers[os.lstat(path).st_ino] if os.path.lexists(path) else None
 
+    def _place(self, path: str) -> Place:
+        folder, name = os.path.split(path)
+        inode = os.lstat(folder).st_ino
+        if inode not in self._numbers:  # made by `tempfile`, and not safe
+            self._changes.append({self._place(folder): self._new(folder)})
+        return self._numbers[inode], name
+
     def _apply(self, name: str, real: Callable[..., Any], arguments: Any, options: Any) -> Any:
         if name == "fsync":
             real(*arguments)
             self._synced(arguments[0])
             return None
         paths = [os.path.realpath(a) for a in arguments if isinstance(a, str)]
+        if not all(path.startswith(self._root) for path in paths):
+            return real(*arguments, **options)
         if name == "rmtree":
             for folder, _, names in os.walk(paths[0]):
                 for one in names:
                     self._remember(os.path.join(folder, one))
-                    self._changes.append({os.path.join(folder, one): None})
+                    self._changes.append({self._place(os.path.join(folder, one)): None})
         elif name in ("unlink", "replace"):
             for path in paths:
                 self._remember(path)
@@ -73,16 +85,15 @@ class LossyDisk(FaultyOs):
         moved = self._number(paths[0]) if name in ("replace", "link") else None
         result = real(*arguments, **options)
         if name == "open" and paths[0] not in existed:
-            self._changes.append({paths[0]: self._new(paths[0])})
+            self._changes.append({self._place(paths[0]): self._new(paths[0])})
         elif name in ("unlink", "rmdir", "rmtree"):
-            self._changes.append({paths[0]: None})
+            self._changes.append({self._place(paths[0]): None})
         elif name == "replace":
-            self._changes.append({paths[0]: None, paths[1]: moved})
+            self._changes.append({self._place(paths[0]): None, self._place(paths[1]): moved})
         elif name == "link":
-            self._changes.append({paths[1]: moved})
+            self._changes.append({self._place(paths[1]): moved})
         for path in made:
-            self._changes.append({path: self._new(path)})
-            self._safe_names[path] = {}
+            self._changes.append({self._place(path): self._new(path)})
         return result
 
     def _remember(self, path: str) -> None:
@@ -94,10 +105,11 @@ class LossyDisk(FaultyOs):
         path = os.path.realpath(os.readlink(f"/proc/self/fd/{fd}"))
         if not path.startswith(self._root):
             return
+        number = self._numbers[os.fstat(fd).st_ino]
         if not is_folder(fd):
-            self._safe_data[self._numbers[os.fstat(fd).st_ino]] = _read(f"/proc/self/fd/{fd}")
+            self._safe_data[number] = _read(f"/proc/self/fd/{fd}")
             return
-        safe = [c for c in self._changes if path in map(os.path.dirname, c)]
+        safe = [change for change in self._changes if number in (folder for folder, _ in change)]
         self._changes = [c for c in self._changes if c not in safe]
         for change in safe:
             _make(self._safe_names, change)
@@ -105,11 +117,14 @@ class LossyDisk(FaultyOs):
     def lose(self, seed: int) -> None:
         """Rebuild the folder as it may be found after the power came back."""
         rng = random.Random(seed)
-        names = {folder: dict(entries) for folder, entries in self._safe_names.items()}
+        names = dict(self._safe_names)
         for change in self._changes:
             if rng.random() < 0.5:
                 _make(names, change)
-        found = self._found(self._root, names, rng)
+        for folder, _, files in os.walk(self._root):
+            for name in files:
+                self._remember(os.path.join(folder, name))
+        found = self._found(self._root_number, self._root, names, rng)
         for name in os.listdir(self._root):
             path = os.path.join(self._root, name)
             if os.path.isdir(path) and not os.path.islink(path):
@@ -125,24 +140,22 @@ class LossyDisk(FaultyOs):
                     file.write(data)
 
     def _found(
-        self, folder: str, names: dict[str, dict[str, int]], rng: random.Random
+        self, folder: int, at: str, names: dict[Place, int], rng: random.Random
     ) -> dict[str, bytes | None]:
-        """Path -> data of what survives in a folder and below; None for folders."""
+        """Path -> data of what survives in a folder, found `at`, and below; None for folders."""
         found: dict[str, bytes | None] = {}
-        for name, number in sorted(names.get(folder, {}).items()):
-            path = os.path.join(folder, name)
+        for (_, name), number in sorted(item for item in names.items() if item[0][0] == folder):
+            path = os.path.join(at, name)
             if number in self._folders:
                 found[path] = None
-                found.update(self._found(path, names, rng))
+                found.update(self._found(number, path, names, rng))
             else:
-                found[path] = self._data_found(number, path, rng)
+                found[path] = self._data_found(number, rng)
         return found
 
-    def _data_found(self, number: int, path: str, rng: random.Random) -> bytes:
+    def _data_found(self, number: int, rng: random.Random) -> bytes:
         safe = self._safe_data.get(number, b"")
         last = self._last_data.get(number)
-        if os.path.isfile(path) and self._number(path) == number:
-            last = _read(path)
         if last is None or last == safe:
             return safe
         choice = rng.randrange(4)
@@ -176,10 +189,9 @@ def _missing(path: str) -> list[str]:
     return missing
 
 
-def _make(names: dict[str, dict[str, int]], change: Change) -> None:
-    for path, number in change.items():
-        folder, name = os.path.split(path)
+def _make(names: dict[Place, int], change: Change) -> None:
+    for place, number in change.items():
         if number is None:
-            names.get(folder, {}).pop(name, None)
+            names.pop(place, None)
         else:
-            names.setdefault(folder, {})[name] = number
+            names[place] = number

@@ -96,7 +96,7 @@ def killed(tmp_path_factory) -> World:
     kill = {"point": "record renamed", "nth": 9, "act": "kill"}
     launch = finished(world.command(), folder, faults=[kill])
     assert launch.process.returncode == -9, launch.errors
-    assert (world.work / "cursor.json").exists()
+    assert cursor(world).exists()
     shutil.copytree(world.root, world.saved)
     shutil.rmtree(world.out)
     resumes(world)
@@ -267,7 +267,8 @@ def plan(world: World) -> Path:
 
 
 def cursor(world: World) -> Path:
-    return world.work / "cursor.json"
+    [path] = world.work.glob("bench-*/cursor.json")
+    return path
 
 
 def bumped(plain: dict, *keys: object) -> None:
@@ -357,7 +358,7 @@ WORK = [
         r"\.npy changed since it was written",
         5,
         lambda w, _: rewritten(
-            w.work / "shards" / "edufineweb_val_000000.npy", lambda data: data[1:]
+            cursor(w).parent / "edufineweb_val_000000.npy", lambda data: data[1:]
         ),
     ),
 ]
@@ -367,7 +368,7 @@ def open_shard(world: World) -> Path:
     """The shard that the cursor calls unfinished."""
     stream = json.loads(cursor(world).read_text())["streams"]["train"]
     assert stream["is_open"] and stream["num_tokens"] > 100
-    return world.work / "shards" / f"edufineweb_train_{len(stream['shards']):06d}.npy"
+    return cursor(world).parent / f"edufineweb_train_{len(stream['shards']):06d}.npy"
 
 
 @pytest.mark.parametrize("change", [*INPUTS, *OPTIONS, *WORK], ids=lambda change: change.name)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
-from pathlib import Path
 
 import pytest
 from disk import Crash, Gone, disk
@@ -14,6 +12,7 @@ from power import LossyDisk
 from scenarios import SCENARIOS, corpus, differences, looks_complete, small_checkpoints
 from test_crash_points import num_operations
 
+from tokenmill.assemble import num_assembled
 from tokenmill.plan import Plan
 from tokenmill.record import committed_record
 
@@ -49,11 +48,11 @@ def test_power_loss_then_resume(scenario, seed, scratch, tally):
 def lost_records(out: str) -> list[int]:
     """The slices that are in the shards, says the cursor, and have no record: none may be."""
     work = os.path.join(out, ".tokenmill")
-    path = os.path.join(work, "cursor.json")
-    if not os.path.exists(path) or not os.path.isdir(os.path.join(work, "records")):
-        return []  # nothing is assembled yet, or no run of slices (convert)
-    plan_id = Plan.load(os.path.join(work, "plan.json")).plan_id
-    taken = range(json.loads(Path(path).read_bytes())["next"])
+    plan_path = os.path.join(work, "plan.json")
+    if not os.path.isdir(os.path.join(work, "records")) or not os.path.exists(plan_path):
+        return []  # no run of slices (convert), not begun, or being cleaned up
+    plan_id = Plan.load(plan_path).plan_id
+    taken = range(num_assembled(work))
     return [index for index in taken if committed_record(work, index, plan_id) is None]
 
 
