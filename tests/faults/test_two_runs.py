@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from launch import (
@@ -100,14 +101,14 @@ def check_both(run, source, out, launches) -> None:
     resumes(run, source, out)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(6))
 def test_two_runs_without_locks_side_by_side(seed, scratch, tally):
     source, out = corpus(scratch), str(scratch / "out")
     rng = random.Random(seed)
-    run, num_proc = rng.choice([NPY, MEGATRON]), rng.choice([1, 2])
+    run, num_proc = rng.choice([NPY, MEGATRON, CONVERT]), rng.choice([1, 2])
     command = run.command(source, out, num_proc)
     with launched(command, scratch, slow=0.004, no_lock=True) as first:
-        first.until(first.begun)
+        first.until(Path(out, ".tokenmill", "plan.json").exists)
         time.sleep(rng.uniform(0.0, 0.3))
         with launched(command, scratch, slow=rng.choice([0.0, 0.004]), no_lock=True) as second:
             second.wait()
@@ -118,7 +119,7 @@ def test_two_runs_without_locks_side_by_side(seed, scratch, tally):
 
 @pytest.mark.parametrize(("run", "nth"), [(NPY, 5), (NPY, 8), (MEGATRON, 9)], ids=shown)
 def test_first_run_without_locks_goes_on_after_the_second_began_and_died(run, nth, scratch, tally):
-    """The second has opened the first one's shards, and cut them to what was synced."""
+    """The second has taken the first one's workbench over."""
     source, out = corpus(scratch), str(scratch / "out")
     command = run.command(source, out)
     pause = {"point": "shard half", "nth": nth, "act": "pause"}
