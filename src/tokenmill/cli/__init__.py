@@ -61,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_closed_descriptors()
     top = parser()
     arguments = top.parse_args(argv)
+    arguments.owns_process = argv is None
     if arguments.command is None:
         top.print_help(sys.stderr)
         return 2

@@ -27,7 +27,7 @@ def run_and_report(config: Config, partition: Partition, arguments: argparse.Nam
     began = time.monotonic()
     progress = stderr_progress(stop, workers_of(config), arguments.quiet)
     with orderly(progress, stop):
-        with started_runner(config) as runner:
+        with started_runner(config, arguments.owns_process) as runner:
             from tokenmill.tasks import encode_partition  # heavy: loads while the workers load
 
             report = encode_partition(config, partition, runner, progress)

@@ -261,7 +261,7 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     progress = stderr_progress(stop, workers_of(config), arguments.quiet)
     with orderly(progress, stop):
-        with started_runner(config) as runner:
+        with started_runner(config, arguments.owns_process) as runner:
             from tokenmill.run import run as run_mill  # heavy: loads while the workers load
 
             manifest = run_mill(config, runner, progress)

@@ -1,9 +1,10 @@
-"""The parent's end of one worker process: start it, talk with it, end it. worker.py is the other.
+"""The parent's end of one worker process: talk with it, end it. worker.py is the other.
 
 All pipes are non-blocking on this side, because one stopped worker must not hold up the others.
 Own layer on `subprocess`: a killed worker breaks a whole ProcessPoolExecutor, hangs
 multiprocessing.Pool, and both import the caller's `__main__` again. Here every worker has its own
-pipes and its own session, nothing is forked from a process with threads, nothing is pickled.
+pipes and its own session, nothing is forked from a process with threads, nothing is pickled
+(birth.py starts it).
 """
 
 from __future__ import annotations
@@ -13,70 +14,43 @@ import json
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import time
 from collections import deque
 from typing import Any
 
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import WorkerError
 from tokenmill.machine import peak_rss_bytes
+from tokenmill.runners.birth import Process
 from tokenmill.runners.death import Exit
 from tokenmill.runners.task import Task
 
 TAIL_BYTES = 8192
 REAP_SECONDS = 1.0
 
-# `python -c` puts the current folder first on the import path: a user's random.py would be found
-# there. (Python 3.11's -P does the same, but not in 3.10.)
-_BOOTSTRAP = (
-    "import sys; sys.path[:] = [path for path in sys.path if path]; "
-    "import runpy; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
-)
-_WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
-
 
 class Child:
     """One worker process. `tasks[0]` is running, the rest is queued in its pipe."""
 
-    def __init__(self, selector: selectors.BaseSelector, encoding: EncodingId | None) -> None:
+    def __init__(
+        self, process: Process, selector: selectors.BaseSelector, encoding: EncodingId | None
+    ) -> None:
         self.is_ready = False
         self.at_end = False  # nothing more will be received
         self.tasks: deque[Task] = deque()
         self.heard_at = time.monotonic()
+        self._is_reaped = False
         self._selector = selector
         self._incoming = b""
         self._outgoing = b""
         self._tail = b""
         self._parents_peak = peak_rss_bytes()
-        paths = json.dumps([path for path in sys.path if os.path.isabs(path)])
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOTSTRAP, _WORKER, str(os.getpid()), paths],
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise WorkerError(
-                f"cannot start a worker process: {error}",
-                hint="raise the limits (ulimit -n, ulimit -u), or use fewer: --num-proc 1",
-            ) from error
-        pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
-        self._stdin, self._stdout, self._stderr = (pipe.fileno() for pipe in pipes if pipe)
+        self.pid, self._stdin, self._stdout, self._stderr = process
         for fd in (self._stdin, self._stdout, self._stderr):
             os.set_blocking(fd, False)
         selector.register(self._stdout, selectors.EVENT_READ, (self, self._read_stdout))
         selector.register(self._stderr, selectors.EVENT_READ, (self, self._read_stderr))
         self._messages: list[list[Any]] = []
         self._send({"encoding": encoding and encoding.to_plain()})
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def assign(self, task: Task) -> None:
         if not self.tasks:
@@ -90,7 +64,7 @@ class Child:
         return messages
 
     def kill(self) -> None:
-        if self._process.returncode is None:
+        if not self._is_reaped:
             # macOS says EPERM for a group of which only the zombie is left.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -100,11 +74,10 @@ class Child:
         code, peak = self._reaped()
         while self._read_stderr():
             pass
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                with contextlib.suppress(KeyError):
-                    self._selector.unregister(pipe)
-                pipe.close()
+        for fd in (self._stdin, self._stdout, self._stderr):
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(fd)
+            os.close(fd)
         return Exit(self.pid, code, peak, self._tail.decode(errors="replace"))
 
     def _reaped(self) -> tuple[int | None, int | None]:
@@ -127,7 +100,7 @@ class Child:
             if waited > 5 * REAP_SECONDS:
                 break  # stuck in the kernel, for example on a dead NFS server
             time.sleep(0.001)
-        self._process.returncode = code if code is not None else -signal.SIGKILL
+        self._is_reaped = True
         return code, peak if peak and peak > self._parents_peak else None
 
     def _send(self, message: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 ProcessesRunner     here: the caller's side, generators of cuts and of records
 Supervisor          supervisor.py: a thread that hands out tasks and notices deaths
-Child, worker       child.py, worker.py: the two ends of one worker process
+Child, worker       child.py, worker.py: the two ends of one worker process; birth.py starts it
 Cutting, Attempts   cutting.py, attempts.py: the tasks, and what to try next when one killed
 Death               death.py: what to say about it
 """
@@ -36,15 +36,21 @@ class ProcessesRunner:
     """Runs slices in `num_proc` processes. Entering it starts them: they load while you plan.
 
     A worker that says nothing for `stall_timeout` seconds while it has something to do is ended.
-    Without an encoding they can only cut inputs, and load in half the time.
+    Without an encoding they can only cut inputs, and load in half the time. `may_fork` is for who
+    has the process for himself, and enters this in its main thread (birth.py).
     """
 
     def __init__(
-        self, num_proc: int, encoding: EncodingId | None, stall_timeout: float = 300.0
+        self,
+        num_proc: int,
+        encoding: EncodingId | None,
+        stall_timeout: float = 300.0,
+        may_fork: bool = False,
     ) -> None:
         self._num_proc = num_proc
         self._encoding = encoding
         self._stall_timeout = stall_timeout
+        self._may_fork = may_fork
         self._supervisor: Supervisor | None = None
 
     def __enter__(self) -> ProcessesRunner:
@@ -112,7 +118,8 @@ class ProcessesRunner:
             self._supervisor = None
 
     def _new_supervisor(self) -> Supervisor:
-        return Supervisor(self._num_proc, self._encoding, self._stall_timeout)
+        may_fork, self._may_fork = self._may_fork, False  # there may be threads next time
+        return Supervisor(self._num_proc, self._encoding, self._stall_timeout, may_fork)
 
 
 def _finished(cutting: Cutting, supervisor: Supervisor, watch: Watch) -> Iterator[Cut]:

@@ -1,9 +1,10 @@
 """The supervisor: a thread that keeps the workers busy and notices at once when one dies.
 
 A thread, so that neither depends on the caller, who assembles shards between two records. It
-starts every worker itself: the kernel ends a worker together with the thread that started it. Each
-worker has one slice running and one queued, so that it never waits for an answer. What came of it
-goes into the outbox; nothing here calls back into the caller's code except to draw slices.
+starts workers itself: the kernel ends a worker together with the thread that started it. (Forks are
+made before there is this thread, by the main one, which lives as long.) Each worker has one slice
+running and one queued, so that it never waits for an answer. What came of it goes into the outbox;
+nothing here calls back into the caller's code except to draw slices.
 
 Slices that died are in `_retries`; the other slices are drawn from the caller's iterable one at a
 time, so memory does not grow with the corpus. Before there are slices, workers cut inputs for the
@@ -27,6 +28,7 @@ from tokenmill.errors import TokenmillError, WorkerError, error_from_plain
 from tokenmill.job import Job, Step
 from tokenmill.record import PartRecord
 from tokenmill.runners.attempts import Attempts
+from tokenmill.runners.birth import Process, forked, load_for_forks, started
 from tokenmill.runners.child import Child
 from tokenmill.runners.cutting import Cutting
 from tokenmill.runners.death import Death, death_of, memory_error_of, stall_of
@@ -45,7 +47,9 @@ MAX_WAITING = 1000  # events that the caller has not taken yet: begin no slice b
 class Supervisor:
     """One run's workers, from the moment it is made until `close`."""
 
-    def __init__(self, num_proc: int, encoding: EncodingId | None, stall_timeout: float) -> None:
+    def __init__(
+        self, num_proc: int, encoding: EncodingId | None, stall_timeout: float, may_fork: bool
+    ) -> None:
         self._encoding = encoding
         self._stall_timeout = stall_timeout
         self._num_workers = num_proc
@@ -65,6 +69,9 @@ class Supervisor:
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        if may_fork and load_for_forks():
+            for _ in range(min(num_proc, EARLY_WORKERS)):
+                self._add_child(forked())
         self._thread = threading.Thread(target=self._supervise, name="tokenmill", daemon=True)
         self._thread.start()
 
@@ -243,7 +250,10 @@ class Supervisor:
             wanted = min(wanted, num_tasks)
         if self._stop_at is None:
             while len(self._children) < wanted:
-                self._children.append(Child(self._selector, self._encoding))
+                self._add_child(started())
+
+    def _add_child(self, process: Process) -> None:
+        self._children.append(Child(process, self._selector, self._encoding))
 
     def _hand_out(self) -> None:
         if self._stop_at is not None or len(self._outbox) > MAX_WAITING:

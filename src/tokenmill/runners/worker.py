@@ -10,8 +10,8 @@
                        more of them
 
 One JSON document per line, private pipes, no pickle, no token. The file is run by its path, not
-imported: what makes a worker end with its parent must be in force before the package and its
-libraries, which take a second to load, are imported.
+imported, where the worker is a new interpreter: what makes it end with its parent must be in force
+before the package and its libraries, which take a while to load, are imported.
 """
 
 from __future__ import annotations
@@ -53,8 +53,23 @@ NOTICE_SECONDS = 10.0  # between two notices: many requests fail at once
 
 
 def main(parent: int, paths: list[str]) -> None:
+    """Be a worker, as a new interpreter."""
     die_with(parent)
     settle()
+    _work(lambda: import_package(paths))
+
+
+def main_of_fork(parent: int) -> None:
+    """Be a worker, as a copy of the parent, who has called `load_modules`."""
+    die_with(parent)
+    settle()
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):  # what the parent does then is not for us
+            signal.signal(number, signal.SIG_DFL)
+    _work(lambda: None)
+
+
+def _work(get_ready: Callable[[], None]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable(all_threads=False)
@@ -65,7 +80,7 @@ def main(parent: int, paths: list[str]) -> None:
     os.dup2(2, 1)
     orders: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(orders_fd, orders), daemon=True).start()
-    import_package(paths)
+    get_ready()
     _serve(orders, Wire(reports_fd))
 
 
@@ -107,6 +122,12 @@ def import_package(paths: list[str]) -> None:
     package = importlib.util.module_from_spec(spec)
     sys.modules[name] = package
     spec.loader.exec_module(package)
+
+
+def load_modules() -> None:
+    """Import what a worker needs for its work."""
+    import tokenmill.mill
+    import tokenmill.plan  # noqa: F401
 
 
 class Wire:

@@ -27,6 +27,14 @@ ASKED = json.loads(os.environ.get("TOKENMILL_FAULTS", "{}"))
 FOLDER = ASKED.get("folder", "")
 ROLE = "worker" if any(a.endswith("worker.py") for a in sys.orig_argv) else "parent"
 
+
+def be_a_worker() -> None:
+    global ROLE
+    ROLE = "worker"
+
+
+os.register_at_fork(after_in_child=be_a_worker)
+
 _PART = r"\.part\.[0-9a-f]+\.tmp$"
 _MANIFEST = r"/tokenmill\.json"
 # Name -> operation, path (of a rename: where to), and whether it is done before, half or all of it.
