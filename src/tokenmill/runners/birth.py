@@ -9,11 +9,13 @@ dead ones are started. In somebody else's process, which may hold anything, none
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -79,12 +81,23 @@ def forked() -> Process:
             os.setsid()
             for number, fd in enumerate(theirs):
                 os.dup2(fd, number)
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            _close_all_but(3)
             worker.main_of_fork(parent)
+        except BaseException:
+            traceback.print_exc()  # its last words
         finally:
             os._exit(1)
 
     return _with_pipes(start)
+
+
+def _close_all_but(count: int) -> None:
+    """Close every descriptor but the first so many. (Where the limit is a billion, `closerange`
+    takes minutes with a Python that was built for an old kernel.)"""
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number >= count:
+            with contextlib.suppress(OSError):  # the listing's own
+                os.close(number)
 
 
 def _with_pipes(start: Callable[[int, int, int], int]) -> Process:
