@@ -36,8 +36,10 @@ ERRORS = "tests/faults/test_disk_errors.py"
 DETERMINISM = "tests/faults/test_determinism.py"
 CHANGED = "tests/faults/test_changed_world.py"
 PARTITIONS = "tests/test_partition.py"
+WORKBENCH = "tests/test_workbench.py"
 
-PUBLISH = "    publish(work, config.out, {file.name: file.num_bytes for file in manifest.files})"
+MOVE = "    if folder != out:\n        _move_files(folder, out, manifest)\n"
+MANIFEST = "    storage.write_file(os.path.join(out, MANIFEST_NAME), manifest.to_json())\n"
 
 BUGS = [
     Bug(
@@ -106,11 +108,31 @@ BUGS = [
     ),
     Bug(
         "write the manifest before the shards are there",
-        "run.py",
-        f"{PUBLISH}\n",
-        "    storage.write_file(os.path.join(config.out, MANIFEST_NAME), manifest.to_json())\n"
-        f"{PUBLISH}\n",
+        "output.py",
+        MOVE + MANIFEST,
+        MANIFEST + MOVE,
         CRASHES,
+    ),
+    Bug(
+        "take a workbench over without giving it a new name",
+        "workbench.py",
+        "            storage.rename(kept, self.folder)",
+        "            self.folder = kept",
+        WORKBENCH,
+    ),
+    Bug(
+        "cut a growing file while another may have it mapped",
+        "storage.py",
+        "            os.pwrite(self._fd, start, 0)\n",
+        "            os.pwrite(self._fd, start, 0)\n            os.ftruncate(self._fd, num_bytes)\n",
+        WORKBENCH,
+    ),
+    Bug(
+        "leave a parent's files open in a fork",
+        "runners/birth.py",
+        "            _close_all_but(3)\n",
+        "",
+        "tests/test_birth.py",
     ),
     Bug(
         "remove a shard's lengths before the cursor is written",
