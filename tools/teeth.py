@@ -124,7 +124,8 @@ BUGS = [
         "cut a growing file while another may have it mapped",
         "storage.py",
         "            os.pwrite(self._fd, start, 0)\n",
-        "            os.pwrite(self._fd, start, 0)\n            os.ftruncate(self._fd, num_bytes)\n",
+        "            os.pwrite(self._fd, start, 0)\n"
+        "            os.ftruncate(self._fd, num_bytes)\n",
         WORKBENCH,
     ),
     Bug(
