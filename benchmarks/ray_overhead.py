@@ -30,13 +30,13 @@ TARGET = 1.10
 
 def measure(runner: str, num_proc: int, corpus: str, out: str) -> dict[str, float | str]:
     """One run in this process: seconds of start-up, seconds of work, and what was written."""
-    from tokenmill.run import prepare
+    from tokenmill.config import Config
+    from tokenmill.runners.start import started_runner
 
     began = time.perf_counter()
     if runner == "ray":
         import ray
 
-        from tokenmill.config import Config
         from tokenmill.runners.ray.cluster import Cluster
 
         config = Config(sources=("-",), runner="ray", ray_address="local", num_proc=num_proc)
@@ -44,7 +44,11 @@ def measure(runner: str, num_proc: int, corpus: str, out: str) -> dict[str, floa
         ray.get([cluster.anywhere(wait).remote() for _ in range(num_proc)])
     startup = time.perf_counter() - began
     began = time.perf_counter()
-    manifest = prepare(corpus, out, runner=runner, num_proc=num_proc)
+    config = Config(sources=(corpus,), out=out, runner=runner, num_proc=num_proc)
+    with started_runner(config, may_fork=True) as started:  # as the command does it
+        from tokenmill.run import SilentWatch, run
+
+        manifest = run(config, started, SilentWatch())
     seconds = time.perf_counter() - began
     if runner == "ray":
         cluster.close()
