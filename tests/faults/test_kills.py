@@ -147,7 +147,7 @@ def test_parent_killed_while_its_workers_start_leaves_no_process(scratch, tally)
     attempts = Attempts(NPY, 2, scratch)
     delays = [0.0, 0.02, 0.05, 0.1, 0.2, 0.4]
     for delay in delays:
-        with launched(attempts.command(), scratch) as launch:
+        with launched(attempts.command(), scratch, slow=0.05) as launch:
             launch.until(launch.workers)
             time.sleep(delay)
             launch.signal(signal.SIGKILL)
