@@ -28,10 +28,8 @@ class Workbench:
 
     def __init__(self, work: str) -> None:
         self.folder = os.path.join(work, PREFIX + os.urandom(4).hex())
-        found = _benches(work)
-        # There are several if two runs began at the same time. Each is sound; one is enough.
-        kept = next(filter(_has_cursor, found), None)
-        for bench in found:
+        kept = _bench_with_cursor(work)
+        for bench in _benches(work):
             if bench != kept:
                 storage.remove_folder(bench)
         if kept is None:
@@ -50,17 +48,20 @@ class Workbench:
 def last_cursor(work: str) -> dict[str, Any]:
     """The cursor that the next attempt will begin with, for those who only want to know; empty if
     there is none."""
-    for bench in filter(_has_cursor, _benches(work)):
-        return _loaded_cursor(bench)
-    return {}
+    bench = _bench_with_cursor(work)
+    return {} if bench is None else _loaded_cursor(bench)
 
 
 def _benches(work: str) -> list[str]:
     return [os.path.join(work, name) for name in storage.names_in(work) if name.startswith(PREFIX)]
 
 
-def _has_cursor(bench: str) -> bool:
-    return os.path.exists(os.path.join(bench, CURSOR_NAME))
+def _bench_with_cursor(work: str) -> str | None:
+    """There are several if two runs began at the same time. Each is sound; the first will do."""
+    for bench in _benches(work):
+        if os.path.exists(os.path.join(bench, CURSOR_NAME)):
+            return bench
+    return None
 
 
 def _loaded_cursor(bench: str) -> dict[str, Any]:

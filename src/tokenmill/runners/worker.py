@@ -54,22 +54,20 @@ NOTICE_SECONDS = 10.0  # between two notices: many requests fail at once
 
 def main(parent: int, paths: list[str]) -> None:
     """Be a worker, as a new interpreter."""
-    die_with(parent)
-    settle()
-    _work(lambda: import_package(paths))
+    _work(parent, lambda: import_package(paths))
 
 
 def main_of_fork(parent: int) -> None:
     """Be a worker, as a copy of the parent, who has called `load_modules`."""
-    die_with(parent)
-    settle()
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):  # what the parent does then is not for us
             signal.signal(number, signal.SIG_DFL)
-    _work(lambda: None)
+    _work(parent, lambda: None)
 
 
-def _work(get_ready: Callable[[], None]) -> None:
+def _work(parent: int, get_ready: Callable[[], None]) -> None:
+    die_with(parent)
+    settle()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable(all_threads=False)
