@@ -60,8 +60,8 @@ class PartRecord:
 
     slice_index: int
     plan_id: str
-    num_bytes: int
-    checksum: str
+    num_bytes: tuple[int, int]  # of each split's part file; 0: there is none
+    checksum: tuple[str, str]
     runs: tuple[Run, ...]
     counts: Counts
     quarantined: tuple[Quarantined, ...] = ()
@@ -90,16 +90,21 @@ class PartRecord:
         return PartRecord(
             plain["slice_index"],
             plain["plan_id"],
-            plain["num_bytes"],
-            plain["checksum"],
+            _pair(plain["num_bytes"]),
+            _pair(plain["checksum"]),
             runs,
             Counts(**plain["counts"]),
             tuple(Quarantined(**q) for q in plain["quarantined"]),
         )
 
 
-def part_path(work: str, slice_index: int) -> str:
-    return f"{work}/parts/{slice_index:08d}.part"
+def _pair(values: list[Any]) -> tuple[Any, Any]:
+    train, val = values
+    return train, val
+
+
+def part_path(work: str, slice_index: int, split: int) -> str:
+    return f"{work}/parts/{slice_index:08d}.{SPLITS[split]}.part"
 
 
 def record_path(work: str, slice_index: int) -> str:

@@ -1,0 +1,157 @@
+"""Where shards and their pieces end: the one rule, a function of the token stream alone.
+
+A shard ends where it is full: through documents if need be, or, where the format holds their
+boundaries, before the document that would be too much for it; one that is larger than a shard has a
+shard for itself. A piece of a shard's file ends where its bytes do, through whatever is there.
+
+Where documents may be cut, the number of tokens says it all. Otherwise the document is found in the
+lengths of the one block in which the end falls. Those are gone when an earlier attempt has written
+both sides of that end: its record says where it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.assemble.task import Block, End, Stretch
+from tokenmill.formats import Layout
+
+Lengths = Callable[[Block], npt.NDArray[np.uint32]]
+KnownEnd = Callable[[int, int], End | None]  # of a shard's piece
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """How large the pieces of a shard's file are, in tokens; the first one has a header, too."""
+
+    first: float = math.inf
+    other: float = math.inf
+
+
+WHOLE = Pieces()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a shard, cut."""
+
+    shard: int
+    number: int
+    stretches: tuple[Stretch, ...]
+    first_token: int  # in the shard
+    end: End
+
+
+class Cutter:
+    """Cuts one split's stream, block by block."""
+
+    def __init__(
+        self, layout: Layout, pieces: Pieces, lengths_of: Lengths, known_end: KnownEnd
+    ) -> None:
+        self._layout = layout
+        self._limit = math.inf if layout.shard_tokens is None else layout.shard_tokens
+        self._pieces = pieces
+        self._lengths_of = lengths_of
+        self._known_end = known_end
+        self._shard = self._piece = 0
+        self._held: list[Stretch] = []  # of the piece
+        self._piece_tokens = 0
+        self._shard_tokens = 0
+        self._shard_documents = 0  # that end in the shard
+        self._done = End(0, 0, False)  # of the stream: what is in stretches
+        self._ends: tuple[Block, npt.NDArray[np.int64]] | None = None  # of the block at hand
+
+    def feed(self, block: Block) -> Iterator[Piece]:
+        """The pieces that are complete with this block."""
+        start = document = 0
+        begin = self._done
+        while start < block.num_tokens:
+            if self._layout.has_boundaries:
+                end = self._between_documents(block, start, document, begin)
+            else:
+                end = self._through_documents(block, start)
+            stop, last, is_piece, is_shard = end
+            self._hold(Stretch(block.key, start, stop, document, last))
+            start, document = stop, last
+            if is_piece or is_shard:
+                yield self._closed(is_shard)
+
+    def finish(self) -> Iterator[Piece]:
+        """The last piece, if there is something for one."""
+        if self._held or self._piece:
+            yield self._closed(True)
+
+    def _hold(self, stretch: Stretch) -> None:
+        num_tokens = stretch.stop - stretch.start
+        if num_tokens:
+            self._held.append(stretch)
+        self._piece_tokens += num_tokens
+        self._shard_tokens += num_tokens
+        self._shard_documents += stretch.last - stretch.first
+        self._done = End(
+            self._done.num_tokens + num_tokens,
+            self._done.num_documents + stretch.last - stretch.first,
+            False,
+        )
+
+    def _closed(self, is_shard: bool) -> Piece:
+        first = self._shard_tokens - self._piece_tokens
+        end = End(self._done.num_tokens, self._done.num_documents, is_shard)
+        piece = Piece(self._shard, self._piece, tuple(self._held), first, end)
+        self._held, self._piece_tokens = [], 0
+        self._piece += 1
+        if is_shard:
+            self._shard, self._piece = self._shard + 1, 0
+            self._shard_tokens = self._shard_documents = 0
+        return piece
+
+    @property
+    def _piece_room(self) -> float:
+        size = self._pieces.other if self._piece else self._pieces.first
+        return size - self._piece_tokens
+
+    def _through_documents(self, block: Block, start: int) -> tuple[int, int, bool, bool]:
+        """Where the piece at hand ends in the block: token, document, whether it is complete, and
+        whether its shard is."""
+        room, piece_room = self._limit - self._shard_tokens, self._piece_room
+        taken = int(min(block.num_tokens - start, room, piece_room))
+        return start + taken, 0, taken == piece_room, taken == room
+
+    def _between_documents(
+        self, block: Block, start: int, document: int, begin: End
+    ) -> tuple[int, int, bool, bool]:
+        """The same, where a shard ends with a document. `begin` is where the block begins."""
+        room, piece_room = self._limit - self._shard_tokens, self._piece_room
+        left = block.num_tokens - start
+        if left <= room and left <= piece_room:
+            return block.num_tokens, block.num_documents, left == piece_room, False
+        known = self._known_end(self._shard, self._piece)
+        if known is not None:
+            stop = known.num_tokens - begin.num_tokens
+            return stop, known.num_documents - begin.num_documents, True, known.closes_shard
+        ends = self._ends_of(block)
+        stop, last, is_shard = block.num_tokens, block.num_documents, False
+        if left > room:
+            is_shard = True
+            last = int(np.searchsorted(ends, start + room, "right"))
+            if last <= document:
+                # What is too much for this shard begins the next, or is one that no shard can hold.
+                last = document if self._shard_documents else document + 1
+            stop = int(ends[last - 1]) if last > document else start
+        if stop - start < piece_room:
+            return stop, last, False, is_shard
+        if stop - start > piece_room:
+            stop, is_shard = start + int(piece_room), False
+            last = int(np.searchsorted(ends, stop, "right"))
+        return stop, last, True, is_shard
+
+    def _ends_of(self, block: Block) -> npt.NDArray[np.int64]:
+        """Where each document of the block ends, in its tokens."""
+        if self._ends is None or self._ends[0] != block:
+            self._ends = block, np.cumsum(self._lengths_of(block), dtype=np.int64)
+        return self._ends[1]

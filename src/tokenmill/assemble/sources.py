@@ -1,0 +1,190 @@
+"""Where a shard task's tokens come from: parts, in plan order or shuffled, as blocks.
+
+A source opens from plain data (`ShardTask.source`), reads a block's tokens and document lengths,
+and keeps nothing that would not be the same in another process.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill import storage
+from tokenmill.arrays import binary_array, indices, offsets_of
+from tokenmill.assemble.task import Block, Stretch
+from tokenmill.documents import data_of
+from tokenmill.errors import IntegrityError
+from tokenmill.formats import DTYPE_BYTES
+from tokenmill.objectstore import in_parallel, is_url
+from tokenmill.part import PartRun, part_runs
+from tokenmill.record import PartRecord, part_path
+
+# Of a file on disk, what stays in the cache between read, hash and write: 4 MB took three times the
+# CPU. Of an object, a request.
+COPY_BYTES = 256 << 10
+REQUEST_BYTES = 32 << 20
+RUNS_NAME = "runs.bin"
+_RUN_FIELDS = tuple(PartRun.__slots__)
+
+
+class TokenSource(Protocol):
+    def tokens(self, stretch: Stretch) -> Iterable[Any]:
+        """The bytes of the stretch's tokens, some at a time."""
+
+    def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
+        """Of the stretch's documents, in tokens."""
+
+
+def opened(plain: dict[str, Any]) -> TokenSource:
+    """The source that a task names."""
+    kinds: dict[str, Any] = {"parts": PartsInOrder, "buckets": ShuffledParts}
+    given = dict(plain)
+    kind = kinds[given.pop("kind")]
+    source: TokenSource = kind(**given)
+    return source
+
+
+def whole(block: Block) -> Stretch:
+    return Stretch(block.key, 0, block.num_tokens, 0, block.num_documents)
+
+
+@dataclass(frozen=True)
+class PartsInOrder:
+    """One split of the parts in plan order. A block is a run: (slice, tokens at, lengths at)."""
+
+    work: str
+    split: int
+    dtype: str
+
+    def to_plain(self) -> dict[str, Any]:
+        return {"kind": "parts", "work": self.work, "split": self.split, "dtype": self.dtype}
+
+    def blocks(self, record: PartRecord) -> Iterator[Block]:
+        for run in part_runs(record, self.split, self.dtype, 0):
+            key = (run.slice_index, run.tokens_at, run.lengths_at)
+            yield Block(key, run.num_tokens, run.num_documents)
+
+    def tokens(self, stretch: Stretch) -> Iterator[bytes]:
+        slice_index, tokens_at, _ = stretch.key
+        width = DTYPE_BYTES[self.dtype]
+        start, stop = tokens_at + stretch.start * width, tokens_at + stretch.stop * width
+        path = part_path(self.work, slice_index, self.split)
+        step = REQUEST_BYTES if is_url(path) else COPY_BYTES
+        ranges = ((at, min(at + step, stop)) for at in range(start, stop, step))
+        return storage.read_in_order(path, ranges)
+
+    def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
+        slice_index, _, lengths_at = stretch.key
+        wanted = lengths_at + 4 * stretch.first, lengths_at + 4 * stretch.last
+        path = part_path(self.work, slice_index, self.split)
+        return np.frombuffer(storage.read_ranges(path, [wanted])[0], "<u4")
+
+
+@dataclass(frozen=True)
+class ShuffledParts:
+    """One split of all parts, sorted by key. A block is a bucket of every part.
+
+    Which runs there are is in one file of the work folder, because a task that named them all would
+    be as long as the run is.
+    """
+
+    work: str
+    split: int
+    dtype: str
+    num_buckets: int
+
+    def to_plain(self) -> dict[str, Any]:
+        return {
+            "kind": "buckets",
+            "work": self.work,
+            "split": self.split,
+            "dtype": self.dtype,
+            "num_buckets": self.num_buckets,
+        }
+
+    def save_runs(self, records: Iterable[PartRecord]) -> None:
+        rows = [
+            [getattr(run, name) for name in _RUN_FIELDS]
+            for record in records
+            for run in part_runs(record, self.split, self.dtype, self.num_buckets)
+        ]
+        data = np.array(rows, "<i8").tobytes()
+        storage.write_record(self._runs_path, data)
+
+    def blocks(self) -> Iterator[Block]:
+        """The buckets, once `save_runs` was called."""
+        totals = np.zeros((self.num_buckets + 1, 2), np.int64)
+        for directory in in_parallel(self._directory, self._runs):
+            totals += directory.astype(np.int64)
+        for bucket, (num_documents, num_tokens) in enumerate(np.diff(totals, axis=0).tolist()):
+            yield Block((bucket,), num_tokens, num_documents)
+
+    def tokens(self, stretch: Stretch) -> Iterable[Any]:
+        documents = self._sorted(stretch.key)
+        width = DTYPE_BYTES[self.dtype]
+        data = data_of(documents)[stretch.start * width : stretch.stop * width]
+        return (data[at : at + COPY_BYTES] for at in range(0, len(data), COPY_BYTES))
+
+    def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
+        lengths, keys = zip(*self._read(stretch.key, has_tokens=False), strict=True)
+        order = np.argsort(np.concatenate(keys), kind="stable")
+        sorted_lengths: npt.NDArray[np.uint32] = np.concatenate(lengths)[order]
+        return sorted_lengths[stretch.first : stretch.last]
+
+    def _sorted(self, key: tuple[int, ...]) -> pa.LargeBinaryArray:
+        width = DTYPE_BYTES[self.dtype]
+        found = list(self._read(key, has_tokens=True))
+        offsets = np.zeros(sum(len(one[0]) for one in found) + 1, np.int64)
+        np.cumsum(np.concatenate([one[0] for one in found]), out=offsets[1:])
+        data = b"".join(one[2] for one in found)
+        documents = binary_array(offsets * width, data)
+        keys = np.concatenate([one[1] for one in found])
+        return documents.take(indices(np.argsort(keys, kind="stable")))
+
+    def _read(self, key: tuple[int, ...], has_tokens: bool) -> Iterator[tuple[Any, ...]]:
+        """(lengths, keys, tokens) of the bucket's documents, run by run."""
+        read = functools.partial(self._read_run, key[0], has_tokens)
+        is_remote = is_url(self.work)
+        return in_parallel(read, self._runs) if is_remote else map(read, self._runs)
+
+    def _read_run(self, bucket: int, has_tokens: bool, run: PartRun) -> tuple[Any, ...]:
+        (first, first_token), (last, last_token) = self._directory(run, bucket, 2).tolist()
+        width = DTYPE_BYTES[self.dtype]
+        ranges = [
+            (run.lengths_at + 4 * first, run.lengths_at + 4 * last),
+            (run.keys_at + 4 * first, run.keys_at + 4 * last),
+        ]
+        if has_tokens:
+            start = run.tokens_at
+            ranges.append((start + first_token * width, start + last_token * width))
+        lengths, keys, *tokens = storage.read_ranges(self._path(run), ranges)
+        return np.frombuffer(lengths, "<u4"), np.frombuffer(keys, "<u4"), *tokens
+
+    def _directory(
+        self, run: PartRun, first: int = 0, count: int | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Where buckets `first` and so on begin in a run: (documents, tokens) each."""
+        count = self.num_buckets + 1 if count is None else count
+        at = run.directory_at + 16 * first
+        [data] = storage.read_ranges(self._path(run), [(at, at + 16 * count)])
+        return np.frombuffer(data, "<u8").reshape(-1, 2)
+
+    def _path(self, run: PartRun) -> str:
+        return part_path(self.work, run.slice_index, self.split)
+
+    @property
+    def _runs_path(self) -> str:
+        return f"{self.work}/{self.split}-{RUNS_NAME}"
+
+    @functools.cached_property
+    def _runs(self) -> Sequence[PartRun]:
+        rows = np.frombuffer(storage.read_file(self._runs_path), "<i8")
+        if len(rows) % len(_RUN_FIELDS):
+            raise IntegrityError(f"{self._runs_path} is damaged", hint="start again: --overwrite")
+        return [PartRun(*row) for row in rows.reshape(-1, len(_RUN_FIELDS)).tolist()]
