@@ -340,6 +340,23 @@ def test_copy_when_the_source_goes_meanwhile_then_file_not_found(
     assert s3.keys(bucket) == [] and not s3.uploads(bucket)
 
 
+def test_copy_when_the_source_is_replaced_meanwhile_then_no_mixture(url, bucket, s3, big_file):
+    objectstore.upload(f"{url}/a", str(big_file))
+    client = s3.client()
+    other = bytes(big_file.stat().st_size)
+    replaced = []
+
+    def replace(request: str) -> bool:
+        if "partNumber=3" in request and not replaced:
+            replaced.append(client.put_object(Bucket=bucket, Key="some/folder/a", Body=other))
+        return False
+
+    with s3.failing(Faults(only=replace)):
+        objectstore.copy(f"{url}/a", f"{url}/copy")
+    assert replaced and objectstore.read(f"{url}/copy") == other
+    assert not s3.uploads(bucket)
+
+
 def test_copy_when_another_aborts_it_then_it_begins_again(url, bucket, s3, big_file):
     objectstore.upload(f"{url}/big", str(big_file))
     client = s3.client()
