@@ -21,6 +21,7 @@ import socket
 import struct
 import threading
 import time
+import urllib.parse
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ SLOW_DOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"""
 NO_SUCH_UPLOAD = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>NoSuchUpload</Code><Message>The upload may have been aborted.</Message></Error>"""
+PRECONDITION_FAILED = b"""<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>PreconditionFailed</Code><Message>The source has another ETag.</Message></Error>"""
 NOT_FORWARDED = {
     "server",
     "connection",
@@ -206,6 +209,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._cut()
             return
         headers = {k: v for k, v in self.headers.items() if k.lower() not in NOT_FORWARDED}
+        if self._has_replaced_source():  # moto 5.2 does not look
+            self._send(412, [("Content-Type", "application/xml")], PRECONDITION_FAILED)
+            return
         status, answered, found = server.forward(self.command, self.path, headers, body)
         if status == 500 and "uploadId=" in self.path:  # moto 5.2 fails where S3 says this
             status, found = 404, NO_SUCH_UPLOAD
@@ -219,6 +225,18 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, answered, found, len(found) // 2 if fault == "cut within" else None)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer  # noqa: N815
+
+    def _has_replaced_source(self) -> bool:
+        """Whether this asks for a copy of an object that is another one by now."""
+        etag = self.headers.get("x-amz-copy-source-if-match")
+        if etag is None:
+            return False
+        bucket, _, key = urllib.parse.unquote(self.headers["x-amz-copy-source"]).partition("/")
+        try:
+            found: str = self.server.server.client().head_object(Bucket=bucket, Key=key)["ETag"]
+        except Exception:  # there is none: moto says so
+            return False
+        return found != etag
 
     def _send(
         self,

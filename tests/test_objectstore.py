@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import socket
 import subprocess
@@ -38,6 +39,8 @@ def big_file(tmp_path, monkeypatch) -> Path:
     """A file of three parts: S3 takes none below 5 MB, but for the last."""
     monkeypatch.setattr(s3_module, "MULTIPART_BYTES", 5 * MB)
     monkeypatch.setattr(s3_module, "UPLOAD_PART_BYTES", 5 * MB)
+    monkeypatch.setattr(s3_module, "MULTIPART_COPY_BYTES", 5 * MB)
+    monkeypatch.setattr(s3_module, "COPY_PART_BYTES", 5 * MB)
     path = tmp_path / "big"
     path.write_bytes(os.urandom(11 * MB))
     return path
@@ -154,7 +157,11 @@ def test_everything_when_half_of_the_requests_fail_then_right_all_the_same(url, 
             assert objectstore.read(f"{url}/created") == data
         objectstore.upload(f"{url}/big", str(big_file))
         assert objectstore.read(f"{url}/big") == big_file.read_bytes()
-        assert len(objectstore.find(url)) == 5
+        for name in ("0", "big"):
+            objectstore.copy(f"{url}/{name}", f"{url}/copies/{name}")
+            copy = objectstore.read(f"{url}/copies/{name}")
+            assert copy == objectstore.read(f"{url}/{name}")
+        assert len(objectstore.find(url)) == 7
         objectstore.remove(f"{url}/0")
         objectstore.remove_below(url)
     assert faults.num_injected > 10
@@ -233,6 +240,168 @@ def test_upload_when_another_aborts_it_then_it_begins_again(url, bucket, s3, big
     assert not s3.uploads(bucket)
 
 
+def test_upload_when_another_aborts_it_at_its_end_then_the_old_object_is_not_taken_for_it(
+    url, bucket, s3, big_file
+):
+    """An object of the same size has the name already."""
+    objectstore.write(f"{url}/big", bytes(big_file.stat().st_size))
+    client = s3.client()
+    aborted = []
+
+    def abort(request: str) -> bool:
+        if request.startswith("POST") and "uploadId=" in request and not aborted:
+            [upload] = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
+            client.abort_multipart_upload(
+                Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+            )
+            aborted.append(upload)
+        return False
+
+    with s3.failing(Faults(only=abort)):
+        objectstore.upload(f"{url}/big", str(big_file))
+    assert aborted and objectstore.read(f"{url}/big") == big_file.read_bytes()
+
+
+def test_upload_when_done_then_its_sha256_is_found_until_somebody_replaces_it(
+    url, bucket, s3, big_file, tmp_path
+):
+    (tmp_path / "small").write_bytes(b"0123456789")
+    for path in (big_file, tmp_path / "small"):
+        sha256 = objectstore.upload(f"{url}/a", str(path))
+        assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+        info = objectstore.look(f"{url}/a")
+        assert info is not None and info.sha256 == sha256
+        data = bytes(path.stat().st_size)  # as large
+        s3.client().put_object(Bucket=bucket, Key="some/folder/a", Body=data)
+        replaced = objectstore.look(f"{url}/a")
+        assert replaced is not None and replaced.sha256 is None
+        assert replaced.num_bytes == info.num_bytes
+
+
+@pytest.mark.parametrize("name", ["a", "b c/ü#%+&=", "dots/..a"])
+def test_copy_when_small_or_large_then_the_same_bytes_and_sha256(url, s3, big_file, tmp_path, name):
+    (tmp_path / "small").write_bytes(b"0123456789")
+    (tmp_path / "empty").write_bytes(b"")
+    other = f"s3://{s3.new_bucket()}/elsewhere"
+    for path in (big_file, tmp_path / "small", tmp_path / "empty"):
+        sha256 = objectstore.upload(f"{url}/{name}", str(path))
+        for target in (f"{url}/copies/{name}", f"{other}/{name}"):
+            s3.requests.clear()
+            s3.served.clear()
+            objectstore.copy(f"{url}/{name}", target)
+            assert sum(num_bytes for _, num_bytes in s3.served) < 10_000  # of XML
+            assert objectstore.read(target) == path.read_bytes()
+            info = objectstore.look(target)
+            assert info is not None and info.sha256 == sha256
+
+
+def test_copy_when_large_then_in_as_many_parts_as_it_takes(url, s3, big_file, monkeypatch):
+    objectstore.upload(f"{url}/big", str(big_file))
+
+    def num_parts() -> int:
+        s3.requests.clear()
+        objectstore.copy(f"{url}/big", f"{url}/copy")
+        return sum("partNumber=" in request for request in s3.requests)
+
+    assert num_parts() == 3
+    monkeypatch.setattr(s3_module, "MAX_UPLOAD_PARTS", 2)
+    assert num_parts() == 2
+    monkeypatch.setattr(s3_module, "MULTIPART_COPY_BYTES", 1 << 30)
+    assert num_parts() == 0
+    assert objectstore.read(f"{url}/copy") == big_file.read_bytes()
+
+
+def test_copy_when_the_source_is_gone_then_file_not_found_and_the_target_stays(url, bucket, s3):
+    objectstore.write(f"{url}/target", b"old")
+    with pytest.raises(FileNotFoundError, match="some/folder/gone"):
+        objectstore.copy(f"{url}/gone", f"{url}/target")
+    assert objectstore.read(f"{url}/target") == b"old"
+    assert not s3.uploads(bucket)
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_copy_when_the_source_goes_meanwhile_then_file_not_found(
+    url, bucket, s3, big_file, in_parts
+):
+    path = big_file
+    if not in_parts:
+        path = big_file.with_name("small")
+        path.write_bytes(b"0123456789")
+    objectstore.upload(f"{url}/a", str(path))
+    client = s3.client()
+
+    def remove(request: str) -> bool:
+        if request.startswith("PUT"):
+            client.delete_object(Bucket=bucket, Key="some/folder/a")
+        return False
+
+    with s3.failing(Faults(only=remove)), pytest.raises(FileNotFoundError, match="some/folder/a"):
+        objectstore.copy(f"{url}/a", f"{url}/copy")
+    assert s3.keys(bucket) == [] and not s3.uploads(bucket)
+
+
+def test_copy_when_the_source_is_replaced_meanwhile_then_no_mixture(url, bucket, s3, big_file):
+    objectstore.upload(f"{url}/a", str(big_file))
+    client = s3.client()
+    other = bytes(big_file.stat().st_size)
+    replaced = []
+
+    def replace(request: str) -> bool:
+        if "partNumber=3" in request and not replaced:
+            replaced.append(client.put_object(Bucket=bucket, Key="some/folder/a", Body=other))
+        return False
+
+    with s3.failing(Faults(only=replace)):
+        objectstore.copy(f"{url}/a", f"{url}/copy")
+    assert replaced and objectstore.read(f"{url}/copy") == other
+    assert not s3.uploads(bucket)
+
+
+def test_copy_when_another_aborts_it_then_it_begins_again(url, bucket, s3, big_file):
+    objectstore.upload(f"{url}/big", str(big_file))
+    client = s3.client()
+    aborted = []
+
+    def abort(request: str) -> bool:
+        if "partNumber=3" in request and not aborted:
+            [upload] = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
+            client.abort_multipart_upload(
+                Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+            )
+            aborted.append(upload)
+        return False
+
+    with s3.failing(Faults(only=abort)):
+        objectstore.copy(f"{url}/big", f"{url}/copy")
+    assert aborted and objectstore.read(f"{url}/copy") == big_file.read_bytes()
+    assert not s3.uploads(bucket)
+
+
+def test_copy_when_it_fails_for_good_then_its_parts_are_aborted(
+    url, bucket, s3, big_file, monkeypatch
+):
+    objectstore.upload(f"{url}/big", str(big_file))
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.2)
+    only_parts = Faults(kinds=("slow down",), only=lambda request: "partNumber=2" in request)
+    with s3.failing(only_parts), pytest.raises(NetworkError, match="cannot copy"):
+        objectstore.copy(f"{url}/big", f"{url}/copy")
+    assert not s3.uploads(bucket)
+    assert s3.keys(bucket) == ["some/folder/big"]
+
+
+def test_copy_when_the_stores_differ_then_refused(url):
+    with pytest.raises(ValueError, match="not in the same store"):
+        objectstore.copy(f"{url}/a", "memory://somewhere/a")
+
+
+def test_look_when_a_tool_left_an_object_for_a_folder_then_it_is_none(url, bucket, s3):
+    s3.client().put_object(Bucket=bucket, Key="some/folder/", Body=b"")
+    assert objectstore.look(url) is None
+    assert objectstore.look(f"{url}/") is None
+    assert objectstore.look(f"s3://{bucket}") is None
+    assert objectstore.look(f"s3://{bucket}/") is None
+
+
 def test_abort_uploads_when_a_crash_left_some_then_only_those_below_are_aborted(url, bucket, s3):
     client = s3.client()
     for key in ("some/folder/a", "some/folder/b/c", "some/folder2/d"):
@@ -307,12 +476,19 @@ def test_another_client_when_it_is_fsspecs_own_then_it_works_alike(tmp_path):
     assert not objectstore.create(f"{url}/a", b"two")
     assert objectstore.read(f"{url}/a") == b"one"
     (tmp_path / "file").write_bytes(b"0123456789")
-    objectstore.upload(f"{url}/b", str(tmp_path / "file"))
+    assert objectstore.upload(f"{url}/b", str(tmp_path / "file")) is None
+    info = objectstore.look(f"{url}/b")
+    assert info is not None and info.num_bytes == 10 and info.sha256 is None
     assert objectstore.read_ranges(f"{url}/b", [(2, 4), (0, 1)]) == [b"23", b"0"]
     with pytest.raises(IntegrityError):
         objectstore.read_range(f"{url}/b", 5, 11)
     assert [found for found, _ in objectstore.find(url)] == [f"{url}/a", f"{url}/b"]
     assert list(objectstore.read_sealed([f"{url}/a", f"{url}/c"])) == [b"one", None]
+    objectstore.copy(f"{url}/b", f"{url}/a")
+    assert objectstore.read(f"{url}/a") == b"0123456789"
+    with pytest.raises(FileNotFoundError, match="folder/c"):
+        objectstore.copy(f"{url}/c", f"{url}/a")
+    assert objectstore.read(f"{url}/a") == b"0123456789"
     objectstore.remove_below(url)
     assert objectstore.find(url) == []
 

@@ -108,9 +108,23 @@ def create(url: str, data: bytes) -> bool:
     return _bucket(url).create(url, data)
 
 
-def upload(url: str, path: str) -> None:
-    """Create or replace an object from a local file. Nothing of it is left if it fails."""
-    _bucket(url).upload(url, path)
+def upload(url: str, path: str) -> str | None:
+    """Create or replace an object from a local file. Nothing of it is left if it fails.
+
+    Returns the sha256 that `look` will find there, and at copies of it; None, if this store keeps
+    none. An object that somebody else puts in its place has another one, or none.
+    """
+    return _bucket(url).upload(url, path)
+
+
+def copy(source: str, target: str) -> None:
+    """Create or replace an object from another one of the same store, which copies it by itself.
+
+    The target is there whole or not at all. FileNotFoundError if the source is gone.
+    """
+    if source.partition("://")[0] != target.partition("://")[0]:
+        raise ValueError(f"{source} and {target} are not in the same store")
+    _bucket(target).copy(source, target)
 
 
 def remove(url: str) -> None:

@@ -20,10 +20,16 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a store says of an object. `tag` is another one whenever the content is."""
+    """What a store says of an object. `tag` is another one whenever the content is.
+
+    `sha256` is the content's, if `upload` put it there and this store can keep it: unlike the tag,
+    it is known before the upload, stays the same in a copy, and is the same whoever uploads. A
+    listing does not tell it.
+    """
 
     num_bytes: int
     tag: str
+    sha256: str | None = None
 
 
 class Bucket:
@@ -99,8 +105,20 @@ class Bucket:
 
         return self.ask("create", url, request)
 
-    def upload(self, url: str, path: str) -> None:
+    def upload(self, url: str, path: str) -> str | None:
         self.ask("write", url, lambda: self.files.put_file(path, url))
+        return None
+
+    def copy(self, source: str, target: str) -> None:
+        def request() -> None:
+            self.files.cp_file(source, target)
+            found, wanted = self.look(target), self.look(source)
+            if wanted is None:
+                raise FileNotFoundError(f"{source} was removed while it was copied")
+            if found is None or found.num_bytes != wanted.num_bytes:  # some clients do not wait
+                raise ConnectionError(f"the copy {target} is not whole yet")
+
+        self.ask("copy", source, request)
 
     def remove(self, urls: Sequence[str]) -> None:
         for url in urls:
