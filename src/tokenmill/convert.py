@@ -3,8 +3,10 @@
 Each split's token stream stays what it is, EOT ids and all; it is only cut and dressed differently.
 What the target cannot hold is refused before work begins, or left out if the user says so.
 
-Like a run, a conversion keeps what it did in OUT/.tokenmill and goes on from there: `plan.json`
-says what is asked for; how far it got is copying.py's.
+Like a run, a conversion keeps what it did in OUT/.tokenmill and continues from there: `plan.json`
+says what is asked for, and each shard task that is done has its record (assemble/). The source is
+looked through once before (dataset_tokens.py). All of it is done by threads of this process: what
+takes time is hashing, reading and writing, during which they do not wait for each other.
 """
 
 from __future__ import annotations
@@ -12,14 +14,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
+import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill.batches import CheckedSource
+from tokenmill import storage
+from tokenmill.assemble.books import Books, Output
+from tokenmill.assemble.stream import ShardStream
+from tokenmill.assemble.writing import carry_out
 from tokenmill.config import Config
-from tokenmill.copying import CopyPlan, FolderCopy, StoreCopy, Watcher
 from tokenmill.dataset import Dataset, path_inside
+from tokenmill.dataset_tokens import DatasetTokens
 from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
@@ -32,19 +40,31 @@ from tokenmill.manifest import (
     split_totals,
 )
 from tokenmill.objectstore import is_url, place_of
+from tokenmill.machine import available_cpus
 from tokenmill.output import (
     conflict,
+    discard_work,
     finished,
+    plan_path,
     publish,
     remove_leftovers,
-    remove_output,
+    replaced_names,
+    require_inputs_apart,
+    settle,
     work_folder,
+    work_of,
 )
+from tokenmill.plan import identity_differences
 from tokenmill.record import SPLITS, Counts
+from tokenmill.runners import Stopped
+from tokenmill.runners.threads import in_threads
+from tokenmill.seal import seal_of, sealed, unsealed
 from tokenmill.settings import whole_samples
-from tokenmill.shards import Output
 
 DROPPABLE = ("boundaries", "tail")
+
+# Told after every shard task how many tokens are done; returns whether to stop.
+Watcher = Callable[[int], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +79,7 @@ class Target:
     dtype: str = "auto"
     drop: tuple[str, ...] = ()  # of DROPPABLE: what may be left out
     overwrite: bool = False
+    num_proc: int | None = None  # threads; None: as many as there are CPUs
 
 
 def convert(
@@ -76,12 +97,15 @@ def convert(
     layout = _layout(source, origin, target)
     came_from = {"format": source.format.name, "manifest_sha256": _sha256_of(origin)}
     asked = {"identity": _identity(origin, layout), "converted_from": came_from}
-    if target.overwrite and (is_url(target.out) or os.path.isdir(target.out)):
-        remove_output(target.out, get_format(target.format), layout.name)
+    _require_source_apart(source, target, layout.name)
+    if target.overwrite:
+        settle(target.out)
+        if not _is_continued(target.out, asked):
+            discard_work(target.out)
     elif (manifest := _finished(source, target.out, asked)) is not None:
         return manifest
     try:
-        return _converted(source, origin, layout, target.out, asked, watch)
+        return _converted(source, origin, layout, target, asked, watch)
     except ConflictError:
         # There is no lock in an object store: another conversion may have been faster.
         manifest = _finished(source, target.out, asked) if is_url(target.out) else None
@@ -94,24 +118,92 @@ def _converted(
     source: Dataset,
     origin: Manifest,
     layout: Layout,
-    out: str,
+    target: Target,
     asked: dict[str, Any],
     watch: Watcher,
 ) -> Manifest:
-    with work_folder(out, get_format(layout.format), layout.name) as work:
-        plan = CopyPlan(os.path.join(work, "plan.json"), asked)
-        plan.begin_or_continue()
-        with contextlib.closing(CheckedSource(source, origin, layout)) as checked:
-            copy = (
-                StoreCopy(checked, layout, out, plan)
-                if is_url(out)
-                else FolderCopy(checked, layout, work)
-            )
-            with contextlib.closing(copy):
-                output = copy.run(watch)
-        manifest = _manifest(origin, asked, output)
-        publish(copy.folder, out, manifest)
+    out, format_ = target.out, get_format(layout.format)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(work_folder(out, format_, layout.name, target.overwrite))
+        plan_id = _begin_or_continue(out, asked)
+        notes = work = work_of(out, plan_id)
+        if is_url(out):
+            notes = stack.enter_context(storage.scratch_folder())
+        books = Books(work, plan_id)
+        tokens = DatasetTokens(source, origin, layout, notes)
+        _write_shards(tokens, books, layout, target.num_proc or available_cpus(), watch)
+        manifest = _manifest(origin, asked, books.output(layout))
+        replaced = replaced_names(out, format_, layout.name) if target.overwrite else set()
+        publish(out, plan_id, manifest, replaced)
     return manifest
+
+
+def _write_shards(
+    tokens: DatasetTokens, books: Books, layout: Layout, num_threads: int, watch: Watcher
+) -> None:
+    """Look the source through, then carry out shard tasks until there are none left."""
+    segments = {split: tokens.segments(split) for split in SPLITS}
+    for _ in in_threads(lambda check: check(), tokens.checks(), num_threads):
+        pass
+    looked = in_threads(tokens.look_through, itertools.chain(*segments.values()), num_threads)
+    for number, split in enumerate(SPLITS):
+        stream = books.add_stream(layout, number, tokens)
+        if segments[split]:
+            found = itertools.islice(looked, len(segments[split]))
+            for block in tokens.blocks(split, found):
+                books.due.extend(stream.feed(block))
+            for _ in found:  # nothing is left uncompared
+                pass
+        books.due.extend(stream.finish())
+    num_done = 0
+    for record in in_threads(carry_out, books.tasks(), num_threads):
+        books.done(record)
+        num_done += record.num_tokens
+        if watch(num_done):
+            raise Stopped
+
+
+def _begin_or_continue(out: str, asked: dict[str, Any]) -> str:
+    """The plan's hash. Whoever comes second must have asked for the same."""
+    data = sealed(json.dumps(asked, sort_keys=True).encode())
+    if _begun(out) is None:
+        with contextlib.suppress(IntegrityError):  # another was first
+            storage.write_record(plan_path(out), data)
+    begun = _begun(out)
+    if begun is None:
+        raise FileNotFoundError(f"there is no {plan_path(out)}")
+    if changes := identity_differences(begun, asked):
+        raise conflict(f"the conversion in {out} was begun differently", changes)
+    return seal_of(data)
+
+
+def _is_continued(out: str, asked: dict[str, Any]) -> bool:
+    try:
+        begun = _begun(out)
+    except IntegrityError:
+        return False
+    return begun is not None and not identity_differences(begun, asked)
+
+
+def _begun(out: str) -> dict[str, Any] | None:
+    """What the conversion that is under way was asked for; None if there is none."""
+    try:
+        return unsealed(storage.read_file(plan_path(out)))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise IntegrityError(
+            f"{plan_path(out)} is damaged: {error}", hint="start again with --overwrite"
+        ) from error
+
+
+def _require_source_apart(source: Dataset, target: Target, name: str) -> None:
+    """No file of the source may be one that this conversion would replace."""
+    files = [shard.name for stream in source.streams.values() for shard in stream.shards]
+    if source.manifest is not None:
+        files += [file.name for file in source.manifest.files]
+    paths = [os.path.join(source.name, file) for file in files]
+    require_inputs_apart(target.out, get_format(target.format), name, paths)
 
 
 def _finished(source: Dataset, out: str, asked: dict[str, Any]) -> Manifest | None:
@@ -122,7 +214,7 @@ def _finished(source: Dataset, out: str, asked: dict[str, Any]) -> Manifest | No
         return None
     if manifest.converted_from != asked["converted_from"]:
         raise conflict(f"{out} was made of another dataset", [source.name])
-    remove_leftovers(out)
+    remove_leftovers(out, asked["identity"])
     return manifest
 
 

@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from tokenmill import storage
+from tokenmill.assemble.books import Output
+from tokenmill.assemble.task import Tail
 from tokenmill.corpus import Input
 from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.errors import IntegrityError, TokenmillError
@@ -25,7 +27,6 @@ from tokenmill.formats import Shard
 from tokenmill.ledger import Ledger
 from tokenmill.objectstore import is_url
 from tokenmill.record import SPLITS, Counts, Quarantined
-from tokenmill.shards import Output, Tail
 
 MANIFEST_NAME = "tokenmill.json"
 QUARANTINE_NAME = "tokenmill-quarantine.jsonl"
@@ -43,8 +44,8 @@ class OutputFile:
     num_tokens: int
     num_documents: int | None
     num_bytes: int
-    sha256: str
-    marks: tuple[tuple[int, int], ...] = ()  # (EOT ids before, token) at which a document starts
+    sha256: str | tuple[str, ...]  # of each piece (storage.PIECE_BYTES) of a file that has several
+    marks: tuple[tuple[int, int], ...] = ()  # (EOT ids before, token), every 16M tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,9 @@ def _checked(found: _Plain) -> _Plain:
         if name.startswith("num_") or name.endswith("_bytes"):
             if not (value is None and name == "num_documents"):
                 _checked_count(value, name)
+        elif name == "sha256" and isinstance(value, tuple):
+            if len(value) < 2 or not all(isinstance(digest, str) for digest in value):
+                raise TypeError(f"{name} {value!r}")
         elif name != "marks" and not isinstance(value, (str, type(None))):
             raise TypeError(f"{name} {value!r}")
     return found
@@ -205,13 +209,20 @@ def _output_file(plain: dict[str, Any]) -> OutputFile:
         (_checked_count(eot, "marks"), _checked_count(token, "marks"))
         for eot, token in plain.get("marks", ())
     )
-    file = _checked(OutputFile(**{**plain, "marks": marks}))
-    parts = file.name.split("/")
-    if len(parts) > 2 or set(parts) & {"", ".", ".."} or set(file.name) & set("\0\\"):
-        raise ValueError(f"file name {file.name!r} leads out of the folder")
+    sha256 = plain["sha256"]
+    sha256 = tuple(sha256) if isinstance(sha256, list) else sha256
+    file = _checked(OutputFile(**{**plain, "marks": marks, "sha256": sha256}))
+    require_inside(file.name)
     if file.split is not None:
         _split(file.split)
     return file
+
+
+def require_inside(name: str) -> None:
+    """Raise ValueError unless a file of that name, of a dataset, is in its folder."""
+    parts = name.split("/")
+    if len(parts) > 2 or set(parts) & {"", ".", ".."} or set(name) & set("\0\\"):
+        raise ValueError(f"file name {name!r} leads out of the folder")
 
 
 def _split(name: str) -> str:
@@ -233,7 +244,7 @@ def make_manifest(
     per_document = EOTS_PER_DOCUMENT[identity["options"]["eot"]]
     _require_conserved(counts, records.num_tokens, output, per_document)
     documents = {split: sum(slice_documents[split]) for split in SPLITS}
-    if identity["options"]["val"] == "first-shard" and output.shards:
+    if output.split_rule != "documents" and output.shards:
         documents = _documents_by_shard(output, per_document, counts.num_written)
     return Manifest(
         identity,
@@ -276,7 +287,7 @@ def split_totals(output: Output, documents: dict[str, int]) -> dict[str, SplitTo
 
 
 def _documents_by_shard(output: Output, per_document: int, num_written: int) -> dict[str, int]:
-    """Where the first shard is the validation split: the documents that begin or end in it."""
+    """Where the validation split may begin or end in a document: those that do the same in it."""
     val = [shard for shard in output.shards if shard.split == "val"]
     if all(shard.num_documents is not None for shard in val):
         num_val = sum(shard.num_documents or 0 for shard in val)

@@ -1,26 +1,54 @@
-"""The output folder: whether a run is finished there, who may write, and making way for a new one.
+"""The output folder: whether a run is finished there, who may write, and how a new dataset gets in.
+
+    OUT/tokenmill.json                the manifest of a finished dataset
+    OUT/.tokenmill/plan.json          a run is under way
+    OUT/.tokenmill/ID/                what it has done so far; ID is the beginning of its plan's hash
+    OUT/.tokenmill/publish.json       its dataset is complete, and is being moved to its place
+
+A dataset that is replaced stays whole until the new one is. `publish.json` is the moment at which
+they change places: before it, the old one is there; from then on whoever comes (the run itself, the
+same command after a crash, or any command that opens the dataset) completes the move, which can be
+repeated. The old manifest goes first and the new one comes last, so no manifest ever describes a
+mixture of the two.
 
 Nothing of somebody else's is removed or mixed with ours: a folder that holds other shards, another
-run or another configuration's result is a conflict, until the user says which one wins.
+run or another configuration's result is a conflict, until the user says which one wins. An input of
+the command is never replaced, whatever the user says.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from tokenmill import storage
+from tokenmill import objectstore, storage
+from tokenmill.assemble.task import SHARDS_NAME
 from tokenmill.corpus import Input
-from tokenmill.errors import ConflictError, InputError, IntegrityError, OutputError
+from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError, OutputError
 from tokenmill.formats import Format
-from tokenmill.manifest import MANIFEST_NAME, Manifest
-from tokenmill.objectstore import is_url
+from tokenmill.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest, require_inside
+from tokenmill.objectstore import is_url, place_of
 from tokenmill.plan import identity_differences
+from tokenmill.seal import seal_of, sealed, unsealed
 
 WORK_NAME = ".tokenmill"
+PLAN_NAME = "plan.json"
+_PUBLISH_NAME = "publish.json"
+
+
+def plan_path(out: str) -> str:
+    return os.path.join(out, WORK_NAME, PLAN_NAME)
+
+
+def work_of(out: str, plan_id: str) -> str:
+    """Where a run keeps what it does. Each plan has a place of its own, so that a late worker of a
+    run that was given up cannot touch what the next one does."""
+    return os.path.join(out, WORK_NAME, plan_id[:16])
 
 
 def finished(out: str, identity: dict[str, Any], inputs: list[Input] | None) -> Manifest | None:
@@ -28,6 +56,7 @@ def finished(out: str, identity: dict[str, Any], inputs: list[Input] | None) -> 
 
     `inputs` of None are not compared.
     """
+    settle(out)
     if not storage.exists(os.path.join(out, MANIFEST_NAME)):
         return None
     manifest = Manifest.load(out)
@@ -51,14 +80,19 @@ def finished(out: str, identity: dict[str, Any], inputs: list[Input] | None) -> 
         if num_bytes != file.num_bytes:
             raise ConflictError(
                 f"{os.path.join(out, file.name)} is missing or has changed since the run finished",
-                hint="start anew with --overwrite",
+                hint="start again with --overwrite",
             )
     return manifest
 
 
-def remove_leftovers(out: str) -> None:
-    """Remove the work folder of a run that was killed after its manifest was written."""
+def remove_leftovers(out: str, identity: dict[str, Any]) -> None:
+    """Remove the work folder of a run that was killed after its manifest was written. One that was
+    going to replace the dataset by another stays: the user may want to continue it."""
     work = os.path.join(out, WORK_NAME)
+    if storage.exists(plan_path(out)):
+        with contextlib.suppress(IntegrityError):
+            if identity_differences(_planned_identity(out), identity):
+                return
     if is_url(out):
         storage.remove_folder(work)
     elif os.path.isdir(work):
@@ -66,35 +100,47 @@ def remove_leftovers(out: str) -> None:
             storage.remove_folder(work)
 
 
+def _planned_identity(out: str) -> dict[str, Any]:
+    try:
+        identity = unsealed(storage.read_file(plan_path(out)))["identity"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise IntegrityError(f"{plan_path(out)} is damaged: {error}") from error
+    return dict(identity)
+
+
 def conflict(what: str, changes: list[str]) -> ConflictError:
     shown = changes[:10] + ([f"and {len(changes) - 10} more"] if len(changes) > 10 else [])
     return ConflictError(
         "\n  ".join([f"{what}:", *shown]),
-        hint="use the same options and inputs, another folder with -o, or start anew: --overwrite",
+        hint="use the same options and inputs, another folder with -o, or start again: --overwrite",
     )
 
 
+# Who may write
+
+
 @contextlib.contextmanager
-def work_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
+def work_folder(
+    out: str, format_: Format, name: str | None, overwrite: bool = False
+) -> Iterator[str]:
     """Hold the work folder and its lock; afterwards, remove it if there is nothing to resume.
 
     An object store has no lock. It needs none: two runs of one plan write the same bytes.
     """
     if is_url(out):
-        with _store_folder(out, format_, name) as work:
+        with _store_folder(out, format_, name, overwrite) as work:
             yield work
         return
     is_new = not os.path.exists(out)
-    work = _made_work_folder(out, format_, name)
+    work = _made_work_folder(out, format_, name, overwrite)
     with storage.lock(os.path.join(work, "lock")):
         try:
             with _removal_explained(work), _takeover_explained(work):
                 yield work
         finally:
-            is_finished = os.path.exists(os.path.join(out, MANIFEST_NAME))
-            if is_finished or not os.path.exists(os.path.join(work, "plan.json")):
+            if not os.path.exists(os.path.join(work, PLAN_NAME)):
                 storage.remove_folder(work)
-                if is_new and not is_finished:
+                if is_new:
                     storage.remove_empty_folder(out)
 
 
@@ -102,21 +148,21 @@ def work_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
 def shared_work_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
     """Hold the work folder together with other tasks of the same run; it stays."""
     if is_url(out):
-        if not storage.exists(os.path.join(out, WORK_NAME, "plan.json")):
-            _require_room(out, format_, name)
+        if not storage.exists(plan_path(out)):
+            _require_room(out, format_, name, False)
         yield os.path.join(out, WORK_NAME)
         return
-    work = _made_work_folder(out, format_, name)
+    work = _made_work_folder(out, format_, name, False)
     with storage.shared_lock(os.path.join(work, "lock")), _removal_explained(work):
         yield work
 
 
-def _made_work_folder(out: str, format_: Format, name: str | None) -> str:
+def _made_work_folder(out: str, format_: Format, name: str | None, overwrite: bool) -> str:
     work = os.path.join(out, WORK_NAME)
     if os.path.exists(out) and not os.path.isdir(out):
         raise ConflictError(f"{out} is a file, not a folder", hint="choose another with -o")
-    if not os.path.exists(os.path.join(work, "plan.json")):
-        _require_room(out, format_, name)
+    if not os.path.exists(os.path.join(work, PLAN_NAME)):
+        _require_room(out, format_, name, overwrite)
     storage.make_folder(work)
     return work
 
@@ -149,18 +195,19 @@ def _takeover_explained(work: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _store_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
+def _store_folder(
+    out: str, format_: Format, name: str | None, overwrite: bool
+) -> Iterator[str]:
     """As `work_folder`, but after an error that is not about the corpus nothing more is asked of
     the store: it may be what failed."""
     work = os.path.join(out, WORK_NAME)
-    plan_path = os.path.join(work, "plan.json")
-    if not storage.exists(plan_path):
-        _require_room(out, format_, name)
-    storage.remove_temporaries(out)
+    if not storage.exists(plan_path(out)):
+        _require_room(out, format_, name, overwrite)
+    storage.remove_temporaries(work)
     try:
         yield work
     except InputError:
-        if not storage.exists(plan_path):
+        if not storage.exists(plan_path(out)):
             storage.remove_folder(work)
         raise
     except FileNotFoundError as error:
@@ -168,65 +215,204 @@ def _store_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
             f"something was removed while the run was under way: {error}",
             hint="by another run? Once that has ended, run the same command again: it resumes",
         ) from error
-    storage.remove_temporaries(out)
-    storage.remove_folder(work)
 
 
-def publish(folder: str, out: str, manifest: Manifest) -> None:
-    """Make `out` the finished dataset: its files, if they are in another folder, and the manifest.
-    May be repeated after a crash in the middle."""
-    if folder != out:
-        _move_files(folder, out, manifest)
-    storage.write_file(os.path.join(out, MANIFEST_NAME), manifest.to_json())
-
-
-def _move_files(folder: str, out: str, manifest: Manifest) -> None:
-    for below in sorted({os.path.dirname(file.name) for file in manifest.files} - {""}):
-        storage.make_folder(os.path.join(out, below))
-    for file in manifest.files:
-        source, target = os.path.join(folder, file.name), os.path.join(out, file.name)
-        if storage.size(source) is not None:
-            storage.rename(source, target)
-        elif storage.size(target) != file.num_bytes:
-            raise IntegrityError(
-                f"{target} is missing or has changed size since it was written",
-                hint="start anew with --overwrite",
-            )
-
-
-def _require_room(out: str, format_: Format, name: str | None) -> None:
+def _require_room(out: str, format_: Format, name: str | None, overwrite: bool) -> None:
     """Refuse a folder in which a trainer would find other shards beside ours."""
     suffix = os.path.splitext(format_.shard_name(name or "", "train", 0))[1]
+    going = replaced_names(out, format_, name) if overwrite else set()
     others = [
         other
         for other in storage.names_below(out)
         if _is_ours(other, format_, name)
         or (not format_.traits.one_file and other.endswith(suffix))
     ]
-    if others:
+    if others := [other for other in others if other not in going]:
         raise ConflictError(
             f"{out} holds something else: {', '.join(others[:5])}",
             hint="choose another folder with -o, or remove them",
         )
 
 
-def remove_output(out: str, format_: Format, name: str | None) -> None:
-    """Remove an earlier run's files; the manifest first, so that it never outlives them."""
+def discard_work(out: str) -> None:
+    """Give up the unfinished run in the work folder; the dataset beside it stays."""
     work = os.path.join(out, WORK_NAME)
-    storage.make_folder(work)
-    no_lock = contextlib.nullcontext()
-    with no_lock if is_url(out) else storage.lock(os.path.join(work, "lock")):
-        names = {other for other in storage.names_below(out) if _is_ours(other, format_, name)}
-        if storage.exists(os.path.join(out, MANIFEST_NAME)):
-            with contextlib.suppress(IntegrityError):  # a broken manifest lists nothing
-                names |= {file.name for file in Manifest.load(out).files}
-            storage.remove(os.path.join(out, MANIFEST_NAME))
-        storage.remove_all([os.path.join(out, other) for other in sorted(names)])
-        for folder in {os.path.dirname(other) for other in names} - {""}:
-            storage.remove_empty_folder(os.path.join(out, folder))
+    if is_url(out):
+        storage.remove(plan_path(out))
         storage.remove_folder(work)
+        return
+    if os.path.isdir(work):
+        with storage.lock(os.path.join(work, "lock")):
+            storage.remove(plan_path(out))
+            storage.remove_folder(work)
+
+
+# What must not be lost
+
+
+def replaced_names(out: str, format_: Format, name: str | None) -> set[str]:
+    """The files in the folder that a new dataset takes the place of: those of the finished one, and
+    those that are called like ours."""
+    names = {other for other in storage.names_below(out) if _is_ours(other, format_, name)}
+    if storage.exists(os.path.join(out, MANIFEST_NAME)):
+        with contextlib.suppress(IntegrityError):  # a broken manifest lists nothing
+            names |= {file.name for file in Manifest.load(out).files}
+    return names
+
+
+def require_inputs_apart(
+    out: str, format_: Format, name: str | None, inputs: Iterable[str]
+) -> None:
+    """Raise ConfigError if an input, by whatever name or link, is a file that a run into `out`
+    would replace or remove."""
+    names = replaced_names(out, format_, name) | {MANIFEST_NAME, QUARANTINE_NAME}
+    ours = {_file_of(os.path.join(out, one)) for one in names} - {None}
+    work = _canonical_folder(os.path.join(out, WORK_NAME))
+    for path in inputs:
+        folder = _canonical_folder(os.path.dirname(path))
+        is_work = folder == work or folder.startswith(f"{work}/")
+        if is_work or (ours and _file_of(path) in ours):
+            raise ConfigError(
+                f"{path} is an input of this command, and its output in {out} would replace it",
+                hint="choose another folder with -o",
+            )
+
+
+@functools.lru_cache(maxsize=1024)  # a hundred thousand inputs are in a few folders
+def _canonical_folder(path: str) -> str:
+    return place_of(path) if is_url(path) else os.path.realpath(path)
+
+
+def _file_of(path: str) -> Any:
+    """What two names of one file or object have in common; None if there is none."""
+    if is_url(path) and "://" in (path := place_of(path)):
+        return path
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _is_ours(name: str, format_: Format, stem: str | None) -> bool:
     """Whether a run in this format would write a file of that name."""
     return re.fullmatch(format_.pattern.replace("{name}", re.escape(stem or "")), name) is not None
+
+
+# The change of places
+
+
+def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str]) -> None:
+    """Make `out` the finished dataset, of the shards that the run of this plan has made. `replaced`
+    are the files that go, unless the new dataset has files of the same names."""
+    names = {file.name for file in manifest.files}
+    data = {
+        "staged": f"{WORK_NAME}/{plan_id[:16]}/{SHARDS_NAME}",
+        "remove": sorted(set(replaced) - names),
+        "manifest": manifest.to_json().decode(),
+    }
+    path = os.path.join(out, WORK_NAME, _PUBLISH_NAME)
+    _require_own_plan(out, plan_id)
+    storage.write_record(path, sealed(json.dumps(data, sort_keys=True).encode()))
+    try:
+        # Where no lock keeps others out: whoever came in between has another plan now.
+        _require_own_plan(out, plan_id)
+    except ConflictError:
+        storage.remove(path)
+        raise
+    _complete(out)
+
+
+def _require_own_plan(out: str, plan_id: str) -> None:
+    """Raise ConflictError if another run, with another plan, is under way or finished here."""
+    try:
+        found: str | None = seal_of(storage.read_file(plan_path(out)))
+    except (FileNotFoundError, ValueError):
+        found = None
+    if found != plan_id:
+        raise ConflictError(
+            f"another run has taken over {out}", hint="choose another folder with -o"
+        )
+
+
+def settle(out: str) -> None:
+    """Complete a publication that was interrupted; if its run is at it, ConflictError."""
+    work = os.path.join(out, WORK_NAME)
+    if not storage.exists(os.path.join(work, _PUBLISH_NAME)):
+        return
+    if is_url(out):
+        _complete(out)
+        return
+    with storage.lock(os.path.join(work, "lock")):
+        _complete(out)
+
+
+def _complete(out: str) -> None:
+    """Move the new dataset to its place, from wherever an earlier attempt got to."""
+    work = os.path.join(out, WORK_NAME)
+    path = os.path.join(work, _PUBLISH_NAME)
+    try:
+        plain = unsealed(storage.read_file(path))
+        data = plain["manifest"].encode()
+        manifest = Manifest.from_plain(json.loads(data))
+        staged, removed = os.path.join(out, _staged(plain["staged"])), plain["remove"]
+        for name in removed:
+            require_inside(name)
+    except FileNotFoundError:
+        return  # another has completed it
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise IntegrityError(
+            f"{path} is damaged: {error}", hint="start again with --overwrite"
+        ) from error
+    if not _is_manifest(out, data):
+        storage.remove(os.path.join(out, MANIFEST_NAME))
+        _move_files(staged, out, manifest)
+        below = [os.path.join(out, folder) for folder in {os.path.dirname(n) for n in removed} - {""}]
+        for folder in below:
+            _require_no_link(folder)
+        storage.remove_all([os.path.join(out, name) for name in removed])
+        for folder in below:
+            storage.remove_empty_folder(folder)
+        storage.write_file(os.path.join(out, MANIFEST_NAME), data)
+    storage.remove(plan_path(out))
+    storage.remove_folder(work)
+
+
+def _staged(name: str) -> str:
+    """The same, if it is where a run keeps its shards: the folder may come from anyone."""
+    if not re.fullmatch(rf"{re.escape(WORK_NAME)}/[0-9a-f]{{16}}/{SHARDS_NAME}", name):
+        raise ValueError(f"staged {name!r}")
+    return name
+
+
+def _is_manifest(out: str, data: bytes) -> bool:
+    try:
+        return storage.read_file(os.path.join(out, MANIFEST_NAME)) == data
+    except FileNotFoundError:
+        return False
+
+
+def _move_files(staged: str, out: str, manifest: Manifest) -> None:
+    for below in sorted({os.path.dirname(file.name) for file in manifest.files} - {""}):
+        storage.make_folder(os.path.join(out, below))
+        _require_no_link(os.path.join(out, below))
+
+    def move(file: Any) -> None:
+        target = os.path.join(out, file.name)
+        if storage.move(os.path.join(staged, file.name), target):
+            return
+        if storage.size(target) != file.num_bytes:
+            raise IntegrityError(
+                f"{target} is missing or has changed size since it was written",
+                hint="start again with --overwrite",
+            )
+
+    for _ in (objectstore.in_parallel if is_url(out) else map)(move, manifest.files):
+        pass
+
+
+def _require_no_link(folder: str) -> None:
+    if not is_url(folder) and os.path.islink(folder):
+        raise ConflictError(
+            f"{folder} is a link: what is behind it is not touched", hint="remove the link"
+        )

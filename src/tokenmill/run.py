@@ -1,8 +1,9 @@
 """One run: plan, encode, assemble, prove; over however many attempts it takes.
 
-    OUT/tokenmill.json           the manifest: this folder is a finished dataset
-    OUT/.tokenmill/plan.json     a run is under way: the same command continues it
-    OUT/.tokenmill/records/      what is encoded      OUT/.tokenmill/bench-*/      what is assembled
+    OUT/tokenmill.json              the manifest: this folder is a finished dataset
+    OUT/.tokenmill/plan.json        a run is under way: the same command continues it
+    OUT/.tokenmill/ID/records/      what is encoded
+    OUT/.tokenmill/ID/tasks/        what is assembled
 
 Every attempt looks at these, in this order, and does what is missing. Nothing else is remembered.
 """
@@ -13,43 +14,46 @@ import contextlib
 import functools
 import os
 import tempfile
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from tokenmill import objectstore, storage
-from tokenmill.assemble import Assembler
+from tokenmill.assemble.books import Assembly
+from tokenmill.assemble.use import UsedParts
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConflictError, InputError, IntegrityError, NetworkError
 from tokenmill.fetch import RemoteInputs
-from tokenmill.formats import Layout, get_format
-from tokenmill.fulfil import OrderAssembler, WrittenShard, has_orders
+from tokenmill.formats import get_format
 from tokenmill.hub import SCHEME
 from tokenmill.inputs import in_order, inputs_of
 from tokenmill.job import Job, Step
 from tokenmill.ledger import Ledger
 from tokenmill.manifest import Manifest, make_manifest, quarantine_file
-from tokenmill.objectstore import is_url
-from tokenmill.orders import ShardOrder
+from tokenmill.objectstore import in_parallel, is_url
 from tokenmill.output import (
     WORK_NAME,
     conflict,
+    discard_work,
     finished,
+    plan_path,
     publish,
     remove_leftovers,
-    remove_output,
+    replaced_names,
+    require_inputs_apart,
+    settle,
     work_folder,
+    work_of,
 )
 from tokenmill.part import PART_CHECKSUM
 from tokenmill.plan import Cutter, Plan, differences, make_plan
 from tokenmill.record import PartRecord, committed_records, part_path
 from tokenmill.runners import Runner, Stopped, Watch
 from tokenmill.runners.start import cutting_runner, encoding_of, started_runner
-from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved
-from tokenmill.workbench import last_cursor
-
-AnyAssembler = Assembler | OrderAssembler
+from tokenmill.runners.workload import Workload
+from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved, wish_of
 
 
 class RunWatch(Watch, Protocol):
@@ -103,7 +107,7 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
     objectstore.listen(watch.notice)
     if not is_url(config.out):
         return _run(config, runner, watch, os.path.join(config.out, WORK_NAME))
-    with tempfile.TemporaryDirectory(prefix="tokenmill-") as scratch:
+    with storage.scratch_folder() as scratch:
         try:
             return _run(config, runner, watch, scratch)
         except ConflictError as error:
@@ -115,7 +119,7 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
             manifest = finished(config.out, identity, None)
             if manifest is None:
                 raise
-            remove_leftovers(config.out)
+            remove_leftovers(config.out, identity)
             return manifest
 
 
@@ -132,21 +136,35 @@ def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manif
         if not config.overwrite and (manifest := finished(config.out, identity, None)):
             return manifest
         raise
-    cutter = functools.partial(runner.cut, watch=watch)
     is_continued = False
     if config.overwrite:
-        is_continued = _make_way(config, encoding, identity, inputs, cutter)
+        settle(config.out)
+        is_continued = _is_continued(config, identity, inputs)
+        if not is_continued:
+            # A command that cannot be planned changes nothing.
+            new_plan(config, encoding, functools.partial(runner.cut, watch=watch))
+            discard_work(config.out)
     elif (manifest := finished(config.out, identity, inputs)) is not None:
-        remove_leftovers(config.out)
+        remove_leftovers(config.out, identity)
         return manifest
     try:
         return _carried_out(config, encoding, inputs, remote, runner, watch, scratch)
     except IntegrityError as error:
         if not is_continued or "--overwrite" not in (error.hint or ""):
             raise
-        watch.notice(f"{error.message}\nas --overwrite says, all is begun anew")
-    remove_output(config.out, get_format(config.format), config.name)
+        watch.notice(f"{error.message}\nstarting again, as --overwrite says")
+    discard_work(config.out)
     return _run(config, runner, watch, scratch)
+
+
+def _is_continued(config: Config, identity: dict[str, Any], inputs: list[Input]) -> bool:
+    """Whether this very run is under way, so that --overwrite continues it."""
+    if not storage.exists(plan_path(config.out)):
+        return False
+    try:
+        return not differences(Plan.load(plan_path(config.out)), identity, inputs)
+    except IntegrityError:
+        return False
 
 
 def _carried_out(
@@ -160,26 +178,30 @@ def _carried_out(
 ) -> Manifest:
     identity = identity_of(config, encoding)
     cutter = functools.partial(runner.cut, watch=watch)
-    with work_folder(config.out, get_format(config.format), config.name) as top:
+    format_ = get_format(config.format)
+    with work_folder(config.out, format_, config.name, config.overwrite):
         make = functools.partial(_new_plan_of, config, identity, inputs, remote, cutter, scratch)
-        plan = _continued_or_new_plan(top, config, identity, inputs, make)
-        work = work_of(config.out, plan)
-        assembler = assembler_of(config, encoding, plan, work, runner, watch)
-        with contextlib.closing(assembler), contextlib.closing(remote):
+        plan = _continued_or_new_plan(config, identity, inputs, make)
+        work = work_of(config.out, plan.plan_id)
+        with contextlib.closing(remote):
+            assembly = assembly_of(config, encoding, plan, work)
             job = job_of(config, encoding, plan, work)
             places = places_of(plan, inputs)
-            records = _encode(job, plan, runner, remote, places, assembler, watch)
-            return completed(config, plan, records, assembler)
+            records = _encode(job, plan, runner, remote, places, assembly, watch)
+            return completed(config, plan, records, assembly)
 
 
-def completed(config: Config, plan: Plan, records: Ledger, assembler: AnyAssembler) -> Manifest:
-    """All is encoded and handed to the assembler: finish the shards, publish them, prove them."""
+def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -> Manifest:
+    """All parts are encoded and all shard tasks done: publish the shards, and prove them."""
     require_few_bad(records, config)
     _require_some_written(records, config.out)
-    output = assembler.finish()
-    quarantine = quarantine_file(assembler.folder, records.quarantined)
+    output = assembly.finished()
+    quarantine = quarantine_file(assembly.folder, records.quarantined)
     manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine)
-    publish(assembler.folder, config.out, manifest)
+    replaced: set[str] = set()
+    if config.overwrite:
+        replaced = replaced_names(config.out, get_format(config.format), config.name)
+    publish(config.out, plan.plan_id, manifest, replaced)
     return manifest
 
 
@@ -190,43 +212,20 @@ def places_of(plan: Plan, inputs: Iterable[Input]) -> dict[str, str]:
     return {s.name: s.path for s in inputs if s.path != planned.get(s.name, s.path)}
 
 
-def work_of(out: str, plan: Plan) -> str:
-    """Where parts and records are. In an object store each plan has a place of its own, so that a
-    late worker of a run that was given up cannot touch those of the next."""
-    work = os.path.join(out, WORK_NAME)
-    return os.path.join(work, plan.plan_id[:16]) if is_url(out) else work
-
-
-def assembler_of(
-    config: Config, encoding: EncodingId, plan: Plan, work: str, runner: Runner, watch: RunWatch
-) -> AnyAssembler:
-    layout, buckets = layout_of(config, encoding), num_buckets(config, plan)
-    if not _is_by_orders(config, layout, work, runner):
-        return Assembler(work, layout, buckets)
-
-    def write(orders: Iterable[ShardOrder]) -> Iterator[WrittenShard]:
-        yield from runner.write_shards(orders, watch)
-        if watch.should_stop():
-            raise Stopped
-
-    target = config.out if is_url(config.out) else os.path.join(work, "shards")
-    return OrderAssembler(work, target, layout, buckets, write)
-
-
-def _is_by_orders(config: Config, layout: Layout, work: str, runner: Runner) -> bool:
-    """Whether shards are written one by one when all is encoded, or as parts arrive.
-
-    On a disk it is as it was begun: either way may have used up what the other needs.
-    """
-    if is_url(config.out) or has_orders(work):
-        return True
-    return layout.shard_tokens is not None and runner.is_spread() and not last_cursor(work)
+def assembly_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Assembly:
+    layout = layout_of(config, encoding)
+    num_slices, buckets = len(plan.slices), num_buckets(config, plan)
+    return Assembly(work, plan.plan_id, layout, wish_of(config), num_slices, buckets)
 
 
 def all_inputs(config: Config, remote: RemoteInputs) -> list[Input]:
     """The corpus: every input, here or elsewhere, in its order."""
     others = [source for source in config.sources if not source.startswith(SCHEME)]
-    return in_order([*inputs_of(others, config.input_format), *remote.inputs])
+    inputs = in_order([*inputs_of(others, config.input_format), *remote.inputs])
+    if config.out:
+        paths = [source.path for source in inputs]
+        require_inputs_apart(config.out, get_format(config.format), config.name, paths)
+    return inputs
 
 
 def new_plan(config: Config, encoding: EncodingId, cutter: Cutter | None = None) -> Plan:
@@ -258,7 +257,7 @@ def require_few_bad(records: Ledger, config: Config) -> None:
 def _require_some_written(records: Ledger, out: str) -> None:
     counts = records.counts
     if not counts.num_written:
-        storage.remove(os.path.join(out, WORK_NAME, "plan.json"))  # there is nothing to resume
+        storage.remove(plan_path(out))  # there is nothing to resume
         raise InputError(
             f"nothing to write: of {counts.num_rows:,} rows, {counts.num_empty:,} are empty, "
             f"{counts.num_null:,} null, {counts.num_quarantined:,} quarantined",
@@ -272,33 +271,35 @@ def _encode(
     runner: Runner,
     remote: RemoteInputs,
     places: dict[str, str],
-    assembler: AnyAssembler,
+    assembly: Assembly,
     watch: RunWatch,
 ) -> Ledger:
-    """Encode what has no record yet, assembling on the way; all records."""
-    num_assembled = assembler.next if not job.num_buckets else 0
-    records = committed(job, range(len(plan.slices)), num_assembled)
+    """Encode what has no record yet, and have shards written on the way; all records."""
+    records = committed(job, range(len(plan.slices)))
     watch.planned(plan, records)
     for index in records:
-        if index >= num_assembled:
-            assembler.add(records[index])
+        assembly.add(records[index])
     missing = [index for index in range(len(plan.slices)) if index not in records]
     slices = (plan.slices[index].read_from(places) for index in missing)
-    with contextlib.closing(encoded(job, slices, runner, remote, watch)) as fresh:
-        for record in fresh:
-            records.add(record)
-            assembler.add(record)
-    if len(records) < len(plan.slices):
+    for record in encoded(job, slices, runner, remote, watch, assembly):
+        records.add(record)
+    if not assembly.is_done:
         raise Stopped
     return records
 
 
 def encoded(
-    job: Job, slices: Iterable[Slice], runner: Runner, remote: RemoteInputs, watch: RunWatch
+    job: Job,
+    slices: Iterable[Slice],
+    runner: Runner,
+    remote: RemoteInputs,
+    watch: RunWatch,
+    assembly: Assembly | None = None,
 ) -> Generator[PartRecord, None, None]:
-    """Records of these slices as the runner makes them; fewer than slices if the watch stops it."""
+    """Records of these slices as the runner makes them; fewer than slices if the watch stops it.
+    With an assembly, shard tasks are carried out as they become due, before new slices."""
+    slices = list(slices)
     if remote.inputs:
-        slices = list(slices)
         remote.begin(slices)
     under_way: dict[int, Slice] = {}
 
@@ -308,75 +309,92 @@ def encoded(
                 under_way[slice_.index] = slice_
             yield slice_
 
-    with contextlib.closing(_generator(runner.run(job, begun(), watch))) as running:
+    workload = Workload(begun(), len(slices), deque() if assembly is None else assembly.due)
+    if assembly is None or assembly.is_done:
+        workload.close()
+    with contextlib.closing(_generator(runner.run(job, workload, watch))) as running:
         for record in running:
-            remote.release(under_way.pop(record.slice_index))
-            watch.recorded(record)
-            yield record
+            if isinstance(record, PartRecord):
+                remote.release(under_way.pop(record.slice_index))
+                watch.recorded(record)
+                if assembly is not None:
+                    assembly.add(record)
+                yield record
+            elif assembly is not None:
+                assembly.done(record)
+            if assembly is not None and assembly.is_done:
+                workload.close()
 
 
-def _generator(records: Iterator[PartRecord]) -> Any:
+def _generator(records: Iterator[Any]) -> Any:
     """A runner's records as what they are at run time: a generator, which can be closed."""
     return records
 
 
-def committed(job: Job, indices: Sequence[int], num_assembled: int) -> Ledger:
-    """The records of earlier attempts. A part that assembly still needs must be whole."""
+def committed(job: Job, indices: Sequence[int]) -> Ledger:
+    """The records of earlier attempts. A part that is still needed must be whole."""
+    found = [record for record in committed_records(job.work, indices, job.plan_id) if record]
+    used = UsedParts.of(job.work)
     records = Ledger()
-    for record in committed_records(job.work, indices, job.plan_id):
-        if record is None:
-            continue
-        if record.slice_index < num_assembled or is_whole(job.work, record):
+    whole = in_parallel(functools.partial(is_whole, job.work, used), found)
+    for record, is_good in zip(found, whole, strict=True):
+        if is_good:
             records.add(record)
     return records
 
 
-def is_whole(work: str, record: PartRecord) -> bool:
-    path = part_path(work, record.slice_index)
-    if is_url(path):
+def is_whole(work: str, used: UsedParts, record: PartRecord) -> bool:
+    """Whether the part files that are still needed are what the record says."""
+    if is_url(work):
         return True  # an object does not change by a crash, and its length is compared when read
-    if storage.size(path) != record.num_bytes:
-        return False
+    for split, (num_bytes, checksum) in enumerate(
+        zip(record.num_bytes, record.checksum, strict=True)
+    ):
+        if not num_bytes or (split, record.slice_index) in used:
+            continue
+        path = part_path(work, record.slice_index, split)
+        if storage.size(path) != num_bytes or _checksum_of(path) != checksum:
+            return False
+    return True
+
+
+def _checksum_of(path: str) -> str:
     checksum = PART_CHECKSUM()
     with open(path, "rb") as file:
         while block := file.read(1 << 22):
             checksum.update(block)
-    return checksum.hexdigest() == record.checksum
+    return str(checksum.hexdigest())
 
 
 def _continued_or_new_plan(
-    work: str,
-    config: Config,
-    identity: dict[str, Any],
-    inputs: list[Input],
-    make: Callable[[], Plan],
+    config: Config, identity: dict[str, Any], inputs: list[Input], make: Callable[[], Plan]
 ) -> Plan:
-    path = os.path.join(work, "plan.json")
+    path = plan_path(config.out)
     is_continued = storage.exists(path)
-    plan = _continued_plan(path, config, identity, inputs) if is_continued else make()
+    plan = continued_plan(config.out, identity, inputs) if is_continued else make()
     if is_url(path):
         try:
             if not is_continued:
                 plan.save(path)
         except IntegrityError:  # another run was first
-            return _continued_plan(path, config, identity, inputs)
+            return continued_plan(config.out, identity, inputs)
         return plan
+    work = work_of(config.out, plan.plan_id)
     for name in ("parts", "records"):
         storage.make_folder(os.path.join(work, name))
         storage.remove_temporaries(os.path.join(work, name))
-    storage.remove_temporaries(work)
+    storage.remove_temporaries(os.path.dirname(path))
     if not is_continued:
         plan.save(path)
     return plan
 
 
-def _continued_plan(
-    path: str, config: Config, identity: dict[str, Any], inputs: list[Input]
-) -> Plan:
-    plan = Plan.load(path)
+def continued_plan(out: str, identity: dict[str, Any], inputs: list[Input]) -> Plan:
+    """The plan of the run that is under way. Raises ConflictError if it is another run's."""
+    plan = Plan.load(plan_path(out))
     changes = differences(plan, identity, inputs)
     if changes:
-        raise conflict(f"the run in {config.out} was begun differently", changes)
+        raise conflict(f"the run in {out} was begun differently", changes)
     return plan
 
 
@@ -395,26 +413,3 @@ def _new_plan_of(
     if not plan.slices:
         raise InputError(f"no documents in {', '.join(config.sources)}")
     return plan
-
-
-def _make_way(
-    config: Config,
-    encoding: EncodingId,
-    identity: dict[str, Any],
-    inputs: list[Input],
-    cutter: Cutter,
-) -> bool:
-    """Do what --overwrite asks for: remove what is there, unless it is this very run, unfinished,
-    which is then continued (True).
-
-    A command that cannot be planned removes nothing.
-    """
-    path = os.path.join(config.out, WORK_NAME, "plan.json")
-    if storage.exists(path):
-        with contextlib.suppress(IntegrityError):
-            if not differences(Plan.load(path), identity, inputs):
-                return True
-    if is_url(config.out) or os.path.isdir(config.out):
-        new_plan(config, encoding, cutter)
-        remove_output(config.out, get_format(config.format), config.name)
-    return False

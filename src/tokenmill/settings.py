@@ -10,6 +10,7 @@ import dataclasses
 from importlib import metadata
 from typing import Any
 
+from tokenmill.assemble.fitting import Wish
 from tokenmill.config import Config
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError
@@ -56,7 +57,10 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
         empty=config.empty or defaults.empty,
         val=val,
         val_fraction=fraction,
-        shard_tokens=whole_samples(shard_tokens, seq_len),
+        # Left to the size of the corpus (assemble/fitting.py), if the first shard is held out.
+        shard_tokens=None
+        if val == "first-shard" and config.shard_tokens is None
+        else whole_samples(shard_tokens, seq_len),
         seq_len=seq_len,
         name=config.name or defaults.name,
         dtype=chosen_dtype(config.dtype, encoding.max_token_value, encoding.name, format_),
@@ -98,16 +102,27 @@ def identity_of(config: Config, encoding: EncodingId) -> dict[str, Any]:
 
 def layout_of(config: Config, encoding: EncodingId) -> Layout:
     seq_len = config.seq_len or 0
+    shard_tokens = config.shard_tokens or get_format(config.format).defaults.shard_tokens
     return Layout(
         format=config.format,
         name=config.name or "",
         dtype=config.dtype,
-        shard_tokens=config.shard_tokens,
+        shard_tokens=whole_samples(shard_tokens, seq_len),
         seq_len=seq_len,
         first_shard_is_val=config.val == "first-shard",
         eot_id=encoding.eot_token,
         encoding=encoding.name,
         has_boundaries=get_format(config.format).traits.boundaries and not seq_len,
+    )
+
+
+def wish_of(config: Config) -> Wish:
+    """What the size of the corpus may still decide."""
+    is_usual = config.val_fraction == get_format(config.format).defaults.val_fraction
+    return Wish(
+        may_shrink_shards=config.val == "first-shard" and config.shard_tokens is None,
+        is_split=config.val == "fraction",
+        val_fraction=None if is_usual else config.val_fraction,
     )
 
 

@@ -23,6 +23,7 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
@@ -32,7 +33,9 @@ from tokenmill.errors import ConflictError, IntegrityError, OutputError, Tokenmi
 from tokenmill.objectstore import is_url
 
 TEMPORARY_SUFFIX = ".tmp"
-_PIECE_BYTES = 256 << 10
+# What a file is hashed in: a larger one has several sha256, so that several can compute them.
+PIECE_BYTES = 256 << 20
+_WRITE_BYTES = 256 << 10
 # What a file system without hard links says to `link`.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -145,70 +148,58 @@ class NewFile:
             os.unlink(self.path)
 
 
-class GrowingFile:
-    """A file that is appended to across crashes: what `sync()` returned from is durable.
+class PieceHash:
+    """The sha256 of each piece of PIECE_BYTES of what it is given."""
 
-    Opening it at `num_bytes` reads it up to there, to carry the sha256 on, and to see that it is
-    the one it was. Its first bytes were `start` then, whatever `replace_start` has made of them
-    since. What a crash left beyond is written over, and cut off at last by `finish()`: sooner would
-    pull it from under another run that maps it, where locks do nothing.
+    def __init__(self) -> None:
+        self._done: list[str] = []
+        self._hash = hashlib.sha256()
+        self._room = PIECE_BYTES
+
+    def update(self, data: Any) -> None:
+        view = memoryview(data)
+        while len(view) > self._room:
+            self._hash.update(view[: self._room])
+            view = view[self._room :]
+            self._done.append(self._hash.hexdigest())
+            self._hash, self._room = hashlib.sha256(), PIECE_BYTES
+        self._hash.update(view)
+        self._room -= len(view)
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """One for a file of up to one piece, however small."""
+        return (*self._done, self._hash.hexdigest())
+
+
+class FilePiece:
+    """Known bytes at a known place of a file, in which others may stand before and after.
+
+    Written in order; whoever writes the same bytes there, now or later, does no harm. `digests` are
+    of what was written, piece by piece. Nothing is durable before `sync`.
     """
 
-    def __init__(
-        self, path: str, num_bytes: int, sha256: str | None = None, start: bytes = b""
-    ) -> None:
+    def __init__(self, path: str, offset: int) -> None:
         self.path = path
-        self.num_bytes = num_bytes
+        self.num_bytes = 0
+        self._hash = PieceHash()
+        self._offset = offset
         with _as_output_error("open", path):
-            self._fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
-            if os.fstat(self._fd).st_size < num_bytes:
-                os.close(self._fd)
-                raise IntegrityError(
-                    f"{path} is shorter than the {num_bytes:,} bytes that were synced",
-                    hint="start anew with --overwrite",
-                )
-        self._rehash(start)
-        if sha256 is not None and self.sha256 != sha256:
-            self.close()
-            raise IntegrityError(
-                f"{path} changed since it was written", hint="start anew with --overwrite"
-            )
-        with _as_output_error("open", path):
-            os.pwrite(self._fd, start, 0)
-            os.lseek(self._fd, num_bytes, os.SEEK_SET)
-        fsync_folder(os.path.dirname(path))
+            self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+            os.lseek(self._fd, offset, os.SEEK_SET)
 
     def write(self, data: Any) -> None:
         with _as_output_error("write", self.path):
             self.num_bytes += _write_hashed(self._fd, data, self._hash)
 
     @property
-    def sha256(self) -> str:
-        return self._hash.hexdigest()
-
-    def replace_start(self, data: bytes) -> None:
-        """Overwrite the first bytes, and read the file once more for its sha256."""
-        with _as_output_error("write", self.path):
-            os.pwrite(self._fd, data, 0)
-        self._rehash()
-
-    def _rehash(self, start: bytes = b"") -> None:
-        self._hash = hashlib.sha256(start)
-        with _as_output_error("read", self.path):
-            for offset in range(len(start), self.num_bytes, 1 << 22):
-                size = min(1 << 22, self.num_bytes - offset)
-                self._hash.update(os.pread(self._fd, size, offset))
+    def digests(self) -> tuple[str, ...]:
+        return self._hash.digests
 
     def sync(self) -> None:
         with _as_output_error("sync", self.path):
             os.fsync(self._fd)
-
-    def finish(self) -> None:
-        """Nothing more is to come."""
-        with _as_output_error("cut", self.path):
-            os.ftruncate(self._fd, self.num_bytes)
-        self.sync()
-        self.close()
+        fsync_folder(os.path.dirname(self.path))
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -270,8 +261,8 @@ class PartialFile:
 def _write_hashed(fd: int, data: Any, hash_: Any) -> int:
     """Write a buffer and hash it, bit by bit: the kernel copies what is in the cache then."""
     view = memoryview(data).cast("B")
-    for start in range(0, len(view), _PIECE_BYTES):
-        piece = view[start : start + _PIECE_BYTES]
+    for start in range(0, len(view), _WRITE_BYTES):
+        piece = view[start : start + _WRITE_BYTES]
         hash_.update(piece)
         _write_all(fd, piece)
     return len(view)
@@ -321,14 +312,34 @@ def write_record(path: str, data: bytes, is_durable: bool = True) -> None:
     )
 
 
-def put_file(path: str, target: str) -> None:
-    """Give a finished local file its final name: an object, or a file on the same disk."""
+def put_file(path: str, target: str) -> str | None:
+    """Upload a finished local file, which is removed then; the sha256 that the store keeps of it,
+    if it keeps one."""
+    with _as_output_error("write", target):
+        sha256 = objectstore.upload(target, path)
+    remove(path)
+    return sha256
+
+
+def move(source: str, target: str) -> bool:
+    """Give a finished file its final name; False if there is no such file any more, as after an
+    earlier attempt. An object is copied by its store, and the copy stands for it from then on."""
     if is_url(target):
-        with _as_output_error("write", target):
-            objectstore.upload(target, path)
-        remove(path)
-    else:
-        rename(path, target)
+        try:
+            with _reading(source), _as_output_error("copy to", target):
+                objectstore.copy(source, target)
+        except FileNotFoundError:
+            return False
+        return True
+    try:
+        with _as_output_error("rename to", target):
+            os.replace(source, target)
+    except OutputError as error:
+        if isinstance(error.__cause__, FileNotFoundError) and not os.path.exists(source):
+            return False
+        raise
+    fsync_folder(os.path.dirname(target))
+    return True
 
 
 def read_file(path: str) -> bytes:
@@ -359,18 +370,27 @@ def read_files(paths: Sequence[str]) -> Iterator[bytes | None]:
             yield None
 
 
+def read_in_order(path: str, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+    """Bytes `start` to `stop` of each range, one after the other. IntegrityError if the file is
+    shorter."""
+    if is_url(path):
+        for one in ranges:
+            yield from read_ranges(path, [one])
+        return
+    with open(path, "rb", buffering=0) as file:
+        for start, stop in ranges:
+            data = os.pread(file.fileno(), stop - start, start)
+            if len(data) != stop - start:
+                raise IntegrityError(f"{path} ends before byte {stop:,}")
+            yield data
+
+
 def read_ranges(path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
     """Bytes `start` to `stop` of each range. IntegrityError if the file is shorter."""
     if is_url(path):
         with _reading(path):
             return objectstore.read_ranges(path, ranges)
-    found = []
-    with open(path, "rb", buffering=0) as file:
-        for start, stop in ranges:
-            found.append(os.pread(file.fileno(), stop - start, start))
-            if len(found[-1]) != stop - start:
-                raise IntegrityError(f"{path} ends before byte {stop:,}")
-    return found
+    return list(read_in_order(path, ranges))
 
 
 @contextlib.contextmanager
@@ -510,6 +530,12 @@ def names_in(folder: str) -> list[str]:
         return sorted(os.listdir(folder))
 
 
+def folders_in(folder: str) -> list[str]:
+    """The paths of its subfolders; no link is followed."""
+    paths = [os.path.join(folder, name) for name in names_in(folder)]
+    return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
+
+
 def size(path: str) -> int | None:
     """The size of a regular file, or None if there is none."""
     if is_url(path):
@@ -553,13 +579,68 @@ def names_below(folder: str) -> list[str]:
     return names
 
 
-def sha256_of(file: Any) -> str:
-    """Of all that is in an open file."""
-    hasher = hashlib.sha256()
+def sha256_of(file: Any, in_pieces: bool = False) -> str | tuple[str, ...]:
+    """Of all that is in an open file, or of each piece of it."""
+    hasher: Any = PieceHash() if in_pieces else hashlib.sha256()
     block = memoryview(bytearray(1 << 20))
     while num_bytes := file.readinto(block):
         hasher.update(block[:num_bytes])
-    return hasher.hexdigest()
+    return hasher.digests if in_pieces else str(hasher.hexdigest())
+
+
+def sha256_at(path: str, start: int, stop: int) -> tuple[str, ...] | None:
+    """Of each piece of these bytes of a local file; None if it does not have them."""
+    hasher = PieceHash()
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while start < stop:
+                data = os.pread(file.fileno(), min(_WRITE_BYTES, stop - start), start)
+                if not data:
+                    return None
+                hasher.update(data)
+                start += len(data)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return hasher.digests
+
+
+_SCRATCH_PREFIX = "tokenmill-scratch-"
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[str]:
+    """A local folder for what is on its way elsewhere. What a killed process left of its own is
+    removed by the next who asks for one: the kernel has let go of the lock."""
+    parent = tempfile.gettempdir()
+    for name in names_in(parent):
+        if name.startswith(_SCRATCH_PREFIX):
+            _remove_if_abandoned(os.path.join(parent, name))
+    with _as_output_error("create a folder in", parent):
+        folder = tempfile.mkdtemp(prefix=_SCRATCH_PREFIX)
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # no locks on this file system
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        with contextlib.suppress(OutputError):
+            remove_folder(folder)
+        os.close(fd)
+
+
+def _remove_if_abandoned(folder: str) -> None:
+    with contextlib.suppress(OSError, OutputError):  # another user's, or gone by now
+        fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # One that was made just now has no lock yet.
+            if time.time() - os.fstat(fd).st_mtime > _SCRATCH_SECONDS:
+                remove_folder(folder)
+        finally:
+            os.close(fd)
+
+
+_SCRATCH_SECONDS = 60.0
 
 
 def free_bytes(path: str) -> int:

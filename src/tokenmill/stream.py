@@ -72,7 +72,7 @@ class Stream:
         self.shards = tuple(shards)
         self.has_boundaries = has_boundaries
         self._eot = eot if eot_id is not None and eot != "none" else None
-        self._eot_id = eot_id
+        self.eot_id = self._eot_id = eot_id
         self._starts = [0, *itertools.accumulate(shard.num_tokens for shard in shards)]
         self._last_opened: tuple[int, ShardReader] | None = None
         self._last_ends: tuple[int, npt.NDArray[np.int64]] | None = None
@@ -82,8 +82,21 @@ class Stream:
         return Stream(self.split, shards, self.has_boundaries, self._eot, self._eot_id)
 
     @property
+    def eot(self) -> str | None:
+        """Where EOT ids stand in a document, if they tell documents apart."""
+        return self._eot
+
+    @property
     def num_tokens(self) -> int:
         return self._starts[-1]
+
+    def start_of(self, position: int) -> int:
+        """Where a shard begins, in tokens of the split."""
+        return self._starts[position]
+
+    def ends_of(self, position: int) -> npt.NDArray[np.int64]:
+        """Where each document of a shard ends, in its tokens, as the format says."""
+        return self._ends_of(position)
 
     @property
     def knows_documents(self) -> bool:

@@ -23,7 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill import objectstore, storage
-from tokenmill.assemble import num_assembled
+from tokenmill.assemble.books import Assembly
+from tokenmill.assemble.task import ShardRecord
+from tokenmill.assemble.use import UsedParts
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
@@ -36,31 +38,31 @@ from tokenmill.manifest import MANIFEST_NAME, Manifest
 from tokenmill.objectstore import is_url
 from tokenmill.output import (
     WORK_NAME,
-    conflict,
     finished,
+    plan_path,
     remove_leftovers,
+    settle,
     shared_work_folder,
     work_folder,
+    work_of,
 )
 from tokenmill.partition import Partition
-from tokenmill.plan import Plan, differences, make_plan
+from tokenmill.plan import Plan, make_plan
 from tokenmill.record import Counts, committed_record, part_path, record_path
 from tokenmill.run import (
-    AnyAssembler,
     RunWatch,
     SilentWatch,
     all_inputs,
-    assembler_of,
+    assembly_of,
     committed,
     completed,
+    continued_plan,
     encoded,
-    is_whole,
     places_of,
-    work_of,
 )
 from tokenmill.runners import Runner, Stopped
-from tokenmill.runners.inline import InlineRunner
-from tokenmill.runners.start import encoding_of
+from tokenmill.runners.start import encoding_of, writing_runner
+from tokenmill.runners.workload import Workload
 from tokenmill.settings import identity_of, job_of, resolved
 
 _SHOWN_RANGES = 5
@@ -100,10 +102,10 @@ def encode_partition(
         inputs = all_inputs(config, remote)
         if (manifest := finished(config.out, identity, inputs)) is not None:
             with contextlib.suppress(ConflictError):  # others may still be at work
-                remove_leftovers(config.out)
+                remove_leftovers(config.out, identity)
             return _report_of_finished(manifest, partition)
         plan = None
-        if not storage.exists(_plan_path(config.out)):
+        if not storage.exists(plan_path(config.out)):
             storage.make_folder(os.path.join(scratch, "structure"))
             cutter = functools.partial(runner.cut, watch=watch)
             plan = make_plan(identity, inputs, config, remote.structure_of, cutter)
@@ -113,7 +115,7 @@ def encode_partition(
             if (manifest := finished(config.out, identity, inputs)) is not None:
                 return _report_of_finished(manifest, partition)
             plan = _agreed_plan(config.out, plan, identity, inputs)
-            work = work_of(config.out, plan)
+            work = work_of(config.out, plan.plan_id)
             for name in ("parts", "records"):
                 storage.make_folder(os.path.join(work, name))
             _note_count(top, partition)
@@ -130,7 +132,10 @@ def encode_partition(
 
 
 def finish(
-    out: str, watch: RunWatch | None = None, max_bad_fraction: float | None = None
+    out: str,
+    watch: RunWatch | None = None,
+    max_bad_fraction: float | None = None,
+    num_proc: int | None = None,
 ) -> Manifest:
     """Assemble what tasks have encoded into `out`, and return the proof. Needs nothing but `out`.
 
@@ -138,38 +143,39 @@ def finish(
     """
     watch = watch or SilentWatch()
     objectstore.listen(watch.notice)
+    settle(out)
     if storage.exists(os.path.join(out, MANIFEST_NAME)):
-        manifest = finished(out, Manifest.load(out).identity, None)
+        identity = Manifest.load(out).identity
+        manifest = finished(out, identity, None)
         assert manifest is not None
-        remove_leftovers(out)
+        remove_leftovers(out, identity)
         return manifest
-    if not storage.exists(_plan_path(out)):
+    if not storage.exists(plan_path(out)):
         raise ConfigError(
             f"there is nothing to finish in {out}: no plan",
             hint=f"begin with: tokenmill prepare SOURCE -o {shlex.quote(out)} --partition 1/N",
         )
-    plan = Plan.load(_plan_path(out))
+    plan = Plan.load(plan_path(out))
     config, encoding = _config_of(plan, out, max_bad_fraction)
-    work = work_of(out, plan)
+    work = work_of(out, plan.plan_id)
     job = job_of(config, encoding, plan, work)
     # Nobody is kept out of an object store, and what tasks are uploading would be cleaned away.
     records = _all_records(job, plan, out) if is_url(out) else None
     with work_folder(out, get_format(config.format), config.name):
-        assembler = assembler_of(config, encoding, plan, work, InlineRunner(), watch)
-        with contextlib.closing(assembler):
-            records = _all_records(job, plan, out) if records is None else records
-            if damaged := _assemble(job, plan, records, assembler, watch):
-                raise _incomplete(out, len(plan.slices), damaged, "damaged")
-            return completed(config, plan, records, assembler)
+        records = _all_records(job, plan, out) if records is None else records
+        assembly = assembly_of(config, encoding, plan, work)
+        _assemble(job, plan, records, assembly, watch, num_proc)
+        return completed(config, plan, records, assembly)
 
 
 def _all_records(job: Job, plan: Plan, out: str) -> Ledger:
-    """Every slice's record, or ConflictError. Whether parts are whole is seen when they are read:
-    all of them twice is too much."""
+    """Every slice's record, each with its part, or ConflictError."""
     indices = range(len(plan.slices))
-    records = committed(job, indices, len(indices))
+    records = committed(job, indices)
     if missing := [index for index in indices if index not in records]:
-        raise _incomplete(out, len(indices), missing, "not encoded yet")
+        is_recorded = [committed_record(job.work, i, job.plan_id) is not None for i in missing]
+        how = "damaged" if all(is_recorded) else "not encoded yet"
+        raise _incomplete(out, len(indices), missing, how)
     return records
 
 
@@ -184,9 +190,7 @@ def _encode(
 ) -> Ledger:
     """Encode what has no record yet of the partition; all its records."""
     own = partition.of(len(plan.slices))
-    # Parts before this one are in shards already.
-    first_part = 0 if job.num_buckets or is_url(job.work) else num_assembled(job.work)
-    records = committed(job, own, first_part)
+    records = committed(job, own)
     share = Plan(plan.identity, plan.inputs, plan.slices[own.start : own.stop])
     watch.planned(share, records)
     missing = [index for index in own if index not in records]
@@ -216,60 +220,64 @@ def _encode(
                 raise Stopped
             records.add(found)
             watch.recorded(found)
-    _sync(job.work, range(max(own.start, first_part), own.stop))
+    _sync(job.work, records)
     return records
 
 
-def _sync(work: str, indices: range) -> None:
-    """Make parts and records durable: an ordinary run does so when shards have swallowed them, but
-    when a task has ended its machine may go, and with it what was not written yet."""
+def _sync(work: str, records: Ledger) -> None:
+    """Make parts and records durable. An ordinary run does not: it can make them again. But when a
+    task has ended its machine may go, and with it what was not written yet."""
     if is_url(work):
         return
-    for path_of in (part_path, record_path):
-        paths = [path_of(work, index) for index in indices]
+    used = UsedParts.of(work)
+    parts = [
+        part_path(work, record.slice_index, split)
+        for record in records.values()
+        for split, num_bytes in enumerate(record.num_bytes)
+        if num_bytes and (split, record.slice_index) not in used
+    ]
+    for paths in (parts, [record_path(work, index) for index in records]):
         if paths:
             storage.sync_files(os.path.dirname(paths[0]), map(os.path.basename, paths))
 
 
 def _assemble(
-    job: Job, plan: Plan, records: Ledger, assembler: AnyAssembler, watch: RunWatch
-) -> list[int]:
-    """Hand the parts to the assembler, up to the first damaged one; all that are damaged."""
-    first = 0 if job.num_buckets else assembler.next
-    watch.planned(plan, range(first))
-    damaged = []
-    for index in range(first, len(plan.slices)):
-        if watch.should_stop():
-            raise Stopped
-        record = records[index]
-        if not is_whole(job.work, record):
-            damaged.append(index)
-        elif not damaged:
-            assembler.add(record)
-        watch.recorded(record)
-    return damaged
-
-
-def _plan_path(out: str) -> str:
-    return os.path.join(out, WORK_NAME, "plan.json")
+    job: Job,
+    plan: Plan,
+    records: Ledger,
+    assembly: Assembly,
+    watch: RunWatch,
+    num_proc: int | None,
+) -> None:
+    """Have all shards written."""
+    watch.planned(plan, records)
+    for index in records:
+        assembly.add(records[index])
+    workload = Workload(iter(()), 0, assembly.due)
+    with writing_runner(num_proc) as runner:
+        if assembly.is_done:
+            workload.close()
+        for record in runner.run(job, workload, watch):
+            assert isinstance(record, ShardRecord)
+            assembly.done(record)
+            if assembly.is_done:
+                workload.close()
+    if not assembly.is_done:
+        raise Stopped
 
 
 def _agreed_plan(
     out: str, made: Plan | None, identity: dict[str, Any], inputs: list[Input]
 ) -> Plan:
     """The run's plan: ours, if it is the first, or else the one that is there."""
-    if made is not None and made.create(_plan_path(out)):
+    if made is not None and made.create(plan_path(out)):
         return made
-    if not storage.exists(_plan_path(out)):
+    if not storage.exists(plan_path(out)):
         raise ConflictError(
             f"the run in {out} was removed while this task began",
             hint="run the same command again",
         )
-    plan = Plan.load(_plan_path(out))
-    changes = differences(plan, identity, inputs)
-    if changes:
-        raise conflict(f"the run in {out} was begun differently", changes)
-    return plan
+    return continued_plan(out, identity, inputs)
 
 
 def _report_of_finished(manifest: Manifest, partition: Partition) -> TaskReport:

@@ -4,7 +4,8 @@
     cuts.py      where shards and their pieces end: the one rule
     sources.py   where a task's tokens come from: parts in order, or shuffled
     writing.py   a task carried out, by anyone, anywhere, once or twice: the same bytes
-    books.py     which tasks are due, which are done, which parts are no longer needed
+    stream.py    one split's tasks and shards          fitting.py   what a small corpus changes
+    books.py     which tasks are due and done          use.py       which parts are still needed
 
 A shard task covers a stretch of one split's token stream: a shard, or a piece of a large one. Every
 write is a whole file or known bytes at a known place, so tasks may run in any order, at once, and

@@ -70,13 +70,13 @@ class Cutter:
         """The pieces that are complete with this block."""
         start = document = 0
         begin = self._done
-        while start < block.num_tokens:
+        while start < block.num_tokens or document < block.num_documents:
             if self._layout.has_boundaries:
                 end = self._between_documents(block, start, document, begin)
             else:
                 end = self._through_documents(block, start)
             stop, last, is_piece, is_shard = end
-            self._hold(Stretch(block.key, start, stop, document, last))
+            self._hold(block.stretch(start, stop, document, last))
             start, document = stop, last
             if is_piece or is_shard:
                 yield self._closed(is_shard)
@@ -88,7 +88,7 @@ class Cutter:
 
     def _hold(self, stretch: Stretch) -> None:
         num_tokens = stretch.stop - stretch.start
-        if num_tokens:
+        if num_tokens or stretch.last > stretch.first:
             self._held.append(stretch)
         self._piece_tokens += num_tokens
         self._shard_tokens += num_tokens
@@ -120,7 +120,9 @@ class Cutter:
         whether its shard is."""
         room, piece_room = self._limit - self._shard_tokens, self._piece_room
         taken = int(min(block.num_tokens - start, room, piece_room))
-        return start + taken, 0, taken == piece_room, taken == room
+        stop = start + taken
+        last = block.num_documents if stop == block.num_tokens else 0
+        return stop, last, taken == piece_room, taken == room
 
     def _between_documents(
         self, block: Block, start: int, document: int, begin: End

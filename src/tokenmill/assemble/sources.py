@@ -1,7 +1,6 @@
 """Where a shard task's tokens come from: parts, in plan order or shuffled, as blocks.
 
-A source opens from plain data (`ShardTask.source`), reads a block's tokens and document lengths,
-and keeps nothing that would not be the same in another process.
+A source travels as plain data, and keeps nothing that would not be the same in another process.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from tokenmill import storage
 from tokenmill.arrays import binary_array, indices, offsets_of
-from tokenmill.assemble.task import Block, Stretch
+from tokenmill.assemble.task import Block, ShardTask, Stretch
 from tokenmill.documents import data_of
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES
@@ -33,25 +32,11 @@ RUNS_NAME = "runs.bin"
 _RUN_FIELDS = tuple(PartRun.__slots__)
 
 
-class TokenSource(Protocol):
-    def tokens(self, stretch: Stretch) -> Iterable[Any]:
-        """The bytes of the stretch's tokens, some at a time."""
-
-    def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
-        """Of the stretch's documents, in tokens."""
-
-
-def opened(plain: dict[str, Any]) -> TokenSource:
-    """The source that a task names."""
+def task_of(plain: dict[str, Any]) -> ShardTask:
+    """The task that `to_plain` made plain."""
     kinds: dict[str, Any] = {"parts": PartsInOrder, "buckets": ShuffledParts}
-    given = dict(plain)
-    kind = kinds[given.pop("kind")]
-    source: TokenSource = kind(**given)
-    return source
-
-
-def whole(block: Block) -> Stretch:
-    return Stretch(block.key, 0, block.num_tokens, 0, block.num_documents)
+    given = dict(plain["source"])
+    return ShardTask.from_plain(plain, kinds[given.pop("kind")](**given))
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tokenmill import storage
 from tokenmill.formats import Layout, SideFile
 from tokenmill.record import SPLITS
 from tokenmill.seal import sealed, unsealed
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 SHARDS_NAME = "shards"  # in the work folder: shards on their way
 _TASKS_NAME = "tasks"
@@ -21,12 +26,37 @@ SIDES = -1  # instead of a piece's number: the files beside a shard, once its pi
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Consecutive whole documents of a split that are read together: a run of a part, one bucket of
-    all parts, or a stretch of another dataset. `key` tells its source which one it is."""
+    """Consecutive documents of a stream that are read together: a run of a part, one bucket of all
+    parts, or a stretch of another dataset, of which `key` tells its source which one it is; or of
+    that what follows the first so many tokens and documents."""
 
     key: tuple[int, ...]
     num_tokens: int
     num_documents: int
+    first_token: int = 0
+    first_document: int = 0
+
+    @property
+    def whole(self) -> Stretch:
+        return self.stretch(0, self.num_tokens, 0, self.num_documents)
+
+    def stretch(self, start: int, stop: int, first: int, last: int) -> Stretch:
+        token, document = self.first_token, self.first_document
+        return Stretch(self.key, start + token, stop + token, first + document, last + document)
+
+    def cut_at(self, num_tokens: int, num_documents: int) -> tuple[Block, Block]:
+        """Its first so many tokens and documents, and the rest."""
+        token, document = self.first_token, self.first_document
+        return (
+            Block(self.key, num_tokens, num_documents, token, document),
+            Block(
+                self.key,
+                self.num_tokens - num_tokens,
+                self.num_documents - num_documents,
+                token + num_tokens,
+                document + num_documents,
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +88,19 @@ class Tail:
     num_eot: int = 0
 
 
+class TokenSource(Protocol):
+    """Where tokens come from: parts, or another dataset."""
+
+    def tokens(self, stretch: Stretch) -> Iterable[Any]:
+        """The bytes of the stretch's tokens, some at a time."""
+
+    def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
+        """Of the stretch's documents, in tokens."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """What another process can open it by."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShardTask:
     """One piece of a shard to be written, or all of it, or the files beside it."""
@@ -65,7 +108,7 @@ class ShardTask:
     work: str
     plan_id: str
     layout: Layout
-    source: dict[str, Any]  # what sources.py opens
+    source: TokenSource
     stream: int  # position in SPLITS
     shard: int  # number in its stream
     piece: int  # number in its shard, or SIDES
@@ -96,13 +139,27 @@ class ShardTask:
         return path.removesuffix(".json") + ".u4"
 
     def to_plain(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        plain = {name: getattr(self, name) for name in self.__slots__}
+        return {
+            **plain,
+            "layout": dataclasses.asdict(self.layout),
+            "source": self.source.to_plain(),
+            "stretches": [dataclasses.astuple(stretch) for stretch in self.stretches],
+            "end": dataclasses.astuple(self.end),
+        }
 
     @staticmethod
-    def from_plain(plain: dict[str, Any]) -> ShardTask:
-        stretches = (Stretch(**{**s, "key": tuple(s["key"])}) for s in plain["stretches"])
-        layout, end = Layout(**plain["layout"]), End(**plain["end"])
-        return ShardTask(**{**plain, "layout": layout, "stretches": tuple(stretches), "end": end})
+    def from_plain(plain: dict[str, Any], source: TokenSource) -> ShardTask:
+        stretches = (Stretch(tuple(key), *rest) for key, *rest in plain["stretches"])
+        return ShardTask(
+            **{
+                **plain,
+                "layout": Layout(**plain["layout"]),
+                "source": source,
+                "stretches": tuple(stretches),
+                "end": End(*plain["end"]),
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +208,12 @@ def task_path(work: str, stream: int, shard: int, piece: int, folder: str = _TAS
 
 
 def make_folders(work: str) -> None:
-    """Make the folders that tasks write into."""
+    """Make the folders that tasks write into, and remove what killed tasks left half written."""
     for name in (SHARDS_NAME, _TASKS_NAME, _LENGTHS_NAME):
-        storage.make_folder(os.path.join(work, name))
-        storage.remove_temporaries(os.path.join(work, name))
+        folder = os.path.join(work, name)
+        storage.make_folder(folder)
+        for below in (folder, *storage.folders_in(folder)):
+            storage.remove_temporaries(below)
 
 
 def saved_record(

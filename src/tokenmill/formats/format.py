@@ -1,7 +1,7 @@
 """What a format is: the seam that every output format, ours or an outside package's, fills.
 
-A shard is assembled alike for all formats, as a growing file of little-endian tokens that a crash
-cannot hurt (shards.py). A format says what surrounds them:
+A shard is assembled alike for all formats, as little-endian tokens in a file (assemble/). A format
+says what surrounds them:
 
     header    bytes before the tokens, where a shard is a header and then its tokens (is_raw)
     write     the shard's other files (an index beside it), or the shard itself where it is not raw
@@ -85,8 +85,8 @@ class Shard:
     num_eot: int
     num_documents: int | None
     num_bytes: int
-    sha256: str
-    marks: tuple[tuple[int, int], ...] = ()  # (EOT ids before, token) at which a document starts
+    sha256: str | tuple[str, ...]  # of each piece (storage.PIECE_BYTES) of a file that has several
+    marks: tuple[tuple[int, int], ...] = ()  # (EOT ids before, token), every 16M tokens
     side_files: tuple[SideFile, ...] = ()
 
 

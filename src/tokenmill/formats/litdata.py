@@ -107,7 +107,8 @@ class LitdataFormat:
             "item_loader": "TokensLoader",
         }
         # litdata throws its copy of remote chunks away when this changes; it need not be a time.
-        version = hashlib.sha256("".join(shard.sha256 for shard in shards).encode()).hexdigest()
+        all_sha256 = "".join("".join(shard.sha256) for shard in shards)
+        version = hashlib.sha256(all_sha256.encode()).hexdigest()
         data = {"chunks": chunks, "config": config, "updated_at": version[:16]}
         return {f"{split}/{INDEX_NAME}": json.dumps(data, sort_keys=True).encode()}
 

@@ -1,8 +1,8 @@
-"""Runners: what executes slices. The same slices in, the same bytes out.
+"""Runners: what executes slices and shard tasks. The same in, the same bytes out.
 
-A runner calls `encode_slice` for each slice somewhere and yields the records as they come, in any
-order. It owns nothing that matters: what is done is what has a record on disk. Before that, it
-calls `cut` for each input of a new plan, in the same places.
+A runner calls `encode_slice` for each slice and `carry_out` for each shard task somewhere and
+yields the records as they come, in any order. It owns nothing that matters: what is done is what
+has a record on disk. Before that, it calls `cut` for each input of a new plan, in the same places.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from tokenmill.readers import ReadOptions
 from tokenmill.record import PartRecord
 
 if TYPE_CHECKING:  # heavy: workers are started before anything of that kind is loaded
-    from tokenmill.fulfil import WrittenShard
-    from tokenmill.orders import ShardOrder
+    from tokenmill.assemble.task import ShardRecord, ShardTask
 
 
 class Stopped(Exception):
@@ -44,15 +43,12 @@ class Runner(Protocol):
     ) -> Iterator[Cut]:
         """Cut the inputs into spans (plan.py), in order; before `run`."""
 
-    def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
-        """Encode the slices; yield each record once. Ends early, without error, on a stop.
+    def run(
+        self, job: Job, work: Iterable[Slice | ShardTask | None], watch: Watch
+    ) -> Iterator[PartRecord | ShardRecord]:
+        """Encode slices and carry out shard tasks; yield each record once. Ends early, without
+        error, on a stop.
 
-        `slices` is drawn from as workers become free, perhaps in another thread; None means that
-        the next slice cannot be begun yet, and to ask again soon.
+        `work` is drawn from as workers become free, perhaps in another thread; None means that
+        nothing can be begun yet, and to ask again after the next record, or soon.
         """
-
-    def is_spread(self) -> bool:
-        """Whether it has several machines, which together write shards faster than this one."""
-
-    def write_shards(self, orders: Iterable[ShardOrder], watch: Watch) -> Iterator[WrittenShard]:
-        """Carry out shard orders, in any order; after `run`. Ends early on a stop."""

@@ -29,7 +29,8 @@ REAP_SECONDS = 1.0
 
 
 class Child:
-    """One worker process. `tasks[0]` is running, the rest is queued in its pipe."""
+    """One worker process. `tasks[0]` is running, the rest is queued in its pipe; what is written
+    and waits for the disk is `committing`."""
 
     def __init__(
         self, process: Process, selector: selectors.BaseSelector, encoding: EncodingId | None
@@ -37,6 +38,7 @@ class Child:
         self.is_ready = False
         self.at_end = False  # nothing more will be received
         self.tasks: deque[Task] = deque()
+        self.committing: list[Task] = []
         self.heard_at = time.monotonic()
         self._is_reaped = False
         self._selector = selector
@@ -57,6 +59,10 @@ class Child:
             self.heard_at = time.monotonic()
         self.tasks.append(task)
         self._send(task.order())
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.tasks or self.committing)
 
     def messages(self) -> list[list[Any]]:
         """What the worker has said since the last call."""

@@ -1,4 +1,4 @@
-"""The inline runner: slices one after the other, in the calling process. Forks nothing.
+"""The inline runner: one thing after the other, in the calling process. Forks nothing.
 
 Inputs are cut here, too: a file that kills its reader kills the run, now or when it is encoded.
 """
@@ -17,8 +17,7 @@ from tokenmill.record import PartRecord
 from tokenmill.runners import Watch
 
 if TYPE_CHECKING:
-    from tokenmill.fulfil import WrittenShard
-    from tokenmill.orders import ShardOrder
+    from tokenmill.assemble.task import ShardRecord, ShardTask
 
 WAIT_SECONDS = 0.05  # between two looks for the next slice
 
@@ -33,34 +32,31 @@ class InlineRunner:
     ) -> Iterator[Cut]:
         return cut_here(inputs, options, max_rows)
 
-    def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
+    def run(
+        self, job: Job, work: Iterable[Slice | ShardTask | None], watch: Watch
+    ) -> Iterator[PartRecord | ShardRecord]:
+        from tokenmill.assemble.writing import carry_out
         from tokenmill.mill import encode_slice
 
-        for slice_ in slices:
-            if slice_ is None:
+        for item in work:
+            if item is None:
                 if watch.should_stop():
                     return
                 time.sleep(WAIT_SECONDS)
                 continue
+            if not isinstance(item, Slice):
+                if watch.should_stop():
+                    return
+                yield carry_out(item)
+                continue
 
-            def report(step: Step, slice_: Slice = slice_) -> None:
+            def report(step: Step, slice_: Slice = item) -> None:
                 if watch.should_stop():
                     raise _Stopped
                 watch.step(slice_, step)
 
             try:
-                record = encode_slice(job, slice_, report)
+                record = encode_slice(job, item, report)
             except _Stopped:
                 return
             yield record
-
-    def is_spread(self) -> bool:
-        return False
-
-    def write_shards(self, orders: Iterable[ShardOrder], watch: Watch) -> Iterator[WrittenShard]:
-        from tokenmill.fulfil import write_shard
-
-        for order in orders:
-            if watch.should_stop():
-                return
-            yield write_shard(order)

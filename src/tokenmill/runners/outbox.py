@@ -10,10 +10,15 @@ import threading
 from collections import deque
 from dataclasses import dataclass, replace
 
+from typing import TYPE_CHECKING
+
 from tokenmill.corpus import Slice
 from tokenmill.job import Step
 from tokenmill.record import PartRecord
 from tokenmill.runners.cutting import Cutting
+
+if TYPE_CHECKING:
+    from tokenmill.assemble.task import ShardRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +41,23 @@ class End:
     error: BaseException | None
 
 
-Event = PartRecord | Cutting | Notice | Progress | End
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A shard task is done."""
+
+    record: ShardRecord
+
+
+Event = PartRecord | Written | Cutting | Notice | Progress | End
 
 
 class Outbox:
     def __init__(self) -> None:
         self._filled = threading.Condition()
-        self._events: deque[PartRecord | Cutting | Notice | End] = deque()
+        self._events: deque[PartRecord | Written | Cutting | Notice | End] = deque()
         self._progress: dict[int, Progress] = {}
 
-    def put(self, event: PartRecord | Cutting | Notice | End) -> None:
+    def put(self, event: PartRecord | Written | Cutting | Notice | End) -> None:
         with self._filled:
             self._events.append(event)
             self._filled.notify()

@@ -1,9 +1,9 @@
-"""The processes runner: slices in worker processes, which may die without harm.
+"""The processes runner: slices and shard tasks in worker processes, which may die without harm.
 
 ProcessesRunner     here: the caller's side, generators of cuts and of records
 Supervisor          supervisor.py: a thread that hands out tasks and notices deaths
 Child, worker       child.py, worker.py: the two ends of one worker process; birth.py starts it
-Cutting, Attempts   cutting.py, attempts.py: the tasks, and what to try next when one killed
+Cutting, Attempts, ShardWriting   the tasks, and what to try next when one killed
 Death               death.py: what to say about it
 """
 
@@ -23,13 +23,11 @@ from tokenmill.readers import ReadOptions
 from tokenmill.record import PartRecord
 from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.cutting import CUT_INPUTS, Cutting
-from tokenmill.runners.inline import InlineRunner
-from tokenmill.runners.outbox import End, Notice, Progress
+from tokenmill.runners.outbox import End, Notice, Progress, Written
 from tokenmill.runners.supervisor import EARLY_WORKERS, TASKS_PER_WORKER, Supervisor
 
 if TYPE_CHECKING:
-    from tokenmill.fulfil import WrittenShard
-    from tokenmill.orders import ShardOrder
+    from tokenmill.assemble.task import ShardRecord, ShardTask
 
 
 class ProcessesRunner:
@@ -83,17 +81,24 @@ class ProcessesRunner:
         while waiting:
             yield from _finished(waiting.popleft(), supervisor, watch)
 
-    def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
-        """Encode the slices; yield each record once. However it ends, the workers are gone then."""
+    def run(
+        self, job: Job, work: Iterable[Slice | ShardTask | None], watch: Watch
+    ) -> Iterator[PartRecord | ShardRecord]:
+        """Encode slices and write shards; yield each record once. However it ends, the workers are
+        gone then."""
         supervisor = self._supervisor = self._supervisor or self._new_supervisor()
         try:
-            supervisor.begin(job, slices)
+            supervisor.begin(job, work)
             while True:
                 if watch.should_stop():
                     supervisor.stop()
                 for event in supervisor.take():
                     if isinstance(event, PartRecord):
                         yield event
+                        supervisor.wake()  # it may have made something due
+                    elif isinstance(event, Written):
+                        yield event.record
+                        supervisor.wake()
                     elif isinstance(event, Progress):
                         watch.step(event.slice_, event.step)
                     elif isinstance(event, Notice):
@@ -104,13 +109,6 @@ class ProcessesRunner:
                         return
         finally:
             self._close()
-
-    def is_spread(self) -> bool:
-        return False
-
-    def write_shards(self, orders: Iterable[ShardOrder], watch: Watch) -> Iterator[WrittenShard]:
-        """In this process: the bytes only pass through, and no document can kill it any more."""
-        return InlineRunner().write_shards(orders, watch)
 
     def _close(self) -> None:
         if self._supervisor is not None:

@@ -61,5 +61,16 @@ def cutting_runner(config: Config) -> Iterator[Runner]:
             yield runner
 
 
+@contextlib.contextmanager
+def writing_runner(num_proc: int | None) -> Iterator[Runner]:
+    """A runner for shard tasks alone: its workers load no engine."""
+    num_proc = num_proc or available_cpus()
+    if num_proc == 1:
+        yield InlineRunner()
+    else:
+        with ProcessesRunner(num_proc, None) as runner:
+            yield runner
+
+
 def _is_inline(config: Config) -> bool:
     return config.runner == "inline" or (config.runner is None and num_proc_of(config) == 1)

@@ -13,13 +13,14 @@ plan: they need no engine for that, so they do it while they are still loading t
 
 from __future__ import annotations
 
+import operator
 import os
 import selectors
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenmill import machine
 from tokenmill.corpus import Slice
@@ -32,8 +33,12 @@ from tokenmill.runners.birth import Process, forked, load_for_forks, started
 from tokenmill.runners.child import Child
 from tokenmill.runners.cutting import Cutting
 from tokenmill.runners.death import Death, death_of, memory_error_of, stall_of
-from tokenmill.runners.outbox import End, Event, Notice, Outbox
+from tokenmill.runners.outbox import End, Event, Notice, Outbox, Written
+from tokenmill.runners.shard_writing import ShardWriting
 from tokenmill.runners.task import Task
+
+if TYPE_CHECKING:
+    from tokenmill.assemble.task import ShardTask
 
 TICK_SECONDS = 0.25
 EARLY_WORKERS = 4  # to start with, while nobody knows yet how much work there is
@@ -60,8 +65,8 @@ class Supervisor:
         self._cuttings: deque[Cutting] = deque()
         self._outbox = Outbox()
 
-        self._work: tuple[Job, Iterator[Slice | None]] | None = None
-        self._is_drawn = False  # the iterator has no more slices
+        self._work: tuple[Job, Iterator[Slice | ShardTask | None]] | None = None
+        self._is_drawn = False  # the iterator has nothing more
         self._stop_at: float | None = None
         self._is_closing = False
 
@@ -82,9 +87,14 @@ class Supervisor:
         self._cuttings.append(cutting)
         self._wake()
 
-    def begin(self, job: Job, slices: Iterable[Slice | None]) -> None:
-        self._work = (job, iter(slices))
+    def begin(self, job: Job, work: Iterable[Slice | ShardTask | None]) -> None:
+        self._work = (job, iter(work))
         self._wake()
+
+    def wake(self) -> None:
+        """There may be work that could not be drawn before."""
+        if not self._is_closing:
+            self._wake()
 
     def take(self) -> list[Event]:
         return self._outbox.take(TICK_SECONDS)
@@ -130,7 +140,7 @@ class Supervisor:
     def _is_over(self) -> bool:
         if self._is_closing:
             return True
-        is_busy = any(child.tasks for child in self._children)
+        is_busy = any(child.is_busy for child in self._children)
         if self._stop_at is not None:
             return not is_busy or time.monotonic() > self._stop_at
         return self._is_drawn and not is_busy and not self._retries
@@ -170,6 +180,10 @@ class Supervisor:
         elif kind == "record":
             child.tasks.popleft()
             self._outbox.put(PartRecord.from_plain(content[0]))
+        elif kind == "drafted":
+            child.committing.append(child.tasks.popleft())
+        elif kind == "shard":
+            self._hear_of_shard(child, content[0])
         elif kind == "notice":
             self._outbox.put(Notice(content[0]))
         elif kind in ("cutting", "cut", "uncut"):
@@ -182,6 +196,18 @@ class Supervisor:
         else:
             what, trace = content
             raise TokenmillError(f"a worker failed in a way that is our bug: {what}\n{trace}")
+
+    def _hear_of_shard(self, child: Child, plain: dict[str, Any]) -> None:
+        from tokenmill.assemble.task import ShardRecord
+
+        record = ShardRecord.from_plain(plain)
+        [task] = [
+            task
+            for task in child.committing
+            if isinstance(task, ShardWriting) and task.place == record.place
+        ]
+        child.committing.remove(task)
+        self._outbox.put(Written(record))
 
     def _hear_of_cutting(self, child: Child, kind: str, *content: Any) -> None:
         running = child.tasks[0]
@@ -199,7 +225,7 @@ class Supervisor:
         now = time.monotonic()
         for child in list(self._children):
             limit = max(self._stall_timeout, 0 if child.is_ready else START_SECONDS)
-            if (child.tasks or not child.is_ready) and now - child.heard_at > limit:
+            if (child.is_busy or not child.is_ready) and now - child.heard_at > limit:
                 child.kill()
                 self._bury(child, stall_of(child.end(), limit))
 
@@ -207,7 +233,7 @@ class Supervisor:
         """Go on without a worker that is gone: its slice is tried again, its queue handed on."""
         self._children.remove(child)
         running = child.tasks.popleft() if child.tasks else None
-        self._retries.extendleft(reversed(child.tasks))
+        self._retries.extendleft(reversed([*child.committing, *child.tasks]))
         when = "while it had nothing to do" if child.is_ready else "while it started"
         outcome = []
         if running is not None:
@@ -246,11 +272,19 @@ class Supervisor:
         if self._work is None:
             wanted = min(wanted, EARLY_WORKERS)
         if self._is_drawn:
-            num_tasks = len(self._retries) + sum(len(child.tasks) for child in self._children)
-            wanted = min(wanted, num_tasks)
+            wanted = min(wanted, self._num_under_way())
+        elif self._work is not None:
+            # There may be less to do than there are workers; who cannot tell has plenty.
+            left = operator.length_hint(self._work[1], self._num_workers)
+            wanted = min(wanted, left + self._num_under_way())
         if self._stop_at is None:
             while len(self._children) < wanted:
                 self._add_child(started())
+
+    def _num_under_way(self) -> int:
+        return len(self._retries) + sum(
+            len(child.tasks) + len(child.committing) for child in self._children
+        )
 
     def _add_child(self, process: Process) -> None:
         self._children.append(Child(process, self._selector, self._encoding))
@@ -260,7 +294,7 @@ class Supervisor:
             return
         alone = self._alone()
         if alone is not None:
-            if self._children and not any(child.tasks for child in self._children):
+            if self._children and not any(child.is_busy for child in self._children):
                 self._end_workers(self._children[:-1])
                 if self._children[-1].is_ready:
                     self._retries.remove(alone)
@@ -289,13 +323,15 @@ class Supervisor:
             return self._cuttings.popleft()
         if self._work is None or self._is_drawn:
             return None
-        job, slices = self._work
+        job, work = self._work
         try:
-            slice_ = next(slices)
+            item = next(work)
         except StopIteration:
             self._is_drawn = True
             return None
-        return Attempts(job, slice_) if slice_ is not None else None
+        if item is None:
+            return None
+        return Attempts(job, item) if isinstance(item, Slice) else ShardWriting(item)
 
     def _end_workers(self, children: list[Child]) -> None:
         children = list(children)

@@ -1,4 +1,5 @@
-"""What a worker is given to do: a slice to encode (Attempts), or inputs to cut (Cutting)."""
+"""What a worker is given to do: a slice to encode (Attempts), a shard to write (ShardWriting), or
+inputs to cut (Cutting)."""
 
 from __future__ import annotations
 

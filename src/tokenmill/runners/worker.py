@@ -5,6 +5,10 @@
                        ["record", ...]  ["error", ...]  ["memory"]  ["bug", ...]
                        ["notice", ...] at any time: an object store is slow, and why
 
+    parent -> worker   {"shard": ...}, a shard task
+    worker -> parent   ["drafted"], when its bytes are written and the next may begin, and later
+                       ["shard", ...], when they are durable or uploaded
+
     parent -> worker   {"cut": [inputs], "read": ..., "max_rows": ...}, even before it is ready
     worker -> parent   ["cutting"], then ["cut", spans, rows] per input, or ["uncut", error] and no
                        more of them
@@ -124,6 +128,8 @@ def import_package(paths: list[str]) -> None:
 
 def load_modules() -> None:
     """Import what a worker needs for its work."""
+    import tokenmill.assemble.sources
+    import tokenmill.assemble.writing
     import tokenmill.mill
     import tokenmill.plan  # noqa: F401
 
@@ -177,18 +183,50 @@ def _serve(orders: queue.SimpleQueue[bytes], wire: Wire) -> None:
             _answer(wire, cut_inputs, json.loads(orders.get()), wire.send)
 
     _answer(wire, load, json.loads(orders.get())["encoding"], cut_what_waits)
+    committer = Committer(wire)
     while True:
         order = json.loads(orders.get())
         if "cut" in order:
             _answer(wire, cut_inputs, order, wire.send)
+        elif "shard" in order:
+            _answer(wire, committer.write, order)
         else:
             _answer(wire, _encode, order, wire)
+
+
+class Committer:
+    """Writes shards, and has a thread wait for the disk or the network while the next thing is
+    done. One waits at a time: what is not written yet takes memory or disk."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._drafts: queue.Queue[Any] = queue.Queue(maxsize=1)
+        self._thread: threading.Thread | None = None
+
+    def write(self, order: dict[str, Any]) -> tuple[Any, ...]:
+        from tokenmill.assemble.sources import task_of
+        from tokenmill.assemble.writing import drafted
+
+        draft = drafted(task_of(order["shard"]))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._commit, daemon=True)
+            self._thread.start()
+        self._wire.send("drafted")
+        self._drafts.put(draft)
+        return ()
+
+    def _commit(self) -> None:
+        from dataclasses import asdict
+
+        while True:
+            draft = self._drafts.get()
+            _answer(self._wire, lambda draft: ("shard", asdict(draft.commit())), draft)
 
 
 def _answer(wire: Wire, work: Callable[..., tuple[Any, ...] | None], *arguments: Any) -> None:
     """Do the work and send its outcome."""
     answer = outcome(work, *arguments)
-    if answer is not None:
+    if answer:
         wire.send(*answer)
 
 

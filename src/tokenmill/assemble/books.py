@@ -1,0 +1,219 @@
+"""The books of an assembly: which shard tasks are due, which are done, what may go.
+
+Records of parts come in, in any order; a task is due as soon as the records before it cover its
+stretch of the stream (a shuffle needs all of them first). Records of tasks come in; a part goes
+when every task that needs it has its record, so that the disk never holds the output twice.
+
+What is due is a function of the records alone. An attempt that continues another hands the same
+tasks out again: whoever gets one that is done sees that it is (writing.py).
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tokenmill.assemble.fitting import Fitted, Share, Totals, Wish, fitted
+from tokenmill.assemble.sources import PartsInOrder, ShuffledParts
+from tokenmill.assemble.stream import ShardStream
+from tokenmill.assemble.task import (
+    SHARDS_NAME,
+    Block,
+    ShardRecord,
+    ShardTask,
+    Tail,
+    TokenSource,
+    make_folders,
+)
+from tokenmill.assemble.use import PartsInUse
+from tokenmill.assemble.writing import created
+from tokenmill.formats import Layout, Shard, SideFile, get_format
+from tokenmill.ledger import Ledger
+from tokenmill.objectstore import is_url
+from tokenmill.record import SPLITS, PartRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """All that was made, in the order of the streams. `split_rule` says how validation data was
+    chosen: by documents, by tokens (the last of the stream), or as the first shard."""
+
+    shards: tuple[Shard, ...]
+    index_files: tuple[SideFile, ...]
+    tails: dict[str, Tail]
+    split_rule: str = "documents"
+
+
+class Books:
+    """Streams on their way, whatever they are made of."""
+
+    def __init__(self, work: str, plan_id: str) -> None:
+        self.folder = os.path.join(work, SHARDS_NAME)
+        self.due: collections.deque[ShardTask] = collections.deque()  # that nobody was given yet
+        self._work = work
+        self._plan_id = plan_id
+        self._streams: list[ShardStream] = []
+        if not is_url(work):
+            make_folders(work)
+
+    def add_stream(self, layout: Layout, number: int, source: TokenSource) -> ShardStream:
+        """The next stream, whose tasks are read from `source`."""
+        self._streams.append(ShardStream(self._work, self._plan_id, layout, number, source))
+        return self._streams[-1]
+
+    def tasks(self) -> Iterator[ShardTask | None]:
+        """What is due, until all is done; None: something will be after the next `done`."""
+        while self.due or not self.is_done:
+            yield self.due.popleft() if self.due else None
+
+    def done(self, record: ShardRecord) -> None:
+        """A task has its record."""
+        self.due.extend(self._streams[record.stream].done(record))
+
+    @property
+    def is_done(self) -> bool:
+        return all(stream.is_done for stream in self._streams)
+
+    def output(self, layout: Layout) -> Output:
+        """All that was made, once the files that list the shards are written, too."""
+        shards = tuple(shard for stream in self._streams for shard in stream.shards())
+        tails = {split: Tail() for split in SPLITS}
+        tails |= {SPLITS[number]: stream.tail for number, stream in enumerate(self._streams)}
+        return Output(shards, _index_files(self.folder, layout, shards), tails)
+
+
+class Assembly(Books):
+    """Shards of parts. `num_buckets` is 0 unless documents are shuffled."""
+
+    def __init__(
+        self,
+        work: str,
+        plan_id: str,
+        layout: Layout,
+        wish: Wish,
+        num_slices: int,
+        num_buckets: int,
+    ) -> None:
+        super().__init__(work, plan_id)
+        self._layout = layout
+        self._wish = wish
+        self._num_slices = num_slices
+        self._num_buckets = num_buckets
+        self._records = Ledger()  # of parts that were not fed yet
+        self._num_parts = 0  # that have a record
+        self._totals = Totals()
+        self._fitted: Fitted | None = None
+        self._sources: list[PartsInOrder | ShuffledParts] = []
+        self._shares: Sequence[Share | None] = ()
+        self._num_fed = 0  # parts, in plan order
+        self._is_fed = False  # that is, with everything
+        self._parts = PartsInUse(work)
+
+    def add(self, record: PartRecord) -> None:
+        """A part has its record."""
+        self._records.add(record)
+        self._num_parts += 1
+        self._totals += record
+        self._feed()
+
+    def done(self, record: ShardRecord) -> None:
+        super().done(record)
+        self._parts.task_done(record.place)
+
+    @property
+    def is_done(self) -> bool:
+        return self._is_fed and super().is_done
+
+    def finished(self) -> Output:
+        """All that was made, once it is."""
+        assert self._fitted is not None
+        output = self.output(self._fitted.layout)
+        return dataclasses.replace(output, split_rule=self._fitted.split_rule)
+
+    def _feed(self) -> None:
+        """Cut what the records cover by now."""
+        is_all = self._num_parts == self._num_slices
+        if self._is_fed or (self._num_buckets and not is_all):
+            return
+        if self._fitted is None:
+            self._fitted = fitted(self._layout, self._wish, self._totals, is_all)
+            if self._fitted is None:
+                return
+            self._begin(self._fitted)
+        for number, block in self._buckets() if self._num_buckets else self._runs():
+            self._put(number, block)
+        if is_all:
+            self._is_fed = True
+            for number in range(len(self._streams)):
+                self._hand_out(number, self._streams[number].finish())
+
+    def _begin(self, found: Fitted) -> None:
+        """The streams, now that it is known what goes into each."""
+        origins: Iterable[int] = range(len(SPLITS))
+        self._shares = (None, None)
+        if found.val_tokens:
+            origins = (found.stream,) * len(SPLITS)
+            num_train = sum(self._totals.num_tokens) - found.val_tokens
+            self._shares = (Share(found.layout, num_train, False), Share(found.layout, num_train))
+        for number, split in enumerate(origins):
+            self._sources.append(self._source(found.layout, split))
+            self.add_stream(found.layout, number, self._sources[-1])
+
+    def _source(self, layout: Layout, split: int) -> PartsInOrder | ShuffledParts:
+        if self._num_buckets:
+            return ShuffledParts(self._work, split, layout.dtype, self._num_buckets)
+        return PartsInOrder(self._work, split, layout.dtype)
+
+    def _runs(self) -> Iterator[tuple[int, Block]]:
+        """What follows the last part that was fed, as far as there are records, by stream."""
+        while self._num_fed in self._records:
+            record = self._records[self._num_fed]
+            self._records.discard(self._num_fed)
+            self._num_fed += 1
+            for number, source in enumerate(self._sources):
+                assert isinstance(source, PartsInOrder)
+                for block in source.blocks(record):
+                    yield number, block
+
+    def _buckets(self) -> Iterator[tuple[int, Block]]:
+        for number, source in enumerate(self._sources):
+            assert isinstance(source, ShuffledParts)
+            source.save_runs(self._records.values())
+            for block in source.blocks():
+                yield number, block
+
+    def _put(self, number: int, block: Block) -> None:
+        source, share = self._sources[number], self._shares[number]
+        if share is not None:
+            block = share.of(block, source)
+        if not block.num_tokens:
+            return
+        if not self._num_buckets:
+            self._parts.block_fed(number, (source.split, block.key[0]), block.num_tokens)
+        self._hand_out(number, self._streams[number].feed(block))
+
+    def _hand_out(self, number: int, tasks: list[ShardTask]) -> None:
+        self.due.extend(tasks)
+        if not self._num_buckets:
+            split = self._sources[number].split
+            for task in tasks:
+                self._parts.task_made(task, split)
+            self._parts.blocks_done(number, self._streams[number].end_of_tasks)
+
+
+def _index_files(
+    folder: str, layout: Layout, shards: Sequence[Shard]
+) -> tuple[SideFile, ...]:
+    """Write the files that list each split's shards, for formats that have such."""
+    written = []
+    for split in SPLITS:
+        of_split = [shard for shard in shards if shard.split == split]
+        files = get_format(layout.format).index(split, of_split, layout) if of_split else {}
+        for name, data in sorted(files.items()):
+            with created(folder, name) as file:
+                file.write(data)
+            written.append(SideFile(name, file.num_bytes, file.digest))
+    return tuple(written)

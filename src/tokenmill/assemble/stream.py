@@ -1,0 +1,213 @@
+"""One split's way from blocks to finished shards: tasks out, their records in."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+from tokenmill import storage
+from tokenmill.assemble.cuts import WHOLE, Cutter, Piece, Pieces
+from tokenmill.assemble.task import (
+    SIDES,
+    Block,
+    End,
+    ShardRecord,
+    ShardTask,
+    Tail,
+    TokenSource,
+    saved_record,
+)
+from tokenmill.assemble.writing import header_of, split_of
+from tokenmill.formats import DTYPE_BYTES, Format, Layout, Shard, get_format
+from tokenmill.objectstore import is_url
+
+
+class ShardStream:
+    """The shards of one stream. Every call returns the tasks that are due now."""
+
+    def __init__(
+        self, work: str, plan_id: str, layout: Layout, number: int, source: TokenSource
+    ) -> None:
+        self._work = work
+        self._plan_id = plan_id
+        self._layout = layout
+        self._number = number  # position in SPLITS
+        self._source = source
+        self._format = get_format(layout.format)
+        self._cutter = Cutter(
+            layout,
+            _pieces_of(layout, self._format, work),
+            lambda block: source.lengths(block.whole),
+            self._known_end,
+        )
+        self._shard: list[Piece] = []  # the shard at hand
+        self._num_handed_out = 0  # of its pieces
+        self._documents_before: collections.Counter[str] = collections.Counter()  # by split
+        self._shard_begin = End(0, 0, False)
+        # Of shards of several pieces that have files beside them: which pieces have no record yet,
+        # and the task that is due once all have.
+        self._waiting: dict[int, tuple[set[int], ShardTask | None]] = {}
+        self._due: list[ShardTask] = []
+        self._num_open = 0  # tasks without a record
+        self._records: dict[int, list[ShardRecord]] = {}  # by shard
+
+    def feed(self, block: Block) -> list[ShardTask]:
+        for piece in self._cutter.feed(block):
+            self._add(piece)
+        return self._taken()
+
+    def finish(self) -> list[ShardTask]:
+        """No block follows."""
+        for piece in self._cutter.finish():
+            self._add(piece)
+        return self._taken()
+
+    def done(self, record: ShardRecord) -> list[ShardTask]:
+        """A task has its record."""
+        self._num_open -= 1
+        self._records.setdefault(record.shard, []).append(record)
+        if record.shard in self._waiting and record.piece != SIDES:
+            self._waiting[record.shard][0].discard(record.piece)
+            self._release_sides(record.shard)
+        return self._taken()
+
+    @property
+    def end_of_tasks(self) -> int:
+        """How many tokens of the stream tasks were made for."""
+        last = self._shard[self._num_handed_out - 1].end if self._num_handed_out else None
+        return (last or self._shard_begin).num_tokens
+
+    @property
+    def is_done(self) -> bool:
+        return not self._num_open and not self._waiting
+
+    @property
+    def tail(self) -> Tail:
+        tails = [record.tail for records in self._records.values() for record in records]
+        return Tail(sum(t.num_tokens for t in tails), sum(t.num_eot for t in tails))
+
+    def shards(self) -> list[Shard]:
+        """All shards, once everything is done. One whose tokens filled no sample is none."""
+        found, num_documents = [], 0
+        for number in sorted(self._records):
+            records = sorted(self._records[number], key=lambda record: record.piece)
+            end = max(record.end.num_documents for record in records)
+            if any(record.num_bytes for record in records):
+                found.append(self._shard_of(records, end - num_documents))
+            num_documents = end
+        return found
+
+    # From pieces to tasks
+
+    def _taken(self) -> list[ShardTask]:
+        due, self._due = self._due, []
+        return due
+
+    def _add(self, piece: Piece) -> None:
+        self._shard.append(piece)
+        if piece.end.closes_shard:
+            self._hand_out(sum(_num_tokens(one) for one in self._shard))
+            self._close_shard()
+        elif not header_of(self._layout, 0):  # a header tells how long the shard will be
+            self._hand_out(0)
+
+    def _hand_out(self, shard_tokens: int) -> None:
+        """Make tasks of the pieces of the shard at hand that have none yet."""
+        for piece in self._shard[self._num_handed_out :]:
+            self._num_handed_out += 1
+            if not piece.stretches:
+                self._save_end(piece)
+                continue
+            task = self._task(piece, shard_tokens)
+            if self._layout.has_boundaries and not task.is_whole:
+                self._waiting.setdefault(piece.shard, (set(), None))[0].add(piece.number)
+            self._num_open += 1
+            self._due.append(task)
+
+    def _close_shard(self) -> None:
+        last = self._shard[-1]
+        if last.shard in self._waiting:
+            sides = dataclasses.replace(
+                self._task(last, sum(_num_tokens(piece) for piece in self._shard)),
+                piece=SIDES,
+                stretches=(),
+                first_token=0,
+                num_pieces=sum(bool(piece.stretches) for piece in self._shard),
+            )
+            self._waiting[last.shard] = self._waiting[last.shard][0], sides
+            self._release_sides(last.shard)
+        split = split_of(self._layout, self._number, last.shard)
+        documents = last.end.num_documents - self._shard_begin.num_documents
+        self._documents_before[split] += documents
+        self._shard, self._num_handed_out, self._shard_begin = [], 0, last.end
+
+    def _release_sides(self, shard: int) -> None:
+        """Hand out what makes the files beside a shard, if its pieces are all there."""
+        missing, sides = self._waiting[shard]
+        if sides is not None and not missing:
+            del self._waiting[shard]
+            self._num_open += 1
+            self._due.append(sides)
+
+    def _task(self, piece: Piece, shard_tokens: int) -> ShardTask:
+        split = split_of(self._layout, self._number, piece.shard)
+        return ShardTask(
+            work=self._work,
+            plan_id=self._plan_id,
+            layout=self._layout,
+            source=self._source,
+            stream=self._number,
+            shard=piece.shard,
+            piece=piece.number,
+            stretches=piece.stretches,
+            first_token=piece.first_token,
+            shard_tokens=shard_tokens,
+            first_document=self._documents_before[split],
+            end=piece.end,
+        )
+
+    def _save_end(self, piece: Piece) -> None:
+        """Keep where a shard ends that has no more bytes: a later attempt may not be able to tell
+        once the next shard is written, because the lengths are gone then."""
+        place = (self._number, piece.shard, piece.number)
+        ShardRecord(self._plan_id, *place, piece.end).save(self._work)
+
+    def _known_end(self, shard: int, piece: int) -> End | None:
+        record = saved_record(self._work, self._plan_id, (self._number, shard, piece))
+        return None if record is None else record.end
+
+    # From records to shards
+
+    def _shard_of(self, records: list[ShardRecord], num_documents: int) -> Shard:
+        number = records[0].shard
+        split = split_of(self._layout, self._number, number)
+        marks: list[tuple[int, int]] = []
+        num_eot = 0
+        for record in records:
+            marks += [(num_eot + before, token) for before, token in record.marks]
+            num_eot += record.num_eot
+        sha256 = tuple(digest for record in records for digest in record.sha256)
+        return Shard(
+            name=self._format.shard_name(self._layout.name, split, number),
+            split=split,
+            num_tokens=sum(record.num_tokens for record in records),
+            num_eot=num_eot,
+            num_documents=num_documents if self._layout.has_boundaries else None,
+            num_bytes=sum(record.num_bytes for record in records),
+            sha256=sha256[0] if len(sha256) == 1 else sha256,
+            marks=tuple(marks),
+            side_files=tuple(file for record in records for file in record.side_files),
+        )
+
+
+def _num_tokens(piece: Piece) -> int:
+    return sum(stretch.stop - stretch.start for stretch in piece.stretches)
+
+
+def _pieces_of(layout: Layout, format_: Format, work: str) -> Pieces:
+    """A raw file on a disk is written in pieces; anything else by one task."""
+    if is_url(work) or not format_.traits.is_raw:
+        return WHOLE
+    width = DTYPE_BYTES[layout.dtype]
+    header = format_.header(layout.shard_tokens or 0, layout.dtype)
+    return Pieces((storage.PIECE_BYTES - len(header)) // width, storage.PIECE_BYTES // width)

@@ -1,0 +1,319 @@
+"""A shard task, carried out: read the tokens, dress them as the format has them, put them in place.
+
+    carry_out(task) -> ShardRecord        anywhere, in any order, once or twice: the same bytes
+
+A raw shard (a header and its tokens) is written straight to its place in WORK/shards, piece by
+piece, whoever has the other pieces. Any other shard is written by its format from a file of tokens.
+In an object store a shard is one task: its files are made in a local scratch folder and uploaded.
+
+The record comes last and says that the bytes are there and durable. A task that has a record is
+done, if the bytes are still those that it was written for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill import objectstore, storage
+from tokenmill.assemble.task import (
+    SHARDS_NAME,
+    SIDES,
+    ShardRecord,
+    ShardTask,
+    Tail,
+    saved_record,
+)
+from tokenmill.errors import IntegrityError
+from tokenmill.formats import DTYPE_BYTES, Contents, File, Layout, SideFile, get_format
+from tokenmill.objectstore import is_url
+from tokenmill.part import PART_CHECKSUM
+from tokenmill.record import SPLITS
+
+# How often a long shard notes how many EOT ids came before, so that a document can be found without
+# a search from the beginning: a search through 16M tokens takes milliseconds.
+MARK_TOKENS = 16 << 20
+
+
+def carry_out(task: ShardTask) -> ShardRecord:
+    """Write what the task says, and its record."""
+    return drafted(task).commit()
+
+
+def drafted(task: ShardTask) -> Draft:
+    """Write what the task says. It counts once the draft is committed, which waits for the disk or
+    the network, and may be done in another thread."""
+    record = saved_record(task.work, task.plan_id, (task.stream, task.shard, task.piece))
+    if record is not None and _is_intact(task, record):
+        return Draft(task, record, "", is_saved=True)
+    held = contextlib.ExitStack()
+    try:
+        desk = os.path.join(task.work, SHARDS_NAME)
+        if is_url(task.work):
+            desk = held.enter_context(storage.scratch_folder())
+        draft = _Writing(task, desk).draft()
+        draft.held = held
+        return draft
+    except BaseException as error:
+        held.close()
+        if record is None or not isinstance(error, FileNotFoundError):
+            raise
+        raise IntegrityError(
+            f"{shard_name(task)} changed since it was written, and what it was made of is gone",
+            hint="start again with --overwrite",
+        ) from error
+
+
+@dataclass
+class Draft:
+    """A task whose bytes are written, but perhaps not durable yet. `desk` is where."""
+
+    task: ShardTask
+    record: ShardRecord
+    desk: str
+    is_saved: bool = False
+    file: storage.FilePiece | None = None  # what is still open
+    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def commit(self) -> ShardRecord:
+        """Make it durable, and say so."""
+        if self.is_saved:
+            return self.record
+        with self.held:
+            is_remote = is_url(self.task.work)
+            if self.file is not None:
+                with contextlib.closing(self.file):
+                    if not is_remote:
+                        self.file.sync()
+            if is_remote:
+                self.record = dataclasses.replace(self.record, tags=self._uploaded())
+            self.record.save(self.task.work)
+        self.is_saved = True
+        return self.record
+
+    def _uploaded(self) -> dict[str, str | None]:
+        """Put every file into the store; what it says of each."""
+        names = [file.name for file in self.record.side_files]
+        if self.record.num_bytes:
+            names.insert(0, shard_name(self.task))
+        return {
+            name: storage.put_file(os.path.join(self.desk, name), _place(self.task, name))
+            for name in names
+        }
+
+
+def split_of(layout: Layout, stream: int, shard: int) -> str:
+    """The split that a stream's shard belongs to."""
+    return "val" if layout.first_shard_is_val and not shard else SPLITS[stream]
+
+
+def shard_name(task: ShardTask) -> str:
+    split = split_of(task.layout, task.stream, task.shard)
+    return get_format(task.layout.format).shard_name(task.layout.name, split, task.shard)
+
+
+def header_of(layout: Layout, num_tokens: int) -> bytes:
+    """What stands before the tokens of a shard's file."""
+    format_ = get_format(layout.format)
+    return format_.header(num_tokens, layout.dtype) if format_.traits.is_raw else b""
+
+
+def _place(task: ShardTask, name: str) -> str:
+    """Where a file of the shard is until the dataset is complete."""
+    return os.path.join(task.work, SHARDS_NAME, name)
+
+
+def _byte_of(task: ShardTask) -> int:
+    """Where the piece begins in its file."""
+    if task.piece in (0, SIDES):
+        return 0
+    header = header_of(task.layout, task.shard_tokens)
+    return len(header) + task.first_token * DTYPE_BYTES[task.layout.dtype]
+
+
+def _is_intact(task: ShardTask, record: ShardRecord) -> bool:
+    """Whether what the record vouches for is still there."""
+    if is_url(task.work):
+        return all(_is_same_object(_place(task, name), tag) for name, tag in record.tags.items())
+    expected: list[tuple[str, int, int, tuple[str, ...]]] = [
+        (file.name, 0, file.num_bytes, (file.sha256,)) for file in record.side_files
+    ]
+    if record.num_bytes:
+        expected.append((shard_name(task), _byte_of(task), record.num_bytes, record.sha256))
+    return all(
+        storage.sha256_at(_place(task, name), at, at + num_bytes) == sha256
+        for name, at, num_bytes, sha256 in expected
+    )
+
+
+def _is_same_object(url: str, sha256: str | None) -> bool:
+    info = objectstore.look(url)
+    return info is not None and info.sha256 == sha256
+
+
+class _Writing:
+    """One task on its way to a draft."""
+
+    def __init__(self, task: ShardTask, desk: str) -> None:
+        self._task = task
+        self._layout = task.layout
+        self._desk = desk
+        self._name = shard_name(task)
+        self._format = get_format(task.layout.format)
+        self._source = task.source
+        self._dtype = np.dtype(task.layout.dtype).newbyteorder("<")
+        self._made: dict[str, SideFile] = {}
+        self._scan = EotScan(task.layout.eot_id, self._dtype, task.first_token)
+        self._record = ShardRecord(task.plan_id, task.stream, task.shard, task.piece, task.end)
+
+    def draft(self) -> Draft:
+        if os.path.dirname(self._name):
+            storage.make_folder(os.path.dirname(os.path.join(self._desk, self._name)))
+        if self._task.piece == SIDES:
+            return self._sides()
+        return self._raw() if self._format.traits.is_raw else self._dressed()
+
+    def _raw(self) -> Draft:
+        """A header and tokens at their place, and if that is all of the shard, what is beside it."""
+        task, lengths = self._task, None
+        file = storage.FilePiece(os.path.join(self._desk, self._name), _byte_of(task))
+        try:
+            if task.piece == 0:
+                file.write(header_of(self._layout, task.shard_tokens))
+            self._copy_tokens(file)
+            if self._layout.has_boundaries:
+                lengths = self._lengths()
+                if not task.is_whole:
+                    self._keep_lengths(lengths)
+            if task.is_whole:
+                self._write_sides(task.num_tokens, lengths)
+        except BaseException:
+            file.close()
+            raise
+        record = dataclasses.replace(
+            self._counted(), num_bytes=file.num_bytes, sha256=file.digests
+        )
+        return Draft(task, record, self._desk, file=file)
+
+    def _sides(self) -> Draft:
+        task = self._task
+        found = [storage.read_file(task.lengths_path(piece)) for piece in range(task.num_pieces)]
+        self._write_sides(task.shard_tokens, np.frombuffer(b"".join(found), "<u4"))
+        record = dataclasses.replace(self._record, side_files=self._side_files())
+        return Draft(task, record, self._desk)
+
+    def _dressed(self) -> Draft:
+        """A shard that its format writes, from a file of tokens."""
+        task, layout = self._task, self._layout
+        lengths = self._lengths() if layout.has_boundaries else None
+        tail = Tail()
+        with storage.NewFile(self._desk, f"{self._name}.tokens", PART_CHECKSUM()) as scratch:
+            self._copy_tokens(scratch)
+            tokens = _mapped(scratch.path, self._dtype, 0, task.num_tokens)
+            if layout.seq_len and self._format.traits.boundaries:
+                whole = len(tokens) - len(tokens) % layout.seq_len
+                rest, tokens = tokens[whole:], tokens[:whole]
+                tail = Tail(len(rest), int(np.count_nonzero(rest == layout.eot_id)))
+            if len(tokens):
+                self._write_beside(tokens, lengths)
+            num_tokens = len(tokens)
+            del tokens
+        record = dataclasses.replace(
+            self._counted(),
+            num_tokens=num_tokens,
+            num_eot=self._scan.num_eot - tail.num_eot,
+            tail=tail,
+        )
+        main = self._made.pop(self._name, None)
+        if main is not None:
+            record = dataclasses.replace(record, num_bytes=main.num_bytes, sha256=(main.sha256,))
+        return Draft(task, dataclasses.replace(record, side_files=self._side_files()), self._desk)
+
+    def _copy_tokens(self, file: Any) -> None:
+        for stretch in self._task.stretches:
+            for data in self._source.tokens(stretch):
+                file.write(data)
+                self._scan.add(data)
+
+    def _lengths(self) -> npt.NDArray[np.uint32]:
+        found = [self._source.lengths(stretch) for stretch in self._task.stretches]
+        return np.concatenate([np.empty(0, np.uint32), *found])
+
+    def _keep_lengths(self, lengths: npt.NDArray[np.uint32]) -> None:
+        path = self._task.lengths_path(self._task.piece)
+        storage.write_file(path, lengths.astype("<u4", copy=False).tobytes())
+
+    def _write_sides(self, num_tokens: int, lengths: npt.NDArray[np.uint32] | None) -> None:
+        path = os.path.join(self._desk, self._name)
+        header = header_of(self._layout, self._task.shard_tokens)
+        self._write_beside(_mapped(path, self._dtype, len(header), num_tokens), lengths)
+
+    def _write_beside(
+        self, tokens: npt.NDArray[Any], lengths: npt.NDArray[np.uint32] | None
+    ) -> None:
+        split = split_of(self._layout, self._task.stream, self._task.shard)
+        first = self._task.first_document
+        contents = Contents(self._name, split, tokens, lengths, first, self._layout)
+        self._format.write(contents, self._create)
+
+    @contextlib.contextmanager
+    def _create(self, name: str) -> Iterator[File]:
+        with created(self._desk, name) as file:
+            yield file
+        self._made[name] = SideFile(name, file.num_bytes, file.digest)
+
+    def _counted(self) -> ShardRecord:
+        """The record, as far as the tokens tell."""
+        return dataclasses.replace(
+            self._record,
+            num_tokens=self._task.num_tokens,
+            num_eot=self._scan.num_eot,
+            marks=tuple(self._scan.marks),
+            side_files=self._side_files(),
+        )
+
+    def _side_files(self) -> tuple[SideFile, ...]:
+        return tuple(self._made[name] for name in sorted(self._made))
+
+
+class EotScan:
+    """Counts EOT ids, and notes how many came before every 16M-th token of the shard."""
+
+    def __init__(self, eot_id: int, dtype: np.dtype[Any], first_token: int) -> None:
+        self.num_eot = 0
+        self.marks: list[tuple[int, int]] = []
+        self._eot_id = eot_id
+        self._dtype = dtype
+        self._token = first_token
+
+    def add(self, data: Any) -> None:
+        tokens = np.frombuffer(data, self._dtype)
+        while len(tokens):
+            if self._token and not self._token % MARK_TOKENS:
+                self.marks.append((self.num_eot, self._token))
+            some = tokens[: MARK_TOKENS - self._token % MARK_TOKENS]
+            self.num_eot += int(np.count_nonzero(some == self._eot_id))
+            self._token += len(some)
+            tokens = tokens[len(some) :]
+
+
+@contextlib.contextmanager
+def created(folder: str, name: str) -> Iterator[storage.NewFile]:
+    """A new file of a dataset, by its name relative to the folder."""
+    path = os.path.join(folder, name)
+    with storage.NewFile(os.path.dirname(path), os.path.basename(path)) as file:
+        yield file
+        file.commit()
+
+
+def _mapped(path: str, dtype: Any, offset: int, num_items: int) -> Any:
+    if not num_items:
+        return np.empty(0, dtype)
+    return np.memmap(path, dtype, "r", offset, (num_items,))

@@ -1,0 +1,40 @@
+"""A shard task on its way through a worker, which may die of something else: no text is read here.
+
+It is tried again on another worker; whatever was written before is written again, or found whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.errors import WorkerError
+from tokenmill.runners.attempts import MAX_ATTEMPTS
+from tokenmill.runners.death import Death
+
+if TYPE_CHECKING:
+    from tokenmill.assemble.task import ShardTask
+
+
+class ShardWriting:
+    is_alone = False
+
+    def __init__(self, task: ShardTask) -> None:
+        self.place = (task.stream, task.shard, task.piece)
+        self._task = task
+        self._num_failed = 0
+
+    def order(self) -> dict[str, Any]:
+        return {"shard": self._task.to_plain()}
+
+    def failed(self, death: Death) -> str:
+        self._num_failed += 1
+        if self._num_failed >= MAX_ATTEMPTS:
+            raise WorkerError(
+                f"workers keep dying while {self.doing}\n{death.explained}",
+                hint="free memory or start fewer workers (--num-proc); the same command resumes",
+            )
+        return f"it is tried again, attempt {self._num_failed + 1} of {MAX_ATTEMPTS}"
+
+    @property
+    def doing(self) -> str:
+        return f"writing shard {self._task.shard:,}"

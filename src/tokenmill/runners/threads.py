@@ -1,0 +1,47 @@
+"""Work in threads of this process, where Python is not what takes the time: hashing, disks, networks.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_threads(
+    work: Callable[[Item], Result], items: Iterable[Item | None], num_threads: int
+) -> Iterator[Result]:
+    """`work` of each item, in order of the items; one thread is this one.
+
+    Items are drawn as threads become free. None means that nothing can be drawn before the next
+    result was taken.
+    """
+    source = iter(items)
+    if num_threads <= 1:
+        for item in source:
+            if item is not None:
+                yield work(item)
+        return
+    pool = ThreadPoolExecutor(num_threads, "tokenmill")
+    waiting: collections.deque[Future[Result]] = collections.deque()
+    is_drawn = False
+    try:
+        while not is_drawn or waiting:
+            while not is_drawn and len(waiting) < 2 * num_threads:
+                try:
+                    item = next(source)
+                except StopIteration:
+                    is_drawn = True
+                    break
+                if item is None:
+                    break
+                waiting.append(pool.submit(work, item))
+            if waiting:
+                wait([waiting[0]], return_when=FIRST_COMPLETED)
+                yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
