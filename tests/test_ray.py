@@ -15,6 +15,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -677,6 +678,73 @@ def test_address_without_a_cluster_is_refused_at_once(mill, tmp_path, address, s
     assert done.returncode == 2, done.stderr
     assert says in done.stderr
     assert time.monotonic() - begun < 15
+
+
+# A cluster that wants a token
+
+TOKEN = "a" * 64
+# `ray start` leaves its address in that file.
+TOKEN_CLUSTER = """
+import os, sys
+from ray.cluster_utils import Cluster
+head = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+cluster = Cluster(initialize_head=True, head_node_args=head)
+with open(os.path.join(os.environ["RAY_TMPDIR"], "ray/ray_current_cluster"), "w") as file:
+    file.write(cluster.address)
+print(cluster.address, flush=True)
+sys.stdin.read()
+cluster.shutdown()
+"""
+
+
+@pytest.fixture
+def token_cluster() -> Iterator[tuple[str, dict[str, str]]]:
+    """A cluster with Ray's token authentication: its address, and an environment that has its
+    folder, but not its token."""
+    with tempfile.TemporaryDirectory(
+        prefix="ray-", dir="/tmp"
+    ) as folder:  # a socket's path is short
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_A")}
+        environment |= {"RAY_TMPDIR": folder, "HOME": folder, "RAY_USAGE_STATS_ENABLED": "0"}
+        secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+        with subprocess.Popen(
+            [sys.executable, "-c", TOKEN_CLUSTER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment | secret,
+        ) as process:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip(), environment
+
+
+def test_cluster_that_wants_a_token_is_said_to_want_it(token_cluster, tmp_path):
+    address, environment = token_cluster
+    corpus = write_corpus("jsonl", tmp_path, made_texts(20))
+
+    def prepared(out: str, address: str, **more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tokenmill", "prepare", corpus, "-o", str(tmp_path / out)]
+        command += ["--runner", "ray", "--ray-address", address]
+        found = subprocess.run(
+            command, capture_output=True, text=True, env=environment | more, timeout=100
+        )
+        assert TOKEN not in found.stderr
+        return found
+
+    for mode in ({}, {"RAY_AUTH_MODE": "token"}):
+        refused = prepared("refused", address, **mode)
+        assert refused.returncode == 2, refused.stderr
+        assert f"error: the Ray cluster at {address} wants a token" in refused.stderr
+        assert "hint: export RAY_AUTH_MODE=token" in refused.stderr
+        assert "is it up" not in refused.stderr
+    given = prepared("given", address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN)
+    assert given.returncode == 0, given.stderr
+    # A token in its usual place is found for the cluster of this machine, as by Ray.
+    (Path(environment["HOME"]) / ".ray").mkdir()
+    (Path(environment["HOME"]) / ".ray/auth_token").write_text(TOKEN)
+    found = prepared("found", "auto")
+    assert found.returncode == 0, found.stderr
 
 
 # Options and words
