@@ -15,6 +15,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +27,7 @@ import pytest
 
 import tokenmill
 from conftest import made_texts, write_corpus
-from s3_server import S3Server
+from s3_server import NO_FAULTS, Faults, S3Server
 from tokenmill.config import Config
 from tokenmill.errors import ConfigError
 from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
@@ -42,6 +43,7 @@ pytestmark = [
 NUM_TEXTS = 400
 SLICE_BYTES = 40_000
 NEEDLE = "NEEDLE"
+NPY = ("--format", "npy", "--shard-tokens", "9k")
 SOURCE = str(Path(tokenmill.__file__).parents[1])
 
 SITE = '''
@@ -165,16 +167,31 @@ class Mill:
             [*command, "--runner", "inline", *map(str, options)], check=True, capture_output=True
         )
 
+    def prepare_elsewhere(self, url: str) -> None:
+        """Another driver of the same command, which needs neither Ray nor the faults."""
+        command = [sys.executable, "-c", DRIVER, "prepare", self.corpus, "-o", url, *NPY]
+        environment = {**os.environ, "PYTHONPATH": SOURCE}
+        command += ["--runner", "inline"]
+        subprocess.run(command, check=True, capture_output=True, env=environment, cwd=self.folder)
+
     @contextlib.contextmanager
     def begun(
-        self, out: Path, is_there: Callable[[], object] | None = None, options: Sequence[str] = ()
+        self,
+        out: Path,
+        is_there: Callable[[], object] | None = None,
+        options: Sequence[str] = (),
+        url: str | None = None,
     ) -> Iterator[subprocess.Popen[str]]:
         """A driver that has encoded some slices, or is there as you say, and has more to do. It
         says what it says in a file beside `out` (`said`), which can be read while it runs."""
         is_there = is_there or (lambda: num_records(out) >= 2)
         with open(f"{out}.log", "w") as log:
             driver = subprocess.Popen(
-                self.command(out, *options), stdout=log, stderr=log, text=True, cwd=self.folder
+                self.command(url or out, *options),
+                stdout=log,
+                stderr=log,
+                text=True,
+                cwd=self.folder,
             )
         try:
             wait_until(lambda: is_there() or driver.poll() is not None, 100)
@@ -354,11 +371,11 @@ def test_ray_with_relative_paths_writes_the_same_bytes(mill, expected, tmp_path)
 def test_ray_into_an_object_store_writes_the_same_objects(mill, s3_server, tmp_path):
     mill.grow_to(2)
     mill.fault("")
-    bucket, layout = s3_server.new_bucket(), ("--format", "npy", "--shard-tokens", "9k")
-    done = mill.prepare(f"s3://{bucket}/out", *layout, "--json", "-q")
+    bucket = s3_server.new_bucket()
+    done = mill.prepare(f"s3://{bucket}/out", *NPY, "--json", "-q")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    mill.prepare_inline(tmp_path / "out", *layout)
+    mill.prepare_inline(tmp_path / "out", *NPY)
     files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     found = {key: s3_server.read(bucket, key) for key in s3_server.keys(bucket)}
     assert {key.removeprefix("out/"): data for key, data in found.items()} == files
@@ -536,6 +553,86 @@ def test_node_that_joins_later_and_is_not_alike_gets_no_work(mill, expected, tmp
     assert "it gets no work" in said(tmp_path / "out")
 
 
+# Two drivers of one command, into one bucket
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_driver_when_another_finishes_first_then_it_says_so_as_well(
+    mill, s3_server, tmp_path, killed
+):
+    """The other one's clean-up removes what this one's workers look for: the parts, and the nonce
+    by which worker processes that begin then know the storage."""
+    mill.grow_to(2)
+    mill.fault(
+        """
+        if times("documents") > 150:
+            while not os.path.exists(os.path.join(FOLDER, "go")):
+                time.sleep(0.05)
+        """
+    )
+    bucket, out = s3_server.new_bucket(), tmp_path / "out"
+
+    def has_records() -> bool:
+        return sum("/records/" in key for key in s3_server.keys(bucket)) >= 2
+
+    url = f"s3://{bucket}/out"
+    with mill.begun(out, has_records, NPY, url=url) as driver:
+        mill.prepare_elsewhere(url)
+        files = {key: s3_server.read(bucket, key) for key in s3_server.keys(bucket)}
+        assert not any(".tokenmill/" in key for key in files)
+        for pid in mill.pids() if killed else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        (mill.folder / "site/go").touch()
+        wait_until(lambda: driver.poll() is not None, 90)
+    assert driver.returncode == 0, said(out)
+    assert {key: s3_server.read(bucket, key) for key in s3_server.keys(bucket)} == files
+    assert "not like this machine" not in said(out) and "bug" not in said(out)
+
+
+def test_driver_when_another_finishes_while_nodes_are_examined_then_it_says_so_as_well(
+    mill, s3_server
+):
+    mill.grow_to(2)
+    mill.fault("")
+    bucket = s3_server.new_bucket()
+    url = f"s3://{bucket}/out"
+
+    def finish_first(request: str) -> bool:
+        if "/nonce." in request and not request.startswith("PUT"):
+            s3_server.faults = NO_FAULTS
+            mill.prepare_elsewhere(url)
+        return False
+
+    with s3_server.failing(Faults(only=finish_first)):
+        done = mill.prepare(url, *NPY)
+    assert s3_server.faults is NO_FAULTS
+    assert done.returncode == 0, done.stderr
+    assert "not like this machine" not in done.stderr
+    assert not any(".tokenmill/" in key for key in s3_server.keys(bucket))
+
+
+def test_driver_when_its_work_is_removed_and_nothing_is_finished_then_conflict(mill, s3_server):
+    mill.grow_to(2)
+    mill.fault("")
+    bucket = s3_server.new_bucket()
+    removed = []
+
+    def remove(request: str) -> bool:
+        if "/nonce." in request and not request.startswith("PUT") and not removed:
+            removed.extend(s3_server.keys(bucket))
+            for key in removed:
+                s3_server.client().delete_object(Bucket=bucket, Key=key)
+        return False
+
+    with s3_server.failing(Faults(only=remove)):
+        done = mill.prepare(f"s3://{bucket}/out", *NPY)
+    assert removed
+    assert done.returncode == 6, done.stderr
+    assert re.search(r"error: .*nonce.* was removed while the run was under way", done.stderr)
+    assert "hint: " in done.stderr
+
+
 # Without a cluster
 
 
@@ -581,6 +678,73 @@ def test_address_without_a_cluster_is_refused_at_once(mill, tmp_path, address, s
     assert done.returncode == 2, done.stderr
     assert says in done.stderr
     assert time.monotonic() - begun < 15
+
+
+# A cluster that wants a token
+
+TOKEN = "a" * 64
+# `ray start` leaves its address in that file.
+TOKEN_CLUSTER = """
+import os, sys
+from ray.cluster_utils import Cluster
+head = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+cluster = Cluster(initialize_head=True, head_node_args=head)
+with open(os.path.join(os.environ["RAY_TMPDIR"], "ray/ray_current_cluster"), "w") as file:
+    file.write(cluster.address)
+print(cluster.address, flush=True)
+sys.stdin.read()
+cluster.shutdown()
+"""
+
+
+@pytest.fixture
+def token_cluster() -> Iterator[tuple[str, dict[str, str]]]:
+    """A cluster with Ray's token authentication: its address, and an environment that has its
+    folder, but not its token."""
+    with tempfile.TemporaryDirectory(
+        prefix="ray-", dir="/tmp"
+    ) as folder:  # a socket's path is short
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_A")}
+        environment |= {"RAY_TMPDIR": folder, "HOME": folder, "RAY_USAGE_STATS_ENABLED": "0"}
+        secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+        with subprocess.Popen(
+            [sys.executable, "-c", TOKEN_CLUSTER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment | secret,
+        ) as process:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip(), environment
+
+
+def test_cluster_that_wants_a_token_is_said_to_want_it(token_cluster, tmp_path):
+    address, environment = token_cluster
+    corpus = write_corpus("jsonl", tmp_path, made_texts(20))
+
+    def prepared(out: str, address: str, **more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tokenmill", "prepare", corpus, "-o", str(tmp_path / out)]
+        command += ["--runner", "ray", "--ray-address", address]
+        found = subprocess.run(
+            command, capture_output=True, text=True, env=environment | more, timeout=100
+        )
+        assert TOKEN not in found.stderr
+        return found
+
+    for mode in ({}, {"RAY_AUTH_MODE": "token"}):
+        refused = prepared("refused", address, **mode)
+        assert refused.returncode == 2, refused.stderr
+        assert f"error: the Ray cluster at {address} wants a token" in refused.stderr
+        assert "hint: export RAY_AUTH_MODE=token" in refused.stderr
+        assert "is it up" not in refused.stderr
+    given = prepared("given", address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN)
+    assert given.returncode == 0, given.stderr
+    # A token in its usual place is found for the cluster of this machine, as by Ray.
+    (Path(environment["HOME"]) / ".ray").mkdir()
+    (Path(environment["HOME"]) / ".ray/auth_token").write_text(TOKEN)
+    found = prepared("found", "auto")
+    assert found.returncode == 0, found.stderr
 
 
 # Options and words

@@ -25,8 +25,6 @@ OBJECT_STORE_BYTES = 128 << 20  # of our own cluster: nothing but records passes
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0  # without any worker: time to say so
 NODES_SECONDS = 1.0  # between two looks at which nodes there are
-# Where `ray start` leaves the address of its cluster; ray.init's documentation names it.
-_CURRENT_CLUSTER = "/tmp/ray/ray_current_cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,18 +170,21 @@ def _connect(address: str | None, num_cpus: int) -> bool | None:
 
     if ray.is_initialized():
         return None
-    address = address or os.environ.get("RAY_ADDRESS") or None
-    if address is None or address == "auto":
+    if address in (None, "auto"):
+        address = os.environ.get("RAY_ADDRESS") or address
+    found = None
+    if address in (None, "auto"):
         found = _running_address()
         if found is None and address == "auto":
             raise ConfigError("no Ray cluster runs here", hint="ray start --head")
-        address = found
     elif address != "local":
-        _require_answer(address)
+        _require_answer(str(address))
+        if os.environ.get("RAY_AUTH_MODE", "disabled") == "disabled":
+            _require_token(str(address))
+        found = address
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    is_ours = address is None or address == "local"
     with _own_signals(), _environment(RAY_USAGE_STATS_ENABLED="0"):
-        if is_ours:
+        if found is None:
             ray.init(
                 address="local",
                 num_cpus=num_cpus,
@@ -192,18 +193,32 @@ def _connect(address: str | None, num_cpus: int) -> bool | None:
                 **quiet,
             )
         else:
-            try:
-                ray.init(address=address, **quiet)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise _no_cluster(str(address), str(error)) from error
+            # Of a cluster that it finds itself, and of no other, Ray also finds the token.
+            _join(found, "auto" if address in (None, "auto") else found, quiet)
     _silence_raylet()
-    return is_ours
+    return found is None
+
+
+def _join(address: str, spelled: str, quiet: dict[str, Any]) -> None:
+    import ray
+
+    try:
+        ray.init(address=spelled, **quiet)
+    except ray.exceptions.AuthenticationError as error:
+        raise _no_token(address) from error
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        _require_token(address)
+        raise _no_cluster(address, str(error)) from error
 
 
 def _running_address() -> str | None:
-    """The cluster that `ray start` began here, if it still answers."""
+    """The cluster that `ray start` began here, if it still answers. It leaves the address in a
+    file that ray.init's documentation names, in the folder that these variables name."""
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
     try:
-        with open(_CURRENT_CLUSTER, encoding="ascii", errors="replace") as file:
+        with open(
+            os.path.join(folder, "ray/ray_current_cluster"), encoding="ascii", errors="replace"
+        ) as file:
             address = file.read().strip()
         _require_answer(address)
     except (OSError, ConfigError):
@@ -225,6 +240,35 @@ def _require_answer(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise _no_cluster(address, str(error)) from error
+
+
+def _require_token(address: str) -> None:
+    """Raise ConfigError if the cluster wants a token that is not ours. `ray.init` says only that it
+    cannot connect, after 20 s; the client that it uses within says why, at once.
+
+    Not where this machine must have a token and may have none: that client ends the process then.
+    """
+    import ray
+
+    client: Any = getattr(ray._raylet, "GcsClient", None)
+    if client is None:
+        return
+    try:
+        client(address=address)
+    except ray.exceptions.AuthenticationError as error:
+        raise _no_token(address) from error
+    except (ray.exceptions.RayError, OSError, RuntimeError, TypeError, ValueError):
+        pass  # ray.init will say it
+
+
+def _no_token(address: str) -> ConfigError:
+    mode = os.environ.get("RAY_AUTH_MODE")
+    return ConfigError(
+        f"the Ray cluster at {address} wants a token, and the one here is missing or not its own "
+        f"(RAY_AUTH_MODE is {mode or 'not set'})",
+        hint="export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=..., as `ray get-auth-token` says it on "
+        "the cluster's head node",
+    )
 
 
 def _no_cluster(address: str, why: str) -> ConfigError:

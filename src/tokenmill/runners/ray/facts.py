@@ -7,9 +7,13 @@ another one, or none, would write its parts where nobody looks for them.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -17,7 +21,13 @@ from tokenmill import __version__, storage
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.shipped import SHIPPED_ENCODINGS
 from tokenmill.encodings.vocabulary_file import SHIPPED, vocabulary_bytes
-from tokenmill.errors import ConfigError, TokenmillError
+from tokenmill.errors import (
+    ConfigError,
+    ConflictError,
+    InputError,
+    NetworkError,
+    TokenmillError,
+)
 
 STORAGE = "storage"
 # A client of a network file system may be that late to see a new file.
@@ -25,17 +35,47 @@ PATIENCE_SECONDS = 2.0
 _LIBRARIES = ("gigatoken", "tiktoken", "pyarrow")
 
 
-def new_nonce(work: str) -> str:
-    """Leave a nonce in the work folder; its path, which is a new one each time: clients of a
-    network file system may go on seeing what an old name stood for."""
-    nonce = os.urandom(16).hex()
-    path = os.path.join(work, f"nonce.{nonce}{storage.TEMPORARY_SUFFIX}")
-    storage.write_file(path, nonce.encode())
-    return path
+@dataclass(frozen=True, slots=True)
+class Nonce:
+    """What the driver left in the work folder, and where. It stays there until the run ends."""
+
+    path: str
+    value: str
+
+    @staticmethod
+    def left_in(work: str) -> Nonce:
+        """The name is a new one each time: clients of a network file system may go on seeing what
+        an old name stood for."""
+        value = os.urandom(16).hex()
+        path = os.path.join(work, f"nonce.{value}{storage.TEMPORARY_SUFFIX}")
+        storage.write_file(path, value.encode())
+        return Nonce(path, value)
 
 
-def facts_here(encoding: EncodingId, nonce_path: str | None) -> dict[str, str]:
-    """What this process finds; `nonce_path` is None while there is no work folder yet."""
+def require_nonce(path: str | None) -> None:
+    """Raise ConflictError if the nonce is gone. A process that does not find it is not to blame
+    then: another run has removed the work folder, perhaps because it has finished the dataset."""
+    if path is not None and storage.size(path) is None:
+        raise ConflictError(
+            f"{path} was removed while the run was under way",
+            hint="by another run? Once that has ended, run the same command again: it resumes",
+        ) from FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+@contextlib.contextmanager
+def removal_noticed(path: str | None) -> Iterator[None]:
+    """Where the nonce is gone, that explains whatever else the nodes did not find."""
+    try:
+        yield
+    except (ConflictError, InputError, NetworkError):
+        raise
+    except TokenmillError:
+        require_nonce(path)
+        raise
+
+
+def facts_here(encoding: EncodingId, nonce: str | None) -> dict[str, str]:
+    """What this process finds; `nonce` is None while there is no work folder yet."""
     found = {"tokenmill": __version__}
     names = (*_LIBRARIES, "tokenizers") if encoding.kind == "huggingface" else _LIBRARIES
     for name in names:
@@ -44,9 +84,23 @@ def facts_here(encoding: EncodingId, nonce_path: str | None) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "not installed"
     found["vocabulary sha256"] = _vocabulary_sha256(encoding)
-    if nonce_path is not None:
-        found[STORAGE] = _nonce(nonce_path)
+    if nonce is not None:
+        found[STORAGE] = nonce
     return found
+
+
+def nonce_at(path: str) -> str:
+    """What this process reads there, or why it cannot."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return storage.read_file(path)[:64].decode(errors="replace")
+        except OSError as error:
+            if time.monotonic() > deadline:
+                return f"{error.strerror or error}: {path}"
+        except TokenmillError as error:  # an object store's: it was patient already
+            return error.message
+        time.sleep(0.1)
 
 
 def mismatch(node: str, here: dict[str, str], there: dict[str, str]) -> ConfigError:
@@ -76,16 +130,3 @@ def _vocabulary_sha256(encoding: EncodingId) -> str:
         return hashlib.sha256(vocabulary_bytes(path)).hexdigest()
     except ConfigError as error:
         return error.message
-
-
-def _nonce(path: str) -> str:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            return storage.read_file(path)[:64].decode(errors="replace")
-        except OSError as error:
-            if time.monotonic() > deadline:
-                return f"{error.strerror or error}: {path}"
-        except TokenmillError as error:  # an object store's: it was patient already
-            return error.message
-        time.sleep(0.1)

@@ -25,7 +25,7 @@ from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.death import Death, Exit, memory_error_of, stall_of
 from tokenmill.runners.ray.board import Board, Saying
 from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
-from tokenmill.runners.ray.facts import mismatch
+from tokenmill.runners.ray.facts import mismatch, require_nonce
 from tokenmill.runners.ray.flight import Flight, end, helped, since
 from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
 from tokenmill.runners.ray.remote import encode_slice_here, end_process, last_words
@@ -200,6 +200,7 @@ class Flights:
 
     def _refused(self, flight: Flight, found: dict[str, str]) -> None:
         """A node that joined after the run began is not like the others: go on without it."""
+        require_nonce(self._common["nonce_path"])
         self._retries.appendleft(flight.attempts)
         if self._cluster.refuse(flight.node):
             name = self._cluster.name(flight.node)

@@ -15,7 +15,7 @@ from typing import Any
 from tokenmill import machine, objectstore
 from tokenmill.encodings import EncodingId
 from tokenmill.runners.ray.board import Speaker
-from tokenmill.runners.ray.facts import facts_here
+from tokenmill.runners.ray.facts import facts_here, nonce_at
 from tokenmill.runners.worker import cut_inputs, encode, load, outcome, reporter, settle
 
 TAIL_BYTES = 8192
@@ -107,7 +107,8 @@ def _facts(order: dict[str, Any]) -> dict[str, str]:
         with contextlib.suppress(OSError):
             os.chdir(order["cwd"])  # paths may be relative
         encoding = EncodingId.from_plain(order["encoding"])
-        _found[key] = facts_here(encoding, order["nonce_path"])
+        path = order["nonce_path"]
+        _found[key] = facts_here(encoding, None if path is None else nonce_at(path))
     return _found[key]
 
 

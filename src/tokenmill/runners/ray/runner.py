@@ -30,7 +30,13 @@ from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.ray.board import Board
 from tokenmill.runners.ray.cluster import Cluster, require_ray, signals_heard
 from tokenmill.runners.ray.cuts import Cuts
-from tokenmill.runners.ray.facts import facts_here, mismatch, new_nonce
+from tokenmill.runners.ray.facts import (
+    Nonce,
+    facts_here,
+    mismatch,
+    removal_noticed,
+    require_nonce,
+)
 from tokenmill.runners.ray.flights import TICK_SECONDS, Flights
 from tokenmill.runners.ray.remote import examine
 
@@ -50,6 +56,7 @@ class RayRunner:
         self._encoding = encoding
         self._cluster: Cluster | None = None
         self._board: Board | None = None
+        self._nonces: dict[str, Nonce] = {}  # by work folder
         self._warming: list[Any] = []
 
     def __enter__(self) -> RayRunner:
@@ -83,7 +90,8 @@ class RayRunner:
         with signals_heard():
             common = self._require_alike(job.work, watch)
             flights = self._flights(job, common, watch)
-            yield from flights.records(slices)
+            with removal_noticed(common["nonce_path"]):
+                yield from flights.records(slices)
 
     def is_spread(self) -> bool:
         return len(self._connected().workable) > 1
@@ -99,7 +107,8 @@ class RayRunner:
         with signals_heard():
             common = self._require_alike(first.work, watch)
             shards = Shards(self._connected(), common, watch)
-            yield from shards.written(itertools.chain([first], orders))
+            with removal_noticed(common["nonce_path"]):
+                yield from shards.written(itertools.chain([first], orders))
 
     def _connected(self) -> Cluster:
         if self._cluster is None:
@@ -115,11 +124,11 @@ class RayRunner:
     def _require_alike(self, work: str | None, watch: Watch) -> dict[str, Any]:
         """Have every node say what it finds, and stop if that differs; what each order says."""
         cluster = self._connected()
-        nonce_path = None if work is None else new_nonce(_absolute(work))
-        facts = facts_here(self._encoding, nonce_path)
+        nonce = None if work is None else self._nonce(_absolute(work))
+        facts = facts_here(self._encoding, None if nonce is None else nonce.value)
         common: dict[str, Any] = {
             "facts": facts,
-            "nonce_path": nonce_path,
+            "nonce_path": None if nonce is None else nonce.path,
             "encoding": self._encoding.to_plain(),
             "cwd": os.getcwd(),
         }
@@ -131,8 +140,18 @@ class RayRunner:
         for node_id, answer in asked.items():
             found = _answered(cluster, node_id, answer, watch)
             if found is not None and found != facts:
+                require_nonce(common["nonce_path"])
                 raise mismatch(cluster.name(node_id), facts, found)
         return common
+
+    def _nonce(self, work: str) -> Nonce:
+        """The one that this run left there. It is not left again: what removed it has removed more,
+        and is to be noticed."""
+        if work in self._nonces:
+            require_nonce(self._nonces[work].path)
+        else:
+            self._nonces[work] = Nonce.left_in(work)
+        return self._nonces[work]
 
 
 def _absolute(work: str) -> str:

@@ -17,7 +17,7 @@ from tokenmill.orders import ShardOrder
 from tokenmill.runners import Watch
 from tokenmill.runners.attempts import MAX_ATTEMPTS
 from tokenmill.runners.ray.cluster import Cluster
-from tokenmill.runners.ray.facts import mismatch
+from tokenmill.runners.ray.facts import mismatch, require_nonce
 from tokenmill.runners.ray.remote import write_shard_here
 
 TICK_SECONDS = 0.25
@@ -78,6 +78,7 @@ class Shards:
             return WrittenShard.from_plain(content[0])
         if kind == "refused":
             found, node = content
+            require_nonce(self._common["nonce_path"])
             self._retries.append(errand)
             if self._cluster.refuse(node):
                 unlike = mismatch(self._cluster.name(node), self._common["facts"], found)
