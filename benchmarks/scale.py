@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 import xxhash
+from tokenmill.shards import Output, Tail
 
 from tokenmill import __version__, storage
 from tokenmill.assemble import Assembler
@@ -45,7 +46,6 @@ from tokenmill.run import _encode, places_of
 from tokenmill.runners import Watch
 from tokenmill.seal import sealed
 from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved
-from tokenmill.shards import Output, Tail
 from tokenmill.tasks import _encode as encode_share
 from tokenmill.tasks import _num_recorded
 

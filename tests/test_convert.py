@@ -17,11 +17,11 @@ import tokenmill
 from conftest import made_texts, write_corpus
 from tokenmill import storage
 from tokenmill.convert import Target, convert
-from tokenmill.copying import Stopped
 from tokenmill.dataset import open_dataset
 from tokenmill.encodings import get_encoding
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.formats import NAMES, get_format
+from tokenmill.runners import Stopped
 
 TEXTS = [*made_texts(150), "", "one", "\N{CJK UNIFIED IDEOGRAPH-6771}" * 40]
 
@@ -90,9 +90,9 @@ def test_convert_equals_prepare_in_that_format(name, nano, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_convert_stopped_anywhere_continues_to_the_same_bytes(name, nano, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenmill.batches.READ_TOKENS", 700)
-    monkeypatch.setattr("tokenmill.copying.CHECKPOINT_TOKENS", 2000)
-    monkeypatch.setattr("tokenmill.shards.MARK_TOKENS", 1000)
+    monkeypatch.setattr("tokenmill.dataset_tokens.READ_TOKENS", 700)
+    monkeypatch.setattr("tokenmill.storage.PIECE_BYTES", 4000)
+    monkeypatch.setattr("tokenmill.assemble.writing.MARK_TOKENS", 1000)
     converted(nano, tmp_path / "whole", name)
     target = Target(out=str(tmp_path / "out"), format=name, **options_of(name))
     for stop_after in itertools.count(1):
@@ -118,8 +118,8 @@ class Crash(BaseException):
 
 @pytest.mark.parametrize("name", ["nanogpt", "megatron", "mds"])
 def test_convert_crashed_at_any_storage_operation_continues(name, nano, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenmill.batches.READ_TOKENS", 2000)
-    monkeypatch.setattr("tokenmill.copying.CHECKPOINT_TOKENS", 4000)
+    monkeypatch.setattr("tokenmill.dataset_tokens.READ_TOKENS", 2000)
+    monkeypatch.setattr("tokenmill.storage.PIECE_BYTES", 8000)
     converted(nano, tmp_path / "whole", name)
     target = Target(out=str(tmp_path / "out"), format=name, **options_of(name))
     rename, remove = storage.rename, storage.remove

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tokenmill.copying import Stopped
 
 import tokenmill
 from conftest import made_texts, write_corpus
@@ -22,7 +23,6 @@ from test_orders import files_in
 from test_prepare_s3 import objects_in
 from tokenmill import objectstore, patience
 from tokenmill.convert import Target, convert
-from tokenmill.copying import Stopped
 from tokenmill.dataset import open_dataset
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, NetworkError, OutputError
 from tokenmill.formats import NAMES, get_format
@@ -118,7 +118,7 @@ def test_convert_when_long_shards_have_marks_then_the_same_after_every_stop(
     nano, bucket, s3, tmp_path, small_batches, monkeypatch
 ):
     """Marks follow from where batches begin, which a resumed attempt must not move."""
-    monkeypatch.setattr("tokenmill.shards.MARK_TOKENS", 1000)
+    monkeypatch.setattr("tokenmill.assemble.writing.MARK_TOKENS", 1000)
     here = str(tmp_path / "out")
     manifest = converted(nano, here, "npy")
     assert any(file.marks for file in manifest.files)

@@ -119,7 +119,8 @@ def test_prepare_shard_that_ends_on_a_document_has_no_empty_shard_after_it(tmp_p
 def test_prepare_empty_documents_in_npy_become_a_lone_eot_as_the_script_does(tmp_path, read_files):
     texts = ["one", "", "three"]
     source = write_corpus("jsonl", tmp_path, texts)
-    manifest = tokenmill.prepare(source, tmp_path / "out", format="npy", num_proc=1)
+    given = {"format": "npy", "num_proc": 1, "shard_tokens": 10**8}
+    manifest = tokenmill.prepare(source, tmp_path / "out", **given)
     documents = oracle.ids(texts, "prepend")
     assert read_files(tmp_path / "out") == oracle.npy_files(documents, 10**8, "edufineweb")
     assert (manifest.counts.num_written, manifest.counts.num_empty) == (3, 0)

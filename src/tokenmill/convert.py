@@ -23,7 +23,6 @@ from typing import Any
 
 from tokenmill import storage
 from tokenmill.assemble.books import Books, Output
-from tokenmill.assemble.stream import ShardStream
 from tokenmill.assemble.writing import carry_out
 from tokenmill.config import Config
 from tokenmill.dataset import Dataset, path_inside
@@ -32,6 +31,7 @@ from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.formats import Layout, chosen_dtype, get_format
+from tokenmill.machine import available_cpus
 from tokenmill.manifest import (
     Manifest,
     OutputFile,
@@ -40,7 +40,6 @@ from tokenmill.manifest import (
     split_totals,
 )
 from tokenmill.objectstore import is_url, place_of
-from tokenmill.machine import available_cpus
 from tokenmill.output import (
     conflict,
     discard_work,

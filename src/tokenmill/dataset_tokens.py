@@ -10,6 +10,7 @@ read at once.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -69,7 +70,7 @@ class DatasetTokens:
         stream, found = self._source.streams[split], []
         for position, shard in enumerate(stream.shards):
             bounds, is_checked = self._bounds(split, position), shard.name in self._files
-            for number, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+            for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
                 piece = number if is_checked else None
                 found.append(Segment(split, position, start, stop, piece))
         return found
@@ -187,7 +188,8 @@ class DatasetTokens:
         else:
             start = piece * storage.PIECE_BYTES
             stop = min(start + storage.PIECE_BYTES, file.num_bytes)
-            is_same = storage.sha256_at(path, start, stop) == file.sha256[piece : piece + 1]
+            digests = storage.sha256_at(path, start, stop, True)
+            is_same = digests == file.sha256[piece : piece + 1]
             is_same = is_same and os.path.getsize(path) == file.num_bytes
         if not is_same:
             raise IntegrityError(
@@ -213,5 +215,3 @@ def _document_ends(
     if stream.eot == "both":
         return found[(num_eot + 1) % 2 :: 2] + 1
     return found + 1
-
-

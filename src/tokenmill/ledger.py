@@ -92,7 +92,9 @@ class Ledger(Mapping[int, PartRecord]):
         if self._kinds[index] == _ODD:
             return self._odd[index]
         row = _ROW.unpack_from(self._rows, index * _ROW.size)
-        checksums = [digest.hex() if size else "" for digest, size in zip(row, row[2:4])]
+        checksums = [
+            digest.hex() if size else "" for digest, size in zip(row[:2], row[2:4], strict=True)
+        ]
         return PartRecord(
             index,
             self._plan_id,

@@ -2,7 +2,7 @@
 
     OUT/tokenmill.json                the manifest of a finished dataset
     OUT/.tokenmill/plan.json          a run is under way
-    OUT/.tokenmill/ID/                what it has done so far; ID is the beginning of its plan's hash
+    OUT/.tokenmill/ID/                what it has done so far; ID begins its plan's hash
     OUT/.tokenmill/publish.json       its dataset is complete, and is being moved to its place
 
 A dataset that is replaced stays whole until the new one is. `publish.json` is the moment at which
@@ -195,9 +195,7 @@ def _takeover_explained(work: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _store_folder(
-    out: str, format_: Format, name: str | None, overwrite: bool
-) -> Iterator[str]:
+def _store_folder(out: str, format_: Format, name: str | None, overwrite: bool) -> Iterator[str]:
     """As `work_folder`, but after an error that is not about the corpus nothing more is asked of
     the store: it may be what failed."""
     work = os.path.join(out, WORK_NAME)
@@ -367,7 +365,8 @@ def _complete(out: str) -> None:
     if not _is_manifest(out, data):
         storage.remove(os.path.join(out, MANIFEST_NAME))
         _move_files(staged, out, manifest)
-        below = [os.path.join(out, folder) for folder in {os.path.dirname(n) for n in removed} - {""}]
+        folders = {os.path.dirname(name) for name in removed} - {""}
+        below = [os.path.join(out, folder) for folder in folders]
         for folder in below:
             _require_no_link(folder)
         storage.remove_all([os.path.join(out, name) for name in removed])

@@ -155,9 +155,7 @@ class PartRun:
     directory_at: int
 
 
-def part_runs(
-    record: PartRecord, split: int, dtype: str, num_buckets: int
-) -> Iterator[PartRun]:
+def part_runs(record: PartRecord, split: int, dtype: str, num_buckets: int) -> Iterator[PartRun]:
     """Where a split's runs stand in its part file; those without documents are left out."""
     at = 0
     for run in record.runs:

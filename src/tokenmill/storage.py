@@ -588,9 +588,9 @@ def sha256_of(file: Any, in_pieces: bool = False) -> str | tuple[str, ...]:
     return hasher.digests if in_pieces else str(hasher.hexdigest())
 
 
-def sha256_at(path: str, start: int, stop: int) -> tuple[str, ...] | None:
-    """Of each piece of these bytes of a local file; None if it does not have them."""
-    hasher = PieceHash()
+def sha256_at(path: str, start: int, stop: int, in_pieces: bool) -> tuple[str, ...] | None:
+    """Of these bytes of a local file, or of each piece of them; None if it does not have them."""
+    hasher: Any = PieceHash() if in_pieces else hashlib.sha256()
     try:
         with open(path, "rb", buffering=0) as file:
             while start < stop:
@@ -601,7 +601,7 @@ def sha256_at(path: str, start: int, stop: int) -> tuple[str, ...] | None:
                 start += len(data)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return hasher.digests
+    return hasher.digests if in_pieces else (hasher.hexdigest(),)
 
 
 _SCRATCH_PREFIX = "tokenmill-scratch-"

@@ -1,7 +1,7 @@
 """Small runs to break, and what their bytes must be, by tests/oracle.py and by nothing of ours.
 
 Each scenario is small enough to be run thousands of times (about 20 ms) and yet goes through
-everything: several slices, several shards, both splits, a quarantined row, checkpoints in between.
+everything: several slices, shards and pieces of shards, both splits, a quarantined row.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +19,13 @@ import numpy as np
 import oracle
 import tokenmill
 from conftest import made_texts
-from tokenmill import assemble, batches, copying
 from tokenmill import convert as conversion
+from tokenmill import dataset_tokens, storage
 from tokenmill.config import Config
 from tokenmill.dataset import open_dataset
 from tokenmill.manifest import MANIFEST_NAME
 from tokenmill.partition import Partition
-from tokenmill.run import SilentWatch, run
+from tokenmill.run import SilentWatch
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.tasks import encode_partition, finish
 
@@ -59,19 +60,7 @@ def parted(source: str, out: str, num_tasks: int = 3, **options: object) -> obje
         config = Config(sources=(source,), out=out, num_proc=1, **given)
         partition = Partition(number, num_tasks)
         encode_partition(config, partition, InlineRunner(), SilentWatch())
-    return finish(out, max_bad_fraction=0.5)
-
-
-class SpreadRunner(InlineRunner):
-    """Stands for several machines, on which shards are written one by one at the end."""
-
-    def is_spread(self) -> bool:
-        return True
-
-
-def spread(source: str, out: str, **options: object) -> object:
-    given = {"num_proc": 1, "slice_bytes": 6000, "max_bad_fraction": 0.5, **options}
-    return run(Config(sources=(source,), out=out, **given), SpreadRunner(), SilentWatch())
+    return finish(out, max_bad_fraction=0.5, num_proc=1)
 
 
 def converted(source: str, out: str) -> object:
@@ -79,7 +68,7 @@ def converted(source: str, out: str) -> object:
     made = os.path.join(os.path.dirname(source), "made")
     if not os.path.exists(os.path.join(made, MANIFEST_NAME)):
         prepared(source, made, format="npy", val="none", shard_tokens=1500)
-    target = conversion.Target(out=out, format="datatrove", shard_tokens=1500)
+    target = conversion.Target(out=out, format="datatrove", shard_tokens=1500, num_proc=1)
     return conversion.convert(open_dataset(made), target)
 
 
@@ -99,6 +88,21 @@ def megatron_files() -> Files:
     return {
         f"text_train_{number:05d}_document.bin": oracle.stream(documents)
         for number, documents in enumerate(whole_documents(oracle.ids(TEXTS), 1500))
+    }
+
+
+@functools.cache
+def one_megatron_files() -> Files:
+    """One shard of many pieces, with an index beside it."""
+    documents = oracle.ids(TEXTS)
+    lengths = np.array([len(document) for document in documents])
+    starts = np.cumsum(lengths) - lengths
+    head = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, len(lengths), len(lengths) + 1)
+    numbers = np.arange(len(lengths) + 1)
+    index = (lengths.astype("<i4"), (2 * starts).astype("<i8"), numbers.astype("<i8"))
+    return {
+        "text_train_00000_document.bin": oracle.stream(documents),
+        "text_train_00000_document.idx": head + b"".join(part.tobytes() for part in index),
     }
 
 
@@ -148,16 +152,15 @@ SCENARIOS = [
         mds_files,
     ),
     Scenario("convert", converted, datatrove_files),
-    Scenario("spread", functools.partial(spread, format="npy", shard_tokens=2000), npy_files),
+    Scenario("one megatron", functools.partial(prepared, format="megatron"), one_megatron_files),
     Scenario("partition", functools.partial(parted, format="npy", shard_tokens=2000), npy_files),
 ]
 
 
-def small_checkpoints(monkeypatch) -> None:
-    """Checkpoints every few kilobytes, so that a small run has several."""
-    monkeypatch.setattr(assemble, "CHECKPOINT_BYTES", 4000)
-    monkeypatch.setattr(copying, "CHECKPOINT_TOKENS", 2000)
-    monkeypatch.setattr(batches, "READ_TOKENS", 1000)
+def small_pieces(monkeypatch) -> None:
+    """Pieces of a few kilobytes, so that a small shard has several."""
+    monkeypatch.setattr(storage, "PIECE_BYTES", 3000)
+    monkeypatch.setattr(dataset_tokens, "READ_TOKENS", 1000)
 
 
 def differences(out: str, expected: Files) -> list[str]:

@@ -9,16 +9,24 @@ import time
 
 import pytest
 from disk import Crash, FaultyOs, Gone, disk
-from scenarios import SCENARIOS, corpus, differences, looks_complete, small_checkpoints
+from scenarios import SCENARIOS, corpus, differences, looks_complete, small_pieces
 
 NUM_CHAINS = 30  # for each scenario
 # All operations of two scenarios, and of the others a share that moves on with the seed.
-EVERY = {"nanogpt": 1, "megatron": 1, "npy": 3, "mds": 3, "convert": 3, "partition": 2, "spread": 2}
+EVERY = {
+    "nanogpt": 1,
+    "megatron": 1,
+    "npy": 3,
+    "mds": 3,
+    "convert": 3,
+    "partition": 2,
+    "one megatron": 2,
+}
 
 
 @pytest.fixture(autouse=True)
-def checkpoints(monkeypatch):
-    small_checkpoints(monkeypatch)
+def pieces(monkeypatch):
+    small_pieces(monkeypatch)
 
 
 def num_operations(scenario, source: str, out: str) -> int:

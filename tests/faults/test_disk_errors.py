@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from disk import ERRNOS, Failure, FaultyOs, Short, disk
-from scenarios import SCENARIOS, corpus, differences, looks_complete, small_checkpoints
+from scenarios import SCENARIOS, corpus, differences, looks_complete, small_pieces
 from test_crash_points import num_operations
 
 from tokenmill.errors import OutputError
@@ -20,13 +20,13 @@ EVERY = {
     "npy": 12,
     "convert": 12,
     "partition": 12,
-    "spread": 12,
+    "one megatron": 12,
 }
 
 
 @pytest.fixture(autouse=True)
-def checkpoints(monkeypatch):
-    small_checkpoints(monkeypatch)
+def pieces(monkeypatch):
+    small_pieces(monkeypatch)
 
 
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])

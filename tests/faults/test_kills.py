@@ -46,7 +46,7 @@ INLINE = [
     ("record opened", 2),
     ("record renamed", 2),
     ("record synced", 1),
-    ("cursor written", 1),
+    ("task recorded", 1),
     ("shard half", 4),
     ("shard synced", 2),
     ("shard published", 2),
@@ -55,11 +55,11 @@ INLINE = [
     ("cleanup", 1),
 ]
 ASSEMBLY = [
-    *[("plan written", 1), ("cursor written", 2), ("shard half", 5), ("shard published", 1)],
+    *[("plan written", 1), ("task recorded", 2), ("shard half", 5), ("shard published", 1)],
     *[("manifest temporary", 1), ("manifest renamed", 1), ("cleanup", 1)],
 ]
 CONVERSION = [
-    *[("plan written", 1), ("shard half", 3), ("shard synced", 2), ("cursor written", 2)],
+    *[("plan written", 1), ("shard half", 3), ("shard synced", 2), ("task recorded", 2)],
     *[("shard published", 3), ("manifest temporary", 1), ("manifest renamed", 1), ("cleanup", 1)],
 ]
 
@@ -211,7 +211,7 @@ def test_workers_and_parent_killed_in_one_chain(scratch, tally):
     for number, point in enumerate(["part half", "part renamed", "record renamed"]):
         faults = [
             {"point": point, "slice": 4 * number + 1, "role": "worker", "act": "kill"},
-            {"point": "cursor written", "nth": 2, "role": "parent", "act": "kill"},
+            {"point": "task recorded", "nth": 2, "role": "parent", "act": "kill"},
         ]
         launch = finished(attempts.command(), scratch, faults=faults)
         assert launch.wait() == -signal.SIGKILL

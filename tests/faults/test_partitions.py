@@ -50,7 +50,7 @@ def test_finish_killed_at_every_point_then_repeated(scratch, tally):
     source, out = corpus(scratch), str(scratch / "out")
     for partition in ("2/2", "1/2"):
         assert finished(task(source, out, partition), scratch).process.returncode == 0
-    points = ["cursor written", "shard half", "shard published", "manifest temporary"]
+    points = ["task recorded", "shard half", "shard published", "manifest temporary"]
     for point in [*points, "manifest renamed", "cleanup"]:
         fault = {"point": point, "act": "kill"}
         launch = finished(finish(out), scratch, faults=[fault])

@@ -40,7 +40,7 @@ def shown(value: object) -> str | None:
         (NPY, 1, "plan written"),
         (NPY, 2, "part half"),
         (NPY, 1, "shard published"),
-        (CONVERT, 1, "cursor written"),
+        (CONVERT, 1, "task recorded"),
     ],
     ids=shown,
 )
@@ -67,7 +67,7 @@ POINTS = [
     (NPY, 2, "part half", 1),
     (NPY, 1, "shard half", 5),
     (MEGATRON, 1, "shard half", 6),
-    (NPY, 1, "cursor written", 2),
+    (NPY, 1, "task recorded", 2),
     (NPY, 1, "shard published", 3),
     (CONVERT, 1, "shard half", 5),
 ]

@@ -46,6 +46,13 @@ class Output:
     tails: dict[str, Tail]
     split_rule: str = "documents"
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Every file's name and size."""
+        side_files = [file for shard in self.shards for file in shard.side_files]
+        sizes = {shard.name: shard.num_bytes for shard in self.shards}
+        return sizes | {file.name: file.num_bytes for file in (*side_files, *self.index_files)}
+
 
 class Books:
     """Streams on their way, whatever they are made of."""
@@ -204,9 +211,7 @@ class Assembly(Books):
             self._parts.blocks_done(number, self._streams[number].end_of_tasks)
 
 
-def _index_files(
-    folder: str, layout: Layout, shards: Sequence[Shard]
-) -> tuple[SideFile, ...]:
+def _index_files(folder: str, layout: Layout, shards: Sequence[Shard]) -> tuple[SideFile, ...]:
     """Write the files that list each split's shards, for formats that have such."""
     written = []
     for split in SPLITS:

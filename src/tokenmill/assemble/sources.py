@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokenmill import storage
-from tokenmill.arrays import binary_array, indices, offsets_of
+from tokenmill.arrays import binary_array, indices
 from tokenmill.assemble.task import Block, ShardTask, Stretch
 from tokenmill.documents import data_of
 from tokenmill.errors import IntegrityError

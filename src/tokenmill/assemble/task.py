@@ -216,9 +216,7 @@ def make_folders(work: str) -> None:
             storage.remove_temporaries(below)
 
 
-def saved_record(
-    work: str, plan_id: str, place: tuple[int, int, int]
-) -> ShardRecord | None:
+def saved_record(work: str, plan_id: str, place: tuple[int, int, int]) -> ShardRecord | None:
     """The record that an earlier attempt left, if there is one of this plan and it is whole."""
     try:
         record = ShardRecord.from_plain(unsealed(storage.read_file(task_path(work, *place))))

@@ -142,15 +142,15 @@ def _is_intact(task: ShardTask, record: ShardRecord) -> bool:
     """Whether what the record vouches for is still there."""
     if is_url(task.work):
         return all(_is_same_object(_place(task, name), tag) for name, tag in record.tags.items())
-    expected: list[tuple[str, int, int, tuple[str, ...]]] = [
-        (file.name, 0, file.num_bytes, (file.sha256,)) for file in record.side_files
-    ]
-    if record.num_bytes:
-        expected.append((shard_name(task), _byte_of(task), record.num_bytes, record.sha256))
-    return all(
-        storage.sha256_at(_place(task, name), at, at + num_bytes) == sha256
-        for name, at, num_bytes, sha256 in expected
-    )
+    for file in record.side_files:
+        found = storage.sha256_at(_place(task, file.name), 0, file.num_bytes, False)
+        if found != (file.sha256,):
+            return False
+    if not record.num_bytes:
+        return True
+    at, is_raw = _byte_of(task), get_format(task.layout.format).traits.is_raw
+    path = _place(task, shard_name(task))
+    return storage.sha256_at(path, at, at + record.num_bytes, is_raw) == record.sha256
 
 
 def _is_same_object(url: str, sha256: str | None) -> bool:
@@ -181,7 +181,7 @@ class _Writing:
         return self._raw() if self._format.traits.is_raw else self._dressed()
 
     def _raw(self) -> Draft:
-        """A header and tokens at their place, and if that is all of the shard, what is beside it."""
+        """A header and tokens at their place; and what is beside, if that is all of the shard."""
         task, lengths = self._task, None
         file = storage.FilePiece(os.path.join(self._desk, self._name), _byte_of(task))
         try:
@@ -197,9 +197,7 @@ class _Writing:
         except BaseException:
             file.close()
             raise
-        record = dataclasses.replace(
-            self._counted(), num_bytes=file.num_bytes, sha256=file.digests
-        )
+        record = dataclasses.replace(self._counted(), num_bytes=file.num_bytes, sha256=file.digests)
         return Draft(task, record, self._desk, file=file)
 
     def _sides(self) -> Draft:

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+from collections.abc import Iterator
 
 from tokenmill.errors import ConfigError, unknown_name
 from tokenmill.formats.format import (
@@ -42,6 +44,7 @@ __all__ = [
     "chosen_dtype",
     "format_names",
     "get_format",
+    "registered",
 ]
 
 # In the order in which a folder is tried for being theirs: what is easy to tell comes first.
@@ -58,6 +61,7 @@ _FORMATS = {
 }
 NAMES = tuple(_FORMATS)
 GROUP = "tokenmill.formats"
+_REGISTERED: dict[str, Format] = {}
 
 
 def format_names() -> tuple[str, ...]:
@@ -65,7 +69,21 @@ def format_names() -> tuple[str, ...]:
     return (*NAMES, *(name for name in outside_names(GROUP) if name not in _FORMATS))
 
 
+@contextlib.contextmanager
+def registered(format_: Format) -> Iterator[None]:
+    """Have a format known by its name in this process: for tests of one that is not installed."""
+    before = dict(_REGISTERED)
+    _REGISTERED[format_.name] = format_
+    try:
+        yield
+    finally:
+        _REGISTERED.clear()
+        _REGISTERED.update(before)
+
+
 def get_format(name: str) -> Format:
+    if name in _REGISTERED:
+        return _REGISTERED[name]
     if name in _FORMATS:
         module, _, attribute = _FORMATS[name].partition(":")
         found: Format = getattr(importlib.import_module(module), attribute)()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass, replace
-
 from typing import TYPE_CHECKING
 
 from tokenmill.corpus import Slice

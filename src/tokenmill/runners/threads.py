@@ -1,5 +1,4 @@
-"""Work in threads of this process, where Python is not what takes the time: hashing, disks, networks.
-"""
+"""Work in threads of this process, where not Python takes the time but hashes and disks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What every format promises, as tests to inherit: it reads back what it wrote, and refuses what it
 did not write with an error that names the file.
 
-Shards are written by the same code as in a run (shards.py), so a format that passes is one that
+Shards are written by the same code as in a run (assemble/), so a format that passes is one that
 `prepare` and `convert` can use. Whether the trainer's own loader likes the bytes is another test.
 """
 
@@ -10,18 +10,23 @@ from __future__ import annotations
 import os
 import random
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
+from tokenmill.arrays import binary_array_of
+from tokenmill.assemble.books import Assembly, Output
+from tokenmill.assemble.fitting import Wish
+from tokenmill.assemble.writing import carry_out
 from tokenmill.errors import IntegrityError
-from tokenmill.formats import DTYPE_BYTES, Format, FoundShard, Layout, Shard
-from tokenmill.record import SPLITS
-from tokenmill.shards import Batch, Output, ShardSet
+from tokenmill.formats import DTYPE_BYTES, Format, FoundShard, Layout, Shard, registered
+from tokenmill.part import PartWriter
+from tokenmill.record import SPLITS, Counts
 from tokenmill.storage import names_below
 
 EOT = 7
@@ -87,18 +92,30 @@ def write_documents(
         encoding="gpt2",
         has_boundaries=format_.traits.boundaries and not seq_len,
     )
-    shards = ShardSet(folder, layout, {}, format_)
-    for number, split in enumerate(SPLITS):
-        for document in documents.get(split, []):
-            shards.put(number, _batch(document, dtype))
-    return Written(folder, layout, shards.finish(), format_)
+    with registered(format_), tempfile.TemporaryDirectory(dir=folder) as work:
+        for name in ("parts", "records"):
+            os.mkdir(os.path.join(work, name))
+        assembly = Assembly(work, "contract", layout, Wish(), 1, 0)
+        writer = PartWriter(work, 0, dtype, 0, 0)
+        for number, split in enumerate(SPLITS):
+            for document in documents.get(split, []):
+                writer.append(number, _as_binary(document, dtype))
+        assembly.add(writer.commit("contract", Counts(), ()))
+        for task in assembly.tasks():
+            assert task is not None
+            assembly.done(carry_out(task))
+        output = assembly.finished()
+        for path in Path(assembly.folder).rglob("*"):
+            if path.is_file():
+                target = Path(folder, path.relative_to(assembly.folder))
+                target.parent.mkdir(exist_ok=True)
+                path.rename(target)
+    return Written(folder, layout, output, format_)
 
 
-def _batch(document: Sequence[int], dtype: str) -> Batch:
+def _as_binary(document: Sequence[int], dtype: str) -> pa.LargeBinaryArray:
     data = np.array(document, np.dtype(dtype).newbyteorder("<")).tobytes()
-    width = DTYPE_BYTES[dtype]
-    lengths: npt.NDArray[np.uint32] = np.array([len(document)], np.uint32)
-    return Batch(len(document), lambda start, stop: [data[start * width : stop * width]], lengths)
+    return binary_array_of([data])
 
 
 class FormatContract:

@@ -1,4 +1,4 @@
-"""One attempt at one slice, as a Ray task: where it is, how to reach it there, how to end it."""
+"""One attempt at a slice or a shard task, as a Ray task: where it is, how to end it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tokenmill.job import Step
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.ray.cluster import Cluster
 from tokenmill.runners.ray.remote import end_process
+from tokenmill.runners.shard_writing import ShardWriting
 
 CANCEL_SECONDS = 2.0  # how long a cancelled task may take to be gone
 HELP_SECONDS = 10.0  # how long a node may take to do something for us
@@ -16,9 +17,9 @@ HELP_SECONDS = 10.0  # how long a node may take to do something for us
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """One attempt at one slice, as a Ray task."""
+    """One attempt, as a Ray task."""
 
-    attempts: Attempts
+    attempts: Attempts | ShardWriting
     ref: Any
     node: str = ""  # empty until it is heard of
     pid: int = 0

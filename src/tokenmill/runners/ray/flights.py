@@ -1,8 +1,8 @@
-"""The slices that are in the cluster: launched, heard of, landed as records or lost.
+"""Slices and shard tasks that are in the cluster: launched, heard of, landed as records or lost.
 
 A bounded number is in flight, two for each worker that the cluster can hold: one running and one
 that Ray has at hand, so that no worker waits for the driver. The bound follows the cluster as it
-grows and shrinks, and what waits is what an autoscaler sees as demand. Slices are drawn from the
+grows and shrinks, and what waits is what an autoscaler sees as demand. Work is drawn from the
 caller's iterable one at a time, in the caller's thread.
 
 What to try next when a slice lost its worker is attempts.py's business, as in the processes runner.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenmill.corpus import Slice
 from tokenmill.errors import TokenmillError, error_from_plain
@@ -28,7 +28,11 @@ from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
 from tokenmill.runners.ray.facts import mismatch, require_nonce
 from tokenmill.runners.ray.flight import Flight, end, helped, since
 from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
-from tokenmill.runners.ray.remote import encode_slice_here, end_process, last_words
+from tokenmill.runners.ray.remote import end_process, last_words, work_here
+from tokenmill.runners.shard_writing import ShardWriting
+
+if TYPE_CHECKING:
+    from tokenmill.assemble.task import ShardRecord, ShardTask
 
 TICK_SECONDS = 0.25
 STEP_SECONDS = 0.5  # between two steps that a worker tells of; more if there are many workers
@@ -58,16 +62,18 @@ class Flights:
         self._watch = watch
         self._stall_timeout = stall_timeout
         self._flights: dict[str, Flight] = {}
-        self._retries: deque[Attempts] = deque()
-        self._lost_nodes: dict[int, int] = {}  # by slice
-        self._slices: Iterator[Slice | None] = iter(())
-        self._is_drawn = False  # the iterator has no more slices
+        self._retries: deque[Attempts | ShardWriting] = deque()
+        self._lost_nodes: dict[int, int] = {}  # by what was lost with them
+        self._work: Iterator[Slice | ShardTask | None] = iter(())
+        self._is_drawn = False  # the iterator has nothing more
         self._stop_at: float | None = None
         self._busy_at = time.monotonic()  # when a worker was last heard of
 
-    def records(self, slices: Iterable[Slice | None]) -> Iterator[PartRecord]:
-        """Encode the slices; yield each record once. However it ends, no task is left."""
-        self._slices = iter(slices)
+    def records(
+        self, work: Iterable[Slice | ShardTask | None]
+    ) -> Iterator[PartRecord | ShardRecord]:
+        """Have the work done; yield each record once. However it ends, no task is left."""
+        self._work = iter(work)
         try:
             while not self._is_over():
                 self._launch()
@@ -97,7 +103,7 @@ class Flights:
             if attempts is None:
                 return
             key = self._board.new_key()
-            task = self._cluster.anywhere(encode_slice_here)
+            task = self._cluster.anywhere(work_here)
             seconds = max(STEP_SECONDS, self._cluster.num_slots / MAX_STEPS_PER_SECOND)
             order = {**self._common, **attempts.order(), "key": key, "step_seconds": seconds}
             self._flights[key] = Flight(attempts, task.remote(order))
@@ -107,7 +113,7 @@ class Flights:
             return self._cluster.max_workers
         return max(MIN_FLIGHTS, FLIGHTS_PER_SLOT * self._cluster.num_slots)
 
-    def _next(self) -> Attempts | None:
+    def _next(self) -> Attempts | ShardWriting | None:
         """What is to be launched next; None: nothing, for now or for good."""
         if any(flight.attempts.is_alone for flight in self._flights.values()):
             return None
@@ -116,11 +122,13 @@ class Flights:
                 return None
             return self._retries.popleft()
         try:
-            slice_ = next(self._slices)
+            item = next(self._work)
         except StopIteration:
             self._is_drawn = True
             return None
-        return Attempts(self._job, slice_) if slice_ is not None else None
+        if item is None:
+            return None
+        return Attempts(self._job, item) if isinstance(item, Slice) else ShardWriting(item)
 
     # Hearing
 
@@ -151,7 +159,7 @@ class Flights:
     def _heard(self, flight: Flight, saying: Saying) -> None:
         flight.node, flight.pid, flight.log, flight.num_oom_kills = saying.whereabouts
         flight.heard_at = self._busy_at = time.monotonic()
-        if saying.step is not None:
+        if saying.step is not None and isinstance(flight.attempts, Attempts):
             flight.attempts.step = since(flight.step, saying.step)
             flight.step = saying.step
             self._watch.step(flight.attempts.slice_, flight.attempts.step)
@@ -163,7 +171,7 @@ class Flights:
 
     # Landing
 
-    def _settled(self, key: str) -> PartRecord | None:
+    def _settled(self, key: str) -> PartRecord | ShardRecord | None:
         """Take a flight that has ended out of the air; its record, if it brought one."""
         import ray
 
@@ -182,6 +190,10 @@ class Flights:
         self._busy_at = time.monotonic()
         if kind == "record":
             return PartRecord.from_plain(content[0])
+        if kind == "shard":
+            from tokenmill.assemble.task import ShardRecord
+
+            return ShardRecord.from_plain(content[0])
         if kind == "refused":
             self._refused(flight, content[0])
         elif kind == "memory":
@@ -235,7 +247,7 @@ class Flights:
         return node is not None and not node.is_alive
 
     def _node_lost(self, flight: Flight) -> None:
-        index = flight.attempts.slice_.index
+        index = id(flight.attempts)
         self._lost_nodes[index] = self._lost_nodes.get(index, 0) + 1
         cause = "its node is gone"
         if self._lost_nodes[index] > MAX_LOST_NODES:

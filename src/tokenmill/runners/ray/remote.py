@@ -43,8 +43,9 @@ def cut_here(order: dict[str, Any]) -> list[list[Any]]:
     return said if failed is None else [*said, list(failed)]
 
 
-def encode_slice_here(order: dict[str, Any]) -> list[Any]:
-    """Encode the order's slice, unless this process is not fit to: ["refused", facts]."""
+def work_here(order: dict[str, Any]) -> list[Any]:
+    """Encode the order's slice or write its shard, unless this process is not fit to:
+    ["refused", facts]."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()
@@ -55,26 +56,20 @@ def encode_slice_here(order: dict[str, Any]) -> list[Any]:
     found = _facts(order)
     if found != order["facts"]:
         return ["refused", found, speaker.whereabouts]
+    if "shard" in order:
+        return [*outcome(_write_shard, order), speaker.whereabouts]
     is_careful = order["caution"]["one_by_one"]
     report = reporter(speaker.say, 0.0 if is_careful else order["step_seconds"])
     return [*outcome(encode, order, report), speaker.whereabouts]
 
 
-def write_shard_here(order: dict[str, Any]) -> list[Any]:
-    """Carry out a shard order, unless this process is not fit to."""
-    import ray
+def _write_shard(order: dict[str, Any]) -> tuple[Any, ...]:
+    from dataclasses import asdict
 
-    found = _facts(order)
-    if found != order["facts"]:
-        return ["refused", found, ray.get_runtime_context().get_node_id()]
+    from tokenmill.assemble.sources import task_of
+    from tokenmill.assemble.writing import carry_out
 
-    def written() -> tuple[Any, ...]:
-        from tokenmill.fulfil import write_shard
-        from tokenmill.orders import ShardOrder
-
-        return ("shard", write_shard(ShardOrder.from_plain(order["order"])).to_plain())
-
-    return list(outcome(written))
+    return ("shard", asdict(carry_out(task_of(order["shard"]))))
 
 
 def last_words(log: str) -> tuple[str, int]:

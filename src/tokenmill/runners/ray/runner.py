@@ -10,7 +10,6 @@ engines meanwhile, while the plan is made.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -41,14 +40,14 @@ from tokenmill.runners.ray.flights import TICK_SECONDS, Flights
 from tokenmill.runners.ray.remote import examine
 
 if TYPE_CHECKING:
-    from tokenmill.fulfil import WrittenShard
-    from tokenmill.orders import ShardOrder
+    from tokenmill.assemble.task import ShardRecord, ShardTask
 
 ANSWER_SECONDS = 120.0  # how long a node may take to say what it finds
 
 
 class RayRunner:
-    """Runs slices as tasks on a Ray cluster; leaving it ends the cluster if it was our own."""
+    """Runs slices and shard tasks on a Ray cluster; leaving it ends the cluster if that was our
+    own."""
 
     def __init__(self, config: Config, encoding: EncodingId) -> None:
         require_ray()
@@ -85,30 +84,16 @@ class RayRunner:
             cuts = Cuts(self._connected(), common, options, max_rows, watch)
             yield from cuts.of(inputs)
 
-    def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
-        """Encode the slices; yield each record once. However it ends, no task is left."""
+    def run(
+        self, job: Job, work: Iterable[Slice | ShardTask | None], watch: Watch
+    ) -> Iterator[PartRecord | ShardRecord]:
+        """Encode slices and write shards; yield each record once. However it ends, no task is
+        left."""
         with signals_heard():
             common = self._require_alike(job.work, watch)
             flights = self._flights(job, common, watch)
             with removal_noticed(common["nonce_path"]):
-                yield from flights.records(slices)
-
-    def is_spread(self) -> bool:
-        return len(self._connected().workable) > 1
-
-    def write_shards(self, orders: Iterable[ShardOrder], watch: Watch) -> Iterator[WrittenShard]:
-        """Assemble on the nodes."""
-        from tokenmill.runners.ray.shards import Shards
-
-        orders = iter(orders)
-        first = next(orders, None)
-        if first is None:
-            return
-        with signals_heard():
-            common = self._require_alike(first.work, watch)
-            shards = Shards(self._connected(), common, watch)
-            with removal_noticed(common["nonce_path"]):
-                yield from shards.written(itertools.chain([first], orders))
+                yield from flights.records(work)
 
     def _connected(self) -> Cluster:
         if self._cluster is None:

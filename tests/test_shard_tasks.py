@@ -8,11 +8,11 @@ import random
 from pathlib import Path
 
 import pytest
+from tokenmill.fulfil import OrderAssembler, write_shard
+from tokenmill.orders import ShardOrder
 
 from conftest import write_corpus
 from tokenmill import prepare
-from tokenmill.fulfil import OrderAssembler, write_shard
-from tokenmill.orders import ShardOrder
 from tokenmill.settings import layout_of, num_buckets
 
 # Small enough for many slices, shards and buckets; fractions and lengths that fit no number evenly.
