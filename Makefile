@@ -1,7 +1,9 @@
 # The whole development loop. On a fresh machine, `make demo` and `make test` do all the set-up.
 PYTHON ?= python3
+# In two steps: what `pip install .` installs, for `make demo`; then the tools of development.
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 # The trainers' own loaders, which tests read our output with: their pins and ours cannot meet.
 LOADERS := .venv-loaders
@@ -15,13 +17,13 @@ DOLMA_READY := $(DOLMA)/.ready
 PIP_INSTALL := pip install -q --disable-pip-version-check
 # Not in the locks: which build of torch is right (CPU, CUDA) depends on the machine.
 TORCH := torch==2.13.0
-LOCK := uv pip compile --universal --python-version 3.10 --generate-hashes --no-header \
+LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links --no-annotate
 
 .PHONY: demo test test-cluster check format bench bench-peers bench-quick stages chart scale reliability \
   teeth soak peer-faults lock clean
 
-demo: $(READY)
+demo: $(INSTALLED)
 	$(BIN)/tokenmill demo
 
 # Real Ray clusters and a real S3 server take their time: they have a target of their own.
@@ -92,21 +94,28 @@ peer-faults: $(READY) $(PEERS_READY)
 # Versions and hashes of everything, for every supported Python, without naming an index.
 lock: $(READY)
 	$(BIN)/pip install -q uv
-	$(BIN)/$(LOCK) --extra hf --extra ray --extra s3 pyproject.toml requirements/dev.in -o requirements/dev.txt
+	$(BIN)/$(LOCK) pyproject.toml requirements/run.in -o requirements/run.txt
+	$(BIN)/$(LOCK) --extra ray --extra s3 -c requirements/run.txt pyproject.toml requirements/dev.in \
+	  -o requirements/dev.txt
 	$(BIN)/$(LOCK) requirements/loaders.in -o requirements/loaders.txt
 	$(BIN)/$(LOCK) --no-deps requirements/loaders-nodeps.in -o requirements/loaders-nodeps.txt
 	$(BIN)/$(LOCK) requirements/peers.in -o requirements/peers.txt
 	$(BIN)/$(LOCK) --no-deps requirements/peers-nodeps.in -o requirements/peers-nodeps.txt
 	$(BIN)/$(LOCK) requirements/dolma.in -o requirements/dolma.txt
 
-$(READY): requirements/dev.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
-	  { echo "tokenmill needs Python 3.10 or later: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+# Begins afresh whichever list changed, so that nothing stays from an older one.
+$(INSTALLED): requirements/run.txt requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "tokenmill needs Python 3.11 or later: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -m venv --clear $(VENV) || \
 	  { echo "python3 -m venv failed; on Debian: apt install python3-venv"; exit 1; }
+	$(BIN)/$(PIP_INSTALL) --require-hashes -r requirements/run.txt
+	$(BIN)/$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(READY): $(INSTALLED)
 	$(BIN)/$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
 	$(BIN)/$(PIP_INSTALL) $(TORCH)
-	$(BIN)/$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(LOADERS_READY): requirements/loaders.txt requirements/loaders-nodeps.txt | $(READY)

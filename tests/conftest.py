@@ -16,6 +16,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
+import orphans
 from s3_server import NO_FAULTS, S3Server
 from tally import Tally
 
@@ -51,9 +52,26 @@ WORDS = [
 ]
 
 
-def pytest_configure() -> None:
-    """Have our children hear of SIGHUP, which they would not under `nohup make test`."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def pytest_configure(config: pytest.Config) -> None:
+    if not _is_controller(config):  # whose children, the processes of pytest-xdist, come here too
+        _let_children_hear(signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+        orphans.mark_children()
+
+
+def _let_children_hear(*signums: signal.Signals) -> None:
+    """Have the programs that tests start be ended by signals that we were told to ignore.
+
+    A shell's `&` ignores SIGINT for `make test`, and nohup SIGHUP. A program inherits that, but no
+    handler. So we go on ignoring them, as we were told to, by a handler that does nothing.
+    """
+    for signum in signums:
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, lambda signum, frame: None)
+
+
+def _is_controller(config: pytest.Config) -> bool:
+    """Whether pytest-xdist runs the tests in other processes."""
+    return not hasattr(config, "workerinput") and bool(config.getoption("numprocesses", None))
 
 
 def made_texts(count: int, seed: int = 0) -> list[str]:
@@ -156,17 +174,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+# What tests left behind, as they are to be shown; of all processes of pytest-xdist.
+_LEFT_BEHIND: list[str] = []
+
+
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    path = session.config.getoption("--tally", None)
+    if not _is_controller(session.config):
+        _LEFT_BEHIND.extend(map(str, orphans.ended_orphans()))
     if hasattr(session.config, "workeroutput"):  # a process of pytest-xdist: to the one that asked
         session.config.workeroutput["tally"] = _TALLY.kinds
-    elif path and exitstatus == 0:
+        session.config.workeroutput["left_behind"] = _LEFT_BEHIND
+        return
+    if _LEFT_BEHIND and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    path = session.config.getoption("--tally", None)
+    if path and session.exitstatus == pytest.ExitCode.OK:
         Path(path).write_text(json.dumps(_TALLY.kinds, indent=1, sort_keys=True) + "\n")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if _LEFT_BEHIND:
+        terminalreporter.section("processes left behind, now killed", red=True)
+        for line in _LEFT_BEHIND:
+            terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    _TALLY.merge(getattr(node, "workeroutput", {}).get("tally", {}))
+    output = getattr(node, "workeroutput", {})
+    _TALLY.merge(output.get("tally", {}))
+    _LEFT_BEHIND.extend(output.get("left_behind", []))
 
 
 @pytest.fixture

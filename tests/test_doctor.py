@@ -520,6 +520,22 @@ def test_signal_to_the_doctor_reaches_the_command(tmp_path):
     assert process.returncode == 9
 
 
+def test_hang_in_the_background_says_how_to_end_it():
+    """A shell's & ignores SIGINT, for the doctor and for the command: Ctrl-C would do nothing."""
+    background = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
+    process = subprocess.Popen(
+        [*background, *DOCTOR, "--hang-seconds", "1", "--", "sleep", "60"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    line = process.stderr.readline()
+    assert f"type `kill {process.pid}` to end it" in line, line
+    process.send_signal(signal.SIGINT)  # ignored, and not passed on either
+    process.terminate()
+    errors = process.communicate(timeout=20)[1]
+    assert process.returncode == -signal.SIGTERM, errors
+
+
 def test_pool_that_lost_a_worker_is_called_a_hang_and_explained(doctored):
     """`multiprocessing.Pool` waits for ever; here a timer plays the user's Ctrl-C."""
     done = doctored(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import pickle
 import random
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.ranks import parsed_ranks
 from tokenmill.encodings.selfcheck import probe_texts
 from tokenmill.errors import ConfigError, IntegrityError
-
-tokenizers = pytest.importorskip("tokenizers")
 
 VOCAB = Path(tokenmill.encodings.__file__).parent / "vocab"
 SENTENCES = [
@@ -323,16 +320,3 @@ def test_file_when_tokenizers_cannot_load_it_then_error_names_it(tmp_path: Path)
     path = saved(byte_level(), tmp_path, model={"type": "BPE", "vocab": {"a": 5}, "merges": [3]})
     with pytest.raises(ConfigError, match="tokenizers cannot load it"):
         get_encoding(path).encode_ordinary("x")
-
-
-def test_library_when_missing_then_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = saved(byte_level(), tmp_path)
-    import importlib.util
-
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError) as caught:
-        get_encoding(path)
-    assert caught.value.hint == "pip install 'tokenmill[hf]'"
-    assert sys.modules["tokenizers"] is tokenizers

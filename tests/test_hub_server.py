@@ -40,8 +40,6 @@ from hub_server import (
     wrong_bytes,
 )
 
-pytest.importorskip("huggingface_hub")
-
 SMALL = random.Random(1).randbytes(100_000)
 # The client writes, and so resumes, in steps of 10 MiB: a file must be larger to see it.
 CLIENT_STEP_BYTES = 10 << 20

@@ -642,7 +642,8 @@ def test_tokenizer_files_are_named_again_and_compared(tmp_path, small):
 
 
 def test_tokenizer_json_decodes_its_own_documents(tmp_path, small):
-    tokenizers = pytest.importorskip("tokenizers")
+    import tokenizers
+
     model = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=None, byte_fallback=True))
     model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     model.decoder = tokenizers.decoders.ByteLevel()

@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -421,8 +420,6 @@ def test_mirror_when_the_command_is_interrupted_then_it_is_gone(small, upload, s
                 [sys.executable, "-m", "tokenmill", command, url],
                 env={**os.environ, "TMPDIR": str(tmp_path)},
                 stderr=subprocess.DEVNULL,
-                # A shell's & has it ignored.
-                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
             )
             deadline = time.monotonic() + 30
             while not any(".npy" in r for r in s3.requests if r.startswith("GET")):

@@ -14,7 +14,7 @@ import sys
 try:
     from tokenmill.cli import main
 except ImportError:
-    sys.exit("this script needs tokenmill: pip install 'tokenmill[hf]'")
+    sys.exit("this script needs tokenmill: pip install tokenmill")
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 

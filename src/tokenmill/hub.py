@@ -79,18 +79,13 @@ class Hub:
     """A connection to the Hub. `folder`: where files go; None: the cache, to be kept there."""
 
     def __init__(self, folder: str | None, notice: Notice) -> None:
-        try:
-            import huggingface_hub
-            import huggingface_hub.constants
-            import huggingface_hub.errors
-            import huggingface_hub.file_download
-            import huggingface_hub.hf_api
-            import huggingface_hub.utils
-        except ImportError:
-            raise ConfigError(
-                "reading from the Hugging Face Hub needs huggingface_hub",
-                hint="pip install 'tokenmill[hf]'",
-            ) from None
+        import huggingface_hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+        import huggingface_hub.file_download
+        import huggingface_hub.hf_api
+        import huggingface_hub.utils
+
         self._client: Any = huggingface_hub
         self._folder = folder
         self._notice = notice

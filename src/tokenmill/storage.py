@@ -81,15 +81,15 @@ class NewFile:
         # Two attempts at one file (a retry while the first still lives) must not share a name.
         unique = f"{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
         self.path = f"{self.final_path}.{unique}"
+        mode = 0o666  # the umask decides
         if is_url(folder):
             self.path = os.path.join(tempfile.gettempdir(), f"tokenmill-{name}.{unique}")
+            mode = 0o600  # others use that folder, too
         self.num_bytes = 0
         self._hash = hashlib.sha256() if hasher is None else hasher
         self._is_durable = is_durable
         with _as_output_error("create", self.path):
-            self._fd = os.open(
-                self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666
-            )
+            self._fd = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
 
     def write(self, data: Any) -> None:
         """Append anything with the buffer protocol."""

@@ -11,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import pytest
 import tokenmill
 from conftest import made_texts, write_corpus
 from hub_server import HubServer
+from tokenmill import storage
 from tokenmill.cli import main
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -219,6 +221,61 @@ def test_a_token_stands_in_no_output(scratch):
     for path in scratch.rglob("*"):
         if path.is_file():
             assert canary.encode() not in path.read_bytes(), path
+
+
+def test_nothing_is_left_outside_of_the_output_folder_and_the_cache_of_the_hub(scratch):
+    """SECURITY.md, "What is written elsewhere": what must be gone, and what may stay."""
+    source = write_corpus("parquet", scratch, made_texts(60))
+    elsewhere = [scratch / name for name in ("home", "temporary", "current")]
+    for folder in elsewhere:
+        folder.mkdir()
+    home, temporary, current = map(str, elsewhere)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    environment = {
+        **kept,
+        **{"HOME": home, "TMPDIR": temporary, "HF_HOME": str(scratch / "hub")},
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    hub = HubServer({"data/a.parquet": Path(source).read_bytes()}, repo="OWNER/NAME")
+    remote = "hf://datasets/OWNER/NAME/data/*.parquet"
+    mine = scratch / "mine"
+    with hub:
+        for arguments in (
+            ("prepare", source, "-o", mine, "--num-proc", 2),
+            ("prepare", source, "-o", scratch / "dry", "--dry-run"),
+            ("prepare", remote, "-o", scratch / "kept", "--num-proc", 1),
+            ("prepare", remote, "-o", scratch / "not", "--num-proc", 1, "--no-keep-downloads"),
+            ("prepare", remote, "-o", scratch / "part", "--partition", "1/1"),
+            ("verify", mine, "--full"),
+            ("inspect", mine, "--doc", 0),
+            ("convert", mine, scratch / "other", "--format", "parquet"),
+            ("estimate", remote),
+            ("doctor",),
+            ("doctor", "--", "true"),
+        ):
+            found = subprocess.run(
+                [sys.executable, "-m", "tokenmill", *map(str, arguments)],
+                cwd=current,
+                env={**environment, "HF_ENDPOINT": hub.url},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert found.returncode == 0, (arguments, found.stderr)
+            for folder in elsewhere:
+                assert not list(folder.rglob("*")), (arguments, list(folder.rglob("*")))
+    assert list((scratch / "hub").rglob("*.parquet"))
+    assert not list((scratch / "hub").rglob("*.tokenmill-partial"))
+    assert not (scratch / "dry").exists()
+
+
+def test_what_waits_among_temporary_files_for_its_upload_is_for_nobody_else(scratch, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    with storage.NewFile("memory://somewhere", "0.part") as file:
+        file.write(b"tokens")
+        assert Path(file.path).parent == scratch
+        assert stat.S_IMODE(os.stat(file.path).st_mode) == 0o600
+    assert not list(scratch.iterdir())
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])

@@ -56,6 +56,11 @@ def trials(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("name", "stage"), [tuple(name.split()) for name in names])
 
 
+def ignoring(*signums: signal.Signals) -> list[str]:
+    """What a shell puts before a command that is to ignore these signals from its birth."""
+    return ["sh", "-c", f"trap '' {' '.join(str(int(s)) for s in signums)}; exec \"$@\"", "sh"]
+
+
 # All of them where a trial is cheap; with workers, each signal and each stage at least once.
 EVERY = [
     *[
@@ -177,21 +182,40 @@ def test_ctrl_c_ends_the_command_though_nobody_reads_what_it_says(name, stage, s
     tally.add("signals", "identical", seconds=seconds)
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("name", RUNS)
-def test_hangup_that_was_ignored_stays_ignored(name, scratch, tally):
-    """`nohup tokenmill ...` goes on when the terminal is closed."""
+def test_signal_that_was_ignored_stays_ignored(name, signum, scratch, tally):
+    """`nohup tokenmill ...` goes on when the terminal is closed, `tokenmill ... &` in a script when
+    Ctrl-C ends that. SIGTERM ends both."""
     run, num_proc, kind = RUNS[name]
     source, out = corpus(scratch), str(scratch / "out")
     fault = {**STAGES[kind]["middle"], "act": "pause"}
-    popen = {"before": ["nohup"], "stdin": subprocess.DEVNULL}
     command = run.command(source, out, num_proc)
+    popen = {"before": ignoring(signum), "stdin": subprocess.DEVNULL}
     with launched(command, scratch, popen, faults=[fault]) as launch:
         launch.paused(fault["point"])
-        launch.signal(signal.SIGHUP)
+        launch.signal(signum)
         launch.go_on()
         assert launch.wait() == 0, launch.errors
     assert not wrongs(run, source, out)
     tally.add("signals", "identical")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_sigterm_ends_a_command_that_ignores_the_others(name, scratch, tally):
+    run, num_proc, kind = RUNS[name]
+    source, out = corpus(scratch), str(scratch / "out")
+    fault = {**STAGES[kind]["middle"], "act": "pause"}
+    command = run.command(source, out, num_proc)
+    popen = {"before": ignoring(signal.SIGINT, signal.SIGHUP), "stdin": subprocess.DEVNULL}
+    with launched(command, scratch, popen, faults=[fault]) as launch:
+        launch.paused(fault["point"])
+        sent = launch.signal(signal.SIGTERM)
+        launch.go_on()
+        seconds = ended(launch, run, out, signal.SIGTERM, sent)
+    assert "Ctrl-C" not in launch.errors
+    resumes(run, source, out)
+    tally.add("signals", "identical", seconds=seconds)
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -57,7 +57,8 @@ class SignalStop:
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         is_first, self.signum = self.signum == 0, signum
         if is_first and self.can_wait:
-            _say("\nstopping; press Ctrl-C again to stop at once\n")
+            again = "press Ctrl-C again" if signum == signal.SIGINT else "send the signal again"
+            _say(f"\nstopping; {again} to stop at once\n")
             return
         if self._is_raised:
             _say("\nstopped at once. To continue, run the same command again.\n")

@@ -183,7 +183,7 @@ class _Watch:
             self._watched.hang = Hang(idle, len(living), on_locks)
             self._relay.say(
                 f"doctor: no process of this command did anything for {idle:.0f} s; "
-                "press Ctrl-C to end it and see why"
+                f"{_how_to_end()} to end it and see why"
             )
 
     def _drain(self) -> None:
@@ -202,7 +202,10 @@ def signal_name(number: int) -> str:
 
 @contextlib.contextmanager
 def _signals_forwarded(pid: int, watched: Watched) -> Iterator[None]:
-    """Signals to us are for the command. Ctrl-C reaches it by itself: it is in our group."""
+    """Signals to us are for the command. Ctrl-C reaches it by itself: it is in our group.
+
+    What we were told to ignore (by nohup, by a shell's &), the command was told to ignore, too.
+    """
 
     def forward(signum: int, frame: FrameType | None) -> None:
         watched.was_interrupted = True
@@ -211,12 +214,21 @@ def _signals_forwarded(pid: int, watched: Watched) -> Iterator[None]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signum)
 
-    before = {signum: signal.signal(signum, forward) for signum in _FORWARDED}
+    heard = [signum for signum in _FORWARDED if not _is_ignored(signum)]
+    before = {signum: signal.signal(signum, forward) for signum in heard}
     try:
         yield
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
+
+
+def _is_ignored(signum: signal.Signals) -> bool:
+    return signal.getsignal(signum) is signal.SIG_IGN
+
+
+def _how_to_end() -> str:
+    return f"type `kill {os.getpid()}`" if _is_ignored(signal.SIGINT) else "press Ctrl-C"
 
 
 def _is_in_foreground() -> bool:

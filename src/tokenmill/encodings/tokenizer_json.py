@@ -1,13 +1,11 @@
 """Hugging Face's `tokenizer.json`, as far as an identity needs it: read with `json` alone.
 
-The `tokenizers` library (`tokenmill[hf]`) is needed to encode, not to name an encoding; that it is
-there is checked at once all the same, because a run would fail later.
+Naming an encoding must not load the `tokenizers` library; encoding does (huggingface.py).
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,11 +38,6 @@ def tokenizer_json_identity(path: Path, pattern: str | None, eot: str | None) ->
             f"{path}: a tokenizer.json says itself how text is cut; the pattern {pattern} is for "
             ".tiktoken files",
             hint="leave the pattern out",
-        )
-    if importlib.util.find_spec("tokenizers") is None:
-        raise ConfigError(
-            f"{path}: a tokenizer.json needs the tokenizers library",
-            hint="pip install 'tokenmill[hf]'",
         )
     data = vocabulary_bytes(path)
     plain = parsed_tokenizer_json(data, str(path))

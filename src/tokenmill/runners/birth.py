@@ -22,12 +22,6 @@ from typing import NamedTuple
 from tokenmill.errors import WorkerError
 from tokenmill.runners import worker
 
-# `python -c` puts the current folder first on the import path: a user's random.py would be found
-# there. (Python 3.11's -P does the same, but not in 3.10.)
-_BOOTSTRAP = (
-    "import sys; sys.path[:] = [path for path in sys.path if path]; "
-    "import runpy; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
-)
 _WORKER = os.path.abspath(worker.__file__)
 
 
@@ -43,7 +37,8 @@ class Process(NamedTuple):
 def started() -> Process:
     """A worker in a new interpreter. The kernel ends it together with the thread that calls."""
     paths = json.dumps([path for path in sys.path if os.path.isabs(path)])
-    command = [sys.executable, "-c", _BOOTSTRAP, _WORKER, str(os.getpid()), paths]
+    # -P: a user's random.py in the current folder, or ours beside worker.py, is not imported.
+    command = [sys.executable, "-P", _WORKER, str(os.getpid()), paths]
 
     def start(stdin: int, stdout: int, stderr: int) -> int:
         process = subprocess.Popen(
