@@ -44,6 +44,7 @@ class Survey:
         self._encoding = encoding
         self._reading = reading
         self._held: list[tuple[int, Draw, Cell]] = []  # (unit, draw, cell)
+        self._held_bytes = 0
         self._found: list[Measured] = []
         self._packed = (0, 0)  # (tokens, bytes)
 
@@ -78,11 +79,12 @@ class Survey:
 
     def _hold(self, unit: int, draw: Draw, cell: Cell) -> None:
         self._held.append((unit, draw, cell))
-        if sum(len(data_of(cell.texts)) for _, _, cell in self._held) >= ENCODE_BYTES:
+        self._held_bytes += len(data_of(cell.texts))
+        if self._held_bytes >= ENCODE_BYTES:
             self._encode_held()
 
     def _encode_held(self) -> None:
-        held, self._held = self._held, []
+        held, self._held, self._held_bytes = self._held, [], 0
         if not held:
             return
         texts = pa.concat_arrays([cell.texts for _, _, cell in held])
