@@ -219,7 +219,7 @@ def test_repeated_texts_in_a_dictionary_are_all_counted(tmp_path):
 
 def units_of(path: object, cell_bytes: int, **options: object):
     config = Config(sources=(str(path),), **options)
-    frame = frame_of(config, cell_bytes)
+    frame = frame_of(config, Sample(num_cells=8, cell_bytes=cell_bytes))
     return frame.units, Reading(read_options(config), keeps_empty=True, cell_bytes=cell_bytes)
 
 

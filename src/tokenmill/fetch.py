@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -33,6 +34,7 @@ class RemoteInputs:
 
     def __init__(self, config: Config, work: str, notice: Notice) -> None:
         self._structures = os.path.join(work, "structure")
+        self._structure_numbers = itertools.count()
         self._keeps = config.keep_downloads
         self._files: dict[str, HubFile] = {}
         self.inputs: list[Input] = []
@@ -61,7 +63,7 @@ class RemoteInputs:
             self._hub.download(file)
             return source
         head, footer = self._hub.parquet_edges(file)
-        path = os.path.join(self._structures, f"{len(os.listdir(self._structures)):08d}.parquet")
+        path = os.path.join(self._structures, f"{next(self._structure_numbers):08d}.parquet")
         storage.write_sparse_file(
             path, source.num_bytes, {0: head, source.num_bytes - len(footer): footer}
         )

@@ -22,6 +22,7 @@ from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConflictError, InputError, IntegrityError, NetworkError
+from tokenmill.estimate.room import room_warning
 from tokenmill.fetch import RemoteInputs
 from tokenmill.formats import Layout, get_format
 from tokenmill.fulfil import OrderAssembler, WrittenShard, has_orders
@@ -163,6 +164,8 @@ def _carried_out(
     with work_folder(config.out, get_format(config.format), config.name) as top:
         make = functools.partial(_new_plan_of, config, identity, inputs, remote, cutter, scratch)
         plan = _continued_or_new_plan(top, config, identity, inputs, make)
+        if warning := room_warning(config, encoding, plan):
+            watch.notice(warning)
         work = work_of(config.out, plan)
         assembler = assembler_of(config, encoding, plan, work, runner, watch)
         with contextlib.closing(assembler), contextlib.closing(remote):

@@ -7,6 +7,11 @@
     survey.py      looks at them; cells.py reads those of tables, stretches.py those of other files
     publisher.py   the `token_count` column, where every file has one
     ratio.py       sample -> total, with its error
+    bounds.py      the most tokens that files can hold, by their size
+    footprint.py   tokens -> bytes: of the output in each format, of the disk while a run is at it
+    room.py        the question that a run asks when it begins: does that fit?
+
+`tokenmill estimate`, `prepare --dry-run` and the warning at the start of a run show one estimate.
 
 Half an estimate is its interval. A stretch of half a megabyte (a cell) is the unit that varies;
 the corpus is cut into strata of neighbouring cells, so that files which differ from one another (by

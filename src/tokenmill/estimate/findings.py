@@ -39,6 +39,7 @@ class Findings:
 def findings_of(frame: Frame, config: Config, encoding: EncodingId, sample: Sample) -> Findings:
     if not frame.units:
         return _assumed(frame)
+    sample = sample.among(frame.inputs)
     options = dataclasses.replace(read_options(config), batch_bytes=sample.cell_bytes)
     reading = Reading(options, config.empty == "keep", sample.cell_bytes)
     survey = Survey(Encoding(encoding), reading)
@@ -48,7 +49,7 @@ def findings_of(frame: Frame, config: Config, encoding: EncodingId, sample: Samp
         found = _counted(cells)
     else:
         found = _extrapolated(frame, cells, reading, EOTS_PER_DOCUMENT[str(config.eot)])
-        if not frame.absent.inputs:
+        if not frame.absent.inputs and config.limit_docs is None:
             found = _compared_with_publisher(found, frame, drawing, cells, encoding)
     found = dataclasses.replace(
         found,

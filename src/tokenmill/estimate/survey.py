@@ -14,8 +14,8 @@ import pyarrow as pa
 from tokenmill.corpus import Slice
 from tokenmill.documents import data_of
 from tokenmill.encodings import Encoding
+from tokenmill.estimate.bounds import is_plain
 from tokenmill.estimate.cells import Cell, Reading, table_cells, whole_unit
-from tokenmill.estimate.frame import is_plain
 from tokenmill.estimate.sample import Draw, Drawing
 from tokenmill.estimate.stretches import head_cells, plain_cells
 
@@ -71,7 +71,9 @@ class Survey:
 
     def _cells(self, unit: Slice, numbers: Sequence[int]) -> list[Cell]:
         source = unit.spans[0].input
-        if is_plain(source):
+        if unit.spans[-1].max_rows is not None:  # --limit-docs: only a reader knows where that is
+            return table_cells(unit, numbers, self._reading)
+        if all(is_plain(span.input) for span in unit.spans):
             return plain_cells(unit, numbers, self._reading)
         if source.kind in ("jsonl", "text") and len(unit.spans) == 1:
             return head_cells(unit, numbers, self._reading)
