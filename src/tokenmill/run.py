@@ -164,7 +164,7 @@ def _carried_out(
     with work_folder(config.out, get_format(config.format), config.name) as top:
         make = functools.partial(_new_plan_of, config, identity, inputs, remote, cutter, scratch)
         plan = _continued_or_new_plan(top, config, identity, inputs, make)
-        if warning := room_warning(config, encoding, plan):
+        if warning := room_warning(config, plan):
             watch.notice(warning)
         work = work_of(config.out, plan)
         assembler = assembler_of(config, encoding, plan, work, runner, watch)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tokenmill import storage
 from tokenmill.config import Config
-from tokenmill.corpus import Input
 from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.loading import engine_of
@@ -20,13 +17,11 @@ from tokenmill.errors import ConfigError, InputError
 from tokenmill.estimate.bounds import most_of
 from tokenmill.estimate.findings import Findings, findings_of
 from tokenmill.estimate.footprint import Amount, Footprint, expected_footprint, max_footprint
-from tokenmill.estimate.frame import Absent, Frame, frame_of, frame_of_plan
+from tokenmill.estimate.frame import Frame, frame_of, frame_of_plan
+from tokenmill.estimate.presence import held_bytes, needed_for_downloads
 from tokenmill.estimate.ratio import CONFIDENCE
 from tokenmill.estimate.sample import SLOW_SAMPLE, Sample
-from tokenmill.fetch import MAX_WAITING_FILES
-from tokenmill.formats import DTYPE_BYTES, NAMES
-from tokenmill.objectstore import is_url
-from tokenmill.output import WORK_NAME
+from tokenmill.formats import NAMES
 from tokenmill.plan import Plan
 from tokenmill.runners.start import encoding_of, num_proc_of
 from tokenmill.settings import resolved
@@ -36,7 +31,6 @@ from tokenmill.settings import resolved
 # other work shared: estimates were 0.8 to 1.6 times what the run then took.
 WORKER_EFFICIENCY = 0.7
 START_SECONDS = 1.0
-ASSUMED_DOCUMENT_BYTES = 200  # where files do not say how many there are: rather too many
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,41 +205,8 @@ def _amount(frame: Frame, num_tokens: float, num_documents: float) -> Amount:
     )
 
 
-def assumed_footprint(config: Config, plan: Plan, text_bytes_per_token: float) -> Footprint:
-    """By the plan alone, nothing looked at; `config` is resolved."""
-    frame = Frame(plan.inputs, (), Absent((), plan.text_bytes), len(plan.slices))
-    num_documents = plan.slices.num_rows or plan.text_bytes / ASSUMED_DOCUMENT_BYTES
-    num_tokens = plan.text_bytes / text_bytes_per_token
-    num_tokens += EOTS_PER_DOCUMENT[str(config.eot)] * num_documents
-    num_proc = num_proc_of(config, len(plan.slices))
-    amount = _amount(frame, num_tokens, num_documents)
-    return expected_footprint(config, amount, num_proc, DTYPE_BYTES[config.dtype])
-
-
-def needed_for_downloads(absent: Sequence[Input], config: Config) -> int:
-    """What files from the Hub take of the output's disk: two of them at a time, or, if they are
-    kept and their cache is on that disk, all."""
-    sizes = sorted(source.num_bytes for source in absent)
-    if not config.keep_downloads:
-        return sum(sizes[-MAX_WAITING_FILES:])
-    if not sizes or not config.out:
-        return sum(sizes)
-    return sum(sizes) if storage.on_one_disk(absent[0].path, config.out) else 0
-
-
 def _shuffled(config: Config) -> Config:
     return dataclasses.replace(config, shuffle=True)
-
-
-def held_bytes(out: str) -> int:
-    """What an unfinished run in this folder takes already."""
-    if not out or is_url(out):
-        return 0
-    return sum(
-        storage.size(os.path.join(folder, name)) or 0
-        for folder, _, names in os.walk(os.path.join(out, WORK_NAME))
-        for name in names
-    )
 
 
 def _run_seconds(worker_seconds: float, frame: Frame, num_proc: int) -> float:

@@ -21,11 +21,11 @@ from tokenmill.corpus import Input, Slice
 from tokenmill.errors import InputError
 from tokenmill.estimate.bounds import is_plain
 from tokenmill.estimate.cells import num_rows_of
+from tokenmill.estimate.presence import parted
 from tokenmill.estimate.sample import Sample
 from tokenmill.fetch import RemoteInputs
 from tokenmill.hub import SCHEME
 from tokenmill.inputs import in_order, inputs_of
-from tokenmill.objectstore import is_url
 from tokenmill.plan import Plan, make_plan, num_slices_in, read_options
 from tokenmill.readers import reader_for
 
@@ -100,16 +100,6 @@ def frame_of_plan(plan: Plan, config: Config, sample: Sample) -> Frame:
     else:
         units = _units(here, config, sample.among(here).cell_bytes)
     return Frame(tuple(here), units, _absent_in(planned, elsewhere), len(planned))
-
-
-def parted(inputs: Iterable[Input]) -> tuple[list[Input], list[Input]]:
-    """Those that can be read now, as an object can, by ranges; and those that cannot."""
-    here: list[Input] = []
-    elsewhere: list[Input] = []
-    for source in inputs:
-        is_here = is_url(source.path) or storage.size(source.path) == source.num_bytes
-        (here if is_here else elsewhere).append(source)
-    return here, elsewhere
 
 
 def _units(inputs: Sequence[Input], config: Config, cell_bytes: int) -> tuple[Slice, ...]:

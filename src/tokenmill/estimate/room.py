@@ -14,39 +14,37 @@ import os
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 from tokenmill import storage
 from tokenmill.config import Config
-from tokenmill.encodings import EncodingId
-from tokenmill.estimate.estimation import (
-    Estimate,
-    assumed_footprint,
-    estimate,
-    held_bytes,
-    needed_for_downloads,
-)
-from tokenmill.estimate.frame import parted
+from tokenmill.documents import EOTS_PER_DOCUMENT
+from tokenmill.estimate.footprint import Amount, Footprint, expected_footprint
+from tokenmill.estimate.presence import held_bytes, needed_for_downloads, parted
+from tokenmill.formats import DTYPE_BYTES
 from tokenmill.objectstore import is_url
 from tokenmill.plan import Plan
+from tokenmill.runners.start import num_proc_of
 from tokenmill.settings import TEXT_BYTES_PER_TOKEN
 
 CAUTIOUS_BYTES_PER_TOKEN = 1.0
 SAMPLE_SECONDS = 60.0
+DOCUMENT_BYTES = 200  # where files do not say how many documents there are: rather too many
 
 
-def room_warning(config: Config, encoding: EncodingId, plan: Plan) -> str | None:
+def room_warning(config: Config, plan: Plan) -> str | None:
     """What to tell the user if the run's output will not fit on its disk. `config` is resolved."""
     free = storage.free_bytes(config.out)
     _, elsewhere = parted(plan.inputs)
     there = held_bytes(config.out) - needed_for_downloads(elsewhere, config)
-    cautious = assumed_footprint(config, plan, CAUTIOUS_BYTES_PER_TOKEN)
+    cautious = _assumed_footprint(config, plan, CAUTIOUS_BYTES_PER_TOKEN)
     if cautious.disk_bytes - there <= free:
         return None
     found = _estimated_apart(config)
     if found is not None:
-        output, needed = found.output_bytes[config.format] or 0, found.needed_bytes
+        output, needed = found["output_bytes"][config.format], found["needed_bytes"]
     else:
-        assumed = assumed_footprint(config, plan, TEXT_BYTES_PER_TOKEN)
+        assumed = _assumed_footprint(config, plan, TEXT_BYTES_PER_TOKEN)
         output, needed = assumed.output_bytes, max(0, assumed.disk_bytes - there)
     if needed <= free:
         return None
@@ -59,12 +57,28 @@ def room_warning(config: Config, encoding: EncodingId, plan: Plan) -> str | None
     )
 
 
-def _estimated_apart(config: Config) -> Estimate | None:
+def _assumed_footprint(config: Config, plan: Plan, text_bytes_per_token: float) -> Footprint:
+    """By the plan alone: nothing is looked at."""
+    num_documents = plan.slices.num_rows or plan.text_bytes / DOCUMENT_BYTES
+    num_eots = EOTS_PER_DOCUMENT[str(config.eot)] * num_documents
+    amount = Amount(
+        num_tokens=plan.text_bytes / text_bytes_per_token + num_eots,
+        num_documents=num_documents,
+        num_slices=len(plan.slices),
+        num_inputs=len(plan.inputs),
+        name_bytes=sum(len(source.name) for source in plan.inputs),
+        planned_bytes=plan.text_bytes,
+    )
+    num_proc = num_proc_of(config, len(plan.slices))
+    return expected_footprint(config, amount, num_proc, DTYPE_BYTES[config.dtype])
+
+
+def _estimated_apart(config: Config) -> dict[str, Any] | None:
     """The estimate, made by a process that may die; None if it does, or takes too long."""
     paths = [path for path in sys.path if os.path.isabs(path)]
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "tokenmill.estimate.room"],
+            [sys.executable, "-m", "tokenmill.estimate"],
             input=json.dumps(dataclasses.asdict(config)).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -73,16 +87,10 @@ def _estimated_apart(config: Config) -> Estimate | None:
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"},
             check=True,
         )
-        plain = json.loads(done.stdout)
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    return Estimate(**{**plain, "notes": tuple(plain["notes"])})
-
-
-def _main() -> None:
-    plain = json.load(sys.stdin)
-    found = estimate(Config(**{**plain, "sources": tuple(plain["sources"])}))
-    print(json.dumps(found.to_plain()))
 
 
 def _shown(num_bytes: float) -> str:
@@ -91,7 +99,3 @@ def _shown(num_bytes: float) -> str:
             return f"{num_bytes:.0f} {unit}" if unit == "bytes" else f"{num_bytes:.1f} {unit}"
         num_bytes /= 1000
     return f"{num_bytes:.1f} TB"
-
-
-if __name__ == "__main__":
-    _main()
