@@ -153,10 +153,11 @@ def _shown_disk(found: Estimate) -> str:
 
 def shown_room(found: Estimate) -> str:
     """How much room a run needs while it runs."""
-    text = f"about {shown_bytes(found.disk_bytes)} while it runs"
-    if found.max_disk_bytes is not None:
-        text += f", {shown_bytes(found.max_disk_bytes)} at most"
-    return text
+    about = shown_bytes(found.disk_bytes)
+    if found.max_disk_bytes is None:
+        return f"about {about} while it runs"
+    most = shown_bytes(found.max_disk_bytes)
+    return f"{most} at most while it runs" + (f", about {about}" if most != about else "")
 
 
 def shown_free(found: Estimate) -> str:

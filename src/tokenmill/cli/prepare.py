@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.screen import (
@@ -260,7 +261,7 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
     stop = SignalStop()
     stop.install()
     began = time.monotonic()
-    progress = stderr_progress(stop, workers_of(config), arguments.quiet)
+    progress = stderr_progress(stop, partial(workers_of, config), arguments.quiet)
     with orderly(progress, stop):
         with started_runner(config, arguments.owns_process) as runner:
             from tokenmill.run import run as run_mill  # heavy: loads while the workers load
