@@ -453,7 +453,7 @@ def peak_of_run(path: Path, out: Path, monkeypatch, **options: object) -> int:
 def test_at_most_is_at_most_whatever_the_text(text, options, tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_bytes(text.encode() + b"\n\xff\n\xfe" * 500)
-    config = Config(sources=(str(path),), separator="\n", **options)
+    config = Config(sources=(str(path),), separator="\n", max_bad_fraction=1.0, **options)
     encoding = encoding_of(config)
     full = resolved(config, encoding)
     most = most_of(inputs_of(full.sources, None), full, encoding)
@@ -465,6 +465,7 @@ def test_at_most_is_at_most_whatever_the_text(text, options, tmp_path, monkeypat
     made = tokenmill.Manifest.load(str(out))
     assert made.num_tokens == found.num_tokens <= most.num_tokens
     assert made.num_documents <= most.num_documents
+    assert made.counts.num_quarantined <= most.num_bad
     assert found.max_disk_bytes is not None and 0 < peak <= found.max_disk_bytes
 
 
@@ -571,7 +572,7 @@ def test_question_whether_it_fits_survives_what_kills_the_sample(tmp_path, monke
     path = write_corpus("jsonl", tmp_path, ONE_LANGUAGE)
     monkeypatch.setattr(storage, "free_bytes", lambda folder: 1000)
     monkeypatch.setattr(room.sys, "executable", "/bin/false")
-    config = Config(sources=(path,), out=str(tmp_path / "out"))
+    config = Config(sources=(path,), out=str(tmp_path / "out"), num_proc=1)
     encoding = encoding_of(config)
     full = resolved(config, encoding)
     said = room.room_warning(full, new_plan(full, encoding))

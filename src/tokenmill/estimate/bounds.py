@@ -8,6 +8,7 @@ pages hold repeated texts once, can come to any amount.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ REPLACED_BYTES = 3  # U+FFFD, for a single bad byte
 class Most:
     num_tokens: int  # with EOT
     num_documents: int
+    num_bad: int  # of a run that succeeds: more than --max-bad-fraction and it fails
 
 
 def is_plain(source: Input) -> bool:
@@ -40,7 +42,8 @@ def most_of(inputs: Sequence[Input], config: Config, encoding: EncodingId) -> Mo
         num_documents = min(num_documents, config.limit_docs)
     text_bytes = num_bytes * (REPLACED_BYTES if config.on_bad_document == "replace" else 1)
     eots = EOTS_PER_DOCUMENT[str(config.eot)] * num_documents
-    return Most(text_bytes + eots, num_documents)
+    num_bad = math.ceil(min(num_documents, config.max_bad_fraction * num_bytes))
+    return Most(text_bytes + eots, num_documents, num_bad)
 
 
 def _most_documents(source: Input, config: Config) -> int:

@@ -185,15 +185,17 @@ def _max_footprint(
     frame: Frame, config: Config, encoding: EncodingId, found: Findings
 ) -> Footprint | None:
     if found.method == "counted":
-        num_tokens: float = _num_tokens(found, config)
-        return max_footprint(config, _amount(frame, num_tokens, found.num_documents))
+        num_tokens = _num_tokens(found, config)
+        amount = _amount(frame, num_tokens, found.num_documents, found.num_bad)
+        return max_footprint(config, amount)
     most = most_of(frame.all_inputs, config, encoding)
     if most is None:
         return None
-    return max_footprint(config, _amount(frame, most.num_tokens, most.num_documents))
+    amount = _amount(frame, most.num_tokens, most.num_documents, most.num_bad)
+    return max_footprint(config, amount)
 
 
-def _amount(frame: Frame, num_tokens: float, num_documents: float) -> Amount:
+def _amount(frame: Frame, num_tokens: float, num_documents: float, num_bad: float = 0) -> Amount:
     inputs = frame.all_inputs
     return Amount(
         num_tokens,
@@ -202,6 +204,7 @@ def _amount(frame: Frame, num_tokens: float, num_documents: float) -> Amount:
         num_inputs=len(inputs),
         name_bytes=sum(len(source.name) for source in inputs),
         planned_bytes=frame.text_bytes + frame.absent.text_bytes,
+        num_bad=num_bad,
     )
 
 

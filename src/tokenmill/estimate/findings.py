@@ -33,6 +33,7 @@ class Findings:
     sampled_cells: int = 0
     seconds_per_byte: float | None = None  # of text, of one worker
     packed_bytes_per_token: float = 1.0  # where a format compresses
+    num_bad: int = 0  # of the rows looked at
     notes: tuple[str, ...] = ()
 
 
@@ -57,6 +58,7 @@ def findings_of(frame: Frame, config: Config, encoding: EncodingId, sample: Samp
         sampled_cells=len(cells),
         seconds_per_byte=reading.seconds_per_byte,
         packed_bytes_per_token=survey.packed_bytes_per_token,
+        num_bad=reading.num_bad,
         notes=found.notes + _notes_on(reading, config),
     )
     return _with_absent(found, frame)

@@ -28,6 +28,7 @@ OFFSET_BYTES = 4
 # of a file system for each file.
 SLICE_BYTES = 1 << 13
 INPUT_BYTES = 400
+BAD_ROW_BYTES = 512  # besides its input's name; it stands in the record and in the list of them
 SHARD_BYTES = 1 << 13
 FIXED_BYTES = 1 << 16
 
@@ -66,6 +67,7 @@ class Amount:
     num_inputs: int
     name_bytes: int  # of all the inputs' names together
     planned_bytes: int  # of text, as the plan has it
+    num_bad: float = 0  # rows that are quarantined
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +151,10 @@ def _disk_bytes(config: Config, amount: Amount, output: float, parts: float) -> 
         growing = min(most, NUM_SPLITS * shard_tokens * width + CHECKPOINT_BYTES)
     if traits.boundaries:
         growing += amount.num_documents * LENGTH_BYTES
+    mean_name_bytes = amount.name_bytes / max(1, amount.num_inputs)
     books = (
-        amount.num_slices * SLICE_BYTES
+        amount.num_bad * 2 * (BAD_ROW_BYTES + mean_name_bytes)
+        + amount.num_slices * SLICE_BYTES
         + amount.num_inputs * INPUT_BYTES
         + 2 * amount.name_bytes
         + _num_shards(config, amount) * SHARD_BYTES

@@ -86,7 +86,7 @@ def looked_at(
         # The largest first, so that the last thread is not left alone with it.
         in_order = iter(sorted(tasks, key=lambda task: -_number(sizes[task.name])))
         waiting: set[concurrent.futures.Future[Looked]] = set()
-        found = {}
+        found: dict[str, Looked] = {}
         while True:
             # A few at a time: `wait` goes through all that it is given, every time.
             some = itertools.islice(in_order, TASKS_PER_THREAD * num_proc - len(waiting))
