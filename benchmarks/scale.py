@@ -205,7 +205,8 @@ class Stages:
 
 
 def _progress() -> Progress:
-    return Progress(SignalStop(), f"{IN_FLIGHT} workers", False, open(os.devnull, "w"))
+    sink = open(os.devnull, "w")
+    return Progress(SignalStop(), lambda num_slices: f"{IN_FLIGHT} workers", False, sink)
 
 
 DRIVER = ("plan", "schedule", "resume", "task")  # `records` is what workers do
