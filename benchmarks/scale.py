@@ -205,8 +205,8 @@ class Stages:
 
 
 def _progress() -> Progress:
-    sink = open(os.devnull, "w")
-    return Progress(SignalStop(), lambda num_slices: f"{IN_FLIGHT} workers", False, sink)
+    workers = f"{IN_FLIGHT} workers"
+    return Progress(SignalStop(), lambda num_slices: workers, False, open(os.devnull, "w"))
 
 
 DRIVER = ("plan", "schedule", "resume", "task")  # `records` is what workers do
