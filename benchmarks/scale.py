@@ -205,7 +205,8 @@ class Stages:
 
 
 def _progress() -> Progress:
-    return Progress(SignalStop(), f"{IN_FLIGHT} workers", False, open(os.devnull, "w"))
+    workers = f"{IN_FLIGHT} workers"
+    return Progress(SignalStop(), lambda num_slices: workers, False, open(os.devnull, "w"))
 
 
 DRIVER = ("plan", "schedule", "resume", "task")  # `records` is what workers do

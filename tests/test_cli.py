@@ -94,12 +94,21 @@ def test_quiet_prints_nothing(tmp_path, corpus):
 
 def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, corpus):
     done = tokenmill("prepare", corpus, "-o", tmp_path / "out", "--dry-run")
-    assert done.returncode == 0 and "1 input files" in done.stderr and "free" in done.stderr
+    assert done.returncode == 0 and "1 input file," in done.stderr and "free" in done.stderr
     assert not (tmp_path / "out").exists()
     found = json.loads(
         tokenmill("prepare", corpus, "-o", tmp_path / "out", "--dry-run", "--json").stdout
     )
     assert found["inputs"] == 1 and found["slices"] == 1 and found["free_bytes"] > 0
+    tokenmill("prepare", corpus, "-o", tmp_path / "out", "-q")
+    written = sum(file.stat().st_size for file in (tmp_path / "out").glob("*.bin"))
+    assert found["expected_bytes"] == written <= found["max_bytes"]
+
+
+def test_dry_run_plans_no_more_workers_than_slices(tmp_path, corpus):
+    given = ("prepare", corpus, "-o", tmp_path / "out", "--dry-run", "--num-proc", 1000)
+    assert "1 slice, 1 worker\n" in tokenmill(*given).stderr
+    assert json.loads(tokenmill(*given, "--json").stdout)["workers"] == 1
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -33,6 +34,7 @@ class RemoteInputs:
 
     def __init__(self, config: Config, work: str, notice: Notice) -> None:
         self._structures = os.path.join(work, "structure")
+        self._structure_numbers = itertools.count()
         self._keeps = config.keep_downloads
         self._files: dict[str, HubFile] = {}
         self.inputs: list[Input] = []
@@ -46,6 +48,7 @@ class RemoteInputs:
         self._uses: collections.Counter[str] = collections.Counter()  # slices to be encoded
         self._queue: list[HubFile] = []
         self._here: set[str] = set()
+        self._waiting: set[str] = set()  # of these, what slices still need
         self._awaited: set[str] = set()  # what the next slice needs
         self._error: BaseException | None = None
         self._is_closing = False
@@ -61,7 +64,7 @@ class RemoteInputs:
             self._hub.download(file)
             return source
         head, footer = self._hub.parquet_edges(file)
-        path = os.path.join(self._structures, f"{len(os.listdir(self._structures)):08d}.parquet")
+        path = os.path.join(self._structures, f"{next(self._structure_numbers):08d}.parquet")
         storage.write_sparse_file(
             path, source.num_bytes, {0: head, source.num_bytes - len(footer): footer}
         )
@@ -98,6 +101,8 @@ class RemoteInputs:
                 if not self._uses[source.name] and not self._keeps:
                     storage.remove(source.path)
                 with self._changed:
+                    if not self._uses[source.name]:
+                        self._waiting.discard(source.name)
                     self._changed.notify_all()
 
     def close(self) -> None:
@@ -121,13 +126,14 @@ class RemoteInputs:
                     if self._is_closing:
                         return
                 self._hub.download(file, lambda: self._is_closing)
-                self._here.add(file.url)
+                with self._changed:
+                    self._waiting.add(file.url)
+                    self._here.add(file.url)
         except Closing:
             return
         except BaseException as error:
             self._error = error
 
     def _may_fetch(self, file: HubFile) -> bool:
-        waiting = sum(1 for name in self._here if self._uses[name] > 0)
-        has_room = self._keeps or waiting < MAX_WAITING_FILES
+        has_room = self._keeps or len(self._waiting) < MAX_WAITING_FILES
         return has_room or file.url in self._awaited or self._is_closing

@@ -165,7 +165,12 @@ def read_options(config: Config) -> ReadOptions:
     )
 
 
-def _slices(spans: Iterator[Span], slice_bytes: int) -> Iterator[Slice]:
+def num_slices_in(spans: Iterable[Span], slice_bytes: int) -> int:
+    """How many slices these spans make."""
+    return sum(1 for _ in _slices(spans, slice_bytes))
+
+
+def _slices(spans: Iterable[Span], slice_bytes: int) -> Iterator[Slice]:
     held: list[Span] = []
     index = held_bytes = 0
     for span in spans:

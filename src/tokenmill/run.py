@@ -25,6 +25,7 @@ from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConflictError, InputError, IntegrityError, NetworkError
+from tokenmill.estimate.room import room_warning
 from tokenmill.fetch import RemoteInputs
 from tokenmill.formats import get_format
 from tokenmill.hub import SCHEME
@@ -182,6 +183,8 @@ def _carried_out(
     with work_folder(config.out, format_, config.name, config.overwrite):
         make = functools.partial(_new_plan_of, config, identity, inputs, remote, cutter, scratch)
         plan = _continued_or_new_plan(config, identity, inputs, make)
+        if warning := room_warning(config, plan):
+            watch.notice(warning)
         work = work_of(config.out, plan.plan_id)
         with contextlib.closing(remote):
             assembly = assembly_of(config, encoding, plan, work)

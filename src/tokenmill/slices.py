@@ -15,6 +15,7 @@ from tokenmill.corpus import Input, Slice, Span
 
 COLUMNS = ("input", "start", "stop", "text_bytes", "first_row", "num_rows", "max_rows")
 _TEXT_BYTES = COLUMNS.index("text_bytes")
+_NUM_ROWS = COLUMNS.index("num_rows")
 _NOTHING = -1  # stands for None in num_rows and max_rows
 
 
@@ -61,6 +62,12 @@ class SliceTable(Sequence[Slice]):
     @property
     def text_bytes(self) -> int:
         return sum(self._columns[_TEXT_BYTES])
+
+    @property
+    def num_rows(self) -> int | None:
+        """Of all slices; None where a file does not say."""
+        column = self._columns[_NUM_ROWS]
+        return None if _NOTHING in column else sum(column)
 
     @property
     def sizes(self) -> array[int]:

@@ -647,10 +647,22 @@ def free_bytes(path: str) -> int:
     """Free space where `path` is or would be; of an object store, for what is on its way there."""
     if is_url(path):
         path = tempfile.gettempdir()
+    return shutil.disk_usage(_nearest(path)).free
+
+
+def on_one_disk(path: str, other: str) -> bool:
+    """Whether both are, or would be, on the same file system."""
+    if is_url(path) or is_url(other):
+        return False
+    return os.stat(_nearest(path)).st_dev == os.stat(_nearest(other)).st_dev
+
+
+def _nearest(path: str) -> str:
+    """The path, or the folder nearest to it that is there."""
     path = os.path.abspath(path)
     while not os.path.exists(path):
         path = os.path.dirname(path)
-    return shutil.disk_usage(path).free
+    return path
 
 
 @contextlib.contextmanager

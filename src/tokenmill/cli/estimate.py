@@ -92,7 +92,7 @@ def report(found: Estimate) -> list[str]:
     lines = [
         f"corpus  {found.num_inputs:,} files, {shown_bytes(found.input_bytes)}: "
         f"{found.num_documents:,} documents, {shown_bytes(found.text_bytes)} of text",
-        f"tokens  {_shown_tokens(found)}; {found.tokenizer}, EOT {found.eot}, "
+        f"tokens  {shown_tokens(found)}; {found.tokenizer}, EOT {found.eot}, "
         f"{found.bytes_per_token:.2f} bytes a token",
         f"time    {_shown_time(found)}",
     ]
@@ -107,7 +107,7 @@ def report(found: Estimate) -> list[str]:
     return lines + [f"note: {note}" for note in found.notes]
 
 
-def _shown_tokens(found: Estimate) -> str:
+def shown_tokens(found: Estimate) -> str:
     if found.num_tokens_low is None or found.num_tokens_high is None:
         return f"roughly {shown_count(found.num_tokens)}"
     if found.num_tokens_low == found.num_tokens_high:
@@ -123,7 +123,8 @@ def _shown_time(found: Estimate) -> str:
     if found.seconds is None or found.text_bytes_per_second is None:
         return "not known: nothing was encoded"
     return (
-        f"about {shown_seconds(found.seconds)} with {found.num_proc} workers, if this machine does "
+        f"about {shown_seconds(found.seconds)} with {found.num_proc} "
+        f"{'worker' if found.num_proc == 1 else 'workers'}, if this machine does "
         f"as it did for the sample ({found.text_bytes_per_second / 1e6:.0f} MB/s a worker)"
     )
 
@@ -142,13 +143,28 @@ def _sizes(found: Estimate) -> list[tuple[str, list[str]]]:
 
 def _shown_disk(found: Estimate) -> str:
     text = (
-        f"about {shown_bytes(found.disk_bytes)} at most while it runs ({found.format}), "
+        f"{shown_room(found)} ({found.format}), "
         f"{shown_bytes(found.shuffled_disk_bytes)} with --shuffle"
     )
     if found.download_bytes:
         text += f", and {shown_bytes(found.download_bytes)} of downloads"
-    if found.free_bytes is not None:
-        text += f"; {shown_bytes(found.free_bytes)} free"
-        if found.free_bytes < found.disk_bytes + found.download_bytes:
-            text += ": THIS MAY NOT FIT"
-    return text
+    return text + shown_free(found)
+
+
+def shown_room(found: Estimate) -> str:
+    """How much room a run needs while it runs."""
+    about = shown_bytes(found.disk_bytes)
+    if found.max_disk_bytes is None:
+        return f"about {about} while it runs"
+    most = shown_bytes(found.max_disk_bytes)
+    return f"{most} at most while it runs" + (f", about {about}" if most != about else "")
+
+
+def shown_free(found: Estimate) -> str:
+    """And how much there is, where that is known."""
+    if found.free_bytes is None:
+        return ""
+    text = f"; {shown_bytes(found.free_bytes)} free"
+    if found.held_bytes:
+        text += f", {shown_bytes(found.held_bytes)} held by the unfinished run"
+    return text + ("" if found.fits else ": THIS MAY NOT FIT")

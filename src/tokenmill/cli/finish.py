@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     stop = SignalStop()
     stop.install()
     began = time.monotonic()
-    progress = stderr_progress(stop, "1 worker", arguments.quiet)
+    progress = stderr_progress(stop, lambda num_slices: "1 worker", arguments.quiet)
     with orderly(progress, stop):
         manifest = finish(arguments.out, progress, arguments.max_bad_fraction)
         progress.end()

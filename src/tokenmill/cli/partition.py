@@ -8,6 +8,7 @@ import json
 import shlex
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.screen import printable, shown_seconds
@@ -25,7 +26,7 @@ def run_and_report(config: Config, partition: Partition, arguments: argparse.Nam
     stop = SignalStop()
     stop.install()
     began = time.monotonic()
-    progress = stderr_progress(stop, workers_of(config), arguments.quiet)
+    progress = stderr_progress(stop, partial(workers_of, config), arguments.quiet)
     with orderly(progress, stop):
         with started_runner(config, arguments.owns_process) as runner:
             from tokenmill.tasks import encode_partition  # heavy: loads while the workers load

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.screen import (
@@ -22,6 +23,7 @@ from tokenmill.partition import Partition
 if TYPE_CHECKING:
     from tokenmill.cli.progress import Progress
     from tokenmill.config import Config
+    from tokenmill.estimate import Estimate
     from tokenmill.manifest import Manifest
 
 
@@ -259,7 +261,7 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
     stop = SignalStop()
     stop.install()
     began = time.monotonic()
-    progress = stderr_progress(stop, workers_of(config), arguments.quiet)
+    progress = stderr_progress(stop, partial(workers_of, config), arguments.quiet)
     with orderly(progress, stop):
         with started_runner(config, arguments.owns_process) as runner:
             from tokenmill.run import run as run_mill  # heavy: loads while the workers load
@@ -358,44 +360,57 @@ def notes(manifest: Manifest) -> list[str]:
 
 def show_plan(config: Config, as_json: bool) -> int:
     """--dry-run: what would be done, how large it would be, and whether it fits."""
-    from tokenmill import storage
+    from tokenmill.estimate import estimate
     from tokenmill.run import new_plan
     from tokenmill.runners.start import encoding_of, num_proc_of, workers_of
-    from tokenmill.settings import estimated_bytes, resolved
+    from tokenmill.settings import resolved
 
     encoding = encoding_of(config)
-    config = resolved(config, encoding)
-    plan = new_plan(config, encoding)
-    expected_bytes = estimated_bytes(config, plan)
-    peak_bytes = int(expected_bytes * (2.2 if config.shuffle else 1.2))
-    free_bytes = storage.free_bytes(config.out)
-    input_bytes = sum(source.num_bytes for source in plan.inputs)
+    full = resolved(config, encoding)
+    plan = new_plan(full, encoding)
+    found = estimate(config, plan=plan)
+    num_slices = len(plan.slices)
     if as_json:
-        found = {
-            "inputs": len(plan.inputs),
-            "input_bytes": input_bytes,
+        shown = {
+            "inputs": found.num_inputs,
+            "input_bytes": found.input_bytes,
             "text_bytes": plan.text_bytes,
-            "slices": len(plan.slices),
-            "workers": None if config.runner == "ray" else num_proc_of(config),
-            "expected_bytes": expected_bytes,
-            "peak_disk_bytes": peak_bytes,
-            "free_bytes": free_bytes,
-            "format": config.format,
+            "slices": num_slices,
+            "workers": None if config.runner == "ray" else num_proc_of(config, num_slices),
+            "expected_tokens": found.num_tokens,
+            "expected_bytes": found.output_bytes[full.format],
+            "max_bytes": found.max_output_bytes,
+            "peak_disk_bytes": found.disk_bytes,
+            "max_disk_bytes": found.max_disk_bytes,
+            "free_bytes": found.free_bytes,
+            "format": full.format,
             "tokenizer": encoding.name,
-            "dtype": config.dtype,
+            "dtype": full.dtype,
+            "method": found.method,
         }
-        print(json.dumps(found))
+        print(json.dumps(shown))
         return 0
-    lines = [
-        f"plan: {len(plan.inputs):,} input files, {shown_bytes(input_bytes)} "
-        f"({shown_bytes(plan.text_bytes)} of text), {len(plan.slices):,} slices, "
-        f"{workers_of(config)}",
-        f"output: {encoding.name} as {config.dtype} in format {config.format}, about "
-        f"{shown_bytes(expected_bytes)} in {config.out}",
-        f"disk: about {shown_bytes(peak_bytes)} at most while running, if English; "
-        f"{shown_bytes(free_bytes)} free"
-        + ("" if free_bytes > peak_bytes else ": THIS MAY NOT FIT"),
-    ]
-    for line in lines:
+    for line in plan_lines(found, full.out, workers_of(config, num_slices)):
         print(printable(line), file=sys.stderr)
     return 0
+
+
+def plan_lines(found: Estimate, out: str, workers: str) -> list[str]:
+    """A plan, and what it will come to, for a person."""
+    from tokenmill.cli.estimate import shown_free, shown_room
+
+    size = shown_bytes(found.output_bytes[found.format] or 0)
+    about = "" if found.method == "counted" else "about "
+    return [
+        f"plan: {_counted(found.num_inputs, 'input file')}, {shown_bytes(found.input_bytes)} "
+        f"({shown_bytes(found.text_bytes)} of text), {_counted(found.num_slices, 'slice')}, "
+        f"{workers}",
+        f"output: {about}{shown_count(found.num_tokens)} tokens, {found.tokenizer} as "
+        f"{found.dtype} in format {found.format}, {about}{size} in {out}",
+        f"disk: {shown_room(found)}{shown_free(found)}",
+        *(f"note: {note}" for note in found.notes),
+    ]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("s" if number != 1 else "")

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
@@ -84,9 +84,12 @@ def _say(text: str) -> None:
 class Progress:
     """The RunWatch of the command line."""
 
-    def __init__(self, stop: SignalStop, workers: str, quiet: bool, stream: TextIO) -> None:
+    def __init__(
+        self, stop: SignalStop, workers: Callable[[int], str], quiet: bool, stream: TextIO
+    ) -> None:
         self._stop = stop
-        self._workers = workers
+        self._workers_of = workers  # who works on so many slices
+        self._workers = ""
         self._quiet = quiet
         self._stream = stream
         self._is_terminal = stream.isatty()
@@ -107,6 +110,7 @@ class Progress:
         self._sizes = plan.slices.sizes
         self._done_bytes = self._resumed_bytes = sum(map(self._size, done))
         self._missing = len(plan.slices) - len(done)
+        self._workers = self._workers_of(self._missing)
         self._stop.can_wait = self._missing > 0
         self.resumed_slices = len(done)
         if done and not self._quiet:
@@ -207,5 +211,5 @@ def orderly(progress: Progress, stop: SignalStop) -> Iterator[None]:
         progress.end()
 
 
-def stderr_progress(stop: SignalStop, workers: str, quiet: bool) -> Progress:
+def stderr_progress(stop: SignalStop, workers: Callable[[int], str], quiet: bool) -> Progress:
     return Progress(stop, workers, quiet, sys.stderr)

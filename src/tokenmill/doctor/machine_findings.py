@@ -30,7 +30,8 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "TOKENIZERS_PARALLE
 def cpu_finding(root: str = "/") -> Finding:
     installed, granted = os.cpu_count() or 1, machine.available_cpus(root)
     if granted >= installed:
-        return Finding("ok", "CPUs", f"{granted}, all of them usable")
+        workers = "1 worker" if granted == 1 else f"up to {granted} workers, no more than slices"
+        return Finding("ok", "CPUs", f"{granted}, all of them usable: prepare starts {workers}")
     quota = machine.cpu_quota(root)
     why = f"cgroup quota {quota:g}" if quota and quota < installed else "CPU affinity"
     return Finding(

@@ -7,6 +7,12 @@
     survey.py      looks at them; cells.py reads those of tables, stretches.py those of other files
     publisher.py   the `token_count` column, where every file has one
     ratio.py       sample -> total, with its error
+    bounds.py      the most tokens that files can hold, by their size
+    footprint.py   tokens -> bytes: of the output in each format, of the disk while a run is at it
+    presence.py    which inputs are here, what an unfinished run holds
+    room.py        the question that a run asks when it begins: does that fit?
+
+`tokenmill estimate`, `prepare --dry-run` and the warning at the start of a run show one estimate.
 
 Half an estimate is its interval. A stretch of half a megabyte (a cell) is the unit that varies;
 the corpus is cut into strata of neighbouring cells, so that files which differ from one another (by
@@ -25,7 +31,21 @@ for the test (0.3% too high, 0.4% of noise in each document) it was off by 0.004
 FineWeb's own is was not measured.
 """
 
-from tokenmill.estimate.estimation import Estimate, estimate
-from tokenmill.estimate.sample import Sample
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenmill.estimate.estimation import Estimate, estimate
+    from tokenmill.estimate.sample import Sample
 
 __all__ = ["Estimate", "Sample", "estimate"]
+
+_MODULES = {"Estimate": "estimation", "estimate": "estimation", "Sample": "sample"}
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when asked for: a run needs `room` alone."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

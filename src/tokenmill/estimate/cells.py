@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokenmill.arrays import mask, offsets_of
-from tokenmill.corpus import Input, Slice
+from tokenmill.corpus import Input, Slice, Span
 from tokenmill.estimate.sample import num_cells
 from tokenmill.readers import ReadOptions, reader_for
 
@@ -142,8 +142,15 @@ def numbers_in_head(numbers: Sequence[int], nominal: int, count: int) -> list[in
     return found
 
 
+def num_rows_of(span: Span) -> int | None:
+    """How many rows of the span are read; None where the file does not say."""
+    if span.num_rows is None or span.max_rows is None:
+        return span.num_rows
+    return min(span.num_rows, span.max_rows)
+
+
 def unit_rows(unit: Slice) -> int:
-    return sum(span.num_rows or 0 for span in unit.spans)
+    return sum(num_rows_of(span) or 0 for span in unit.spans)
 
 
 def _table(unit: Slice, reading: Reading, min_bytes: int) -> _Table:

@@ -14,19 +14,18 @@ from tokenmill.encodings import EncodingId
 from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.reference import ReferenceEngine
 from tokenmill.errors import ConfigError, InputError
+from tokenmill.estimate.bounds import most_of
 from tokenmill.estimate.findings import Findings, findings_of
-from tokenmill.estimate.frame import Frame, frame_of
+from tokenmill.estimate.footprint import Amount, Footprint, expected_footprint, max_footprint
+from tokenmill.estimate.frame import Frame, frame_of, frame_of_plan
+from tokenmill.estimate.presence import held_bytes, needed_for_downloads
 from tokenmill.estimate.ratio import CONFIDENCE
 from tokenmill.estimate.sample import SLOW_SAMPLE, Sample
-from tokenmill.formats import DTYPE_BYTES, NAMES
+from tokenmill.formats import NAMES
+from tokenmill.plan import Plan
 from tokenmill.runners.start import encoding_of, num_proc_of
 from tokenmill.settings import resolved
 
-# What a format writes for each document beside its tokens.
-DOCUMENT_BYTES = {"megatron": 20, "datatrove": 8, "olmo": 12}
-COMPRESSED_FORMATS = ("parquet",)
-# The most that output and work folder hold together, as a multiple of the output.
-PEAK_FACTOR, SHUFFLED_PEAK_FACTOR = 1.2, 2.2
 # Of what a worker reads and encodes while it runs alone, how much each of several does, with parts
 # and shards to be written and hashed besides. Fitted to six runs with 2 workers on 2 cores, which
 # other work shared: estimates were 0.8 to 1.6 times what the run then took.
@@ -55,30 +54,40 @@ class Estimate:
     sampled_bytes: int
     sampled_cells: int
     output_bytes: dict[str, int | None]  # by format; None: it cannot hold these tokens
-    num_proc: int
+    max_output_bytes: int | None  # in `format`: what the size of the inputs allows
+    num_slices: int
+    num_proc: int  # workers that have something to do
     text_bytes_per_second: int | None  # of one worker that runs alone, as measured here
     seconds: float | None
-    disk_bytes: int  # at most, while it runs
+    disk_bytes: int  # the most that output and work folder will hold together, about
+    max_disk_bytes: int | None  # and what they cannot exceed, whatever the text is
     shuffled_disk_bytes: int
     download_bytes: int
+    held_bytes: int  # what an unfinished run holds already
+    needed_bytes: int  # the room that is still needed on the output's disk, downloads included
     free_bytes: int | None
     estimate_seconds: float
     notes: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        return self.free_bytes is None or self.needed_bytes <= self.free_bytes
 
     def to_plain(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
 
-def estimate(asked: Config, sample: Sample | None = None) -> Estimate:
-    """What a run with this configuration would come to. Nothing is written."""
+def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = None) -> Estimate:
+    """What a run with this configuration would come to. Nothing is written.
+
+    With the run's plan, if it is made already, nothing is listed and planned again.
+    """
     began = time.monotonic()
-    if asked.limit_docs is not None:
-        raise ConfigError("an estimate is of the whole corpus: --limit-docs does not apply to it")
     encoding = encoding_of(asked)
     config = resolved(asked, encoding)
     sample = sample or default_sample(encoding)
-    frame = frame_of(config, sample.cell_bytes)
-    found = findings_of(frame, config, encoding, sample)
+    frame = frame_of_plan(plan, config, sample) if plan else frame_of(config, sample)
+    found = _limited(findings_of(frame, config, encoding, sample), config)
     num_tokens = _num_tokens(found, config)
     if not num_tokens:
         raise InputError(
@@ -86,13 +95,14 @@ def estimate(asked: Config, sample: Sample | None = None) -> Estimate:
             hint="are these the right files, and is --text-column the right column?",
         )
     reach = None if found.relative_reach is None else found.relative_reach * num_tokens
-    sizes = {name: _output_bytes(name, asked, encoding, found) for name in NAMES}
-    # Parts and unfinished shards are never compressed.
-    held_bytes = max(sizes.get(config.format) or 0, num_tokens * DTYPE_BYTES[config.dtype])
+    num_proc = num_proc_of(config, frame.num_slices)
+    most = _max_footprint(frame, config, encoding, found)
+    footprint, held = _footprint(config, found, frame), held_bytes(config.out)
+    downloads = needed_for_downloads(frame.absent.inputs, config)
     speed = found.seconds_per_byte
     return Estimate(
-        num_inputs=len(frame.inputs) + len(frame.absent.inputs),
-        input_bytes=sum(source.num_bytes for source in frame.inputs) + frame.absent.num_bytes,
+        num_inputs=len(frame.all_inputs),
+        input_bytes=sum(source.num_bytes for source in frame.all_inputs),
         text_bytes=round(found.text_bytes),
         num_documents=max(1, round(found.num_documents)),
         tokenizer=encoding.name,
@@ -107,15 +117,19 @@ def estimate(asked: Config, sample: Sample | None = None) -> Estimate:
         method=found.method,
         sampled_bytes=found.sampled_bytes,
         sampled_cells=found.sampled_cells,
-        output_bytes=sizes,
-        num_proc=num_proc_of(config),
+        output_bytes={name: _output_bytes(name, asked, encoding, found, frame) for name in NAMES}
+        | {config.format: footprint.output_bytes},
+        max_output_bytes=most.output_bytes if most else None,
+        num_slices=frame.num_slices,
+        num_proc=num_proc,
         text_bytes_per_second=round(1 / speed) if speed else None,
-        seconds=_run_seconds(found.text_bytes * speed, frame, num_proc_of(config))
-        if speed
-        else None,
-        disk_bytes=round(held_bytes * PEAK_FACTOR),
-        shuffled_disk_bytes=round(held_bytes * SHUFFLED_PEAK_FACTOR),
+        seconds=_run_seconds(found.text_bytes * speed, frame, num_proc) if speed else None,
+        disk_bytes=footprint.disk_bytes,
+        max_disk_bytes=most.disk_bytes if most else None,
+        shuffled_disk_bytes=_footprint(_shuffled(config), found, frame).disk_bytes,
         download_bytes=frame.absent.num_bytes,
+        held_bytes=held,
+        needed_bytes=max(0, footprint.disk_bytes + downloads - held),
         free_bytes=storage.free_bytes(config.out) if config.out else None,
         estimate_seconds=time.monotonic() - began,
         notes=found.notes,
@@ -132,17 +146,70 @@ def _num_tokens(found: Findings, config: Config) -> int:
     return round(found.num_tokens + EOTS_PER_DOCUMENT[str(config.eot)] * found.num_documents)
 
 
-def _output_bytes(name: str, asked: Config, encoding: EncodingId, found: Findings) -> int | None:
+def _limited(found: Findings, config: Config) -> Findings:
+    """No more documents than --limit-docs. (Files that are not here are counted whole.)"""
+    if config.limit_docs is None or found.num_documents <= config.limit_docs:
+        return found
+    share = config.limit_docs / found.num_documents
+    return dataclasses.replace(
+        found,
+        text_bytes=found.text_bytes * share,
+        num_documents=config.limit_docs,
+        num_tokens=found.num_tokens * share,
+    )
+
+
+def _output_bytes(
+    name: str, asked: Config, encoding: EncodingId, found: Findings, frame: Frame
+) -> int | None:
     """The size of all files in a format, by its own defaults where nothing else was asked for."""
     try:
         config = resolved(dataclasses.replace(asked, format=name), encoding)
     except ConfigError:
         return None
-    token_bytes: float = DTYPE_BYTES[config.dtype]
-    if name in COMPRESSED_FORMATS:
-        token_bytes = found.packed_bytes_per_token
-    document_bytes = DOCUMENT_BYTES.get(name, 0)
-    return round(_num_tokens(found, config) * token_bytes + found.num_documents * document_bytes)
+    return _footprint(config, found, frame).output_bytes
+
+
+def _footprint(config: Config, found: Findings, frame: Frame) -> Footprint:
+    """At the upper end of the interval for the disk, which should rather be too large."""
+    amount = _amount(frame, _num_tokens(found, config), found.num_documents)
+    num_proc = num_proc_of(config, frame.num_slices)
+    output = expected_footprint(config, amount, num_proc, found.packed_bytes_per_token)
+    high = amount.num_tokens * (1 + (found.relative_reach or 0.0))
+    amount = dataclasses.replace(amount, num_tokens=high)
+    disk = expected_footprint(config, amount, num_proc, found.packed_bytes_per_token)
+    return Footprint(output.output_bytes, disk.disk_bytes)
+
+
+def _max_footprint(
+    frame: Frame, config: Config, encoding: EncodingId, found: Findings
+) -> Footprint | None:
+    if found.method == "counted":
+        num_tokens = _num_tokens(found, config)
+        amount = _amount(frame, num_tokens, found.num_documents, found.num_bad)
+        return max_footprint(config, amount)
+    most = most_of(frame.all_inputs, config, encoding)
+    if most is None:
+        return None
+    amount = _amount(frame, most.num_tokens, most.num_documents, most.num_bad)
+    return max_footprint(config, amount)
+
+
+def _amount(frame: Frame, num_tokens: float, num_documents: float, num_bad: float = 0) -> Amount:
+    inputs = frame.all_inputs
+    return Amount(
+        num_tokens,
+        num_documents,
+        num_slices=frame.num_slices,
+        num_inputs=len(inputs),
+        name_bytes=sum(len(source.name) for source in inputs),
+        planned_bytes=frame.text_bytes + frame.absent.text_bytes,
+        num_bad=num_bad,
+    )
+
+
+def _shuffled(config: Config) -> Config:
+    return dataclasses.replace(config, shuffle=True)
 
 
 def _run_seconds(worker_seconds: float, frame: Frame, num_proc: int) -> float:

@@ -33,12 +33,14 @@ class Findings:
     sampled_cells: int = 0
     seconds_per_byte: float | None = None  # of text, of one worker
     packed_bytes_per_token: float = 1.0  # where a format compresses
+    num_bad: int = 0  # of the rows looked at
     notes: tuple[str, ...] = ()
 
 
 def findings_of(frame: Frame, config: Config, encoding: EncodingId, sample: Sample) -> Findings:
     if not frame.units:
         return _assumed(frame)
+    sample = sample.among(frame.inputs)
     options = dataclasses.replace(read_options(config), batch_bytes=sample.cell_bytes)
     reading = Reading(options, config.empty == "keep", sample.cell_bytes)
     survey = Survey(Encoding(encoding), reading)
@@ -48,7 +50,7 @@ def findings_of(frame: Frame, config: Config, encoding: EncodingId, sample: Samp
         found = _counted(cells)
     else:
         found = _extrapolated(frame, cells, reading, EOTS_PER_DOCUMENT[str(config.eot)])
-        if not frame.absent.inputs:
+        if not frame.absent.inputs and config.limit_docs is None:
             found = _compared_with_publisher(found, frame, drawing, cells, encoding)
     found = dataclasses.replace(
         found,
@@ -56,6 +58,7 @@ def findings_of(frame: Frame, config: Config, encoding: EncodingId, sample: Samp
         sampled_cells=len(cells),
         seconds_per_byte=reading.seconds_per_byte,
         packed_bytes_per_token=survey.packed_bytes_per_token,
+        num_bad=reading.num_bad,
         notes=found.notes + _notes_on(reading, config),
     )
     return _with_absent(found, frame)

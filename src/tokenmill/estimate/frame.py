@@ -8,20 +8,25 @@ footers: of many files, the footers of some, which stand for the others by their
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from tokenmill import storage
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.errors import InputError
+from tokenmill.estimate.bounds import is_plain
+from tokenmill.estimate.cells import num_rows_of
+from tokenmill.estimate.presence import parted
+from tokenmill.estimate.sample import Sample
 from tokenmill.fetch import RemoteInputs
 from tokenmill.hub import SCHEME
 from tokenmill.inputs import in_order, inputs_of
-from tokenmill.objectstore import is_url
-from tokenmill.plan import make_plan, read_options
+from tokenmill.plan import Plan, make_plan, num_slices_in, read_options
 from tokenmill.readers import reader_for
 
 MAX_FOOTERS = 24  # to be fetched, at three requests each
@@ -41,13 +46,14 @@ class Absent:
         return sum(source.num_bytes for source in self.inputs)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Frame:
     inputs: tuple[Input, ...]  # that are here
     units: tuple[Slice, ...]  # what they consist of
     absent: Absent
+    num_slices: int  # of the run, about
 
-    @property
+    @functools.cached_property
     def text_bytes(self) -> int:
         """Of the units: bytes of text as the plan has them, more or less what a reader finds."""
         return sum(unit.text_bytes for unit in self.units)
@@ -55,47 +61,80 @@ class Frame:
     @property
     def num_rows(self) -> int | None:
         """Of the units; None where a file does not say."""
-        found = [span.num_rows for unit in self.units for span in unit.spans]
+        found = [num_rows_of(span) for unit in self.units for span in unit.spans]
         known = [num_rows for num_rows in found if num_rows is not None]
         return sum(known) if len(known) == len(found) else None
 
+    @property
+    def all_inputs(self) -> tuple[Input, ...]:
+        return (*self.inputs, *self.absent.inputs)
 
-def frame_of(config: Config, cell_bytes: int) -> Frame:
+
+def inputs_in(config: Config, remote: RemoteInputs) -> list[Input]:
+    others = [source for source in config.sources if not source.startswith(SCHEME)]
+    return in_order([*inputs_of(others, config.input_format), *remote.inputs])
+
+
+def frame_of(config: Config, sample: Sample) -> Frame:
     """Raises InputError or ConfigError for what a run is bound to fail on."""
     with tempfile.TemporaryDirectory() as folder:
         remote = RemoteInputs(config, folder, lambda message: None)
         storage.make_folder(os.path.join(folder, "structure"))
-        others = [source for source in config.sources if not source.startswith(SCHEME)]
-        inputs = in_order([*inputs_of(others, config.input_format), *remote.inputs])
-        here = [source for source in inputs if _is_here(source)]
-        units = _units(here, config, cell_bytes)
-        absent = _absent([s for s in inputs if not _is_here(s)], config, remote)
+        here, elsewhere = parted(inputs_in(config, remote))
+        units = _units(here, config, sample.among(here).cell_bytes)
+        absent = _absent(elsewhere, config, remote)
     if not units and not absent.text_bytes:
         raise InputError(
             f"no documents in {', '.join(config.sources)}", hint="are these the right files?"
         )
-    return Frame(tuple(here), units, absent)
+    num_slices = num_slices_in((span for unit in units for span in unit.spans), config.slice_bytes)
+    return Frame(tuple(here), units, absent, num_slices + absent.text_bytes // config.slice_bytes)
 
 
-def _is_here(source: Input) -> bool:
-    """Whether it can be read now. An object can, by ranges."""
-    return is_url(source.path) or storage.size(source.path) == source.num_bytes
-
-
-def is_plain(source: Input) -> bool:
-    """Can it be entered at any byte?"""
-    return source.kind in ("jsonl", "text") and not source.compression
+def frame_of_plan(plan: Plan, config: Config, sample: Sample) -> Frame:
+    """The frame of a run whose plan is made: nothing is listed, hashed or fetched again."""
+    here, elsewhere = parted(plan.inputs)
+    planned = tuple(plan.slices)
+    if elsewhere or config.limit_docs is not None or all(map(is_plain, here)):
+        units = _present(planned, set(elsewhere))
+    else:
+        units = _units(here, config, sample.among(here).cell_bytes)
+    return Frame(tuple(here), units, _absent_in(planned, elsewhere), len(planned))
 
 
 def _units(inputs: Sequence[Input], config: Config, cell_bytes: int) -> tuple[Slice, ...]:
     """What can be read on its own: as small as it gets, but for what can be entered anywhere.
 
-    Cutting a plain file costs a read at every cut, for which there is no need here.
+    Cutting a plain file costs a read at every cut, for which there is no need here. A limit counts
+    the rows of all inputs together, so that they are cut as a run cuts them.
     """
+    if config.limit_docs is not None:
+        return tuple(unit for unit in make_plan({}, inputs, config).slices if unit.text_bytes)
     fine = dataclasses.replace(config, slice_bytes=cell_bytes)
     tables = make_plan({}, [source for source in inputs if not is_plain(source)], fine)
     plain = make_plan({}, [source for source in inputs if is_plain(source)], config)
     return tuple(unit for unit in (*tables.slices, *plain.slices) if unit.text_bytes)
+
+
+def _present(slices: Iterable[Slice], elsewhere: AbstractSet[Input]) -> tuple[Slice, ...]:
+    """The slices, without what is elsewhere."""
+    kept = (
+        Slice(s.index, tuple(span for span in s.spans if span.input not in elsewhere))
+        for s in slices
+    )
+    return tuple(unit for unit in kept if unit.text_bytes)
+
+
+def _absent_in(slices: Iterable[Slice], elsewhere: Sequence[Input]) -> Absent:
+    wanted = set(elsewhere)
+    spans = [span for s in slices for span in s.spans if span.input in wanted]
+    num_rows = [num_rows_of(span) for span in spans]
+    known = [found for found in num_rows if found is not None]
+    return Absent(
+        tuple(elsewhere),
+        sum(span.text_bytes for span in spans),
+        sum(known) if len(known) == len(num_rows) else None,
+    )
 
 
 def _absent(inputs: Sequence[Input], config: Config, remote: RemoteInputs) -> Absent:

@@ -11,12 +11,14 @@ import bisect
 import itertools
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tokenmill.corpus import Slice
+from tokenmill.corpus import Input, Slice
 from tokenmill.errors import ConfigError
 
 MIN_CELLS = 8
+# To open a file takes as long as to read and encode 20 kB: a cell of small files is a cell of few.
+CELL_FILES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,14 @@ class Sample:
             )
         if self.cell_bytes <= 0:
             raise ConfigError(f"a cell has at least one byte, got {self.cell_bytes}")
+
+    def among(self, inputs: Sequence[Input]) -> Sample:
+        """The same number of cells, each of CELL_FILES files at most."""
+        if not inputs:
+            return self
+        file_bytes = sum(source.num_bytes for source in inputs) / len(inputs)
+        most = max(1, int(CELL_FILES * file_bytes))
+        return replace(self, cell_bytes=min(self.cell_bytes, most))
 
 
 # For an engine that encodes 2 to 12 MB/s: no more than some seconds.

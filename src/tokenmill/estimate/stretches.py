@@ -11,6 +11,7 @@ taken to be alike; no sample can tell.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 import time
@@ -35,6 +36,7 @@ _FEED_BYTES = 4 << 10
 _NUM_SECTIONS = 8
 # How far ahead a line's end is looked for: half a line is no JSON. Half a document is text.
 _MAX_LINE_BYTES = 1 << 30
+_NO_TEXTS = pa.nulls(0, pa.large_string())
 
 Bytes = Callable[[int, int], bytes]  # the bytes of a file from one offset to another
 
@@ -42,14 +44,18 @@ Bytes = Callable[[int, int], bytes]  # the bytes of a file from one offset to an
 def plain_cells(unit: Slice, numbers: Sequence[int], reading: Reading) -> list[Cell]:
     """Some cells of files that can be entered anywhere."""
     size, count = unit.text_bytes, num_cells(unit, reading.cell_bytes)
+    ends = list(itertools.accumulate(span.stop - span.start for span in unit.spans))
     cells = []
     for number in numbers:
         began = time.perf_counter()
         low, high = size * number // count, size * (number + 1) // count
-        texts, num_bytes, num_cut, begin = [], 0, 0, 0
-        for span in unit.spans:
+        texts, num_bytes, num_cut = [_NO_TEXTS], 0, 0
+        for position in range(bisect.bisect_right(ends, low), len(unit.spans)):
+            span = unit.spans[position]
+            begin = ends[position] - (span.stop - span.start)
+            if begin >= high:
+                break
             start, stop = max(low - begin, 0), min(high - begin, span.stop - span.start)
-            begin += span.stop - span.start
             if start < stop:
                 block, is_cut = _range_of(span, span.start + start, span.start + stop, reading)
                 num_bytes += len(block)

@@ -14,8 +14,8 @@ import pyarrow as pa
 from tokenmill.corpus import Slice
 from tokenmill.documents import data_of
 from tokenmill.encodings import Encoding
+from tokenmill.estimate.bounds import is_plain
 from tokenmill.estimate.cells import Cell, Reading, table_cells, whole_unit
-from tokenmill.estimate.frame import is_plain
 from tokenmill.estimate.sample import Draw, Drawing
 from tokenmill.estimate.stretches import head_cells, plain_cells
 
@@ -44,6 +44,7 @@ class Survey:
         self._encoding = encoding
         self._reading = reading
         self._held: list[tuple[int, Draw, Cell]] = []  # (unit, draw, cell)
+        self._held_bytes = 0
         self._found: list[Measured] = []
         self._packed = (0, 0)  # (tokens, bytes)
 
@@ -70,7 +71,9 @@ class Survey:
 
     def _cells(self, unit: Slice, numbers: Sequence[int]) -> list[Cell]:
         source = unit.spans[0].input
-        if is_plain(source):
+        if unit.spans[-1].max_rows is not None:  # --limit-docs: only a reader knows where that is
+            return table_cells(unit, numbers, self._reading)
+        if all(is_plain(span.input) for span in unit.spans):
             return plain_cells(unit, numbers, self._reading)
         if source.kind in ("jsonl", "text") and len(unit.spans) == 1:
             return head_cells(unit, numbers, self._reading)
@@ -78,11 +81,12 @@ class Survey:
 
     def _hold(self, unit: int, draw: Draw, cell: Cell) -> None:
         self._held.append((unit, draw, cell))
-        if sum(len(data_of(cell.texts)) for _, _, cell in self._held) >= ENCODE_BYTES:
+        self._held_bytes += len(data_of(cell.texts))
+        if self._held_bytes >= ENCODE_BYTES:
             self._encode_held()
 
     def _encode_held(self) -> None:
-        held, self._held = self._held, []
+        held, self._held, self._held_bytes = self._held, [], 0
         if not held:
             return
         texts = pa.concat_arrays([cell.texts for _, _, cell in held])

@@ -21,17 +21,19 @@ def encoding_of(config: Config) -> EncodingId:
     return get_encoding(config.tokenizer, pattern=config.pattern, eot=config.eot_token).identity
 
 
-def num_proc_of(config: Config) -> int:
+def num_proc_of(config: Config, num_slices: int | None = None) -> int:
+    """How many workers there will be; no more than there are slices, where these are known."""
     if config.runner == "inline":
         return 1
-    return config.num_proc or available_cpus()
+    num_proc = config.num_proc or available_cpus()
+    return num_proc if num_slices is None else max(1, min(num_proc, num_slices))
 
 
-def workers_of(config: Config) -> str:
+def workers_of(config: Config, num_slices: int | None = None) -> str:
     """Who does the work, for a person; how many a cluster has may change at any time."""
     if config.runner == "ray":
         return "ray"
-    num_proc = num_proc_of(config)
+    num_proc = num_proc_of(config, num_slices)
     return f"{num_proc} worker" + ("s" if num_proc != 1 else "")
 
 

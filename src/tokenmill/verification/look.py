@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import hashlib
+import itertools
 import os
 import stat
 import threading
@@ -32,6 +33,7 @@ from tokenmill.formats import ShardReader
 from tokenmill.verification.scan import Positions, Rules, TokenScan, expected_eot
 
 BLOCK_BYTES = 1 << 20
+TASKS_PER_THREAD = 4
 _NO_RULES = Rules(None, None, None)
 # What is being done, how much of it is done, and of how much.
 Progress = Callable[[str, int, int], None]
@@ -82,16 +84,20 @@ def looked_at(
     pool = concurrent.futures.ThreadPoolExecutor(num_proc)
     try:
         # The largest first, so that the last thread is not left alone with it.
-        in_order = sorted(tasks, key=lambda task: -_number(sizes[task.name]))
-        waiting = {pool.submit(work.look, task, sizes[task.name]) for task in in_order}
-        found = {}
-        while waiting:
+        in_order = iter(sorted(tasks, key=lambda task: -_number(sizes[task.name])))
+        waiting: set[concurrent.futures.Future[Looked]] = set()
+        found: dict[str, Looked] = {}
+        while True:
+            # A few at a time: `wait` goes through all that it is given, every time.
+            some = itertools.islice(in_order, TASKS_PER_THREAD * num_proc - len(waiting))
+            waiting |= {pool.submit(work.look, task, sizes[task.name]) for task in some}
+            if not waiting:
+                return found
             done, waiting = concurrent.futures.wait(
                 waiting, 0.1, concurrent.futures.FIRST_COMPLETED
             )
             found.update({one.result().name: one.result() for one in done})
             progress("reading", work.num_bytes, total)
-        return found
     finally:
         work.is_cancelled = True
         # A thread that waits for a network keeps nobody: it touches no file.

@@ -1,0 +1,58 @@
+"""The most tokens that files can hold, by their size alone; None where their size says nothing.
+
+A tiktoken encoding cuts a text's bytes into tokens, so there is at most one token for each byte. A
+tokenizer.json may rewrite the text first, and become longer. A plain file's text is no longer than
+the file: JSON's escapes are longer than what they stand for. A compressed file, and a table whose
+pages hold repeated texts once, can come to any amount.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenmill.config import Config
+from tokenmill.corpus import Input
+from tokenmill.documents import EOTS_PER_DOCUMENT
+from tokenmill.encodings import EncodingId
+
+REPLACED_BYTES = 3  # U+FFFD, for a single bad byte
+
+
+@dataclass(frozen=True, slots=True)
+class Most:
+    num_tokens: int  # with EOT
+    num_documents: int
+    num_bad: int  # of a run that succeeds: more than --max-bad-fraction and it fails
+
+
+def is_plain(source: Input) -> bool:
+    """Can it be entered at any byte?"""
+    return source.kind in ("jsonl", "text") and not source.compression
+
+
+def most_of(inputs: Sequence[Input], config: Config, encoding: EncodingId) -> Most | None:
+    """`config` is resolved."""
+    if encoding.kind != "tiktoken" or not all(map(is_plain, inputs)):
+        return None
+    num_bytes = sum(source.num_bytes for source in inputs)
+    num_documents = sum(_most_documents(source, config) for source in inputs)
+    if config.limit_docs is not None:
+        num_documents = min(num_documents, config.limit_docs)
+    text_bytes = num_bytes * (REPLACED_BYTES if config.on_bad_document == "replace" else 1)
+    eots = EOTS_PER_DOCUMENT[str(config.eot)] * num_documents
+    num_bad = math.ceil(min(num_documents, config.max_bad_fraction * num_bytes))
+    return Most(text_bytes + eots, num_documents, num_bad)
+
+
+def _most_documents(source: Input, config: Config) -> int:
+    """As many as fit if each is as short as can be."""
+    least = 0 if config.empty == "keep" else 1
+    if source.kind == "jsonl":
+        least += len(f'{{"{config.text_column}":""}}\n'.encode())
+    elif config.separator is None:
+        return 1
+    else:
+        least += len(config.separator.encode())
+    return source.num_bytes // least + 1

@@ -1,0 +1,166 @@
+"""The footprint: how many bytes so many tokens take, finished and while they are being made.
+
+Two figures for each: what to expect, and what it cannot exceed whatever the text is and however
+the workers take turns. The bound counts every part and every shard at once, because one slow slice
+at the front of the corpus lets all the other parts pile up behind it; expected is what assembly
+leaves lying between two checkpoints.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tokenmill.assemble import CHECKPOINT_BYTES
+from tokenmill.config import Config
+from tokenmill.formats import DTYPE_BYTES, get_format
+from tokenmill.objectstore import is_url
+from tokenmill.part import RUN_BYTES
+from tokenmill.runners.supervisor import TASKS_PER_WORKER
+from tokenmill.settings import num_buckets_of
+
+NUM_SPLITS = 2
+LENGTH_BYTES = KEY_BYTES = 4  # of a document in a part, and of its place in a shuffle
+BUCKET_START_BYTES = 16
+OFFSET_BYTES = 4
+# Beside tokens and documents: a record of a slice (docs/scale.md: 478 bytes) and its line in plan
+# and manifest; an input in both; a shard in manifest, cursor and the format's own list. Two blocks
+# of a file system for each file.
+SLICE_BYTES = 1 << 13
+INPUT_BYTES = 400
+BAD_ROW_BYTES = 512  # besides its input's name; it stands in the record and in the list of them
+SHARD_BYTES = 1 << 13
+FIXED_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """What a format writes for a document beside its tokens, and for a token if that is not the
+    token's own width."""
+
+    document_bytes: float = 0.0
+    max_document_bytes: float = 0.0
+    max_token_bytes: float | None = None
+
+
+_COSTS = {
+    "megatron": _Cost(20, 20),
+    "datatrove": _Cost(8, 8),
+    # A row of five numbers and a name, as gzip leaves it (formats/olmo.py), and as it is.
+    "olmo": _Cost(13, 96),
+    # An offset, a size and a length. Samples of --seq-len have an offset only.
+    "mds": _Cost(11, 17),
+    # Parquet has no 16-bit numbers: 4 bytes, the levels of a list, and what zstd adds to noise.
+    "parquet": _Cost(0, 16, max_token_bytes=5.0),
+}
+# An outside package's format may keep anything for a document; this is more than ours do.
+_OUTSIDE_COST = _Cost(20, 96)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What is written: EOT ids are tokens."""
+
+    num_tokens: float
+    num_documents: float
+    num_slices: int
+    num_inputs: int
+    name_bytes: int  # of all the inputs' names together
+    planned_bytes: int  # of text, as the plan has it
+    num_bad: float = 0  # rows that are quarantined
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    output_bytes: int  # of the shards and the files beside them
+    disk_bytes: int  # the most that output and work folder hold together
+
+
+def expected_footprint(
+    config: Config, amount: Amount, num_proc: int, packed_bytes_per_token: float
+) -> Footprint:
+    """`config` is resolved. `packed_bytes_per_token` is for a format that compresses."""
+    cost = _cost(config)
+    width = DTYPE_BYTES[config.dtype]
+    token_bytes = packed_bytes_per_token if cost.max_token_bytes else width
+    output = _output_bytes(config, amount, token_bytes, cost.document_bytes)
+    parts = _parts_bytes(config, amount)
+    if not config.shuffle and config.runner != "ray":
+        # Those in the shards since the last checkpoint, and those that wait for their turn.
+        waiting = TASKS_PER_WORKER * num_proc * parts / max(1, amount.num_slices)
+        parts = min(parts, CHECKPOINT_BYTES + waiting)
+    disk = _disk_bytes(config, amount, output, parts)
+    return Footprint(math.ceil(output), math.ceil(disk))
+
+
+def max_footprint(config: Config, amount: Amount) -> Footprint:
+    """What a run cannot exceed if it writes no more than `amount`."""
+    cost = _cost(config)
+    token_bytes = cost.max_token_bytes or DTYPE_BYTES[config.dtype]
+    output = _output_bytes(config, amount, token_bytes, cost.max_document_bytes)
+    output += SHARD_BYTES * _num_shards(config, amount)
+    disk = _disk_bytes(config, amount, output, _parts_bytes(config, amount))
+    return Footprint(math.ceil(output), math.ceil(disk))
+
+
+def _cost(config: Config) -> _Cost:
+    if config.format in _COSTS:
+        return _COSTS[config.format]
+    return _OUTSIDE_COST if get_format(config.format).traits.boundaries else _Cost()
+
+
+def _output_bytes(
+    config: Config, amount: Amount, token_bytes: float, document_bytes: float
+) -> float:
+    format_ = get_format(config.format)
+    beside = 0.0
+    if format_.traits.boundaries and config.seq_len:  # samples: MDS has an offset for each
+        beside = amount.num_tokens / config.seq_len * OFFSET_BYTES
+    elif format_.traits.boundaries:
+        beside = amount.num_documents * document_bytes
+    header = len(format_.header(config.shard_tokens or 0, config.dtype))
+    return amount.num_tokens * token_bytes + beside + _num_shards(config, amount) * header
+
+
+def _num_shards(config: Config, amount: Amount) -> int:
+    """At most: the last one of each split is not full."""
+    if config.shard_tokens is None:
+        return NUM_SPLITS
+    return NUM_SPLITS + int(amount.num_tokens // config.shard_tokens)
+
+
+def _parts_bytes(config: Config, amount: Amount) -> float:
+    """All parts: tokens, the length of each document, and what a shuffle needs to find it."""
+    document_bytes = LENGTH_BYTES + (KEY_BYTES if config.shuffle else 0)
+    found = amount.num_tokens * DTYPE_BYTES[config.dtype] + amount.num_documents * document_bytes
+    if config.shuffle:
+        num_runs = amount.num_slices + found / RUN_BYTES
+        num_starts = NUM_SPLITS * (num_buckets_of(config, amount.planned_bytes) + 1)
+        found += num_runs * num_starts * BUCKET_START_BYTES
+    return found
+
+
+def _disk_bytes(config: Config, amount: Amount, output: float, parts: float) -> float:
+    width = DTYPE_BYTES[config.dtype]
+    shard_tokens = min(config.shard_tokens or amount.num_tokens, amount.num_tokens)
+    traits = get_format(config.format).traits
+    growing = 0.0
+    if not traits.is_raw:
+        # A shard is written from a growing file, which goes at the next checkpoint.
+        most = amount.num_tokens * width
+        growing = min(most, NUM_SPLITS * shard_tokens * width + CHECKPOINT_BYTES)
+    if traits.boundaries:
+        growing += amount.num_documents * LENGTH_BYTES
+    mean_name_bytes = amount.name_bytes / max(1, amount.num_inputs)
+    books = (
+        amount.num_bad * 2 * (BAD_ROW_BYTES + mean_name_bytes)
+        + amount.num_slices * SLICE_BYTES
+        + amount.num_inputs * INPUT_BYTES
+        + 2 * amount.name_bytes
+        + _num_shards(config, amount) * SHARD_BYTES
+        + FIXED_BYTES
+    )
+    if is_url(config.out):
+        # Parts and shards go to the store; a shard on its way there lies on the disk.
+        return min(output, shard_tokens * output / max(1.0, amount.num_tokens)) + growing + books
+    return output + parts + growing + books

@@ -1,0 +1,45 @@
+"""What is here already: inputs that can be read now, and what an unfinished run holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from tokenmill import storage
+from tokenmill.config import Config
+from tokenmill.corpus import Input
+from tokenmill.fetch import MAX_WAITING_FILES
+from tokenmill.objectstore import is_url
+from tokenmill.output import WORK_NAME
+
+
+def parted(inputs: Iterable[Input]) -> tuple[list[Input], list[Input]]:
+    """Those that can be read now, as an object can, by ranges; and those that cannot."""
+    here: list[Input] = []
+    elsewhere: list[Input] = []
+    for source in inputs:
+        is_here = is_url(source.path) or storage.size(source.path) == source.num_bytes
+        (here if is_here else elsewhere).append(source)
+    return here, elsewhere
+
+
+def needed_for_downloads(absent: Sequence[Input], config: Config) -> int:
+    """What files from the Hub take of the output's disk: two of them at a time, or, if they are
+    kept and their cache is on that disk, all."""
+    sizes = sorted(source.num_bytes for source in absent)
+    if not config.keep_downloads:
+        return sum(sizes[-MAX_WAITING_FILES:])
+    if not sizes or not config.out:
+        return sum(sizes)
+    return sum(sizes) if storage.on_one_disk(absent[0].path, config.out) else 0
+
+
+def held_bytes(out: str) -> int:
+    """What an unfinished run in this folder takes already."""
+    if not out or is_url(out):
+        return 0
+    return sum(
+        storage.size(os.path.join(folder, name)) or 0
+        for folder, _, names in os.walk(os.path.join(out, WORK_NAME))
+        for name in names
+    )

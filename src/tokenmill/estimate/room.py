@@ -1,0 +1,101 @@
+"""Is there room? What a run asks when it begins, before hours of work end in a full disk.
+
+Nearly always one token for every byte of text would still fit, and nothing more is looked at. Else
+the corpus is sampled, as `tokenmill estimate` does it, in a process of its own: to read a sample
+may kill the process that does so, and a run must not die of a question. If no answer comes, the
+usual number of bytes a token is assumed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from tokenmill import storage
+from tokenmill.config import Config
+from tokenmill.documents import EOTS_PER_DOCUMENT
+from tokenmill.estimate.footprint import Amount, Footprint, expected_footprint
+from tokenmill.estimate.presence import held_bytes, needed_for_downloads, parted
+from tokenmill.formats import DTYPE_BYTES
+from tokenmill.objectstore import is_url
+from tokenmill.plan import Plan
+from tokenmill.runners.start import num_proc_of
+from tokenmill.settings import TEXT_BYTES_PER_TOKEN
+
+CAUTIOUS_BYTES_PER_TOKEN = 1.0
+SAMPLE_SECONDS = 60.0
+DOCUMENT_BYTES = 200  # where files do not say how many documents there are: rather too many
+
+
+def room_warning(config: Config, plan: Plan) -> str | None:
+    """What to tell the user if the run's output will not fit on its disk. `config` is resolved."""
+    free = storage.free_bytes(config.out)
+    _, elsewhere = parted(plan.inputs)
+    there = held_bytes(config.out) - needed_for_downloads(elsewhere, config)
+    cautious = _assumed_footprint(config, plan, CAUTIOUS_BYTES_PER_TOKEN)
+    if cautious.disk_bytes - there <= free:
+        return None
+    found = _estimated_apart(config)
+    if found is not None:
+        output, needed = found["output_bytes"][config.format], found["needed_bytes"]
+    else:
+        assumed = _assumed_footprint(config, plan, TEXT_BYTES_PER_TOKEN)
+        output, needed = assumed.output_bytes, max(0, assumed.disk_bytes - there)
+    if needed <= free:
+        return None
+    folder = tempfile.gettempdir() if is_url(config.out) else config.out
+    return (
+        f"the disk may be too small: {folder} has {_shown(free)} free, and the run needs about "
+        f"{_shown(needed)} there while it runs (the finished output: {_shown(output)})\n"
+        "hint: make room, or choose another disk with -o; if it fills up, nothing is lost: the "
+        "same command continues"
+    )
+
+
+def _assumed_footprint(config: Config, plan: Plan, text_bytes_per_token: float) -> Footprint:
+    """By the plan alone: nothing is looked at."""
+    num_documents = plan.slices.num_rows or plan.text_bytes / DOCUMENT_BYTES
+    num_eots = EOTS_PER_DOCUMENT[str(config.eot)] * num_documents
+    amount = Amount(
+        num_tokens=plan.text_bytes / text_bytes_per_token + num_eots,
+        num_documents=num_documents,
+        num_slices=len(plan.slices),
+        num_inputs=len(plan.inputs),
+        name_bytes=sum(len(source.name) for source in plan.inputs),
+        planned_bytes=plan.text_bytes,
+    )
+    num_proc = num_proc_of(config, len(plan.slices))
+    return expected_footprint(config, amount, num_proc, DTYPE_BYTES[config.dtype])
+
+
+def _estimated_apart(config: Config) -> dict[str, Any] | None:
+    """The estimate, made by a process that may die; None if it does, or takes too long."""
+    paths = [path for path in sys.path if os.path.isabs(path)]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tokenmill.estimate"],
+            input=json.dumps(dataclasses.asdict(config)).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=SAMPLE_SECONDS,
+            # Not from the current folder: a user's random.py would be imported there.
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"},
+            check=True,
+        )
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def _shown(num_bytes: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} {unit}" if unit == "bytes" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} TB"
