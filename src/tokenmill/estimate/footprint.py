@@ -2,8 +2,8 @@
 
 Two figures for each: what to expect, and what it cannot exceed whatever the text is and however
 the workers take turns. The bound counts every part and every shard at once, because one slow slice
-at the front of the corpus lets all the other parts pile up behind it; expected is what assembly
-leaves lying between two checkpoints.
+at the front of the corpus lets all the other parts pile up behind it; expected is what waits for
+a shard, or a piece of one, to be complete.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tokenmill.assemble import CHECKPOINT_BYTES
+from tokenmill import storage
+from tokenmill.assemble.fitting import SMALL_VAL_FRACTION
 from tokenmill.config import Config
 from tokenmill.formats import DTYPE_BYTES, get_format
 from tokenmill.objectstore import is_url
@@ -86,9 +87,9 @@ def expected_footprint(
     output = _output_bytes(config, amount, token_bytes, cost.document_bytes)
     parts = _parts_bytes(config, amount)
     if not config.shuffle and config.runner != "ray":
-        # Those in the shards since the last checkpoint, and those that wait for their turn.
+        # Those of the shards that are being written, and those that wait for their turn.
         waiting = TASKS_PER_WORKER * num_proc * parts / max(1, amount.num_slices)
-        parts = min(parts, CHECKPOINT_BYTES + waiting)
+        parts = min(parts, 2 * _written_at_once(config) + waiting)
     disk = _disk_bytes(config, amount, output, parts)
     return Footprint(math.ceil(output), math.ceil(disk))
 
@@ -124,9 +125,23 @@ def _output_bytes(
 
 def _num_shards(config: Config, amount: Amount) -> int:
     """At most: the last one of each split is not full."""
-    if config.shard_tokens is None:
+    shard_tokens = _shard_tokens(config)
+    if shard_tokens is None:
         return NUM_SPLITS
-    return NUM_SPLITS + int(amount.num_tokens // config.shard_tokens)
+    # Where the user does not say how large shards are, few tokens make some small ones.
+    num_small = 0 if config.shard_tokens else round(1 / SMALL_VAL_FRACTION)
+    return NUM_SPLITS + num_small + int(amount.num_tokens // shard_tokens)
+
+
+def _shard_tokens(config: Config) -> int | None:
+    return config.shard_tokens or get_format(config.format).defaults.shard_tokens
+
+
+def _written_at_once(config: Config) -> float:
+    """The tokens of one shard task, in bytes."""
+    if get_format(config.format).traits.is_raw:
+        return storage.PIECE_BYTES
+    return (_shard_tokens(config) or 0) * DTYPE_BYTES[config.dtype]
 
 
 def _parts_bytes(config: Config, amount: Amount) -> float:
@@ -142,13 +157,13 @@ def _parts_bytes(config: Config, amount: Amount) -> float:
 
 def _disk_bytes(config: Config, amount: Amount, output: float, parts: float) -> float:
     width = DTYPE_BYTES[config.dtype]
-    shard_tokens = min(config.shard_tokens or amount.num_tokens, amount.num_tokens)
+    shard_tokens = min(_shard_tokens(config) or amount.num_tokens, amount.num_tokens)
     traits = get_format(config.format).traits
     growing = 0.0
     if not traits.is_raw:
-        # A shard is written from a growing file, which goes at the next checkpoint.
+        # A shard is written from a file of its tokens, which goes when it is done.
         most = amount.num_tokens * width
-        growing = min(most, NUM_SPLITS * shard_tokens * width + CHECKPOINT_BYTES)
+        growing = min(most, NUM_SPLITS * shard_tokens * width)
     if traits.boundaries:
         growing += amount.num_documents * LENGTH_BYTES
     mean_name_bytes = amount.name_bytes / max(1, amount.num_inputs)
