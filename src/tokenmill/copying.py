@@ -131,7 +131,9 @@ class StoreCopy:
         self._layout = layout
         self._out = self.folder = out
         self._plan = plan
-        self._folder = os.path.join(out, WORK_NAME, plan.plan_id[:16], "orders")
+        work = os.path.join(out, WORK_NAME, plan.plan_id[:16])
+        storage.remove_temporaries(work)
+        self._folder = os.path.join(work, "orders")
         self._records = {split: self._found_records(split) for split in SPLITS}
         shards = {split: self._shards_of(split) for split in SPLITS}
         self._done = {split: _end_of(shards[split]).num_tokens for split in SPLITS}

@@ -156,7 +156,6 @@ def _store_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
     plan_path = os.path.join(work, "plan.json")
     if not storage.exists(plan_path):
         _require_room(out, format_, name)
-    storage.remove_temporaries(out)
     try:
         yield work
     except InputError:
@@ -168,7 +167,6 @@ def _store_folder(out: str, format_: Format, name: str | None) -> Iterator[str]:
             f"something was removed while the run was under way: {error}",
             hint="by another run? Once that has ended, run the same command again: it resumes",
         ) from error
-    storage.remove_temporaries(out)
     storage.remove_folder(work)
 
 

@@ -164,6 +164,8 @@ def _carried_out(
         make = functools.partial(_new_plan_of, config, identity, inputs, remote, cutter, scratch)
         plan = _continued_or_new_plan(top, config, identity, inputs, make)
         work = work_of(config.out, plan)
+        if is_url(work):
+            storage.remove_temporaries(work)
         assembler = assembler_of(config, encoding, plan, work, runner, watch)
         with contextlib.closing(assembler), contextlib.closing(remote):
             job = job_of(config, encoding, plan, work)

@@ -155,6 +155,8 @@ def finish(
     # Nobody is kept out of an object store, and what tasks are uploading would be cleaned away.
     records = _all_records(job, plan, out) if is_url(out) else None
     with work_folder(out, get_format(config.format), config.name):
+        if is_url(work):
+            storage.remove_temporaries(work)
         assembler = assembler_of(config, encoding, plan, work, InlineRunner(), watch)
         with contextlib.closing(assembler):
             records = _all_records(job, plan, out) if records is None else records
