@@ -12,10 +12,12 @@ import sys
 import time
 from pathlib import Path
 
+import fsspec
 import pytest
 
 import oracle
 from conftest import made_texts, write_corpus
+from tokenmill import prepare
 from tokenmill.cli import main, parser
 from tokenmill.cli.screen import parsed_count, parsed_separator, printable, shown_count
 from tokenmill.errors import ConfigError
@@ -300,3 +302,45 @@ def test_full_disk_behind_stdout_is_no_bug_and_loses_nothing(tmp_path, unbuffere
     assert done.stderr.startswith("error: cannot write to standard output: No space left")
     assert "Exception" not in done.stderr
     assert (tmp_path / "out/tokenmill.json").exists()
+
+
+@pytest.mark.parametrize("command", ["prepare", "convert"])
+@pytest.mark.parametrize(
+    ("out", "says", "hint"),
+    [
+        ("file:///somewhere/out", "is a folder of this machine", "hint: /somewhere/out\n"),
+        ("local://out", "is a folder of this machine", "hint: out\n"),
+        ("memory://out", "the memory of one process", "hint: a folder, or s3://"),
+        ("https://example.com/out", "can be read, but not written", "hint: a folder, or s3://"),
+    ],
+)
+def test_output_when_the_url_is_of_no_store_then_refused_without_a_word_of_buckets(
+    corpus, tmp_path, capsys, command, out, says, hint
+):
+    if command == "prepare":
+        arguments = ["prepare", corpus, "-o", out]
+    else:
+        prepare(corpus, tmp_path / "nano", num_proc=1)
+        arguments = ["convert", str(tmp_path / "nano"), out, "--format", "npy"]
+    capsys.readouterr()
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert f"error: {out}" in said and says in said and hint in said
+    assert "the bucket" not in said
+
+
+def test_output_in_memory_when_prepared_in_this_process_then_written(corpus):
+    memory = fsspec.filesystem("memory")
+    try:
+        prepare(corpus, "memory://prepared/out", runner="inline")
+        assert "/prepared/out/train.bin" in memory.find("/prepared/out")
+        with pytest.raises(ConfigError, match="memory of one process"):
+            prepare(corpus, "memory://prepared/other", num_proc=2)
+    finally:
+        memory.rm("/prepared", recursive=True)
+
+
+@pytest.mark.parametrize("source", ["file:///somewhere/c.jsonl", "memory://somewhere/c.jsonl"])
+def test_source_when_the_url_has_no_bucket_then_no_word_of_it(source, tmp_path, capsys):
+    assert main(["prepare", source, "-o", str(tmp_path / "out")]) == 3
+    assert "bucket" not in capsys.readouterr().err

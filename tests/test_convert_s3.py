@@ -276,15 +276,16 @@ def test_convert_when_the_budget_is_used_up_then_exit_8_and_it_resumes_without_s
     require_no_secret(shown, *left.values(), *found.values())
 
 
-def test_convert_when_uploads_were_left_by_a_crash_then_aborted(
+def test_convert_when_others_upload_beside_it_then_they_are_left_alone(
     nano, s3, bucket, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(s3_store, "MULTIPART_BYTES", 1000)
     monkeypatch.setattr(s3_store, "UPLOAD_PART_BYTES", 5 << 20)  # S3's least
-    s3.client().create_multipart_upload(Bucket=bucket, Key="out/train.bin")
-    s3.client().create_multipart_upload(Bucket=bucket, Key="output/of-another")
+    others = ["out/backup.tar", "output/of-another"]
+    for key in (*others, "out/.tokenmill/0123456789abcdef/shards/train.bin"):
+        s3.client().create_multipart_upload(Bucket=bucket, Key=key)
     converted(nano, f"s3://{bucket}/out", "llmc")
-    assert s3.uploads(bucket) == ["output/of-another"]
+    assert s3.uploads(bucket) == others
     converted(nano, str(tmp_path / "out"), "llmc")
     assert objects_in(s3, bucket) == files_in(str(tmp_path / "out"))
 

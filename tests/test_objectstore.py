@@ -20,6 +20,7 @@ from s3_server import KINDS, SECRET_KEY, Faults, S3Server
 from tokenmill import objectstore, patience
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError
 from tokenmill.objectstore import s3 as s3_module
+from tokenmill.output import WORK_NAME
 
 MB = 1 << 20
 
@@ -148,6 +149,7 @@ def test_create_when_many_try_at_once_then_one_succeeds(url):
 @pytest.mark.parametrize("kind", KINDS)
 def test_everything_when_half_of_the_requests_fail_then_right_all_the_same(url, s3, kind, big_file):
     data = os.urandom(100_000)
+    url = f"{url}/{WORK_NAME}/plan"  # where uploads whose beginning went unheard are aborted
     with s3.failing(Faults(seed=3, fraction=0.5, kinds=(kind,), slow_seconds=0.02)) as faults:
         for i in range(3):
             objectstore.write(f"{url}/{i}", data)
@@ -191,6 +193,43 @@ def test_requests_when_the_budget_is_used_up_then_network_error(url, s3, monkeyp
     assert len(s3.requests) - tries >= 2
     assert NetworkError.exit_code == 8
     assert objectstore.read(f"{url}/a") == b"x"
+
+
+def test_requests_when_another_bucket_has_answered_then_this_one_is_waited_for(
+    url, s3, monkeypatch
+):
+    monkeypatch.setattr(patience, "UNREACHABLE_SECONDS", 0.0)
+    other = f"s3://{s3.new_bucket()}/a"
+    objectstore.write(f"{url}/a", b"x")
+    failed: list[str] = []
+
+    def fails_first(request: str) -> bool:
+        failed.append(request)
+        return len(failed) <= 3
+
+    with s3.failing(Faults(kinds=("cut before",), only=fails_first)):
+        objectstore.write(other, b"x")
+    assert len(failed) > 3
+
+
+@pytest.mark.parametrize("has_answered", [False, True])
+def test_patience_when_nobody_answers_then_used_up_to_the_last_second(monkeypatch, has_answered):
+    clock = [0.0]
+    tries: list[float] = []
+    monkeypatch.setattr(patience, "LONGEST_PAUSE_SECONDS", 60.0)
+    monkeypatch.setattr(patience.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(patience.time, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
+
+    def request() -> None:
+        tries.append(clock[0])
+        raise ConnectionRefusedError("refused")
+
+    patient = patience.Patience(lambda message: None, contact=patience.Contact(has_answered))
+    with pytest.raises(ConnectionRefusedError):
+        patient.result_of(request)
+    budget = patience.PATIENCE_SECONDS if has_answered else patience.UNREACHABLE_SECONDS
+    assert tries[-1] == pytest.approx(budget)
+    assert len(tries) < 40
 
 
 def test_requests_when_nobody_answers_then_network_error(tmp_path, s3):
@@ -402,15 +441,23 @@ def test_look_when_a_tool_left_an_object_for_a_folder_then_it_is_none(url, bucke
     assert objectstore.look(f"s3://{bucket}/") is None
 
 
-def test_abort_uploads_when_a_crash_left_some_then_only_those_below_are_aborted(url, bucket, s3):
+def test_abort_uploads_when_a_crash_left_some_then_only_those_of_the_plan_are_aborted(
+    url, bucket, s3
+):
     client = s3.client()
-    for key in ("some/folder/a", "some/folder/b/c", "some/folder2/d"):
+    work = f"some/folder/{WORK_NAME}"
+    others = ["some/a", "some/folder/a", f"{work}/plan2/a", f"{work}/plan22/a", "some/folder2/d"]
+    for key in (*others, f"{work}/plan/a", f"{work}/plan/parts/b"):
         client.create_multipart_upload(Bucket=bucket, Key=key)
-    assert objectstore.abort_uploads_below(url) == 2
-    assert s3.uploads(bucket) == ["some/folder2/d"]
-    client.create_multipart_upload(Bucket=bucket, Key="some/folder/e")
+    assert objectstore.abort_uploads_below(f"{url}/{WORK_NAME}/plan") == 2
+    assert sorted(s3.uploads(bucket)) == sorted(others)
+    for prefix in (f"s3://{bucket}", url, f"{url}/{WORK_NAME}", f"{url}/{WORK_NAME}/"):
+        with pytest.raises(ValueError, match="not the prefix of one plan"):
+            objectstore.abort_uploads_below(prefix)
     objectstore.remove_below(url)
-    assert s3.uploads(bucket) == ["some/folder2/d"]
+    assert sorted(s3.uploads(bucket)) == sorted(others)
+    objectstore.remove_below(f"{url}/{WORK_NAME}/plan2")
+    assert sorted(s3.uploads(bucket)) == sorted(set(others) - {f"{work}/plan2/a"})
 
 
 def test_remove_below_when_a_neighbour_begins_alike_then_it_stays(url, bucket, s3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -127,15 +128,31 @@ def test_prepare_when_one_request_in_20_fails_then_the_same_files(s3, bucket, co
     assert not s3.uploads(bucket)
 
 
-def test_prepare_when_uploads_were_left_by_a_crash_then_aborted(
-    s3, bucket, corpus, tmp_path, monkeypatch
+def test_prepare_when_uploads_were_left_then_only_those_of_its_own_plan_are_aborted(
+    s3, bucket, corpus
 ):
+    """Whoever uploads something else to the same prefix, at the same time, is left alone."""
+    out, options = f"s3://{bucket}/out", {**LAYOUTS["npy"], "slice_bytes": 100_000}
     client = s3.client()
-    for key in ("out/train.bin", "out/.tokenmill/0123456789abcdef/parts/00000000.part"):
+    others = ["out/train.bin", "out/sub/backup.tar", "out2/a", "output/of-another"]
+    for key in others:
         client.create_multipart_upload(Bucket=bucket, Key=key)
-    client.create_multipart_upload(Bucket=bucket, Key="output/of-another")
-    prepared(corpus, f"s3://{bucket}/out", slice_bytes=200_000)
-    assert s3.uploads(bucket) == ["output/of-another"]
+    with (
+        s3.failing(Faults(kinds=("slow down",), only=lambda r: "PUT" in r and "/orders/" in r)),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(patience, "PATIENCE_SECONDS", 0.1)
+        with pytest.raises(NetworkError):
+            prepared(corpus, out, **options)
+    [record] = [key for key in s3.keys(bucket) if key.endswith("records/00000000.json")]
+    work = record.removesuffix("/records/00000000.json")
+    client.create_multipart_upload(Bucket=bucket, Key=f"{work}/shards/train-00000.npy")
+    assert len(s3.uploads(bucket)) == len(others) + 1
+    with pytest.raises(ConflictError):  # another plan's run touches nothing of this one's
+        prepared(corpus, out, **{**options, "seed": 5, "shuffle": True})
+    assert len(s3.uploads(bucket)) == len(others) + 1
+    prepared(corpus, out, **options)
+    assert sorted(s3.uploads(bucket)) == sorted(others)
 
 
 def test_prepare_when_the_budget_is_used_up_then_exit_8_and_it_resumes_without_secrets(
@@ -174,6 +191,33 @@ def test_prepare_when_the_budget_is_used_up_then_exit_8_and_it_resumes_without_s
     assert json.loads(done.stdout)["files"] == json.loads(manifest.to_json())["files"]
     shown = "".join([failed.stderr, failed.stdout, done.stderr, done.stdout]).encode()
     require_no_secret(shown, *left.values(), *found.values())
+
+
+def test_prepare_when_workers_get_no_answer_at_first_then_they_wait_as_the_driver_does(
+    s3, bucket, corpus, tmp_path
+):
+    """The driver was answered, so there is a network. Who was never answered does not wait here."""
+    site = "import tokenmill.patience\ntokenmill.patience.UNREACHABLE_SECONDS = 0.0\n"
+    (tmp_path / "sitecustomize.py").write_text(site)
+    refused: list[str] = []
+
+    def is_refused(request: str) -> bool:
+        if "PUT" in request and "/parts/" in request and len(refused) < 4:
+            refused.append(request)
+            return True
+        return False
+
+    command = ["prepare", corpus, "-o", f"s3://{bucket}/out", "--num-proc", "2"]
+    command += ["--runner", "processes"]
+    with s3.failing(Faults(kinds=("cut before",), only=is_refused)):
+        done = subprocess.run(
+            [sys.executable, "-m", "tokenmill", *command],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        )
+    assert done.returncode == 0, done.stderr
+    assert len(refused) == 4
 
 
 def test_prepare_when_another_run_finishes_and_cleans_up_then_its_result_is_taken(

@@ -28,6 +28,7 @@ import pytest
 import tokenmill
 from conftest import made_texts, write_corpus
 from s3_server import NO_FAULTS, Faults, S3Server
+from tokenmill import patience
 from tokenmill.config import Config
 from tokenmill.errors import ConfigError
 from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
@@ -610,6 +611,25 @@ def test_driver_when_another_finishes_while_nodes_are_examined_then_it_says_so_a
     assert done.returncode == 0, done.stderr
     assert "not like this machine" not in done.stderr
     assert not any(".tokenmill/" in key for key in s3_server.keys(bucket))
+
+
+def test_nodes_when_the_store_does_not_answer_for_a_while_then_it_is_waited_for(mill, s3_server):
+    """Longer than a node waits for a store that it may have no way to."""
+    mill.grow_to(2)
+    mill.fault("")
+    bucket = s3_server.new_bucket()
+    began: list[float] = []
+
+    def fails(request: str) -> bool:
+        if "/nonce." not in request or request.startswith("PUT"):
+            return False
+        began.append(time.monotonic())
+        return began[-1] - began[0] < 1.5 * patience.UNREACHABLE_SECONDS
+
+    with s3_server.failing(Faults(kinds=("cut before",), only=fails)) as faults:
+        done = mill.prepare(f"s3://{bucket}/out", *NPY)
+    assert done.returncode == 0, done.stderr
+    assert faults.num_injected > 5
 
 
 def test_driver_when_its_work_is_removed_and_nothing_is_finished_then_conflict(mill, s3_server):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenmill.errors import ConfigError, unknown_name
-from tokenmill.objectstore import is_url, require_plain
+from tokenmill.objectstore import is_url, require_lasting, require_output, require_plain
 
 EOT_POLICIES = ("append", "prepend", "both", "none")
 DTYPES = ("auto", "uint16", "uint32")
@@ -70,6 +70,7 @@ class Config:
             raise ConfigError("no source given", hint="tokenmill prepare corpus/ -o out/")
         for url in filter(is_url, (*self.sources, self.out)):
             require_plain(url)
+        require_output(self.out)
         _require_known("--eot", self.eot, EOT_POLICIES)
         _require_known("--dtype", self.dtype, DTYPES)
         _require_known("--empty", self.empty, EMPTY_POLICIES)
@@ -105,6 +106,8 @@ class Config:
 
     def _check_runner(self) -> None:
         _require_known("--runner", self.runner, RUNNERS)
+        if self.runner != "inline":
+            require_lasting(self.out)
         _require_positive("--worker-cpus", self.worker_cpus)
         _require_positive("--worker-memory", self.worker_memory)
         if self.runner == "inline" and self.num_proc not in (None, 1):

@@ -39,7 +39,7 @@ from tokenmill.manifest import (
     output_files,
     split_totals,
 )
-from tokenmill.objectstore import is_url, place_of
+from tokenmill.objectstore import is_url, place_of, require_output
 from tokenmill.output import (
     conflict,
     discard_work,
@@ -218,6 +218,7 @@ def _finished(source: Dataset, out: str, asked: dict[str, Any]) -> Manifest | No
 
 
 def _require_another_place(source: Dataset, out: str) -> None:
+    require_output(out)
     if _place(source.name) == _place(out):
         raise ConfigError("the output folder is the input folder", hint="choose another")
 

@@ -157,7 +157,9 @@ def _objects_of(url: str, input_format: str | None) -> dict[str, objectstore.Obj
         raise InputError(
             f"there is no object {url}, and nothing below it",
             hint="is the bucket right, and the prefix? For S3: aws s3 ls "
-            f"{shlex.quote(url.rpartition('/')[0])}/",
+            f"{shlex.quote(url.rpartition('/')[0])}/"
+            if objectstore.has_buckets(url)
+            else "is the path right?",
         )
     paths = _of_one_kind(prefix, _visible(below, prefix), input_format)
     return {path: below[path] for path in paths}

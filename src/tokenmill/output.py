@@ -201,7 +201,6 @@ def _store_folder(out: str, format_: Format, name: str | None, overwrite: bool) 
     work = os.path.join(out, WORK_NAME)
     if not storage.exists(plan_path(out)):
         _require_room(out, format_, name, overwrite)
-    storage.remove_temporaries(work)
     try:
         yield work
     except InputError:

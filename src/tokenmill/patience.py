@@ -2,7 +2,7 @@
 
 Pauses grow from half a second to a minute, with jitter, unless the server says how long to wait
 (Retry-After, in seconds or as a date). Fifteen minutes without a success are enough; ten seconds,
-if nobody has answered at all: then there is probably no network.
+if nobody has answered at all since the command began: then there is probably no network.
 """
 
 from __future__ import annotations
@@ -21,13 +21,20 @@ Result = TypeVar("Result")
 Notice = Callable[[str], None]
 
 
+class Contact:
+    """Whether somebody has ever answered; shared by all that ask the same one."""
+
+    def __init__(self, has_answered: bool = False) -> None:
+        self.has_answered = has_answered
+
+
 class Patience:
     """How long to go on trying, for all requests to one place."""
 
-    def __init__(self, notice: Notice, num_silent: int = 0) -> None:
+    def __init__(self, notice: Notice, num_silent: int = 0, contact: Contact | None = None) -> None:
         self._notice = notice
         self._num_silent = num_silent  # tries of a request that nobody is told of
-        self._has_answered = False
+        self._contact = contact or Contact()
 
     def result_of(self, request: Callable[[], Result]) -> Result:
         """The request's result, after as many tries as it takes; its error if that is too many."""
@@ -37,18 +44,20 @@ class Patience:
             try:
                 result = request()
             except Exception as error:
-                self._has_answered |= status_of(error) is not None
-                patience = PATIENCE_SECONDS if self._has_answered else UNREACHABLE_SECONDS
-                pause = _pause_seconds(error, attempt)
-                if pause is None or time.monotonic() + pause - began > patience:
+                self._contact.has_answered |= status_of(error) is not None
+                pause = _pause_seconds(error, attempt, self._deadline(began) - time.monotonic())
+                if pause is None:
                     raise
                 if attempt >= self._num_silent:
                     self._notice(f"{message_of(error)}; trying again in {pause:.0f} s")
                 time.sleep(pause)
                 attempt += 1
             else:
-                self._has_answered = True
+                self._contact.has_answered = True
                 return result
+
+    def _deadline(self, began: float) -> float:
+        return began + (PATIENCE_SECONDS if self._contact.has_answered else UNREACHABLE_SECONDS)
 
 
 def status_of(error: BaseException) -> int | None:
@@ -101,8 +110,9 @@ def message_of(error: Exception) -> str:
     return re.sub(r"\?[^\s'\")]+", "", line)[:300]
 
 
-def _pause_seconds(error: Exception, attempt: int) -> float | None:
-    """How long to wait before the next try; None: trying again will not help."""
+def _pause_seconds(error: Exception, attempt: int, left: float) -> float | None:
+    """How long to wait before the next try, of the seconds that are left; None: do not try again.
+    The last try is at the very end."""
     status = status_of(error)
     if status is not None and status < 500 and status not in (408, 425, 429):
         return None
@@ -113,9 +123,9 @@ def _pause_seconds(error: Exception, attempt: int) -> float | None:
         return None
     asked = _retry_after_seconds(error)
     if asked is not None:
-        return asked
+        return asked if asked <= left else None
     longest: float = min(LONGEST_PAUSE_SECONDS, 2.0**attempt)
-    return random.uniform(longest / 2, longest)
+    return min(random.uniform(longest / 2, longest), left) if left > 0 else None
 
 
 def _retry_after_seconds(error: Exception) -> float | None:

@@ -62,7 +62,7 @@ def _as_output_error(doing: str, path: str) -> Iterator[None]:
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         hint = _ADVICE.get(error.errno or 0, "mend the storage, then run the same command again")
-        if is_url(path):
+        if objectstore.has_buckets(path):
             hint = "check that the bucket exists, and that you may read, write, list and delete"
         raise OutputError(f"cannot {doing} {path}: {reason}", hint=hint) from error
 
@@ -514,7 +514,7 @@ def remove_empty_folder(path: str) -> None:
 def remove_temporaries(folder: str) -> None:
     """Remove what crashed attempts left behind. Only for the holder of the lock.
 
-    Of an object store: what uploads left that were never completed.
+    Of an object store: what uploads left that were never completed, below one plan's prefix.
     """
     if is_url(folder):
         with _as_output_error("clean up", folder):

@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tokenmill import storage
 from tokenmill.assemble.fitting import Fitted, Share, Totals, Wish, fitted
 from tokenmill.assemble.sources import PartsInOrder, ShuffledParts
 from tokenmill.assemble.stream import ShardStream
@@ -63,7 +64,9 @@ class Books:
         self._work = work
         self._plan_id = plan_id
         self._streams: list[ShardStream] = []
-        if not is_url(work):
+        if is_url(work):
+            storage.remove_temporaries(work)
+        else:
             make_folders(work)
 
     def add_stream(self, layout: Layout, number: int, source: TokenSource) -> ShardStream:

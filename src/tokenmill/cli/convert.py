@@ -85,8 +85,11 @@ def add_stranger_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.cli.progress import Interrupted, SignalStop
+    from tokenmill.objectstore import require_lasting, require_output
     from tokenmill.remote import at_hand
 
+    require_output(arguments.out)
+    require_lasting(arguments.out)
     stop = SignalStop()
     stop.install()
     for place in (arguments.source, arguments.out):

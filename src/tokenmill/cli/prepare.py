@@ -196,9 +196,11 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
 
 def config_from(arguments: argparse.Namespace) -> Config:
     from tokenmill.config import Config
+    from tokenmill.objectstore import require_lasting
 
     if not arguments.out:
         raise ConfigError("-o is empty", hint="is the variable set? -o data/mine")
+    require_lasting(arguments.out)
     given = {
         "sources": tuple(arguments.sources),
         "out": arguments.out,

@@ -23,11 +23,12 @@ from typing import Any, TypeVar
 from tokenmill.errors import ConfigError
 from tokenmill.objectstore.bucket import Bucket
 from tokenmill.objectstore.bucket import ObjectInfo as ObjectInfo
-from tokenmill.patience import Notice, message_of
+from tokenmill.patience import Contact, Notice, message_of
 
 MAX_PARALLEL = 32  # requests at a time, of one process
 RANGE_BYTES = 8 << 20  # a larger range is asked for in pieces
 
+_OURS = "/.tokenmill/"  # below it, nobody but tokenmill writes (output.WORK_NAME)
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII)
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 _EXTRAS |= dict.fromkeys(("az", "abfs", "abfss"), "az")
@@ -139,18 +140,23 @@ def remove_all(urls: Sequence[str]) -> None:
 
 
 def remove_below(url: str) -> None:
-    """Remove all objects below a prefix, and what unfinished uploads left there."""
-    bucket = _bucket(url)
-    bucket.remove([found for found, _ in bucket.find(url.rstrip("/") + "/")])
-    bucket.abort_uploads(url.rstrip("/") + "/")
+    """Remove all objects below a prefix; and what unfinished uploads left there, if it is ours."""
+    bucket, prefix = _bucket(url), url.rstrip("/") + "/"
+    bucket.remove([found for found, _ in bucket.find(prefix)])
+    if _OURS in prefix:
+        bucket.abort_uploads(prefix)
 
 
 def abort_uploads_below(url: str) -> int:
-    """Abort what crashed uploads left below a prefix; how many there were.
+    """Abort what crashed uploads left below one plan's prefix, OUT/.tokenmill/ID; how many.
 
-    An upload that is under way there begins again.
+    Nowhere else: S3 does not say whose an upload is, so all that is uploaded elsewhere may be
+    somebody else's. An upload of the same plan that is under way there begins again.
     """
-    return _bucket(url).abort_uploads(url.rstrip("/") + "/")
+    prefix = url.rstrip("/") + "/"
+    if not prefix.partition(_OURS)[2]:
+        raise ValueError(f"{prefix} is not the prefix of one plan: uploads there may be others'")
+    return _bucket(url).abort_uploads(prefix)
 
 
 def in_parallel(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -176,9 +182,43 @@ def listen(notice: Notice) -> None:
     _notice = notice
 
 
+def expect_answers() -> None:
+    """Have this process wait for a store that does not answer as long as for one that has answered
+    before: the process that sent this one was answered, so there is a network."""
+    global _are_expected  # noqa: PLW0603
+    _are_expected = True
+    for contact in _contacts.values():
+        contact.has_answered = True
+
+
 def require_plain(url: str) -> None:
     """Raise ConfigError for a URL that carries credentials."""
     _refuse_secrets(url, url.partition("://")[0])
+
+
+def require_output(url: str) -> None:
+    """Raise ConfigError for a URL that no dataset can be written to."""
+    scheme, _, rest = url.partition("://")
+    if scheme in ("file", "local"):
+        raise ConfigError(f"{url} is a folder of this machine: give its path", hint=rest)
+    if scheme in ("http", "https"):
+        raise ConfigError(
+            f"{url}: {scheme}:// can be read, but not written", hint="a folder, or s3://bucket/..."
+        )
+
+
+def require_lasting(url: str) -> None:
+    """Raise ConfigError for an output that other processes do not see, and that ends with ours."""
+    if url.startswith("memory://"):
+        raise ConfigError(
+            f"{url}: memory:// is the memory of one process, and is gone when that ends",
+            hint="a folder, or s3://bucket/...; in Python, also runner='inline'",
+        )
+
+
+def has_buckets(url: str) -> bool:
+    """Whether what is wrong with this URL may be its bucket."""
+    return url.partition("://")[0] in _EXTRAS
 
 
 def without_secrets(url: str) -> str:
@@ -188,6 +228,8 @@ def without_secrets(url: str) -> str:
 
 _notice: Notice = lambda message: None  # noqa: E731
 _buckets: dict[str, Bucket] = {}
+_contacts: dict[str, Contact] = {}  # by kind of store: its buckets are reached by the same way
+_are_expected = False
 
 
 def _bucket(url: str) -> Bucket:
@@ -207,11 +249,12 @@ def _opened(scheme: str, place: str) -> Bucket:
         _notice(message)
 
     files = _file_system(scheme)
+    contact = _contacts.setdefault(_EXTRAS.get(scheme, scheme), Contact(_are_expected))
     if _EXTRAS.get(scheme) != "s3":
-        return Bucket(files, place, notice)
+        return Bucket(files, place, notice, contact)
     from tokenmill.objectstore.s3 import S3Bucket
 
-    return S3Bucket(files, place, notice)
+    return S3Bucket(files, place, notice, contact)
 
 
 def _refuse_secrets(url: str, scheme: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError, TokenmillError
-from tokenmill.patience import Notice, Patience, is_of_the_network, message_of, status_of
+from tokenmill.patience import Contact, Notice, Patience, is_of_the_network, message_of, status_of
 
 # With one request in 20 failing, nobody wants to read of each.
 NUM_SILENT = 2
@@ -35,10 +35,12 @@ class ObjectInfo:
 class Bucket:
     """`files` is fsspec's file system, `place` the bucket's URL."""
 
-    def __init__(self, files: Any, place: str, notice: Notice) -> None:
+    def __init__(self, files: Any, place: str, notice: Notice, contact: Contact) -> None:
         self.files = files
         self._place = place
-        self._patience = Patience(lambda message: notice(f"{place}: {message}"), NUM_SILENT)
+        self._patience = Patience(
+            lambda message: notice(f"{place}: {message}"), NUM_SILENT, contact
+        )
 
     def look(self, url: str) -> ObjectInfo | None:
         try:

@@ -22,7 +22,7 @@ from typing import Any
 
 from tokenmill.errors import OutputError, TokenmillError
 from tokenmill.objectstore.bucket import Bucket, ObjectInfo
-from tokenmill.patience import Notice, status_of
+from tokenmill.patience import Contact, Notice, status_of
 
 MULTIPART_BYTES = 64 << 20  # objects from this size on are uploaded in parts
 UPLOAD_PART_BYTES = 32 << 20
@@ -55,8 +55,8 @@ class _Upload:
 
 
 class S3Bucket(Bucket):
-    def __init__(self, files: Any, place: str, notice: Notice) -> None:
-        super().__init__(files, place, notice)
+    def __init__(self, files: Any, place: str, notice: Notice, contact: Contact) -> None:
+        super().__init__(files, place, notice, contact)
         files.retries = 1  # that is: no second try
 
     def look(self, url: str) -> ObjectInfo | None:

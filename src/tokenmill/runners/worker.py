@@ -176,6 +176,7 @@ def _serve(orders: queue.SimpleQueue[bytes], wire: Wire) -> None:
 
     pa.set_cpu_count(1)
     objectstore.listen(wire.notice)
+    objectstore.expect_answers()
 
     def cut_what_waits() -> None:
         """Until it is ready, a worker is sent nothing but inputs to be cut."""

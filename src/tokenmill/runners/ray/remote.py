@@ -24,7 +24,10 @@ _found: dict[str, dict[str, str]] = {}  # by the nonce's path and value: what th
 
 
 def examine(order: dict[str, Any]) -> dict[str, str]:
-    """What this node finds. If that is as it must be, the engine is loaded: it will be needed."""
+    """What this node finds. If that is as it must be, the engine is loaded: it will be needed.
+
+    A store that does not answer at all is said so within seconds: nodes may have no way to it.
+    """
     found = _facts(order)
     if found == order["facts"]:
         load(order["encoding"], lambda: None)
@@ -36,6 +39,7 @@ def cut_here(order: dict[str, Any]) -> list[list[Any]]:
     import ray
 
     said: list[list[Any]] = []
+    objectstore.expect_answers()  # the driver had some
     found = _facts(order)
     if found != order["facts"]:
         return [["refused", found, ray.get_runtime_context().get_node_id()]]
@@ -53,6 +57,7 @@ def work_here(order: dict[str, Any]) -> list[Any]:
     speaker.say()
     # Who waits for a store that answers late is alive, and no stall.
     objectstore.listen(lambda _: speaker.say())
+    objectstore.expect_answers()
     found = _facts(order)
     if found != order["facts"]:
         return ["refused", found, speaker.whereabouts]
@@ -93,8 +98,10 @@ def end_process(pid: int) -> None:
 
 
 def _facts(order: dict[str, Any]) -> dict[str, str]:
+    """What this process finds. If it is as it must be, it is not looked for again; if not, the
+    storage may only have failed for a while."""
     key = repr((order["nonce_path"], order["facts"]))
-    if key not in _found:
+    if _found.get(key) != order["facts"]:
         settle()  # not by Ray's runtime_env: that would take a fresh process, a second's work
         import pyarrow as pa
 

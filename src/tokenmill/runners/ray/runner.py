@@ -30,6 +30,7 @@ from tokenmill.runners.ray.board import Board
 from tokenmill.runners.ray.cluster import Cluster, require_ray, signals_heard
 from tokenmill.runners.ray.cuts import Cuts
 from tokenmill.runners.ray.facts import (
+    STORAGE,
     Nonce,
     facts_here,
     mismatch,
@@ -124,6 +125,11 @@ class RayRunner:
             self._warming = [cluster.anywhere(examine).remote(common) for _ in range(num_more)]
         for node_id, answer in asked.items():
             found = _answered(cluster, node_id, answer, watch)
+            if found is not None and found.get(STORAGE) != facts.get(STORAGE):
+                # It may have failed for a while. Once it answers us, it must answer the node.
+                require_nonce(common["nonce_path"])
+                again = cluster.on(node_id, examine).remote(common)
+                found = _answered(cluster, node_id, again, watch)
             if found is not None and found != facts:
                 require_nonce(common["nonce_path"])
                 raise mismatch(cluster.name(node_id), facts, found)
