@@ -39,7 +39,7 @@ LAYERS = [
     {"fulfil"},
     {"manifest", "runners", "settings"},
     {"output"},
-    {"dataset", "remote"},
+    {"dataset", "dataset_encoding", "remote"},
     {"batches"},
     {"copying"},
     {"run", "convert", "doctor", "estimate"},

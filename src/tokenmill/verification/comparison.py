@@ -18,10 +18,11 @@ from tokenmill.arrays import indices
 from tokenmill.errors import IntegrityError
 from tokenmill.manifest import MANIFEST_NAME
 from tokenmill.record import SPLITS, Counts
+from tokenmill.verification.candidates import NotAtHand
 from tokenmill.verification.look import Progress
 from tokenmill.verification.reencoding import Ids, Reencoder
 from tokenmill.verification.report import Failure
-from tokenmill.verification.sources import Corpus, NotAtHand, SplitTexts
+from tokenmill.verification.sources import Corpus, SplitTexts
 from tokenmill.verification.whereabouts import Whereabouts
 
 SAMPLE_SEED = 0
@@ -50,10 +51,19 @@ class Comparison:
         self._progress = progress
         self._ended: set[int] = set()  # splits that are compared no further
         self._at = [0, 0]  # tokens of each stream, where all are compared in order
+        self._left_out = [0, 0]  # tokens of each split that were not in its shards, but a tail
         self.num_documents = 0  # that were compared
+        self.num_in_tail = 0  # that were not: no token of theirs is in a shard
         self.failures: list[Failure] = []
         self.unreadable: str | None = None  # why a split could not be compared to its end
         self.counts: Counts | None = None  # what became of all rows, if all were read
+
+    @property
+    def why_none(self) -> str:
+        """Why no document was compared."""
+        if not self.num_in_tail:
+            return "the shards hold none"
+        return f"all {self.num_in_tail:,} are in the tail that fills no sample and was left out"
 
     def sample(self, num_documents: int) -> None:
         """Compare so many documents, from all over the corpus."""
@@ -77,6 +87,7 @@ class Comparison:
         if self._where.is_shuffled:
             self._require_known_documents()
             locate = self._by_rank()
+        with_tokens = {split for split, s in enumerate(self._where.streams) if s is not None}
         self.counts = Counts()
         num_seen = 0
         for index in range(len(self._corpus.plan.slices)):
@@ -88,7 +99,7 @@ class Comparison:
                     if len(self.failures) > num_failures:
                         self._ended.add(again.split)
                 self._progress("encoding again", num_seen, total)
-            if len(self._ended) == len([s for s in self._where.streams if s is not None]):
+            if self._ended >= with_tokens and self._ended:
                 self.counts = None
                 return
         self._compare_ends()
@@ -161,18 +172,13 @@ class Comparison:
     def _compare(self, again: _Again, locate: Callable[[_Again], Bounds]) -> None:
         stream = self._where.streams[again.split]
         num_tokens = 0 if stream is None else stream.num_tokens
-        may_be_cut = self._where.tails[again.split] > 0
         try:
             bounds = locate(again)
-            if bounds is None or stream is None:
-                if not may_be_cut:
-                    self._differs(again, num_tokens, "is not there")
+            start, stop = bounds or (num_tokens, num_tokens)
+            expected = self._inside(again, start, num_tokens)
+            if expected is None:
                 return
-            start, stop = bounds
-            expected = again.ids
-            if may_be_cut and start + len(expected) > num_tokens:
-                expected = expected[: max(0, num_tokens - start)]
-            found = stream.tokens(start, stop)
+            found = again.ids[:0] if stream is None else stream.tokens(start, stop)
             self.num_documents += 1
             at = _first_difference(found, expected)
         except IntegrityError as error:
@@ -183,6 +189,23 @@ class Comparison:
             was = f"is {int(found[at])}" if at < len(found) else "is not there"
             should = f"should be {int(expected[at])}" if at < len(expected) else "should not be"
             self._differs(again, start + at, f"token {at:,} of the document {was}, and {should}")
+
+    def _inside(self, again: _Again, start: int, num_tokens: int) -> Ids | None:
+        """As much of a document as must be in the shards, if it starts there: all, up to a tail
+        that was left out. None: nothing of it, and no more need be said."""
+        num_beyond = max(0, start + len(again.ids) - num_tokens)
+        if not num_beyond:
+            return again.ids
+        if self._left_out[again.split] + num_beyond > self._where.tails[again.split]:
+            if start < num_tokens:
+                return again.ids  # compared, and found to end too early
+            self._differs(again, num_tokens, "is not there")
+            return None
+        self._left_out[again.split] += num_beyond
+        if num_beyond < len(again.ids):
+            return again.ids[:-num_beyond]
+        self.num_in_tail += 1
+        return None
 
     def _differs(self, again: _Again, token: int, what: str) -> None:
         message = f"{what} (from {again.texts.place(again.at)})"
