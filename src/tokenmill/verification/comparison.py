@@ -41,6 +41,25 @@ class _Again:
     at: int  # in texts
 
 
+class _Tail:
+    """What a split's shards leave out at their end, and the documents that are said to be there."""
+
+    def __init__(self, num_tokens: int) -> None:
+        self._num_tokens = num_tokens
+        self._num_said = 0
+        self._longest = 0  # of documents of which nobody knows where they start
+
+    def holds(self, num_tokens: int, is_start_known: bool) -> bool:
+        """Whether so many tokens of one more document can be there. One of those whose start is not
+        known may be cut, and reach into the shards."""
+        longest = self._longest if is_start_known else max(self._longest, num_tokens)
+        if not self._num_tokens or self._num_said + num_tokens - longest > self._num_tokens:
+            return False
+        self._num_said += num_tokens
+        self._longest = longest
+        return True
+
+
 class Comparison:
     def __init__(
         self, where: Whereabouts, corpus: Corpus, encoder: Reencoder, progress: Progress
@@ -51,7 +70,7 @@ class Comparison:
         self._progress = progress
         self._ended: set[int] = set()  # splits that are compared no further
         self._at = [0, 0]  # tokens of each stream, where all are compared in order
-        self._left_out = [0, 0]  # tokens of each split that were not in its shards, but a tail
+        self._tails = [_Tail(num_tokens) for num_tokens in where.tails]
         self.num_documents = 0  # that were compared
         self.num_in_tail = 0  # that were not: no token of theirs is in a shard
         self.failures: list[Failure] = []
@@ -174,10 +193,10 @@ class Comparison:
         num_tokens = 0 if stream is None else stream.num_tokens
         try:
             bounds = locate(again)
-            start, stop = bounds or (num_tokens, num_tokens)
-            expected = self._inside(again, start, num_tokens)
+            expected = self._inside(again, bounds, num_tokens)
             if expected is None:
                 return
+            start, stop = bounds or (0, 0)
             found = again.ids[:0] if stream is None else stream.tokens(start, stop)
             self.num_documents += 1
             at = _first_difference(found, expected)
@@ -190,21 +209,19 @@ class Comparison:
             should = f"should be {int(expected[at])}" if at < len(expected) else "should not be"
             self._differs(again, start + at, f"token {at:,} of the document {was}, and {should}")
 
-    def _inside(self, again: _Again, start: int, num_tokens: int) -> Ids | None:
-        """As much of a document as must be in the shards, if it starts there: all, up to a tail
-        that was left out. None: nothing of it, and no more need be said."""
-        num_beyond = max(0, start + len(again.ids) - num_tokens)
+    def _inside(self, again: _Again, bounds: Bounds, num_tokens: int) -> Ids | None:
+        """As much of a document as must be in the shards: all, up to a tail that was left out.
+        None: nothing of it is there, and that has been dealt with."""
+        start = num_tokens if bounds is None else bounds[0]
+        num_beyond = min(max(0, start + len(again.ids) - num_tokens), len(again.ids))
         if not num_beyond:
             return again.ids
-        if self._left_out[again.split] + num_beyond > self._where.tails[again.split]:
-            if start < num_tokens:
-                return again.ids  # compared, and found to end too early
-            self._differs(again, num_tokens, "is not there")
-            return None
-        self._left_out[again.split] += num_beyond
+        if self._tails[again.split].holds(num_beyond, bounds is not None):
+            self.num_in_tail += num_beyond == len(again.ids)
+            return again.ids[:-num_beyond] if num_beyond < len(again.ids) else None
         if num_beyond < len(again.ids):
-            return again.ids[:-num_beyond]
-        self.num_in_tail += 1
+            return again.ids  # compared, and found to end too early
+        self._differs(again, num_tokens, "is not there")
         return None
 
     def _differs(self, again: _Again, token: int, what: str) -> None:
