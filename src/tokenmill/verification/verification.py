@@ -6,7 +6,10 @@
     sources       documents encoded again and compared            resample.py ...
 
 Nothing stops at the first thing that is wrong: all files are looked at, and what is wrong is named
-by file and document. Without `sample` or `full` nothing outside the folder is read.
+by file and document. Without `sample`, `full` or `sources` nothing outside the folder is read.
+
+What was not asked for, or does not apply, is skipped. What was asked for and could not be done, as
+when a source has changed, is `unable`: nothing is known to be wrong, and yet it is no success.
 
 A folder without a manifest is not a dataset of ours, and fails, unless the caller names the format:
 then someone else wrote it, and what its format cannot tell is skipped, and said so. A manifest that
