@@ -51,28 +51,23 @@ def found_inputs(
     became of the first that is not here as it was."""
     entries = list(entries)
     if sources:
-        found, lost = _among(entries, sources, input_format)
-    else:
-        found, lost = _kept(entries, input_format)
-    if lost:
-        others = len(lost) - 1
-        more = f", and {others:,} more of {len(entries):,} inputs are not as they were"
-        raise NotAtHand(lost[0].what + (more if others else ""), lost[0].hint)
-    return found
+        return _among(entries, sources, input_format)
+    return _kept(entries, input_format)
+
+
+def _not_at_hand(first: _Lost, num_lost: int, num_inputs: int) -> NotAtHand:
+    more = f", and {num_lost - 1:,} more of {num_inputs:,} inputs are not as they were"
+    return NotAtHand(first.what + (more if num_lost > 1 else ""), first.hint)
 
 
 # Where they were
 
 
-def _kept(entries: list[InputFile], input_format: str | None) -> tuple[list[Input], list[_Lost]]:
-    found, lost = [], []
-    for entry in entries:
-        one = _where_it_was(entry, input_format)
-        if isinstance(one, _Lost):
-            lost.append(one)
-        else:
-            found.append(one)
-    return found, lost
+def _kept(entries: list[InputFile], input_format: str | None) -> list[Input]:
+    here = [_where_it_was(entry, input_format) for entry in entries]
+    if lost := [one for one in here if isinstance(one, _Lost)]:
+        raise _not_at_hand(lost[0], len(lost), len(entries))
+    return [one for one in here if isinstance(one, Input)]
 
 
 def _where_it_was(entry: InputFile, input_format: str | None) -> Input | _Lost:
@@ -109,16 +104,18 @@ def _in_cache(entry: InputFile, input_format: str | None) -> Input | _Lost:
 
 def _among(
     entries: list[InputFile], sources: Sequence[str], input_format: str | None
-) -> tuple[list[Input], list[_Lost]]:
+) -> list[Input]:
     try:
         listing = _Listing(inputs_of(sources, input_format))
     except (InputError, ConfigError) as error:
         raise NotAtHand(error.message, error.hint or _MOVED) from None
     pairs = [(entry, listing.same(entry)) for entry in entries]
     found = [_as_it_was(here, entry) for entry, here in pairs if here is not None]
-    taken = {one.path for one in found}
-    lost = [listing.lost(entry, taken, ", ".join(sources)) for entry, here in pairs if here is None]
-    return found, lost
+    if lost := [entry for entry, here in pairs if here is None]:
+        taken = {one.path for one in found}
+        first = listing.lost(lost[0], taken, ", ".join(sources))
+        raise _not_at_hand(first, len(lost), len(entries))
+    return found
 
 
 class _Listing:

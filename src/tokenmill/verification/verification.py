@@ -87,7 +87,10 @@ def _with_name(report: Report, name: str) -> Report:
     return dataclasses.replace(
         report,
         folder=name,
-        checks=tuple(dataclasses.replace(one, detail=named(one.detail)) for one in report.checks),
+        checks=tuple(
+            dataclasses.replace(one, detail=named(one.detail), hint=one.hint and named(one.hint))
+            for one in report.checks
+        ),
         failures=tuple(
             dataclasses.replace(one, message=named(one.message)) for one in report.failures
         ),
