@@ -39,7 +39,7 @@ LAYERS = [
     {"manifest", "runners", "settings"},
     {"output"},
     {"estimate"},
-    {"dataset", "remote"},
+    {"dataset", "dataset_encoding", "remote"},
     {"dataset_tokens"},
     {"run", "convert", "doctor"},
     {"tasks"},

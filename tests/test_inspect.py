@@ -920,3 +920,32 @@ def test_closed_pipe_is_no_traceback(nano):
     )
     done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ignored", "needed"),
+    [
+        (["--limit", "5"], "--grep"),
+        (["--max-tokens", "5"], "--doc"),
+        (["--ids"], "--doc"),
+        (["--boundaries"], "--doc"),
+        (["--pattern", "gpt2"], "--tokenizer"),
+        (["--eot-token", "x"], "--tokenizer"),
+    ],
+    ids=str,
+)
+def test_command_when_an_option_would_be_ignored_then_refused(ignored, needed, nano):
+    done = inspect(nano, *ignored)
+    assert done.returncode == 2 and f"{ignored[0]} does nothing without {needed}" in done.stderr
+
+
+def test_command_when_there_is_no_text_then_json_says_why(tmp_path, small):
+    mine = tmp_path / "mine.tiktoken"
+    mine.write_bytes((Path(oracle.VOCAB) / "r50k_base.tiktoken").read_bytes())
+    out = prepared(tmp_path / "out", small, tokenizer=str(mine), pattern="gpt2", val="none")
+    plain = json.loads(inspect(out, "--doc", 0, "--json").stdout)
+    assert plain["documents"][0]["text"] is None and "--tokenizer FILE" in plain["missing"]
+    named = json.loads(inspect(out, "--doc", 0, "--json", "--tokenizer", mine).stdout)
+    assert named["documents"][0]["text"] == small[0] and named["missing"] is None
+    other = inspect(out, "--doc", 0, "--tokenizer", mine, "--eot-token", "<|other|>")
+    assert other.returncode == 2 and "the tokens were made with" in other.stderr

@@ -107,7 +107,7 @@ def test_untouched_folder_passes_and_equals_its_sources(options, tmp_path, sourc
         assert all(found != "failed" for found in status(report).values())
     assert report.num_tokens == Manifest.load(str(out)).num_tokens
     can_tell = options.get("eot") != "none" or not options.get("shuffle")
-    assert status(report)["sources"] == ("passed" if can_tell else "skipped")
+    assert status(report)["sources"] == ("passed" if can_tell else "unable")
     assert status(report)["inputs"] == "passed"
 
 
@@ -182,7 +182,7 @@ def test_converted_shards_of_someone_else_pass_without_sources(tmp_path):
         Target(out=str(tmp_path / "out"), format="megatron"),
         encoding,
     )
-    report = verify(tmp_path / "out", full=True)
+    report = verify(tmp_path / "out")
     assert problems(report) == [] and status(report)["sources"] == "skipped"
 
 
@@ -669,8 +669,8 @@ def test_sources_that_moved_are_found_by_their_contents(tmp_path):
     for number in range(3):  # other names, in another order
         (tmp_path / "moved" / str(number)).rename(tmp_path / "moved" / f"x{9 - number}")
     report = verify(out, full=True)
-    assert report.is_whole and status(report)["sources"] == "skipped"
-    assert "give --source" in detail(report)["sources"]
+    assert report.is_whole and status(report)["sources"] == "unable"
+    assert "corpus.jsonl was not found where it was" in detail(report)["sources"]
     report = verify(out, full=True, sources=[str(tmp_path / "moved")])
     assert problems(report) == [] and "60 documents" in detail(report)["sources"]
 
@@ -709,7 +709,7 @@ def test_source_that_changed_is_named_and_nothing_is_compared(tmp_path):
     out = prepared(path, tmp_path / "out")
     Path(path).write_text(json.dumps({"text": "other"}) + "\n")
     report = verify(out, sample=5)
-    assert report.is_whole and status(report)["sources"] == "skipped"
+    assert report.is_whole and status(report)["sources"] == "unable"
     assert f"{path} has changed" in detail(report)["sources"]
 
 
@@ -720,7 +720,7 @@ def test_nothing_outside_the_folder_is_read_unless_asked_for(tmp_path, monkeypat
     os.mkfifo(path)  # would be waited for
     report = verify(out)
     assert report.is_whole and "--sample" in detail(report)["sources"]
-    assert status(verify(out, sample=3))["sources"] == "skipped"
+    assert status(verify(out, sample=3))["sources"] == "unable"
 
 
 def test_tokenizer_file_is_asked_for_and_must_be_the_same(tmp_path):
@@ -731,7 +731,7 @@ def test_tokenizer_file_is_asked_for_and_must_be_the_same(tmp_path):
     options = {"tokenizer": str(mine), "pattern": "gpt2", "eot_token": "<|endoftext|>"}
     out = prepared(path, tmp_path / "out", **options)
     report = verify(out, sample=5)
-    assert report.is_whole and "--tokenizer FILE" in detail(report)["sources"]
+    assert report.is_whole and "mine, a .tiktoken file with sha256" in detail(report)["sources"]
     right = get_encoding(mine, pattern="gpt2", eot="<|endoftext|>").identity
     assert status(verify(out, sample=5, encoding=right))["sources"] == "passed"
     with pytest.raises(ConfigError, match="were made with mine"):

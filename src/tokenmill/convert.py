@@ -37,6 +37,7 @@ from tokenmill.manifest import (
     OutputFile,
     SplitTotals,
     output_files,
+    require_tokens,
     split_totals,
 )
 from tokenmill.objectstore import is_url, place_of, require_output
@@ -335,6 +336,7 @@ def _manifest(origin: Manifest, asked: dict[str, Any], output: Output) -> Manife
         documents = {split: _num_documents(output, split, per_document) for split in SPLITS}
         total = sum(documents.values())
         counts = Counts(num_rows=total, num_written=total)
+    require_tokens(output, counts.num_written, asked["identity"]["options"]["seq_len"])
     return dataclasses.replace(
         origin,
         identity=asked["identity"],

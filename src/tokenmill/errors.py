@@ -7,7 +7,9 @@
     ├── IntegrityError          5  bytes are not what they must be: do not train on them
     ├── ConflictError           6  another run, or inputs/config changed: choose which one wins
     ├── WorkerError             7  workers died too often: memory, or a document that kills them
-    └── NetworkError            8  a remote end failed for too long: run the same command again
+    ├── NetworkError            8  a remote end failed for too long: run the same command again
+    └── UncheckedError          9  nothing is known to be wrong, but what was asked for could not be
+                                   checked: say where the sources or the tokenizer are
 
 The leaves differ by what the user does next. A message says what, where, got and expected; the
 hint is something to type. Errors cross the pipe from a worker as plain data (`to_plain`), so each
@@ -71,6 +73,10 @@ class NetworkError(TokenmillError, ConnectionError):
         return TokenmillError.__str__(self)
 
 
+class UncheckedError(TokenmillError, RuntimeError):
+    exit_code = 9
+
+
 _KINDS: dict[str, type[TokenmillError]] = {
     kind.__name__: kind
     for kind in (
@@ -82,6 +88,7 @@ _KINDS: dict[str, type[TokenmillError]] = {
         ConflictError,
         WorkerError,
         NetworkError,
+        UncheckedError,
     )
 }
 

@@ -22,7 +22,7 @@ from tokenmill.assemble.books import Output
 from tokenmill.assemble.task import Tail
 from tokenmill.corpus import Input
 from tokenmill.documents import EOTS_PER_DOCUMENT
-from tokenmill.errors import IntegrityError, TokenmillError
+from tokenmill.errors import InputError, IntegrityError, TokenmillError
 from tokenmill.formats import Shard
 from tokenmill.ledger import Ledger
 from tokenmill.objectstore import is_url
@@ -243,6 +243,7 @@ def make_manifest(
     slice_documents = {split: records.num_documents(i) for i, split in enumerate(SPLITS)}
     per_document = EOTS_PER_DOCUMENT[identity["options"]["eot"]]
     _require_conserved(counts, records.num_tokens, output, per_document)
+    require_tokens(output, counts.num_written, identity["options"].get("seq_len"))
     documents = {split: sum(slice_documents[split]) for split in SPLITS}
     if output.split_rule != "documents" and output.shards:
         documents = _documents_by_shard(output, per_document, counts.num_written)
@@ -312,6 +313,24 @@ def _require_conserved(
         raise IntegrityError(
             f"{counts.num_written:,} documents were written, but shards hold {num_eot:,} EOT ids"
         )
+
+
+def require_tokens(output: Output, num_documents: int, seq_len: int | None) -> None:
+    """Raise InputError for a dataset without a token: nobody can train on it, and what stands in
+    its manifest cannot be told from what was lost."""
+    if any(shard.num_tokens for shard in output.shards):
+        return
+    num_left_out = sum(tail.num_tokens for tail in output.tails.values())
+    if not num_left_out:
+        raise InputError(
+            f"nothing to write: no document has a token (documents: {num_documents:,})",
+            hint="are these the right files, and is --text-column the right column?",
+        )
+    raise InputError(
+        f"nothing to write: the tokens of all documents, {num_left_out:,}, fill no sample of "
+        f"{seq_len:,}",
+        hint="--overwrite --seq-len document makes a sample of each document; or a smaller number",
+    )
 
 
 def quarantine_file(folder: str, rows: Iterable[Quarantined]) -> OutputFile | None:

@@ -48,7 +48,8 @@ def parser() -> argparse.ArgumentParser:
         prog="tokenmill",
         description="Raw text in, training-ready token shards out.",
         epilog="exit codes: 0 complete, 1 our bug, 2 usage, 3 input, 4 output storage, "
-        "5 verification, 6 conflict, 7 workers, 8 network; on SIGINT/SIGTERM, by that signal",
+        "5 verification, 6 conflict, 7 workers, 8 network, 9 could not be checked; "
+        "on SIGINT/SIGTERM, by that signal",
     )
     top.add_argument("--version", action="version", version=f"tokenmill {__version__}")
     commands = top.add_subparsers(title="commands", dest="command", metavar="COMMAND")

@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 MAX_TOKENS = 2000
 LIMIT = 10
 _IDS_PER_LINE = 16
+_VIEWS, _SEARCHES = ("doc", "token_offset", "random"), ("grep", "grep_ids")
+# Options that mean nothing without one of others, and what to type.
+_NEEDS = {
+    "limit": (_SEARCHES, "--grep 'the miller'"),
+    "max_tokens": (_VIEWS, "--doc 0"),
+    "boundaries": (_VIEWS, "--doc 0"),
+    "ids": ((*_VIEWS, *_SEARCHES), "--doc 0"),
+    "pattern": (("tokenizer",), "--tokenizer FILE"),
+    "eot_token": (("tokenizer",), "--tokenizer FILE"),
+}
 # Searches that take less show no progress.
 QUICK_SECONDS = 1.0
 
@@ -82,6 +92,7 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.cli.progress import Interrupted, SignalStop
 
+    require_effect(arguments)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # where the locale is not UTF-8
     stop = SignalStop()
@@ -98,6 +109,21 @@ def run(arguments: argparse.Namespace) -> int:
             raise
         raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
     return 0
+
+
+def require_effect(arguments: argparse.Namespace) -> None:
+    """Refuse an option that would be ignored: its user would believe otherwise."""
+
+    def is_given(option: str) -> bool:
+        return getattr(arguments, option) not in (None, False)
+
+    for option, (others, example) in _NEEDS.items():
+        if is_given(option) and not any(map(is_given, others)):
+            name, *names = (f"--{one.replace('_', '-')}" for one in (option, *others))
+            raise ConfigError(
+                f"{name} does nothing without {' or '.join(names)}",
+                hint=f"tokenmill inspect {arguments.folder} {example}, or leave {name} out",
+            )
 
 
 def show(arguments: argparse.Namespace) -> None:
@@ -151,7 +177,8 @@ def show_glance(looked: LookedInto, arguments: argparse.Namespace) -> None:
 def show_views(looked: LookedInto, arguments: argparse.Namespace) -> None:
     if arguments.json:
         documents = [view.to_plain(looked) for view in views(looked, arguments)]
-        print(json.dumps({"folder": looked.dataset.name, "documents": documents}, indent=2))
+        found = {"folder": looked.dataset.name, "missing": looked.missing, "documents": documents}
+        print(json.dumps(found, indent=2))
         return
     if arguments.doc and has_to_count(looked, arguments.split):
         print("no manifest: documents are counted from the beginning", file=sys.stderr, flush=True)

@@ -18,10 +18,10 @@ from tokenmill.cli.screen import (
     shown_seconds,
     tell_of_tries,
 )
-from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.errors import ConfigError, IntegrityError, UncheckedError
 
 if TYPE_CHECKING:
-    from tokenmill.encodings import EncodingId
+    from tokenmill.dataset_encoding import NamedTokenizer
     from tokenmill.verification import Report
 
 _SHOW_SECONDS = {True: 0.1, False: 5.0}  # how often, on a terminal and elsewhere
@@ -43,7 +43,8 @@ examples:
   tokenmill verify s3://bucket/mine
   tokenmill verify someones-shards --format llmc --tokenizer gpt2
 
-exit code 5 if anything is wrong""",
+exit codes: 5 if anything is wrong; 9 if nothing is, but something that was asked for
+could not be checked: a source has changed or moved, a tokenizer file is not here""",
     )
     parser.add_argument(
         "folder", metavar="OUT", help="the folder that holds the shards, or its URL"
@@ -71,7 +72,8 @@ exit code 5 if anything is wrong""",
     told.add_argument(
         "--tokenizer",
         metavar="NAME|FILE",
-        help="whose ids they are; of our own datasets, where its file is",
+        help="whose ids they are; of our own datasets, where its file is now: --tokenizer alone "
+        "is enough, and it is compared",
     )
     told.add_argument("--pattern", metavar="NAME", help="for a .tiktoken file")
     told.add_argument("--eot-token", metavar="TEXT", help="the special token that marks documents")
@@ -83,7 +85,9 @@ exit code 5 if anything is wrong""",
         "--num-proc", type=int, metavar="N", help="files at a time (default: the CPUs there are)"
     )
     parser.add_argument("--json", action="store_true", help="the report as JSON on stdout")
-    parser.add_argument("-q", "--quiet", action="store_true", help="nothing but what is wrong")
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="only what is wrong or could not be checked"
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
     parser.set_defaults(run=run)
 
@@ -103,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.folder,
             format_name=arguments.format,
             dtype=arguments.dtype,
-            encoding=_encoding(arguments),
+            tokenizer=_tokenizer(arguments),
             eot=arguments.eot,
             sample=sample,
             full=arguments.full,
@@ -124,20 +128,28 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for line in shown(report, arguments.quiet):
             print(printable(line), file=sys.stderr)
-    return 0 if report.is_whole else IntegrityError.exit_code
+    if not report.is_whole:
+        return IntegrityError.exit_code
+    if report.is_complete:
+        return 0
+    if arguments.json:
+        return UncheckedError.exit_code
+    raise UncheckedError(
+        f"{report.folder}: not everything that was asked for could be checked",
+        hint=next((check.hint for check in report.undone if check.hint), None),
+    )
 
 
-def _encoding(arguments: argparse.Namespace) -> EncodingId | None:
+def _tokenizer(arguments: argparse.Namespace) -> NamedTokenizer | None:
     if arguments.tokenizer is None:
         for option in ("pattern", "eot_token"):
             if getattr(arguments, option) is not None:
                 name = option.replace("_", "-")
                 raise ConfigError(f"--{name} needs --tokenizer", hint="--tokenizer FILE")
         return None
-    from tokenmill.encodings import get_encoding
+    from tokenmill.dataset_encoding import NamedTokenizer
 
-    found = get_encoding(arguments.tokenizer, pattern=arguments.pattern, eot=arguments.eot_token)
-    return found.identity
+    return NamedTokenizer(arguments.tokenizer, arguments.pattern, arguments.eot_token)
 
 
 def shown(report: Report, quiet: bool = False) -> list[str]:
@@ -147,10 +159,12 @@ def shown(report: Report, quiet: bool = False) -> list[str]:
         lines.append(f"wrong: {failure.place}: {failure.message}")
     if report.num_failures > len(report.failures):
         lines.append(f"wrong: and {report.num_failures - len(report.failures):,} more")
+    for reason, names in _undone(report).items():
+        lines.append(f"not checked: {', '.join(names)}: {reason}")
     if not report.is_whole:
         lines.append(f"error: {report.folder} is not as it should be")
         return [*lines, f"hint: {_advice(report)}"]
-    if quiet:
+    if quiet or not report.is_complete:
         return lines
     skipped = [check.name for check in report.checks if check.status == "skipped"]
     lines.append(
@@ -161,14 +175,23 @@ def shown(report: Report, quiet: bool = False) -> list[str]:
     return lines
 
 
+def _undone(report: Report) -> dict[str, list[str]]:
+    """The checks that were asked for and not done, by the reason."""
+    found: dict[str, list[str]] = {}
+    for check in report.undone:
+        found.setdefault(check.detail, []).append(check.name)
+    return found
+
+
 def _check_lines(report: Report) -> list[str]:
     from tokenmill.verification.report import CHECKS
 
     width = max(len(check.name) for check in report.checks)
     lines = [f"{report.folder}: {report.format or 'format unknown'}"]
     for check in report.checks:
-        detail = f"{CHECKS[check.name]}: see below" if check.status == "failed" else check.detail
-        status = check.status.upper() if check.status == "failed" else check.status
+        is_bad = check.status in ("failed", "unable")
+        detail = f"{CHECKS[check.name]}: see below" if is_bad else check.detail
+        status = check.status.upper() if is_bad else check.status
         lines.append(f"  {status:7}  {check.name:{width}}  {detail}")
     return lines
 

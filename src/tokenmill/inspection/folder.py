@@ -13,6 +13,12 @@ import os
 from dataclasses import dataclass
 
 from tokenmill.dataset import Dataset, open_dataset, path_inside
+from tokenmill.dataset_encoding import (
+    NamedTokenizer,
+    is_same,
+    made_with_of,
+    vocabulary_file,
+)
 from tokenmill.encodings import ENCODING_NAMES, Encoding, EncodingId, get_encoding
 from tokenmill.errors import ConfigError, IntegrityError, unknown_name
 from tokenmill.inspection.lengths import FAR_INDEX_TOKENS, INDEX_TOKENS, UNPACKED_INDEX_TOKENS
@@ -95,7 +101,8 @@ def look_into(
     if tokenizer is None:
         encoding, missing = _shipped(made_with)
     else:
-        encoding, missing = _named(tokenizer, pattern, made_with), None
+        asked = NamedTokenizer(tokenizer, pattern, eot_token)
+        encoding, missing = asked.encoding_of(made_with), None
     return LookedInto(_by_eot(dataset), made_with, encoding, missing)
 
 
@@ -136,7 +143,7 @@ def _require_sizes(folder: str, manifest: Manifest) -> None:
 
 def _identity(folder: str, manifest: Manifest) -> EncodingId:
     try:
-        return EncodingId.from_plain({**manifest.identity["encoding"], "source": None})
+        return made_with_of(manifest.identity["encoding"])
     except IntegrityError as error:
         path = os.path.join(folder, MANIFEST_NAME)
         raise IntegrityError(f"{path} is not a manifest: {error.message}") from error
@@ -149,38 +156,6 @@ def _shipped(made_with: EncodingId) -> tuple[Encoding | None, str | None]:
             encoding = get_encoding(made_with.name, eot=made_with.eot)
         except ConfigError:  # it has no such EOT
             encoding = None
-        if encoding is not None and _is_same(encoding.identity, made_with):
+        if encoding is not None and is_same(encoding.identity, made_with):
             return encoding, None
-    file = "a .tiktoken file" if made_with.kind == "tiktoken" else "a tokenizer.json"
-    return None, (
-        f"made with {made_with.name}, {file} with sha256 {made_with.file_sha256[:12]}: "
-        "name it with --tokenizer FILE"
-    )
-
-
-def _named(tokenizer: str, pattern: str | None, made_with: EncodingId) -> Encoding:
-    """The encoding that the user names, if it is the one that made the tokens."""
-    if pattern is None and os.path.isfile(tokenizer) and not tokenizer.endswith(".json"):
-        pattern = made_with.pattern
-    candidates = []
-    # A file of ranks knows no EOT: the manifest says its text, or its id if that is not the next.
-    for eot in (made_with.eot, str(made_with.eot_token), None):
-        try:
-            candidates.append(get_encoding(tokenizer, pattern=pattern, eot=eot))
-        except ConfigError as error:
-            refusal = error
-            continue
-        if _is_same(candidates[-1].identity, made_with):
-            return candidates[-1]
-    if not candidates:
-        raise refusal
-    found = candidates[0].identity
-    raise ConfigError(
-        f"--tokenizer {tokenizer} has sha256 {found.sha256}, but the tokens were made with "
-        f"{made_with.name}, sha256 {made_with.sha256}",
-        hint=f"name the very file; its own sha256 is {made_with.file_sha256}",
-    )
-
-
-def _is_same(found: EncodingId, expected: EncodingId) -> bool:
-    return (found.sha256, found.eot_token) == (expected.sha256, expected.eot_token)
+    return None, f"made with {vocabulary_file(made_with)}: name it with --tokenizer FILE"

@@ -18,10 +18,11 @@ from tokenmill.arrays import indices
 from tokenmill.errors import IntegrityError
 from tokenmill.manifest import MANIFEST_NAME
 from tokenmill.record import SPLITS, Counts
+from tokenmill.verification.candidates import NotAtHand
 from tokenmill.verification.look import Progress
 from tokenmill.verification.reencoding import Ids, Reencoder
 from tokenmill.verification.report import Failure
-from tokenmill.verification.sources import Corpus, NotAtHand, SplitTexts
+from tokenmill.verification.sources import Corpus, SplitTexts
 from tokenmill.verification.whereabouts import Whereabouts
 
 SAMPLE_SEED = 0
@@ -40,6 +41,25 @@ class _Again:
     at: int  # in texts
 
 
+class _Tail:
+    """What a split's shards leave out at their end, and the documents that are said to be there."""
+
+    def __init__(self, num_tokens: int) -> None:
+        self._num_tokens = num_tokens
+        self._num_said = 0
+        self._longest = 0  # of documents of which nobody knows where they start
+
+    def holds(self, num_tokens: int, is_start_known: bool) -> bool:
+        """Whether so many tokens of one more document can be there. One of those whose start is not
+        known may be cut, and reach into the shards."""
+        longest = self._longest if is_start_known else max(self._longest, num_tokens)
+        if not self._num_tokens or self._num_said + num_tokens - longest > self._num_tokens:
+            return False
+        self._num_said += num_tokens
+        self._longest = longest
+        return True
+
+
 class Comparison:
     def __init__(
         self, where: Whereabouts, corpus: Corpus, encoder: Reencoder, progress: Progress
@@ -50,10 +70,19 @@ class Comparison:
         self._progress = progress
         self._ended: set[int] = set()  # splits that are compared no further
         self._at = [0, 0]  # tokens of each stream, where all are compared in order
+        self._tails = [_Tail(num_tokens) for num_tokens in where.tails]
         self.num_documents = 0  # that were compared
+        self.num_in_tail = 0  # that were not: no token of theirs is in a shard
         self.failures: list[Failure] = []
         self.unreadable: str | None = None  # why a split could not be compared to its end
         self.counts: Counts | None = None  # what became of all rows, if all were read
+
+    @property
+    def why_none(self) -> str:
+        """Why no document was compared."""
+        if not self.num_in_tail:
+            return "the shards hold none"
+        return f"all {self.num_in_tail:,} are in the tail that fills no sample and was left out"
 
     def sample(self, num_documents: int) -> None:
         """Compare so many documents, from all over the corpus."""
@@ -77,6 +106,7 @@ class Comparison:
         if self._where.is_shuffled:
             self._require_known_documents()
             locate = self._by_rank()
+        with_tokens = {split for split, s in enumerate(self._where.streams) if s is not None}
         self.counts = Counts()
         num_seen = 0
         for index in range(len(self._corpus.plan.slices)):
@@ -88,7 +118,7 @@ class Comparison:
                     if len(self.failures) > num_failures:
                         self._ended.add(again.split)
                 self._progress("encoding again", num_seen, total)
-            if len(self._ended) == len([s for s in self._where.streams if s is not None]):
+            if self._ended >= with_tokens and self._ended:
                 self.counts = None
                 return
         self._compare_ends()
@@ -161,18 +191,13 @@ class Comparison:
     def _compare(self, again: _Again, locate: Callable[[_Again], Bounds]) -> None:
         stream = self._where.streams[again.split]
         num_tokens = 0 if stream is None else stream.num_tokens
-        may_be_cut = self._where.tails[again.split] > 0
         try:
             bounds = locate(again)
-            if bounds is None or stream is None:
-                if not may_be_cut:
-                    self._differs(again, num_tokens, "is not there")
+            expected = self._inside(again, bounds, num_tokens)
+            if expected is None:
                 return
-            start, stop = bounds
-            expected = again.ids
-            if may_be_cut and start + len(expected) > num_tokens:
-                expected = expected[: max(0, num_tokens - start)]
-            found = stream.tokens(start, stop)
+            start, stop = bounds or (0, 0)
+            found = again.ids[:0] if stream is None else stream.tokens(start, stop)
             self.num_documents += 1
             at = _first_difference(found, expected)
         except IntegrityError as error:
@@ -183,6 +208,21 @@ class Comparison:
             was = f"is {int(found[at])}" if at < len(found) else "is not there"
             should = f"should be {int(expected[at])}" if at < len(expected) else "should not be"
             self._differs(again, start + at, f"token {at:,} of the document {was}, and {should}")
+
+    def _inside(self, again: _Again, bounds: Bounds, num_tokens: int) -> Ids | None:
+        """As much of a document as must be in the shards: all, up to a tail that was left out.
+        None: nothing of it is there, and that has been dealt with."""
+        start = num_tokens if bounds is None else bounds[0]
+        num_beyond = min(max(0, start + len(again.ids) - num_tokens), len(again.ids))
+        if not num_beyond:
+            return again.ids
+        if self._tails[again.split].holds(num_beyond, bounds is not None):
+            self.num_in_tail += num_beyond == len(again.ids)
+            return again.ids[:-num_beyond] if num_beyond < len(again.ids) else None
+        if num_beyond < len(again.ids):
+            return again.ids  # compared, and found to end too early
+        self._differs(again, num_tokens, "is not there")
+        return None
 
     def _differs(self, again: _Again, token: int, what: str) -> None:
         message = f"{what} (from {again.texts.place(again.at)})"

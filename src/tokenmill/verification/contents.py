@@ -86,7 +86,8 @@ def check_contents(
         _check_shards(dataset, manifest, looked, findings)
     else:
         for name in _OF_TOKENS:
-            findings.skipped(name, f"{link} leads out of the folder, so no shard was opened")
+            reason = f"{link} leads out of the folder, so no shard was opened"
+            findings.unable(name, reason, "put the file itself there, or take the link away")
     scans = [one.scan for one in looked.values() if one.scan is not None]
     return Totals(
         dataset.format.name,

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokenmill.dataset_encoding import is_same, made_with_of, vocabulary_file
 from tokenmill.encodings import Encoding, EncodingId, get_encoding
 from tokenmill.encodings.loading import reference_of
 from tokenmill.encodings.reference import NOT_FAILURES
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.manifest import Manifest
-from tokenmill.verification.sources import NotAtHand
+from tokenmill.verification.candidates import NotAtHand
 
 Ids = npt.NDArray[np.int64]
 _AT_ONCE = 32  # documents that a thread takes: handing them over costs as much as a short one
@@ -59,26 +60,20 @@ class Reencoder:
 
 
 def identity_of_tokenizer(manifest: Manifest, named: EncodingId | None) -> EncodingId:
-    """The encoding that made the tokens: the one that the user names, or one that is known by name.
-    Raises NotAtHand if it is neither, ConfigError if the user's is another one."""
-    plain = manifest.identity["encoding"]
-    expected = (plain.get("sha256"), plain.get("eot_token"))
+    """The encoding that made the tokens: the one that the user names, which was compared, or one
+    that is known by name. Raises NotAtHand if it is neither."""
     if named is not None:
-        if (named.sha256, named.eot_token) != expected:
-            raise ConfigError(
-                f"the tokens were made with {plain.get('name')} (sha256 {expected[0]}, EOT "
-                f"{expected[1]}), not with {named.name} (sha256 {named.sha256}, EOT "
-                f"{named.eot_token})",
-                hint="give --tokenizer, --pattern and --eot-token as `prepare` was given them",
-            )
         return named
-    name = str(plain.get("name"))
+    made_with = made_with_of(manifest.identity["encoding"])
     # A manifest names an encoding, never a file to be read.
-    if os.sep not in name and not os.path.exists(name):
+    if os.sep not in made_with.name and not os.path.exists(made_with.name):
         try:
-            found = get_encoding(name, eot=plain.get("eot")).identity
+            found = get_encoding(made_with.name, eot=made_with.eot).identity
         except (ConfigError, IntegrityError):
             found = None
-        if found is not None and (found.sha256, found.eot_token) == expected:
+        if found is not None and is_same(found, made_with):
             return found
-    raise NotAtHand(f"its tokenizer {name} does not come with the package, give --tokenizer FILE")
+    raise NotAtHand(
+        f"its tokenizer does not come with the package: {vocabulary_file(made_with)}",
+        hint="--tokenizer FILE: the same file, wherever it is now",
+    )

@@ -25,8 +25,10 @@ CHECKS = {
 @dataclass(frozen=True, slots=True)
 class Check:
     name: str
-    status: str  # passed, failed, skipped
-    detail: str  # what was checked; what is wrong first; why it could not be checked
+    # passed; failed; skipped: not asked for, or it does not apply; unable: asked for, and not done
+    status: str
+    detail: str  # what was checked; what is wrong first; why it was not checked
+    hint: str | None = None  # of a check that was not done: what to type
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,18 @@ class Report:
         """Whether nothing is wrong, as far as it could be checked."""
         return not self.num_failures
 
+    @property
+    def undone(self) -> tuple[Check, ...]:
+        """What was asked for and could not be checked."""
+        return tuple(check for check in self.checks if check.status == "unable")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that was asked for was checked, whatever came of it."""
+        return not self.undone
+
     def to_plain(self) -> dict[str, Any]:
-        return {"is_whole": self.is_whole, **asdict(self)}
+        return {"is_whole": self.is_whole, "is_complete": self.is_complete, **asdict(self)}
 
 
 class Findings:
@@ -83,8 +95,15 @@ class Findings:
             self._checks[name] = Check(name, "passed", detail)
 
     def skipped(self, name: str, reason: str) -> None:
+        """It was not asked for, or does not apply."""
         if not self._num_failures[name]:
             self._checks[name] = Check(name, "skipped", reason)
+
+    def unable(self, name: str, reason: str, hint: str | None = None) -> None:
+        """It was asked for, and could not be done. What failed before stays, and so does what
+        passed."""
+        if name not in self._checks or self._checks[name].status == "skipped":
+            self._checks[name] = Check(name, "unable", reason, hint)
 
     def failed(self, name: str, failure: Failure) -> None:
         self._num_failures[name] += 1
@@ -96,6 +115,10 @@ class Findings:
     def skip_if_new(self, name: str, reason: str) -> None:
         if name not in self._checks:
             self.skipped(name, reason)
+
+    @property
+    def num_failures(self) -> int:
+        return len(self._failures)
 
     def has_failed(self, name: str) -> bool:
         return bool(self._num_failures[name])

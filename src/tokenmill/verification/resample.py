@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 from tokenmill.dataset import Dataset
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import InputError, IntegrityError
+from tokenmill.errors import InputError, IntegrityError, NetworkError
 from tokenmill.manifest import MANIFEST_NAME, Manifest
+from tokenmill.verification.candidates import NotAtHand
 from tokenmill.verification.comparison import Comparison
 from tokenmill.verification.look import Progress, size_of
 from tokenmill.verification.reencoding import Reencoder, identity_of_tokenizer
 from tokenmill.verification.report import Failure, Findings
-from tokenmill.verification.sources import Corpus, NotAtHand, corpus_of
+from tokenmill.verification.sources import Corpus, corpus_of
 from tokenmill.verification.whereabouts import Whereabouts
 
+NOT_ASKED_FOR = "not asked for: --sample 100 or --full"
 _COUNTS = ("num_rows", "num_written", "num_empty", "num_null", "num_quarantined")
 
 
@@ -26,24 +28,34 @@ class Asked:
     sample: int
     full: bool
     sources: tuple[str, ...]
-    encoding: EncodingId | None  # where the tokenizer is, if it does not come with the package
     num_proc: int
 
     def __bool__(self) -> bool:
-        return bool(self.sample or self.full or self.sources)
+        return bool(self.is_to_encode or self.sources)
+
+    @property
+    def is_to_encode(self) -> bool:
+        return bool(self.sample or self.full)
 
 
 def check_sources(
-    dataset: Dataset, manifest: Manifest, asked: Asked, findings: Findings, progress: Progress
+    dataset: Dataset,
+    asked: Asked,
+    named: EncodingId | None,
+    findings: Findings,
+    progress: Progress,
 ) -> None:
+    """`named` is the tokenizer, where the user says which file it is."""
+    manifest = dataset.manifest
+    assert manifest is not None, "strangers' shards have no sources"
     try:
         corpus = corpus_of(dataset.folder, manifest, asked.sources)
         _check_inputs(manifest, corpus, findings)
-        if not asked.sample and not asked.full:
-            findings.skipped("sources", "not asked for: --sample 100 or --full")
+        if not asked.is_to_encode:
+            findings.skipped("sources", NOT_ASKED_FOR)
             return
-        _require_room_for_documents(dataset.folder, manifest)
-        encoding = identity_of_tokenizer(manifest, asked.encoding)
+        _require_room_for_documents(dataset.folder, manifest, corpus)
+        encoding = identity_of_tokenizer(manifest, named)
         where = Whereabouts(dataset, manifest, corpus)
         with concurrent.futures.ThreadPoolExecutor(asked.num_proc) as pool:
             encoder = Reencoder(encoding, manifest.identity["options"]["eot"], pool)
@@ -51,21 +63,39 @@ def check_sources(
             if found.failures and where.is_assumed and where.make_sure(encoding):
                 found = _compared(Comparison(where, corpus, encoder, progress), asked)
     except NotAtHand as reason:
-        for name in ("inputs", "sources"):
-            findings.skip_if_new(name, str(reason))
+        _say_undone(asked, str(reason), reason.hint, findings)
     except (InputError, IntegrityError) as error:
-        findings.skipped("sources", error.message)
+        _say_undone(asked, error.message, error.hint, findings)
+    except NetworkError as error:
+        if not findings.num_failures:
+            raise
+        _say_undone(asked, error.message, error.hint, findings)  # what is wrong matters more
     else:
         _say(found, manifest, encoder, findings)
 
 
-def _require_room_for_documents(folder: str, manifest: Manifest) -> None:
-    """Memory is taken by the number of documents, which anyone may have written there."""
+def _say_undone(asked: Asked, reason: str, hint: str | None, findings: Findings) -> None:
+    findings.unable("inputs", reason, hint)
+    if asked.is_to_encode:
+        findings.unable("sources", reason, hint)
+    else:
+        findings.skipped("sources", NOT_ASKED_FOR)
+
+
+def _require_room_for_documents(folder: str, manifest: Manifest, corpus: Corpus) -> None:
+    """Memory is taken by the number of documents, which anyone may have written there. A document
+    without tokens, or in a tail that was left out, takes no byte of a shard, but a row."""
     sizes = [size_of(folder, file.name) for file in manifest.files]
     num_bytes = sum(size for size in sizes if isinstance(size, int))
+    num_rows = corpus.num_rows
+    if num_rows is None:  # a row takes a byte, its line's end
+        num_rows = sum(source.num_bytes for source in corpus.plan.inputs)
     num_documents = sum(map(sum, manifest.slice_documents.values()))
-    if num_documents > num_bytes:
-        raise NotAtHand(f"{num_documents:,} documents do not fit into {num_bytes:,} bytes")
+    if num_documents > max(num_bytes, num_rows):
+        raise NotAtHand(
+            f"{num_documents:,} documents do not fit into {num_bytes:,} bytes, nor come from "
+            f"{num_rows:,} rows"
+        )
 
 
 def _compared(comparison: Comparison, asked: Asked) -> Comparison:
@@ -96,9 +126,14 @@ def _say(found: Comparison, manifest: Manifest, encoder: Reencoder, findings: Fi
                 message = f"says {name} = {said:,}, but the inputs come to {here:,}"
                 findings.failed("inputs", Failure(MANIFEST_NAME, message))
     if found.unreadable is not None:
-        findings.skipped("sources", found.unreadable)
+        findings.unable("sources", found.unreadable)
+        return
+    if not found.num_documents:
+        findings.unable("sources", "no document was compared: " + found.why_none)
         return
     by_engine = encoder.num_by_engine
     but = f" ({by_engine:,} by the engine: {encoder.name} failed)" if by_engine else ""
-    what = f"{found.num_documents:,} documents encoded again with {encoder.name}{but}"
-    findings.passed("sources", f"{what}, all the same")
+    what = f"{found.num_documents:,} documents encoded again with {encoder.name}{but}, all the same"
+    if found.num_in_tail:
+        what += f"; {found.num_in_tail:,} more are in the tail that was left out"
+    findings.passed("sources", what)

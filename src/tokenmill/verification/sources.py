@@ -6,11 +6,9 @@ words, so that a mistake there does not hide itself.
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,21 +18,15 @@ import pyarrow as pa
 from tokenmill import mirror
 from tokenmill.arrays import mask, offsets_of
 from tokenmill.config import Config
-from tokenmill.corpus import Input, Slice, Span
+from tokenmill.corpus import Slice, Span
 from tokenmill.dataset import path_inside
 from tokenmill.documents import held_out
 from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
-from tokenmill.hub import SCHEME, Hub, HubFile, HubSource, digest_of
-from tokenmill.inputs import inputs_of
-from tokenmill.manifest import QUARANTINE_NAME, InputFile, Manifest
-from tokenmill.objectstore import is_url
+from tokenmill.manifest import QUARANTINE_NAME, Manifest
 from tokenmill.plan import Plan, make_plan, read_options
 from tokenmill.readers import Reader, TextBatch, reader_for
 from tokenmill.record import Counts
-
-
-class NotAtHand(Exception):
-    """Something is not here that is needed to encode again; the message says what."""
+from tokenmill.verification.candidates import NotAtHand, found_inputs
 
 
 @dataclass(frozen=True)
@@ -119,78 +111,19 @@ def corpus_of(folder: str, manifest: Manifest, sources: Sequence[str]) -> Corpus
     except (TypeError, ConfigError) as error:
         raise NotAtHand(f"its options are not known to this version: {error}") from None
     if not manifest.inputs:
-        raise NotAtHand("it was converted from shards of someone else's")
-    inputs = _found_inputs(manifest.inputs, sources, config.input_format)
+        raise NotAtHand(
+            "it was converted from shards of someone else's, and nothing says what they were made "
+            "from",
+            hint="leave --sample, --full and --source out",
+        )
+    inputs = found_inputs(manifest.inputs, sources, config.input_format)
     try:
         plan = make_plan(manifest.identity, inputs, config)
     except (InputError, ConfigError) as error:
-        raise NotAtHand(error.message) from None
+        raise NotAtHand(error.message, error.hint) from None
     except (TypeError, ValueError) as error:  # options of a manifest that someone made up
         raise NotAtHand(f"its options cannot be used: {error!r}") from None
     return Corpus(config, plan, _quarantined(folder, manifest))
-
-
-def _found_inputs(
-    entries: Iterable[InputFile], sources: Sequence[str], input_format: str | None
-) -> list[Input]:
-    entries = list(entries)
-    by_size = defaultdict(list)
-    for source in inputs_of(sources, input_format) if sources else []:
-        by_size[source.num_bytes].append(source)
-    found: list[Input] = []
-    missing: list[str] = []
-    for entry in entries:
-        candidates = by_size[entry.num_bytes] if sources else _where_it_was(entry, input_format)
-        # Of two files with the same ends, the one whose path is most like it.
-        candidates = sorted(candidates, key=lambda one: -_likeness(one.path, entry.path))
-        same = next((one for one in candidates if _digest(one, entry) == entry.digest), None)
-        if same is not None:
-            found.append(dataclasses.replace(same, digest=entry.digest, origin=entry.path))
-        elif candidates and not sources:
-            raise NotAtHand(f"{entry.path} has changed since it was read")
-        else:
-            missing.append(entry.path)
-    if missing:
-        count = f"{len(missing):,} of {len(entries):,} sources not found" if found else "not found"
-        there = f"at {', '.join(sources)}" if sources else "where they were"
-        raise NotAtHand(f"{count} {there} (first: {missing[0]}), give --source")
-    return found
-
-
-def _where_it_was(entry: InputFile, input_format: str | None) -> list[Input]:
-    if entry.path.startswith(SCHEME):
-        return _in_cache(entry, input_format)
-    try:
-        return inputs_of([entry.path], input_format)
-    except (InputError, ConfigError):
-        return []
-
-
-def _in_cache(entry: InputFile, input_format: str | None) -> list[Input]:
-    """A file from the Hub, if its cache still has it."""
-    try:
-        source = HubSource.parsed(entry.path)
-        hub = Hub(None, lambda message: None)
-        file = HubFile(source.repo, source.revision, source.pattern, entry.num_bytes, entry.digest)
-        return [hub.input(file, input_format)] if hub.is_here(file) else []
-    except ConfigError:
-        return []
-
-
-def _digest(source: Input, entry: InputFile) -> str:
-    """A file's digest of the kind that the manifest has: of its ends, or of all of it."""
-    algorithm, colon, _ = entry.digest.partition(":")
-    if source.num_bytes != entry.num_bytes:
-        return ""
-    if not colon or is_url(source.path):
-        return source.digest
-    return digest_of(source.path, algorithm) if algorithm != "tag" else ""
-
-
-def _likeness(path: str, other: str) -> int:
-    """How many names two paths have in common at their ends."""
-    pairs = zip(reversed(path.split("/")), reversed(other.split("/")), strict=False)
-    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 def _quarantined(folder: str, manifest: Manifest) -> dict[str, frozenset[str]]:

@@ -6,7 +6,10 @@
     sources       documents encoded again and compared            resample.py ...
 
 Nothing stops at the first thing that is wrong: all files are looked at, and what is wrong is named
-by file and document. Without `sample` or `full` nothing outside the folder is read.
+by file and document. Without `sample`, `full` or `sources` nothing outside the folder is read.
+
+What was not asked for, or does not apply, is skipped. What was asked for and could not be done, as
+when a source has changed, is `unable`: nothing is known to be wrong, and yet it is no success.
 
 A folder without a manifest is not a dataset of ours, and fails, unless the caller names the format:
 then someone else wrote it, and what its format cannot tell is skipped, and said so. A manifest that
@@ -21,6 +24,7 @@ import time
 from collections.abc import Sequence
 
 from tokenmill.dataset import Dataset, dataset_of, path_inside
+from tokenmill.dataset_encoding import NamedTokenizer, made_with_of, require_same
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.machine import available_cpus
@@ -31,7 +35,7 @@ from tokenmill.remote import at_hand
 from tokenmill.verification.contents import Totals, check_contents, check_files, located
 from tokenmill.verification.look import Progress
 from tokenmill.verification.report import Failure, Findings, Report
-from tokenmill.verification.resample import Asked, check_sources
+from tokenmill.verification.resample import NOT_ASKED_FOR, Asked, check_sources
 from tokenmill.verification.strangers import Told, check_strangers
 from tokenmill.verification.sums import contradictions
 
@@ -42,6 +46,7 @@ def verify(
     format_name: str | None = None,
     dtype: str | None = None,
     encoding: EncodingId | None = None,
+    tokenizer: NamedTokenizer | None = None,
     eot: str | None = None,
     sample: int = 0,
     full: bool = False,
@@ -52,17 +57,20 @@ def verify(
     """Check a folder of shards and say what was checked, what is wrong and what was not checked.
 
     The folder may be the URL of one on object storage; nothing of it is then kept on disk.
-    `format_name`, `dtype`, `encoding` and `eot` are for folders that tokenmill did not write;
-    `encoding` also says where the tokenizer of a dataset is, if it does not come with the package.
+    `format_name`, `dtype` and `eot` are for folders that tokenmill did not write. So is the
+    tokenizer, by its `encoding` or as a user names it; it also says where the tokenizer of a
+    dataset is, if it does not come with the package, and is compared with the manifest.
     `sample` documents, or all with `full`, are encoded again from the sources by the reference
-    (tiktoken) and compared. Raises ConfigError for a folder in which nothing can be recognised.
+    (tiktoken) and compared; where that could not be done, the report is not `is_complete`.
+    Raises ConfigError for a folder in which nothing can be recognised, and for options that
+    contradict its manifest.
     """
     began = time.monotonic()
-    asked = Asked(sample, full, tuple(sources), encoding, num_proc or available_cpus())
+    asked = Asked(sample, full, tuple(sources), num_proc or available_cpus())
     told = Told(format_name, dtype, encoding, eot)
     findings = Findings()
     with at_hand(os.fspath(folder), with_others=True) as here:
-        totals = _checked(here, told, asked, findings, progress)
+        totals = _checked(here, told, tokenizer, asked, findings, progress)
         seconds = time.monotonic() - began
         report = findings.report(here, totals.format, totals.num_bytes, totals.num_tokens, seconds)
         return _with_name(report, name_of(here))
@@ -79,7 +87,10 @@ def _with_name(report: Report, name: str) -> Report:
     return dataclasses.replace(
         report,
         folder=name,
-        checks=tuple(dataclasses.replace(one, detail=named(one.detail)) for one in report.checks),
+        checks=tuple(
+            dataclasses.replace(one, detail=named(one.detail), hint=one.hint and named(one.hint))
+            for one in report.checks
+        ),
         failures=tuple(
             dataclasses.replace(one, message=named(one.message)) for one in report.failures
         ),
@@ -87,22 +98,50 @@ def _with_name(report: Report, name: str) -> Report:
 
 
 def _checked(
-    folder: str, told: Told, asked: Asked, findings: Findings, progress: Progress
+    folder: str,
+    told: Told,
+    tokenizer: NamedTokenizer | None,
+    asked: Asked,
+    findings: Findings,
+    progress: Progress,
 ) -> Totals:
     if not os.path.isdir(folder):
         raise ConfigError(f"{folder} is not a folder", hint="name the folder that holds the shards")
     if os.path.lexists(os.path.join(folder, MANIFEST_NAME)):
-        return _of_ours(folder, told, asked, findings, progress)
+        return _of_ours(folder, told, tokenizer, asked, findings, progress)
     if os.path.isdir(os.path.join(folder, WORK_NAME)):
         raise IntegrityError(
             f"{folder} is not finished: a run is under way or was interrupted",
             hint="run the `tokenmill prepare` command again: it resumes",
         )
-    return check_strangers(folder, told, asked.num_proc, findings, progress)
+    if tokenizer is not None:
+        told = dataclasses.replace(told, encoding=tokenizer.encoding().identity)
+    totals = check_strangers(folder, told, asked.num_proc, findings, progress)
+    _say_what_strangers_cannot_tell(told, asked, findings)
+    return totals
+
+
+def _say_what_strangers_cannot_tell(told: Told, asked: Asked, findings: Findings) -> None:
+    """What was asked for, and a folder without a manifest has no answer to."""
+    for name in ("inputs", "sources") if asked.is_to_encode else ("inputs",) if asked else ():
+        reason = f"there is no {MANIFEST_NAME}: nothing says what the shards were made from"
+        findings.unable(name, reason, "leave --sample, --full and --source out")
+    if told.eot not in (None, "none"):
+        if told.encoding is None:
+            reason = f"--eot {told.eot}, but nothing says which id it is"
+            findings.unable("EOT", reason, "--tokenizer NAME")
+        else:
+            reason = f"--eot {told.eot}, but nothing says where documents begin and end"
+            findings.unable("EOT", reason, "leave --eot out")
 
 
 def _of_ours(
-    folder: str, told: Told, asked: Asked, findings: Findings, progress: Progress
+    folder: str,
+    told: Told,
+    tokenizer: NamedTokenizer | None,
+    asked: Asked,
+    findings: Findings,
+    progress: Progress,
 ) -> Totals:
     manifest = _checked_manifest(folder, findings)
     dataset = None
@@ -112,12 +151,13 @@ def _of_ours(
         findings.skip_the_rest(f"{MANIFEST_NAME} cannot be relied on")
         return Totals(None, 0, 0)
     _require_agreement(told, manifest)
+    named = _named_encoding(told.encoding, tokenizer, manifest)
     _check_sums(manifest, dataset, findings)
     check_files(dataset, manifest, findings)
     totals = check_contents(dataset, manifest, asked.num_proc, findings, progress)
     if asked:
-        check_sources(dataset, manifest, asked, findings, progress)
-    findings.skip_the_rest("not asked for: --sample 100 or --full")
+        check_sources(dataset, asked, named, findings, progress)
+    findings.skip_the_rest(NOT_ASKED_FOR)
     return totals
 
 
@@ -165,6 +205,21 @@ def _require_agreement(told: Told, manifest: Manifest) -> None:
                 f"--{option} {value}, but the manifest says {options[option]}",
                 hint=f"leave --{option} out: it is for folders without {MANIFEST_NAME}",
             )
+
+
+def _named_encoding(
+    encoding: EncodingId | None, tokenizer: NamedTokenizer | None, manifest: Manifest
+) -> EncodingId | None:
+    """The tokenizer that the user names, if it is the one that made the tokens. Raises ConfigError
+    if it is another one."""
+    if encoding is None and tokenizer is None:
+        return None
+    made_with = made_with_of(manifest.identity["encoding"])
+    if tokenizer is not None:
+        return tokenizer.encoding_of(made_with).identity
+    assert encoding is not None
+    require_same(encoding, made_with)
+    return encoding
 
 
 def _check_sums(manifest: Manifest, dataset: Dataset, findings: Findings) -> None:

@@ -27,8 +27,9 @@ from tokenmill.mill import encode_slice
 from tokenmill.record import SPLITS
 from tokenmill.settings import job_of
 from tokenmill.stream import Stream
+from tokenmill.verification.candidates import NotAtHand
 from tokenmill.verification.report import Failure
-from tokenmill.verification.sources import Corpus, NotAtHand
+from tokenmill.verification.sources import Corpus
 
 Numbers = npt.NDArray[np.int64]
 

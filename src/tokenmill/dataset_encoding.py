@@ -1,0 +1,87 @@
+"""The encoding that made a dataset's tokens, when a user names it again.
+
+A manifest says which encoding it was: its sha256, the sha256 of its vocabulary file, pattern and
+EOT token. It holds no path: where the file lies differs between machines, and a manifest may come
+from anyone, who must not choose what is read here. So a vocabulary file is named again, by its path
+alone, and compared.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokenmill.encodings import Encoding, EncodingId, get_encoding
+from tokenmill.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTokenizer:
+    """A tokenizer as a user names it: --tokenizer, --pattern and --eot-token."""
+
+    name: str
+    pattern: str | None = None
+    eot: str | None = None
+
+    def encoding(self) -> Encoding:
+        """For shards that say nothing about their tokenizer. Raises ConfigError."""
+        return get_encoding(self.name, pattern=self.pattern, eot=self.eot)
+
+    def encoding_of(self, made_with: EncodingId) -> Encoding:
+        """The same, if it is the one that made the tokens; a pattern or an EOT token that is not
+        named is the dataset's. Raises ConfigError if it is another one."""
+        pattern = self.pattern
+        if pattern is None and os.path.isfile(self.name) and not self.name.endswith(".json"):
+            pattern = made_with.pattern
+        # A file of ranks knows no EOT: the manifest says its text, or its id if that is not the
+        # next.
+        eots = (made_with.eot, str(made_with.eot_token), None) if self.eot is None else (self.eot,)
+        candidates = []
+        for eot in eots:
+            try:
+                candidates.append(get_encoding(self.name, pattern=pattern, eot=eot))
+            except ConfigError as error:
+                refusal = error
+                continue
+            if is_same(candidates[-1].identity, made_with):
+                return candidates[-1]
+        if not candidates:
+            raise refusal
+        raise _another(self.name, candidates[0].identity, made_with)
+
+
+def made_with_of(encoding: Mapping[str, Any]) -> EncodingId:
+    """A manifest's word on its encoding. Raises IntegrityError if that is not one."""
+    return EncodingId.from_plain({**encoding, "source": None})
+
+
+def is_same(found: EncodingId, expected: EncodingId) -> bool:
+    return (found.sha256, found.eot_token) == (expected.sha256, expected.eot_token)
+
+
+def vocabulary_file(made_with: EncodingId) -> str:
+    """The file that is asked for, in words by which its owner knows it."""
+    file = "a .tiktoken file" if made_with.kind == "tiktoken" else "a tokenizer.json"
+    return f"{made_with.name}, {file} with sha256 {made_with.file_sha256[:12]}"
+
+
+def require_same(found: EncodingId, made_with: EncodingId) -> None:
+    if not is_same(found, made_with):
+        raise _another(found.name, found, made_with)
+
+
+def _another(name: str, found: EncodingId, made_with: EncodingId) -> ConfigError:
+    if found.sha256 == made_with.sha256 or found.file_sha256 == made_with.file_sha256:
+        return ConfigError(
+            f"--tokenizer {name} is the right file, but with pattern {found.pattern} and EOT "
+            f"{found.eot} ({found.eot_token}); the tokens were made with pattern "
+            f"{made_with.pattern} and EOT {made_with.eot} ({made_with.eot_token})",
+            hint="leave --pattern and --eot-token out: the manifest knows them",
+        )
+    return ConfigError(
+        f"--tokenizer {name} has sha256 {found.sha256}, but the tokens were made with "
+        f"{made_with.name}, sha256 {made_with.sha256}",
+        hint=f"name the very file; its own sha256 is {made_with.file_sha256}",
+    )
