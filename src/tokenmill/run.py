@@ -14,6 +14,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from tokenmill import objectstore, storage
@@ -25,8 +26,7 @@ from tokenmill.errors import ConflictError, InputError, IntegrityError, NetworkE
 from tokenmill.fetch import RemoteInputs
 from tokenmill.formats import Layout, get_format
 from tokenmill.fulfil import OrderAssembler, WrittenShard, has_orders
-from tokenmill.hub import SCHEME
-from tokenmill.inputs import in_order, inputs_of
+from tokenmill.inputs import FoundInputs, found_inputs
 from tokenmill.job import Job, Step
 from tokenmill.ledger import Ledger
 from tokenmill.manifest import Manifest, make_manifest, quarantine_file
@@ -126,12 +126,13 @@ def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manif
     identity = identity_of(config, encoding)
     try:
         remote = RemoteInputs(config, scratch, watch.notice)
-        inputs = all_inputs(config, remote)
+        found = all_inputs(config, remote)
     except NetworkError:
         # A finished dataset needs no network, and who does not answer has nothing to compare.
         if not config.overwrite and (manifest := finished(config.out, identity, None)):
             return manifest
         raise
+    inputs = list(found.inputs)
     cutter = functools.partial(runner.cut, watch=watch)
     is_continued = False
     if config.overwrite:
@@ -140,7 +141,7 @@ def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manif
         remove_leftovers(config.out)
         return manifest
     try:
-        return _carried_out(config, encoding, inputs, remote, runner, watch, scratch)
+        return _carried_out(config, encoding, found, remote, runner, watch, scratch)
     except IntegrityError as error:
         if not is_continued or "--overwrite" not in (error.hint or ""):
             raise
@@ -152,16 +153,17 @@ def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manif
 def _carried_out(
     config: Config,
     encoding: EncodingId,
-    inputs: list[Input],
+    found: FoundInputs,
     remote: RemoteInputs,
     runner: Runner,
     watch: RunWatch,
     scratch: str,
 ) -> Manifest:
+    inputs = list(found.inputs)
     identity = identity_of(config, encoding)
     cutter = functools.partial(runner.cut, watch=watch)
     with work_folder(config.out, get_format(config.format), config.name) as top:
-        make = functools.partial(_new_plan_of, config, identity, inputs, remote, cutter, scratch)
+        make = functools.partial(_new_plan_of, config, identity, found, remote, cutter, scratch)
         plan = _continued_or_new_plan(top, config, identity, inputs, make)
         work = work_of(config.out, plan)
         assembler = assembler_of(config, encoding, plan, work, runner, watch)
@@ -223,10 +225,9 @@ def _is_by_orders(config: Config, layout: Layout, work: str, runner: Runner) -> 
     return layout.shard_tokens is not None and runner.is_spread() and not last_cursor(work)
 
 
-def all_inputs(config: Config, remote: RemoteInputs) -> list[Input]:
+def all_inputs(config: Config, remote: RemoteInputs) -> FoundInputs:
     """The corpus: every input, here or elsewhere, in its order."""
-    others = [source for source in config.sources if not source.startswith(SCHEME)]
-    return in_order([*inputs_of(others, config.input_format), *remote.inputs])
+    return found_inputs(config, remote.inputs, remote.again)
 
 
 def new_plan(config: Config, encoding: EncodingId, cutter: Cutter | None = None) -> Plan:
@@ -238,9 +239,10 @@ def new_plan(config: Config, encoding: EncodingId, cutter: Cutter | None = None)
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         remote = RemoteInputs(config, folder, lambda message: None)
         storage.make_folder(os.path.join(folder, "structure"))
-        inputs = all_inputs(config, remote)
+        found = all_inputs(config, remote)
         identity = identity_of(config, encoding)
-        return make_plan(identity, inputs, config, remote.structure_of, cutter)
+        plan = make_plan(identity, found.inputs, config, remote.structure_of, cutter)
+        return replace(plan, notes=found.notes)
 
 
 def require_few_bad(records: Ledger, config: Config) -> None:
@@ -383,18 +385,18 @@ def _continued_plan(
 def _new_plan_of(
     config: Config,
     identity: dict[str, Any],
-    inputs: list[Input],
+    found: FoundInputs,
     remote: RemoteInputs,
     cutter: Cutter,
     scratch: str,
 ) -> Plan:
     structures = os.path.join(scratch, "structure")
     storage.make_folder(structures)
-    plan = make_plan(identity, inputs, config, remote.structure_of, cutter)
+    plan = make_plan(identity, found.inputs, config, remote.structure_of, cutter)
     storage.remove_folder(structures)
     if not plan.slices:
         raise InputError(f"no documents in {', '.join(config.sources)}")
-    return plan
+    return replace(plan, notes=found.notes)
 
 
 def _make_way(

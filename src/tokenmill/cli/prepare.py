@@ -280,11 +280,18 @@ def report(
     text_bytes: int,
 ) -> None:
     """Say what was made; `text_bytes` is what was encoded in these seconds."""
+    from tokenmill.plan import notes_on
+
     is_new = progress.num_rows > 0 or progress.resumed_slices > 0
+    said = notes(manifest)
+    if progress.plan is not None:
+        said += notes_on(progress.plan, manifest.counts.num_rows)
     if arguments.json:
-        print(json.dumps({"seconds": round(seconds, 3), "out": out, **manifest.to_plain()}))
+        found = {"seconds": round(seconds, 3), "out": out, **manifest.to_plain()}
+        print(json.dumps({**found, "notes": said}))
     elif not arguments.quiet:
-        for line in summary(manifest, out, seconds if is_new else None, text_bytes):
+        lines = summary(manifest, out, seconds if is_new else None, text_bytes)
+        for line in lines + [f"  note: {note}" for note in said]:
             print(printable(line), file=sys.stderr)
 
 
@@ -324,7 +331,7 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
         f"{'shuffled' if options['shuffle'] else 'in order'}; "
         f"{counts.text_bytes / max(1, manifest.num_tokens):.2f} bytes a token"
     )
-    return lines + [f"  note: {note}" for note in notes(manifest)]
+    return lines
 
 
 def notes(manifest: Manifest) -> list[str]:
@@ -383,6 +390,7 @@ def show_plan(config: Config, as_json: bool) -> int:
             "format": config.format,
             "tokenizer": encoding.name,
             "dtype": config.dtype,
+            "notes": plan.notes,
         }
         print(json.dumps(found))
         return 0
@@ -396,6 +404,6 @@ def show_plan(config: Config, as_json: bool) -> int:
         f"{shown_bytes(free_bytes)} free"
         + ("" if free_bytes > peak_bytes else ": THIS MAY NOT FIT"),
     ]
-    for line in lines:
+    for line in lines + [f"note: {note}" for note in plan.notes]:
         print(printable(line), file=sys.stderr)
     return 0

@@ -118,7 +118,7 @@ def estimate(asked: Config, sample: Sample | None = None) -> Estimate:
         download_bytes=frame.absent.num_bytes,
         free_bytes=storage.free_bytes(config.out) if config.out else None,
         estimate_seconds=time.monotonic() - began,
-        notes=found.notes,
+        notes=(*frame.notes, *found.notes),
     )
 
 

@@ -18,8 +18,7 @@ from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice
 from tokenmill.errors import InputError
 from tokenmill.fetch import RemoteInputs
-from tokenmill.hub import SCHEME
-from tokenmill.inputs import in_order, inputs_of
+from tokenmill.inputs import found_inputs
 from tokenmill.objectstore import is_url
 from tokenmill.plan import make_plan, read_options
 from tokenmill.readers import reader_for
@@ -46,6 +45,7 @@ class Frame:
     inputs: tuple[Input, ...]  # that are here
     units: tuple[Slice, ...]  # what they consist of
     absent: Absent
+    notes: tuple[str, ...] = ()  # on how the inputs were found
 
     @property
     def text_bytes(self) -> int:
@@ -65,16 +65,15 @@ def frame_of(config: Config, cell_bytes: int) -> Frame:
     with tempfile.TemporaryDirectory() as folder:
         remote = RemoteInputs(config, folder, lambda message: None)
         storage.make_folder(os.path.join(folder, "structure"))
-        others = [source for source in config.sources if not source.startswith(SCHEME)]
-        inputs = in_order([*inputs_of(others, config.input_format), *remote.inputs])
-        here = [source for source in inputs if _is_here(source)]
+        found = found_inputs(config, remote.inputs, remote.again)
+        here = [source for source in found.inputs if _is_here(source)]
         units = _units(here, config, cell_bytes)
-        absent = _absent([s for s in inputs if not _is_here(s)], config, remote)
+        absent = _absent([s for s in found.inputs if not _is_here(s)], config, remote)
     if not units and not absent.text_bytes:
         raise InputError(
             f"no documents in {', '.join(config.sources)}", hint="are these the right files?"
         )
-    return Frame(tuple(here), units, absent)
+    return Frame(tuple(here), units, absent, found.notes)
 
 
 def _is_here(source: Input) -> bool:

@@ -50,6 +50,12 @@ def place_of(url: str) -> str:
     return f"{_EXTRAS.get(scheme, scheme)}://{posixpath.normpath(rest)}"
 
 
+def local_path(path: str) -> str | None:
+    """The path that a file:// URL stands for; None for any other URL, and for what is none."""
+    scheme, found, rest = path.partition("://")
+    return rest if found and scheme in ("file", "local") else None
+
+
 def read(url: str) -> bytes:
     """The whole object. FileNotFoundError if there is none."""
     info = look(url)
