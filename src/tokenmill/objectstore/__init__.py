@@ -47,7 +47,7 @@ def place_of(url: str) -> str:
     scheme, _, rest = url.partition("://")
     if scheme in ("file", "local"):
         return os.path.realpath(rest)
-    return f"{_EXTRAS.get(scheme, scheme)}://{posixpath.normpath(rest)}"
+    return f"{_EXTRAS.get(scheme, scheme)}://{posixpath.normpath(rest.lstrip('/'))}"
 
 
 def local_path(path: str) -> str | None:
