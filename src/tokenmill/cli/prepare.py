@@ -166,7 +166,8 @@ def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     what.add_argument(
         "--input-format",
         metavar="NAME",
-        help="read every source as this, whatever its name says: parquet, arrow, jsonl or text",
+        help="read every source as this, whatever its name says: parquet, arrow, jsonl or text; "
+        "in a folder: the files of this kind, for text all that may be text",
     )
     return what
 
