@@ -19,6 +19,7 @@ LAYERS = [
     {"patience"},
     {"objectstore"},
     {
+        "listing",
         "storage",
         "seal",
         "corpus",
@@ -32,7 +33,8 @@ LAYERS = [
     {"ranged"},
     {"mirror"},
     {"readers", "encodings", "formats"},
-    {"documents", "inputs", "hub", "job", "record", "slices"},
+    {"documents", "unread", "hub", "job", "record", "slices"},
+    {"inputs"},
     {"fetch", "ledger", "unchanged", "headstart"},
     {"part", "tokenize", "stream"},
     {"mill", "assemble", "plan"},

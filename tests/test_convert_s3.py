@@ -19,8 +19,8 @@ import tokenmill
 from conftest import made_texts, write_corpus
 from s3_server import SECRET_KEY, Faults, require_no_secret
 from test_object_datasets import run
-from test_orders import files_in
 from test_prepare_s3 import objects_in
+from test_shard_tasks import files_in
 from tokenmill import objectstore, patience
 from tokenmill.convert import Target, convert
 from tokenmill.dataset import open_dataset

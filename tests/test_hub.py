@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -192,6 +193,25 @@ def test_unknown_repo_revision_and_pattern_are_exit_3(here, tmp_path):
         done = here.tokenmill("prepare", source, "-o", tmp_path / "out")
         assert done.returncode == 3, (source, done.stderr)
         assert "hint:" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_pattern_without_a_match_gets_one_that_matches(here, tmp_path):
+    source = f"hf://datasets/{REPO}/**/*.arrow"
+    done = here.tokenmill("prepare", source, "-o", tmp_path / "out")
+    assert done.returncode == 3
+    [better] = shlex.split(done.stderr.partition("hint: ")[2])[:1]
+    assert better == f"hf://datasets/{REPO}/**/*.parquet"
+    done = here.tokenmill("prepare", better, "-o", tmp_path / "out", "--no-val", "--num-proc", 1)
+    assert done.returncode == 0, done.stderr
+
+
+def test_file_that_two_patterns_match_is_read_once_and_said(here, tmp_path):
+    sources = [f"hf://datasets/{REPO}/sample/10BT/00{n}_*.parquet" for n in ("[0-1]", "0")]
+    done = here.tokenmill("prepare", *sources, "-o", tmp_path / "out", "--no-val", "--num-proc", 1)
+    assert done.returncode == 0, done.stderr
+    expected = oracle.stream(oracle.ids(TEXTS[0] + TEXTS[1]))
+    assert (tmp_path / "out" / "train.bin").read_bytes() == expected
+    assert "1 path was named more than once and read once" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -452,9 +452,9 @@ def test_prepare_when_done_with_credentials_then_they_are_nowhere(tmp_path, text
 def test_inputs_when_the_reader_is_an_outside_packages_then_refused(
     bucket, upload, tmp_path, monkeypatch
 ):
-    from tokenmill import inputs
+    from tokenmill.readers import naming
 
-    monkeypatch.setattr(inputs, "kind_of", lambda name: ("warc", None))
+    monkeypatch.setattr(naming, "kind_of", lambda name: ("warc", None))
     url = upload(_written(tmp_path / "a.warc", b"x"))
     with pytest.raises(ConfigError, match="reads local files only"):
         inputs_of([url], None)

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from s3_server import SECRET_KEY, Faults, require_no_secret
-from test_orders import LAYOUTS, files_in, prepared
+from test_shard_tasks import LAYOUTS, files_in, prepared
 from tokenmill import patience
 from tokenmill.errors import (
     ConflictError,

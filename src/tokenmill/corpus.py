@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+HUB_SCHEME = "hf://"  # of sources on the Hugging Face Hub
+
 
 @dataclass(frozen=True, slots=True)
 class Input:

@@ -38,11 +38,14 @@ class RemoteInputs:
         self._keeps = config.keep_downloads
         self._files: dict[str, HubFile] = {}
         self.inputs: list[Input] = []
+        self.again: list[str] = []  # names of files that more than one source named
         sources = [HubSource.parsed(url) for url in config.sources if url.startswith(SCHEME)]
         if sources:
             self._hub = Hub(None if self._keeps else os.path.join(work, "downloads"), notice)
             for source in sources:
                 for file in self._hub.files(source):
+                    if file.url in self._files:
+                        self.again.append(file.url)
                     self._files[file.url] = file
             self.inputs = [self._hub.input(f, config.input_format) for f in self._files.values()]
         self._uses: collections.Counter[str] = collections.Counter()  # slices to be encoded

@@ -10,8 +10,10 @@ cache expects them. Nothing here writes a token or a signed URL anywhere.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import fnmatch
+import glob
 import hashlib
 import os
 import re
@@ -20,12 +22,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill import storage
-from tokenmill.corpus import Input
+from tokenmill.corpus import HUB_SCHEME, Input
 from tokenmill.errors import ConfigError, InputError, NetworkError
+from tokenmill.listing import matching
 from tokenmill.patience import Notice, Patience, is_of_the_network, message_of, status_of
 from tokenmill.readers import kind_of
+from tokenmill.readers.naming import ending, kind_named
 
-SCHEME = "hf://"
+SCHEME = HUB_SCHEME
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +126,11 @@ class Hub:
             and _matches(entry.path, source.pattern)
         ]
         if not found:
-            raise InputError(
-                f"no file of {source.repo} at {source.revision} matches {source.pattern}",
-                hint="FineWeb's config sample-10BT lies at sample/10BT/*.parquet",
-            )
+            raise _no_match(source, [e.path for e in entries if hasattr(e, "blob_id")])
         return sorted(found, key=lambda file: file.path.encode())
 
     def input(self, file: HubFile, input_format: str | None) -> Input:
-        kind, compression = kind_of(file.path) or (None, None)
-        kind = input_format or kind
-        if kind is None:
-            raise ConfigError(
-                f"cannot tell from its name how to read {file.url}", hint="say how: --input-format"
-            )
+        kind, compression = kind_named(file.url, input_format)
         return Input(
             self.local_path(file), kind, compression, file.num_bytes, 0, file.digest, file.url
         )
@@ -273,20 +269,16 @@ class Hub:
         except self._client.errors.LocalEntryNotFoundError:
             folder = ""
         files = []
-        for root, _, names in os.walk(folder):
-            for name in names:
-                path = os.path.join(root, name)
-                relative = os.path.relpath(path, folder).replace(os.sep, "/")
-                if _matches(relative, source.pattern):
-                    # In the cache, a snapshot's entries are links to blobs named by their hash.
-                    blob = os.path.basename(os.path.realpath(path))
-                    digest = ("sha256:" if len(blob) == 64 else "git:") + blob
-                    if not os.path.islink(path):  # a cache that was copied without its links
-                        digest = digest_of(path, "sha256")
-                    commit = os.path.basename(folder)
-                    files.append(
-                        HubFile(source.repo, commit, relative, os.path.getsize(path), digest)
-                    )
+        for path in matching(os.path.join(glob.escape(folder), "**")).files if folder else []:
+            relative = os.path.relpath(path, folder).replace(os.sep, "/")
+            if _matches(relative, source.pattern):
+                # In the cache, a snapshot's entries are links to blobs named by their hash.
+                blob = os.path.basename(os.path.realpath(path))
+                digest = ("sha256:" if len(blob) == 64 else "git:") + blob
+                if not os.path.islink(path):  # a cache that was copied without its links
+                    digest = digest_of(path, "sha256")
+                commit = os.path.basename(folder)
+                files.append(HubFile(source.repo, commit, relative, os.path.getsize(path), digest))
         if not files:
             raise NetworkError(
                 f"HF_HUB_OFFLINE is set, and the cache holds no {source.pattern} of {source.repo}",
@@ -326,6 +318,20 @@ def _matches(path: str, pattern: str) -> bool:
         for part in parts
     )
     return re.fullmatch(expression, path) is not None
+
+
+def _no_match(source: HubSource, paths: list[str]) -> InputError:
+    """The error for a pattern that matches none of these files."""
+    endings = collections.Counter(ending(path) for path in paths if kind_of(path))
+    hint = "the dataset's page lists its files, and a ** stands for any depth"
+    if endings:
+        most = endings.most_common(1)[0][0]
+        folder = f"{_folder_of(source.pattern) or ''}/**".lstrip("/")
+        at = f"@{source.revision}" if source.revision != "main" else ""
+        hint = f"'{SCHEME}datasets/{source.repo}{at}/{folder}/*{most}' matches {endings[most]:,}"
+    return InputError(
+        f"no file of {source.repo} at {source.revision} matches {source.pattern}", hint=hint
+    )
 
 
 @contextlib.contextmanager

@@ -38,6 +38,9 @@ class Plan:
     identity: dict[str, Any]  # what decides the bytes: options, encoding, versions
     inputs: tuple[Input, ...]
     slices: SliceTable
+    # What a person should know about how the corpus was found. Saved with the plan, so that every
+    # attempt and `finish` say the same, but no part of `plan_id`: it decides no byte.
+    notes: tuple[str, ...] = ()
 
     @property
     def text_bytes(self) -> int:
@@ -48,20 +51,15 @@ class Plan:
         return hashlib.sha256(self.to_json()).hexdigest()
 
     def to_json(self) -> bytes:
-        plain = {
-            "tokenmill_plan": PLAN_VERSION,
-            "identity": self.identity,
-            "inputs": [source.to_plain() for source in self.inputs],
-            "slices": self.slices.to_plain(),
-        }
-        return json.dumps(plain, sort_keys=True).encode()
+        """What the plan's id is the hash of: all of it but the notes."""
+        return json.dumps(self._to_plain(), sort_keys=True).encode()
 
     def save(self, path: str) -> None:
-        storage.write_record(path, sealed(self.to_json()))
+        storage.write_record(path, self._sealed())
 
     def create(self, path: str) -> bool:
         """Save it unless there is a plan already; whether this one was saved."""
-        return storage.create_file(path, sealed(self.to_json()))
+        return storage.create_file(path, self._sealed())
 
     @staticmethod
     def load(path: str) -> Plan:
@@ -71,14 +69,29 @@ class Plan:
             if plain.get("tokenmill_plan") != PLAN_VERSION:
                 raise ValueError(f"plan version {plain.get('tokenmill_plan')!r}")
             inputs = tuple(Input(*fields) for fields in plain["inputs"])
-            plan = Plan(plain["identity"], inputs, SliceTable.from_plain(inputs, plain["slices"]))
-            plan.__dict__["plan_id"] = seal_of(data)  # what `cached_property` would compute
+            slices = SliceTable.from_plain(inputs, plain["slices"])
+            notes = tuple(str(note) for note in plain.get("notes", ()))
+            plan = Plan(plain["identity"], inputs, slices, notes)
+            if not notes:
+                plan.__dict__["plan_id"] = seal_of(data)  # what `cached_property` would compute
             return plan
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise IntegrityError(
                 f"{path} is not a plan that this version can read: {error!r}",
                 hint="start anew with --overwrite",
             ) from error
+
+    def _to_plain(self) -> dict[str, Any]:
+        return {
+            "tokenmill_plan": PLAN_VERSION,
+            "identity": self.identity,
+            "inputs": [source.to_plain() for source in self.inputs],
+            "slices": self.slices.to_plain(),
+        }
+
+    def _sealed(self) -> bytes:
+        notes = {"notes": self.notes} if self.notes else {}
+        return sealed(json.dumps({**self._to_plain(), **notes}, sort_keys=True).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +216,34 @@ def _limited(
         num_rows -= cuts[0].num_rows or 0
         if not num_rows:
             return
+
+
+def notes_on(plan: Plan, num_rows: int) -> tuple[str, ...]:
+    """What a person should know about the corpus, now that so many rows were found in it."""
+    options = plan.identity["options"]
+    separator, limit = options["separator"], options["limit_docs"]
+    if separator is None or (limit is not None and num_rows >= limit):
+        return plan.notes
+    texts = [source for source in plan.inputs if source.kind == "text"]
+    other_rows = 0 if len(texts) == len(plan.inputs) else _num_rows_of_tables(plan)
+    if other_rows is None or num_rows - other_rows > len(texts):
+        return plan.notes
+    if len(texts) == 1:
+        return (*plan.notes, f"--separator {separator!r} divides nothing: the file is one document")
+    note = f"--separator {separator!r} divides none of {len(texts):,} files: each is one document"
+    return (*plan.notes, note)
+
+
+def _num_rows_of_tables(plan: Plan) -> int | None:
+    """The rows of inputs that are not plain text; None where one of them does not say."""
+    found = 0
+    for slice_ in plan.slices:
+        for span in slice_.spans:
+            if span.input.kind != "text":
+                if span.num_rows is None:
+                    return None
+                found += span.num_rows
+    return found
 
 
 def differences(old: Plan, identity: dict[str, Any], inputs: Iterable[Input]) -> list[str]:

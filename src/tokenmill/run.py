@@ -16,6 +16,7 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from tokenmill import objectstore, storage
@@ -28,8 +29,7 @@ from tokenmill.errors import ConflictError, InputError, IntegrityError, NetworkE
 from tokenmill.estimate.room import room_warning
 from tokenmill.fetch import RemoteInputs
 from tokenmill.formats import get_format
-from tokenmill.hub import SCHEME
-from tokenmill.inputs import in_order, inputs_of
+from tokenmill.inputs import FoundInputs, found_inputs
 from tokenmill.job import Job, Step
 from tokenmill.ledger import Ledger
 from tokenmill.manifest import Manifest, make_manifest, quarantine_file
@@ -131,12 +131,13 @@ def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manif
     identity = identity_of(config, encoding)
     try:
         remote = RemoteInputs(config, scratch, watch.notice)
-        inputs = all_inputs(config, remote)
+        found = all_inputs(config, remote)
     except NetworkError:
         # A finished dataset needs no network, and who does not answer has nothing to compare.
         if not config.overwrite and (manifest := finished(config.out, identity, None)):
             return manifest
         raise
+    inputs = list(found.inputs)
     is_continued = False
     if config.overwrite:
         settle(config.out)
@@ -149,7 +150,7 @@ def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manif
         remove_leftovers(config.out, identity)
         return manifest
     try:
-        return _carried_out(config, encoding, inputs, remote, runner, watch, scratch)
+        return _carried_out(config, encoding, found, remote, runner, watch, scratch)
     except IntegrityError as error:
         if not is_continued or "--overwrite" not in (error.hint or ""):
             raise
@@ -171,17 +172,18 @@ def _is_continued(config: Config, identity: dict[str, Any], inputs: list[Input])
 def _carried_out(
     config: Config,
     encoding: EncodingId,
-    inputs: list[Input],
+    found: FoundInputs,
     remote: RemoteInputs,
     runner: Runner,
     watch: RunWatch,
     scratch: str,
 ) -> Manifest:
+    inputs = list(found.inputs)
     identity = identity_of(config, encoding)
     cutter = functools.partial(runner.cut, watch=watch)
     format_ = get_format(config.format)
     with work_folder(config.out, format_, config.name, config.overwrite):
-        make = functools.partial(_new_plan_of, config, identity, inputs, remote, cutter, scratch)
+        make = functools.partial(_new_plan_of, config, identity, found, remote, cutter, scratch)
         plan = _continued_or_new_plan(config, identity, inputs, make)
         if warning := room_warning(config, plan):
             watch.notice(warning)
@@ -221,14 +223,13 @@ def assembly_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> 
     return Assembly(work, plan.plan_id, layout, wish_of(config), num_slices, buckets)
 
 
-def all_inputs(config: Config, remote: RemoteInputs) -> list[Input]:
+def all_inputs(config: Config, remote: RemoteInputs) -> FoundInputs:
     """The corpus: every input, here or elsewhere, in its order."""
-    others = [source for source in config.sources if not source.startswith(SCHEME)]
-    inputs = in_order([*inputs_of(others, config.input_format), *remote.inputs])
+    found = found_inputs(config, remote.inputs, remote.again)
     if config.out:
-        paths = [source.path for source in inputs]
+        paths = [source.path for source in found.inputs]
         require_inputs_apart(config.out, get_format(config.format), config.name, paths)
-    return inputs
+    return found
 
 
 def new_plan(config: Config, encoding: EncodingId, cutter: Cutter | None = None) -> Plan:
@@ -240,9 +241,10 @@ def new_plan(config: Config, encoding: EncodingId, cutter: Cutter | None = None)
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         remote = RemoteInputs(config, folder, lambda message: None)
         storage.make_folder(os.path.join(folder, "structure"))
-        inputs = all_inputs(config, remote)
+        found = all_inputs(config, remote)
         identity = identity_of(config, encoding)
-        return make_plan(identity, inputs, config, remote.structure_of, cutter)
+        plan = make_plan(identity, found.inputs, config, remote.structure_of, cutter)
+        return replace(plan, notes=found.notes)
 
 
 def require_few_bad(records: Ledger, config: Config) -> None:
@@ -404,15 +406,15 @@ def continued_plan(out: str, identity: dict[str, Any], inputs: list[Input]) -> P
 def _new_plan_of(
     config: Config,
     identity: dict[str, Any],
-    inputs: list[Input],
+    found: FoundInputs,
     remote: RemoteInputs,
     cutter: Cutter,
     scratch: str,
 ) -> Plan:
     structures = os.path.join(scratch, "structure")
     storage.make_folder(structures)
-    plan = make_plan(identity, inputs, config, remote.structure_of, cutter)
+    plan = make_plan(identity, found.inputs, config, remote.structure_of, cutter)
     storage.remove_folder(structures)
     if not plan.slices:
         raise InputError(f"no documents in {', '.join(config.sources)}")
-    return plan
+    return replace(plan, notes=found.notes)

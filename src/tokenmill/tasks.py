@@ -19,7 +19,7 @@ import os
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenmill import objectstore, storage
@@ -99,7 +99,8 @@ def encode_partition(
         tempfile.TemporaryDirectory(prefix="tokenmill-", ignore_cleanup_errors=True) as scratch,
         contextlib.closing(RemoteInputs(config, scratch, watch.notice)) as remote,
     ):
-        inputs = all_inputs(config, remote)
+        found = all_inputs(config, remote)
+        inputs = list(found.inputs)
         if (manifest := finished(config.out, identity, inputs)) is not None:
             with contextlib.suppress(ConflictError):  # others may still be at work
                 remove_leftovers(config.out, identity)
@@ -109,6 +110,7 @@ def encode_partition(
             storage.make_folder(os.path.join(scratch, "structure"))
             cutter = functools.partial(runner.cut, watch=watch)
             plan = make_plan(identity, inputs, config, remote.structure_of, cutter)
+            plan = replace(plan, notes=found.notes)
             if not plan.slices:
                 raise InputError(f"no documents in {', '.join(config.sources)}")
         with shared_work_folder(config.out, get_format(config.format), config.name) as top:

@@ -119,8 +119,9 @@ def source_of(path: Path) -> Input:
 def whole_run(path: Path, folder: Path) -> Found:
     out = folder / "out"
     try:
+        separator = SEPARATOR if source_of(path).kind == "text" else None
         manifest = tokenmill.prepare(
-            path, out, num_proc=1, val="none", separator=SEPARATOR, max_bad_fraction=1.0
+            path, out, num_proc=1, val="none", separator=separator, max_bad_fraction=1.0
         )
         counts = manifest.counts
         if not counts.is_conserved:

@@ -23,7 +23,7 @@ from conftest import made_texts, write_corpus
 from tokenmill.config import Config
 from tokenmill.encodings import get_encoding
 from tokenmill.errors import InputError
-from tokenmill.inputs import in_order, local_inputs
+from tokenmill.inputs import in_order, inputs_of
 from tokenmill.plan import make_plan
 from tokenmill.run import SilentWatch
 from tokenmill.runners import Runner, Stopped
@@ -98,13 +98,13 @@ class Onlooker(SilentWatch):
 
 def plan_by(runner: Runner, config: Config, watch: Onlooker | None = None) -> bytes:
     """The plan, as it is written."""
-    inputs = in_order(local_inputs(config.sources, None))
+    inputs = in_order(inputs_of(config.sources, None))
     cutter = functools.partial(runner.cut, watch=watch or Onlooker())
     return make_plan({}, inputs, config, cutter=cutter).to_json()
 
 
 def plan_here(config: Config) -> bytes:
-    return make_plan({}, in_order(local_inputs(config.sources, None)), config).to_json()
+    return make_plan({}, in_order(inputs_of(config.sources, None)), config).to_json()
 
 
 def many_parquet_files(folder: Path, count: int) -> Config:

@@ -40,6 +40,7 @@ from fuzz_driver import READ, source_of
 from mutations import sound_parquet_file
 
 from tokenmill.errors import TokenmillError
+from tokenmill.readers import kind_of
 from tokenmill.readers.pages import repeatable_bytes
 from tokenmill.run import SilentWatch
 from tokenmill.runners.processes import ProcessesRunner
@@ -177,7 +178,10 @@ def arguments(sources: Iterable[Path], scratch: Path) -> list[str]:
     """The real command, with two workers, into a folder that is not there yet."""
     out = scratch / "command"
     shutil.rmtree(out, ignore_errors=True)
-    options = ["--num-proc", "2", "--no-val", "--max-bad-fraction", "1", "--separator", r"\n\n"]
+    sources = list(sources)
+    options = ["--num-proc", "2", "--no-val", "--max-bad-fraction", "1"]
+    if any((kind_of(str(path)) or ("",))[0] == "text" for path in sources):
+        options += ["--separator", r"\n\n"]
     command = [sys.executable, "-m", "tokenmill", "prepare", *map(str, sources), "-o", str(out)]
     return [*command, *options, "--json", "-q"]
 

@@ -168,7 +168,8 @@ def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     what.add_argument(
         "--input-format",
         metavar="NAME",
-        help="read every source as this, whatever its name says: parquet, arrow, jsonl or text",
+        help="read every source as this, whatever its name says: parquet, arrow, jsonl or text; "
+        "in a folder: the files of this kind, for text all that may be text",
     )
     return what
 
@@ -284,11 +285,18 @@ def report(
     text_bytes: int,
 ) -> None:
     """Say what was made; `text_bytes` is what was encoded in these seconds."""
+    from tokenmill.plan import notes_on
+
     is_new = progress.num_rows > 0 or progress.resumed_slices > 0
+    said = notes(manifest)
+    if progress.plan is not None:
+        said += notes_on(progress.plan, manifest.counts.num_rows)
     if arguments.json:
-        print(json.dumps({"seconds": round(seconds, 3), "out": out, **manifest.to_plain()}))
+        found = {"seconds": round(seconds, 3), "out": out, **manifest.to_plain()}
+        print(json.dumps({**found, "notes": said}))
     elif not arguments.quiet:
-        for line in summary(manifest, out, seconds if is_new else None, text_bytes):
+        lines = summary(manifest, out, seconds if is_new else None, text_bytes)
+        for line in lines + [f"  note: {note}" for note in said]:
             print(printable(line), file=sys.stderr)
 
 
@@ -328,7 +336,7 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
         f"{'shuffled' if options['shuffle'] else 'in order'}; "
         f"{counts.text_bytes / max(1, manifest.num_tokens):.2f} bytes a token"
     )
-    return lines + [f"  note: {note}" for note in notes(manifest)]
+    return lines
 
 
 def notes(manifest: Manifest) -> list[str]:
@@ -389,10 +397,12 @@ def show_plan(config: Config, as_json: bool) -> int:
             "tokenizer": encoding.name,
             "dtype": full.dtype,
             "method": found.method,
+            "notes": plan.notes,
         }
         print(json.dumps(shown))
         return 0
-    for line in plan_lines(found, full.out, workers_of(config, num_slices)):
+    lines = plan_lines(found, full.out, workers_of(config, num_slices))
+    for line in lines + [f"note: {note}" for note in plan.notes]:
         print(printable(line), file=sys.stderr)
     return 0
 

@@ -102,8 +102,10 @@ class Progress:
         self._missing = 0
         self.num_rows = self.num_tokens = self.text_bytes = 0  # of finished slices
         self.resumed_slices = 0
+        self.plan: Plan | None = None  # None: nothing had to be done
 
     def planned(self, plan: Plan, done: Collection[int]) -> None:
+        self.plan = plan
         self._began = time.monotonic()
         self._total_bytes = plan.text_bytes
         self._first = plan.slices[0].index if plan.slices else 0

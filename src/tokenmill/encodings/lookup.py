@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from tokenmill.encodings.encoding import Encoding
@@ -15,6 +16,7 @@ from tokenmill.plugins import outside, outside_names
 # Of entry points: functions of outside packages that return an Encoding, made by `get_encoding`
 # from a vocabulary file that the package brings.
 GROUP = "tokenmill.encodings"
+_FILE_ENDINGS = (".tiktoken", ".json", ".model")
 
 
 def get_encoding(
@@ -43,8 +45,17 @@ def get_encoding(
 
 
 def _no_such_encoding(name: str) -> ConfigError:
-    if os.sep in name or name.endswith((".tiktoken", ".json", ".model")):
-        return ConfigError(f"{name}: no such vocabulary file")
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.endswith(_FILE_ENDINGS):
+        folder = name.partition("/")[2]
+        return ConfigError(
+            f"{name}: no such vocabulary file; models are not fetched from the Hugging Face Hub",
+            hint=f"hf download {name} tokenizer.json --local-dir {folder}, "
+            f"then: --tokenizer {folder}/tokenizer.json",
+        )
+    if os.sep in name or name.endswith(_FILE_ENDINGS):
+        return ConfigError(
+            f"{name}: no such vocabulary file", hint=f"is it in {os.path.abspath('.')}? see: ls"
+        )
     error = unknown_name("encoding", name, (*ENCODING_NAMES, *outside_names(GROUP)))
     return ConfigError(
         f"{error.message}, or a path to a .tiktoken file or a tokenizer.json", hint=error.hint

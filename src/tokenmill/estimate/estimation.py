@@ -132,7 +132,7 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
         needed_bytes=max(0, footprint.disk_bytes + downloads - held),
         free_bytes=storage.free_bytes(config.out) if config.out else None,
         estimate_seconds=time.monotonic() - began,
-        notes=found.notes,
+        notes=(*frame.notes, *found.notes),
     )
 
 

@@ -24,8 +24,7 @@ from tokenmill.estimate.cells import num_rows_of
 from tokenmill.estimate.presence import parted
 from tokenmill.estimate.sample import Sample
 from tokenmill.fetch import RemoteInputs
-from tokenmill.hub import SCHEME
-from tokenmill.inputs import in_order, inputs_of
+from tokenmill.inputs import found_inputs
 from tokenmill.plan import Plan, make_plan, num_slices_in, read_options
 from tokenmill.readers import reader_for
 
@@ -52,6 +51,7 @@ class Frame:
     units: tuple[Slice, ...]  # what they consist of
     absent: Absent
     num_slices: int  # of the run, about
+    notes: tuple[str, ...] = ()  # on how the inputs were found
 
     @functools.cached_property
     def text_bytes(self) -> int:
@@ -70,17 +70,13 @@ class Frame:
         return (*self.inputs, *self.absent.inputs)
 
 
-def inputs_in(config: Config, remote: RemoteInputs) -> list[Input]:
-    others = [source for source in config.sources if not source.startswith(SCHEME)]
-    return in_order([*inputs_of(others, config.input_format), *remote.inputs])
-
-
 def frame_of(config: Config, sample: Sample) -> Frame:
     """Raises InputError or ConfigError for what a run is bound to fail on."""
     with tempfile.TemporaryDirectory() as folder:
         remote = RemoteInputs(config, folder, lambda message: None)
         storage.make_folder(os.path.join(folder, "structure"))
-        here, elsewhere = parted(inputs_in(config, remote))
+        found = found_inputs(config, remote.inputs, remote.again)
+        here, elsewhere = parted(found.inputs)
         units = _units(here, config, sample.among(here).cell_bytes)
         absent = _absent(elsewhere, config, remote)
     if not units and not absent.text_bytes:
@@ -88,7 +84,8 @@ def frame_of(config: Config, sample: Sample) -> Frame:
             f"no documents in {', '.join(config.sources)}", hint="are these the right files?"
         )
     num_slices = num_slices_in((span for unit in units for span in unit.spans), config.slice_bytes)
-    return Frame(tuple(here), units, absent, num_slices + absent.text_bytes // config.slice_bytes)
+    num_slices += absent.text_bytes // config.slice_bytes
+    return Frame(tuple(here), units, absent, num_slices, found.notes)
 
 
 def frame_of_plan(plan: Plan, config: Config, sample: Sample) -> Frame:
@@ -99,7 +96,7 @@ def frame_of_plan(plan: Plan, config: Config, sample: Sample) -> Frame:
         units = _present(planned, set(elsewhere))
     else:
         units = _units(here, config, sample.among(here).cell_bytes)
-    return Frame(tuple(here), units, _absent_in(planned, elsewhere), len(planned))
+    return Frame(tuple(here), units, _absent_in(planned, elsewhere), len(planned), plan.notes)
 
 
 def _units(inputs: Sequence[Input], config: Config, cell_bytes: int) -> tuple[Slice, ...]:

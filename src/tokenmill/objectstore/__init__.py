@@ -48,7 +48,13 @@ def place_of(url: str) -> str:
     scheme, _, rest = url.partition("://")
     if scheme in ("file", "local"):
         return os.path.realpath(rest)
-    return f"{_EXTRAS.get(scheme, scheme)}://{posixpath.normpath(rest)}"
+    return f"{_EXTRAS.get(scheme, scheme)}://{posixpath.normpath(rest.lstrip('/'))}"
+
+
+def local_path(path: str) -> str | None:
+    """The path that a file:// URL stands for; None for any other URL, and for what is none."""
+    scheme, found, rest = path.partition("://")
+    return rest if found and scheme in ("file", "local") else None
 
 
 def read(url: str) -> bytes:

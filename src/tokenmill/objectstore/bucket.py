@@ -134,7 +134,7 @@ class Bucket:
     def ask(self, doing: str, url: str, request: Callable[[], Result]) -> Result:
         """The request's result, after as many tries as patience allows; in our errors."""
         try:
-            return self._patience.result_of(request)
+            return self._patience.result_of(lambda: _honest(request))
         except TokenmillError:
             raise
         except FileNotFoundError as error:
@@ -155,6 +155,19 @@ class Bucket:
                 f"cannot {doing} {url}: {message_of(error)}",
                 hint="run the same command again: it resumes",
             ) from None
+
+
+def _honest(request: Callable[[], Result]) -> Result:
+    """The request's result. fsspec's HTTP client says "not found" of a host that it cannot reach:
+    then what is behind that is raised."""
+    try:
+        return request()
+    except FileNotFoundError as error:
+        cause = error.__cause__
+        is_absence = cause is None or status_of(cause) in (404, 410)
+        if is_absence or not isinstance(cause, Exception) or not is_of_the_network(cause):
+            raise
+        raise cause from None
 
 
 def _info(found: dict[str, Any]) -> ObjectInfo:

@@ -4,6 +4,7 @@ A reader never decides what is done with a bad row: it yields null in its place 
 `bad`, and mill.py counts, quarantines or stops. It does not know about tokens.
 
     parquet.py  arrow.py  jsonl.py  text.py    the four kinds, each a Reader
+    naming.py      how a file is read, by its name; the way out where no reader takes it
     column.py      which column holds the text (parquet, arrow)
     pages.py       how many rows of a parquet column may be decoded at once, whatever is in it
     rows.py        raw Arrow arrays -> valid UTF-8 rows -> numbered batches of even size
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from os.path import splitext
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tokenmill.corpus import Input, Span
@@ -104,8 +106,6 @@ def kind_of(path: str) -> tuple[str, str | None] | None:
 
     An outside package's reader claims names by its class's `extensions`, a tuple like (".warc",).
     """
-    from os.path import splitext
-
     stem, extension = splitext(path.lower())
     compression = _COMPRESSION_OF_EXTENSION.get(extension)
     if compression:
@@ -118,6 +118,11 @@ def kind_of(path: str) -> tuple[str, str | None] | None:
     if kind is None or (compression and kind not in ("jsonl", "text")):
         return None
     return kind, compression
+
+
+def compression_of(path: str) -> str | None:
+    """How a file is compressed as a whole, by its last extension; None: not at all."""
+    return _COMPRESSION_OF_EXTENSION.get(splitext(path.lower())[1])
 
 
 def reader_for(kind: str, options: ReadOptions) -> Reader:

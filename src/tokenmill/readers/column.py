@@ -8,10 +8,14 @@ later (rows.py), so a binary column of images shows itself as bad rows, not here
 from __future__ import annotations
 
 import difflib
+import shlex
 
 import pyarrow as pa
 
 from tokenmill.errors import ConfigError, InputError
+
+# What a column of documents is usually called.
+_USUAL = ("text", "content", "raw_content", "body", "document", "article")
 
 
 def text_column_index(schema: pa.Schema, name: str, path: str) -> int:
@@ -22,10 +26,9 @@ def text_column_index(schema: pa.Schema, name: str, path: str) -> int:
         raise InputError(f"{path}: a column name is not UTF-8: {error.object!r}") from error
     indices = schema.get_all_field_indices(name)
     if not indices:
-        near = difflib.get_close_matches(name, schema.names, n=1) or _text_columns(schema)[:1]
         raise ConfigError(
             f"{path}: no column {name!r}; it has {_listing(schema)}",
-            hint=f"--text-column {near[0]}" if near else "--text-column NAME",
+            hint=_way_out(schema, name, path),
         )
     if len(indices) > 1:
         raise ConfigError(f"{path}: {len(indices)} columns are named {name!r}; rename one of them")
@@ -34,7 +37,7 @@ def text_column_index(schema: pa.Schema, name: str, path: str) -> int:
         raise ConfigError(
             f"{path}: column {name!r} is {schema.field(indices[0]).type}, not text; "
             f"columns that are text: {', '.join(texts) or 'none'}",
-            hint=f"--text-column {texts[0]}" if texts else None,
+            hint=_way_out(schema, name, path),
         )
     return int(indices[0])
 
@@ -53,6 +56,49 @@ def is_text(kind: pa.DataType) -> bool:
             pa.types.is_binary_view,
         )
     )
+
+
+def _way_out(schema: pa.Schema, name: str, path: str) -> str:
+    """What to type: a column that is text, the likeliest first, or how to get at one in a struct.
+
+    A field inside a struct that was asked for, or the only text there is, lies in no column of its
+    own: flattening the table gives it one.
+    """
+    texts, nested = _text_columns(schema), _nested_texts(schema)
+    known = [*texts, *nested, *(field.partition(".")[0] for field in nested)]
+    usual = [column for column in (*_USUAL, *texts[: len(texts) == 1]) if column in texts]
+    near = [name] if name in known else difflib.get_close_matches(name, known, n=1)
+    for likely in (*near, *usual, *nested[: not texts]):
+        if likely in texts:
+            return f"--text-column {shlex.quote(likely)}"
+        inside = (field for field in nested if field == likely or field.startswith(f"{likely}."))
+        return _flattening(path, next(inside))
+    if texts:
+        return f"--text-column NAME, one of: {', '.join(texts[:10])}"
+    return "these files hold no text: name others"
+
+
+def _flattening(path: str, field: str) -> str:
+    if "://" in path or not path.lower().endswith((".parquet", ".pq")):
+        return f"write the table again with pyarrow's Table.flatten(), then: --text-column {field}"
+    table = "parquet.read_table(sys.argv[1])" + ".flatten()" * field.count(".")
+    code = f"import sys; from pyarrow import parquet; parquet.write_table({table}, sys.argv[2])"
+    return (
+        f"python -c '{code}' {shlex.quote(path)} flat.parquet, then give flat.parquet as SOURCE "
+        f"with --text-column {shlex.quote(field)}"
+    )
+
+
+def _nested_texts(schema: pa.Schema) -> list[str]:
+    """Fields of structs that are text, by their paths, as flattening names them."""
+    found: list[str] = []
+    structs = [(field.name, field.type) for field in schema if pa.types.is_struct(field.type)]
+    while structs:
+        name, kind = structs.pop(0)
+        fields = [(f"{name}.{field.name}", field.type) for field in kind]
+        found += [path for path, inner in fields if is_text(inner)]
+        structs += [(path, inner) for path, inner in fields if pa.types.is_struct(inner)]
+    return found
 
 
 def _text_columns(schema: pa.Schema) -> list[str]:

@@ -20,30 +20,38 @@ _OTHER_ENCODINGS = (
     (b"\xff\xfe", "UTF-16LE"),
     (b"\xfe\xff", "UTF-16BE"),
 )
-_NO_TEXT = (
-    (b"\x1f\x8b", "a gzip file", "name it {path}.gz"),
-    (b"\x28\xb5\x2f\xfd", "a zstd file", "name it {path}.zst"),
-    (b"PK\x03\x04", "a zip file", "unzip {path}"),
-    (b"PAR1", "a parquet file", "name it {path}.parquet"),
-    (b"ARROW1\0\0", "an Arrow file", "name it {path}.arrow"),
-    (b"%PDF-", "a PDF file", "pdftotext {path}"),
-    (b"BZh91AY&SY", "a bzip2 file", "bunzip2 {path}"),
-    (b"\xfd7zXZ\0", "an xz file", "unxz {path}"),
-    (b"\x7fELF", "a program", "leave it out"),
+# What it is, the extension that such a file has, and what else there is to do about it.
+_NO_TEXT: tuple[tuple[bytes, str, tuple[str, ...], str], ...] = (
+    (b"\x1f\x8b", "a gzip file", (".gz", ".tgz"), "gunzip -k {name}"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file", (".zst", ".zstd"), "unzstd -k {name}"),
+    (b"PAR1", "a parquet file", (".parquet", ".pq"), "leave out --input-format"),
+    (b"ARROW1\0\0", "an Arrow file", (".arrow", ".feather", ".ipc"), "leave out --input-format"),
+    (b"PK\x03\x04", "a zip file", (), "unzip {name} -d DIR, then give DIR as SOURCE"),
+    (b"%PDF-", "a PDF file", (), "pdftotext {name}, then give the .txt file as SOURCE"),
+    (b"BZh91AY&SY", "a bzip2 file", (), "bunzip2 -k {name}, then give what comes out as SOURCE"),
+    (b"\xfd7zXZ\0", "an xz file", (), "unxz -k {name}, then give what comes out as SOURCE"),
+    (b"\x7fELF", "a program", (), "leave it out"),
 )
+_TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 
 
 def check_signature(path: str, head: bytes) -> None:
     """Raise InputError where the file's first bytes show that it is not UTF-8 text."""
+    name = shlex.quote(path)
     for mark, encoding in _OTHER_ENCODINGS:
         if head.startswith(mark):
-            name = shlex.quote(path)
             raise InputError(
                 f"{path}: encoded as {encoding}, not UTF-8 (its first bytes are a byte order mark)",
                 hint=f"iconv -f {encoding[:6]} -t UTF-8 {name} > utf8.txt",
             )
-    for magic, what, way_out in _NO_TEXT:
+    if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
+        raise InputError(
+            f"{path}: a tar archive, not text",
+            hint=f"mkdir DIR && tar -xf {name} -C DIR, then give DIR as SOURCE",
+        )
+    for magic, what, extensions, way_out in _NO_TEXT:
         if head.startswith(magic):
-            raise InputError(
-                f"{path}: {what}, not text", hint=way_out.format(path=shlex.quote(path))
-            )
+            hint = way_out.format(name=name)
+            if extensions and not path.lower().endswith(extensions):
+                hint = f"mv {name} {name}{extensions[0]}"
+            raise InputError(f"{path}: {what}, not text", hint=hint)
