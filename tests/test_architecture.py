@@ -15,7 +15,7 @@ SOURCE = Path(tokenmill.__file__).parent
 
 # Each line may import from the lines above it, and packages from themselves.
 LAYERS = [
-    {"errors"},
+    {"errors", "plural"},
     {"patience"},
     {"objectstore"},
     {
@@ -28,12 +28,13 @@ LAYERS = [
         "arrays",
         "plugins",
         "partition",
+        "trainers",
     },
     {"ranged"},
     {"mirror"},
     {"readers", "encodings", "formats"},
     {"documents", "inputs", "hub", "job", "record", "slices"},
-    {"fetch", "ledger", "unchanged", "headstart", "workbench"},
+    {"fetch", "ledger", "unchanged", "headstart", "workbench", "notes"},
     {"part", "tokenize", "shards", "stream"},
     {"mill", "assemble", "plan", "orders"},
     {"fulfil"},
