@@ -9,6 +9,7 @@ from tokenmill.dataset import Dataset
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError, IntegrityError
 from tokenmill.manifest import MANIFEST_NAME, Manifest
+from tokenmill.plural import counted
 from tokenmill.verification.comparison import Comparison
 from tokenmill.verification.look import Progress, size_of
 from tokenmill.verification.reencoding import Reencoder, identity_of_tokenizer
@@ -65,7 +66,9 @@ def _require_room_for_documents(folder: str, manifest: Manifest) -> None:
     num_bytes = sum(size for size in sizes if isinstance(size, int))
     num_documents = sum(map(sum, manifest.slice_documents.values()))
     if num_documents > num_bytes:
-        raise NotAtHand(f"{num_documents:,} documents do not fit into {num_bytes:,} bytes")
+        raise NotAtHand(
+            f"no room for {counted(num_documents, 'document')} in {counted(num_bytes, 'byte')}"
+        )
 
 
 def _compared(comparison: Comparison, asked: Asked) -> Comparison:
@@ -79,11 +82,11 @@ def _compared(comparison: Comparison, asked: Asked) -> Comparison:
 def _check_inputs(manifest: Manifest, corpus: Corpus, findings: Findings) -> None:
     num_rows, said = corpus.num_rows, manifest.counts.num_rows
     if num_rows not in (None, said):
-        message = f"accounts for {said:,} rows, but the inputs have {num_rows:,}"
+        message = f"accounts for {counted(said, 'row')}, but the inputs have {num_rows:,}"
         findings.failed("inputs", Failure(MANIFEST_NAME, message))
     count = len(corpus.plan.inputs)
-    rows = f", {num_rows:,} rows" if num_rows is not None else ""
-    findings.passed("inputs", f"{count:,} file{'s' * (count != 1)}, unchanged{rows}")
+    rows = f", {counted(num_rows, 'row')}" if num_rows is not None else ""
+    findings.passed("inputs", f"{counted(count, 'file')}, unchanged{rows}")
 
 
 def _say(found: Comparison, manifest: Manifest, encoder: Reencoder, findings: Findings) -> None:
@@ -100,5 +103,5 @@ def _say(found: Comparison, manifest: Manifest, encoder: Reencoder, findings: Fi
         return
     by_engine = encoder.num_by_engine
     but = f" ({by_engine:,} by the engine: {encoder.name} failed)" if by_engine else ""
-    what = f"{found.num_documents:,} documents encoded again with {encoder.name}{but}"
+    what = f"{counted(found.num_documents, 'document')} encoded again with {encoder.name}{but}"
     findings.passed("sources", f"{what}, all the same")

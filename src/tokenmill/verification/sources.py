@@ -29,6 +29,7 @@ from tokenmill.inputs import inputs_of
 from tokenmill.manifest import QUARANTINE_NAME, InputFile, Manifest
 from tokenmill.objectstore import is_url
 from tokenmill.plan import Plan, make_plan, read_options
+from tokenmill.plural import counted
 from tokenmill.readers import Reader, TextBatch, reader_for
 from tokenmill.record import Counts
 
@@ -151,7 +152,11 @@ def _found_inputs(
         else:
             missing.append(entry.path)
     if missing:
-        count = f"{len(missing):,} of {len(entries):,} sources not found" if found else "not found"
+        count = (
+            f"{len(missing):,} of {counted(len(entries), 'source')} not found"
+            if found
+            else "not found"
+        )
         there = f"at {', '.join(sources)}" if sources else "where they were"
         raise NotAtHand(f"{count} {there} (first: {missing[0]}), give --source")
     return found
