@@ -111,12 +111,18 @@ def lacking_vocabulary() -> str | None:
 
 def healthy_line(watched: Watched) -> str:
     count = counted(len(watched.members), "process", "processes")
-    largest = shown_bytes(max(member.peak_bytes for member in watched.members))
-    together = shown_bytes(watched.together_bytes)
-    return (
-        f"doctor: fine after {shown_seconds(watched.seconds)}: {count}, "
-        f"the largest held {largest}, all together {together}"
-    )
+    held = ""
+    if watched.together_bytes:  # else it was over before it could be measured
+        largest = shown_bytes(max(member.peak_bytes for member in watched.members))
+        held = f", the largest held {largest}, all together {shown_bytes(watched.together_bytes)}"
+    return f"doctor: fine after {shown_seconds(watched.seconds)}: {count}{held}{unseen(watched)}"
+
+
+def unseen(watched: Watched) -> str:
+    """That there were children of which nothing can be said."""
+    if not watched.has_unseen_children:
+        return ""
+    return "; it had children that were gone before they could be looked at"
 
 
 def report(watched: Watched, causes: list[Cause]) -> list[str]:
@@ -158,8 +164,10 @@ def ending(watched: Watched) -> str:
         how = f"ended with exit code {watched.code}"
     else:
         how = "ended with exit code 0, but a child of it died"
-    peak = shown_bytes(watched.head.peak_bytes)
-    return f"{how} after {shown_seconds(watched.seconds)}; it held up to {peak}"
+    held = ""
+    if watched.together_bytes:
+        held = f"; it held up to {shown_bytes(watched.head.peak_bytes)}"
+    return f"{how} after {shown_seconds(watched.seconds)}{held}{unseen(watched)}"
 
 
 def shown_death(watched: Watched, member: Member) -> str:

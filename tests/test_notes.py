@@ -1,4 +1,4 @@
-"""nanoGPT with any vocabulary: what we leave, plus the command that we print, trains.
+"""Notes of a run. nanoGPT with any vocabulary: what we leave, plus the command we print, trains.
 
 TRAIN does what matters of nanoGPT's train.py in words of our own: it reads both splits as uint16,
 has GPT-2's vocabulary unless a meta.pkl says otherwise, embeds and learns, on the CPU.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
 import tokenmill
 from tokenmill.trainers import embedding_rows, trainer_notes
@@ -152,3 +153,45 @@ def test_other_trainers_with_gpt2s_vocabulary_are_told_of_too(name):
     assert trainer_notes(name, "uint16", 50257) == trainer_notes("megatron", "uint32", 10**6) == []
     [note] = trainer_notes(name, "uint32", 100277)
     assert "100352" in note and ("train_llama3.py" in note) == (name == "llmc")
+
+
+# ---- what else the summary says of a tokenizer file
+
+
+def a_tokenizer(path: Path, template: str) -> str:
+    tokenizer = Tokenizer(models.WordLevel({"the": 0, "miller": 1}, unk_token="the"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["</s>", "<s>"])
+    if template:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=template, special_tokens=[("<s>", 3), ("</s>", 2)]
+        )
+    tokenizer.save(str(path))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("template", "options", "is_said"),
+    [
+        ("", (), False),
+        ("$A </s>", (), False),
+        ("<s> $A </s>", (), True),
+        ("<s> $A", ("--eot-token", "<s>", "--eot", "prepend"), False),
+    ],
+)
+def test_eot_is_named_and_a_template_that_is_not_applied_is_said_once(
+    tmp_path, template, options, is_said
+):
+    name = a_tokenizer(tmp_path / "mine.json", template)
+    (tmp_path / "c.jsonl").write_text('{"text": "the miller"}\n' * 50)
+    options = ("--tokenizer", name, "--no-val", "--num-proc", "1", *options)
+    said = tokenmill_says(tmp_path, "prepare", "c.jsonl", "-o", "out", *options)
+    assert ("EOT <s> (3) prepended" if "<s>" in options else "EOT </s> (2) appended") in said
+    assert said.count("is not applied") == is_said
+    seen = tokenmill_says(tmp_path, "inspect", "out", "--tokenizer", name)
+    assert seen.count("is not applied") == is_said
+    if is_said:
+        [asked] = re.findall(r"to begin documents with it instead of </s>: (.*)$", said, re.M)
+        again = ("prepare", "c.jsonl", "-o", "again", *options, *shlex.split(asked))
+        assert "is not applied" not in tokenmill_says(tmp_path, *again)
+        assert (tmp_path / "again/train.bin").read_bytes()[:2] == b"\x03\0"
