@@ -15,7 +15,7 @@ SOURCE = Path(tokenmill.__file__).parent
 
 # Each line may import from the lines above it, and packages from themselves.
 LAYERS = [
-    {"errors"},
+    {"errors", "plural"},
     {"patience"},
     {"objectstore"},
     {
@@ -29,13 +29,14 @@ LAYERS = [
         "arrays",
         "plugins",
         "partition",
+        "trainers",
     },
     {"ranged"},
     {"mirror"},
     {"readers", "encodings", "formats"},
     {"documents", "unread", "hub", "job", "record", "slices"},
     {"inputs"},
-    {"fetch", "ledger", "unchanged", "headstart"},
+    {"fetch", "ledger", "unchanged", "headstart", "notes"},
     {"part", "tokenize", "stream"},
     {"mill", "assemble", "plan"},
     {"manifest", "runners", "settings"},

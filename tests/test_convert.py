@@ -269,7 +269,7 @@ def test_command_line_converts_and_says_so(nano, tmp_path):
 
     found = run(nano, tmp_path / "mds", "--format", "mds", "--seq-len", 32, "--drop", "tail")
     assert found.returncode == 0, found.stderr
-    assert "nanogpt -> mds" in found.stderr and "fill no sample" in found.stderr
+    assert "nanogpt -> mds" in found.stderr and "too few to fill a sample" in found.stderr
     found = run(nano, tmp_path / "par", "--format", "parquet", "--json")
     assert json.loads(found.stdout)["converted_from"]["format"] == "nanogpt"
     found = run(tmp_path / "nothing", tmp_path / "out", "--format", "npy")

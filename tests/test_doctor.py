@@ -268,6 +268,90 @@ def test_stat_of_a_process_with_a_hostile_name_is_read(tmp_path):
     assert proc.process_stat(8, str(tmp_path)) is None
 
 
+def test_newborn_that_fails_may_be_a_tool_and_one_that_is_killed_is_a_death():
+    failed, killed = with_child(1), with_child(-9)
+    for found in (failed, killed):
+        found.members[-1].is_newborn = True  # its command is its parent's, until it has another
+    assert failed.dead == [] and [member.code for member in killed.dead] == [-9]
+
+
+# ---- a family, looked at step by step; in a process of its own, whose children it may reap
+
+FAMILY = """
+import json, os, select, subprocess, sys
+from tokenmill.doctor.family import Family
+
+def started(script):
+    command = [sys.executable, "-c", script]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+"""
+
+
+def in_a_family(script: str) -> dict[str, object]:
+    done = subprocess.run(
+        [sys.executable, "-c", FAMILY + script], capture_output=True, text=True, check=True
+    )
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def test_birth_is_seen_without_a_list_of_all_processes():
+    """The newest pids are looked at: a child of the command's is found, a thread of its is not."""
+    found = in_a_family(
+        """
+head = started('''
+import os, sys, threading, time
+input()
+thread = threading.Thread(target=time.sleep, args=(60,), daemon=True)
+thread.start()
+child = os.fork()
+if child:
+    print(child, thread.native_id, flush=True)
+time.sleep(60)
+''')
+family = Family(head.pid)
+family.see_births()
+print("", file=head.stdin, flush=True)
+while not select.select([head.stdout], [], [], 0.001)[0]:
+    family.see_births()
+child, thread = map(int, head.stdout.readline().split())
+for _ in range(5):
+    family.see_births()
+seen = sorted(set(family.living) - {head.pid})
+command = family.living[child].command if child in family.living else ""
+os.kill(child, 9)
+head.kill()
+print(json.dumps({"seen": seen, "child": child, "thread": thread, "command": command}))
+"""
+    )
+    assert found["seen"] == [found["child"]] != [found["thread"]]
+    assert "os.fork()" in str(found["command"])
+
+
+def test_child_that_was_gone_before_any_look_is_not_passed_over():
+    found = in_a_family(
+        """
+def has_unseen(script):
+    head = started(script)
+    family = Family(head.pid)
+    head.stdout.read()
+    while family.head.ended is None:
+        family.look({family.head.pidfd})
+    return family.has_unseen_children
+
+child = '''
+import os
+pid = os.fork()
+if not pid:
+    os._exit(3)
+os.waitpid(pid, 0)
+'''
+print(json.dumps({"child": has_unseen(child), "no child": has_unseen("pass")}))
+"""
+    )
+    assert found == {"child": True, "no child": False}
+
+
 # ---- scripts that really die
 
 
@@ -487,6 +571,23 @@ if __name__ == "__main__":
         r"doctor: fine after \S+ s: 3 processes, the largest held \S+ MB, all together .*\n",
         done.stderr,
     )
+
+
+def test_child_that_is_killed_at_once_is_never_fine(doctored):
+    """Seen, or, where this machine was too busy to look in time, said to have been missed."""
+    done = doctored(
+        """
+import os, signal
+for _ in range(5):
+    child = os.fork()
+    if not child:
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+"""
+    )
+    assert done.returncode == 0
+    assert "was ended by SIGKILL" in done.stderr or "gone before they could" in done.stderr
+    assert " 0 B" not in done.stderr
 
 
 def test_exit_code_and_stdin_are_the_commands_own():

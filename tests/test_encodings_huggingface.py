@@ -14,12 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tokenizers import processors
 
 import tokenmill.encodings
-from tokenmill.encodings import Encoding, get_encoding
+from tokenmill.encodings import Encoding, EncodingId, get_encoding
 from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.ranks import parsed_ranks
 from tokenmill.encodings.selfcheck import probe_texts
+from tokenmill.encodings.tokenizer_json import template_bos
 from tokenmill.errors import ConfigError, IntegrityError
 
 VOCAB = Path(tokenmill.encodings.__file__).parent / "vocab"
@@ -253,14 +255,69 @@ def test_truncation_and_padding_when_in_the_file_then_documents_stay_whole(tmp_p
 
 
 def test_post_processor_when_in_the_file_then_adds_nothing(tmp_path: Path) -> None:
-    from tokenizers import processors
-
     truth = byte_level(special_tokens=["<|endoftext|>", "<s>"])
     truth.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", truth.token_to_id("<s>"))]
     )
     encoding = get_encoding(saved(truth, tmp_path))
     assert truth.token_to_id("<s>") not in ordinary(encoding, ["the mill"])[0]
+    assert encoding.identity.bos == "<s>"  # for a note
+    assert EncodingId.from_plain(encoding.identity.to_plain()) == encoding.identity
+
+
+def test_identity_when_there_is_no_template_then_has_no_word_of_one(tmp_path: Path) -> None:
+    plain = get_encoding(saved(byte_level(), tmp_path)).identity.to_plain()
+    assert "bos" not in plain and EncodingId.from_plain(plain).bos is None
+    with pytest.raises(IntegrityError, match="bos = 7"):
+        EncodingId.from_plain({**plain, "bos": 7})
+
+
+@pytest.mark.parametrize(
+    ("post_processor", "expected"),
+    [
+        (None, None),
+        (processors.ByteLevel(), None),
+        (processors.TemplateProcessing("<s> $A", "<s> $A $B", [("<s>", 1)]), "<s>"),
+        (processors.TemplateProcessing("$A </s>", "$A $B", [("</s>", 1)]), None),
+        (processors.TemplateProcessing("<a> <b> $A", "$A $B", [("<a>", 1), ("<b>", 2)]), "<a> <b>"),
+        (processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1)), "[CLS]"),
+        (processors.RobertaProcessing(("</s>", 2), ("<s>", 1)), "<s>"),
+        (
+            processors.Sequence(
+                [
+                    processors.ByteLevel(),
+                    processors.TemplateProcessing("<s> $A", "$A $B", [("<s>", 1)]),
+                ]
+            ),
+            "<s>",
+        ),
+    ],
+)
+def test_template_bos_when_tokenizers_wrote_it_then_is_what_begins_a_text(
+    post_processor: Any, expected: str | None
+) -> None:
+    truth = byte_level()
+    if post_processor is not None:
+        truth.post_processor = post_processor
+    assert template_bos(json.loads(truth.to_str())["post_processor"]) == expected
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        7,
+        [],
+        {},
+        {"cls": []},
+        {"cls": [7]},
+        {"processors": [7, {"single": 7}]},
+        {"single": [{"SpecialToken": {"id": 7}}]},
+        {"single": [{"SpecialToken": {"id": "<s>"}}]},
+        {"single": [7, {}]},
+    ],
+)
+def test_template_bos_when_the_file_is_hostile_then_is_none(hostile: Any) -> None:
+    assert template_bos(hostile) is None
 
 
 def test_surrogates_when_encoded_then_are_mended(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_large_row_group_is_sampled_from_its_start_and_that_is_said(tmp_path, mo
     pq.write_table(pa.table({"text": ONE_LANGUAGE}), path, row_group_size=len(ONE_LANGUAGE))
     found = [estimated(path, seed=seed) for seed in range(20)]
     assert sum(covers(one, num_tokens(ONE_LANGUAGE)) for one in found) >= 16
-    assert "1 compressed files or large row groups were read from their start" in found[0].notes[0]
+    assert "1 compressed file or large row group read from the start only" in found[0].notes[0]
 
 
 def test_repeated_texts_in_a_dictionary_are_all_counted(tmp_path):

@@ -17,6 +17,8 @@ from tokenmill.cli.screen import (
     shown_seconds,
     tell_of_tries,
 )
+from tokenmill.cli.summary import note_lines
+from tokenmill.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.manifest import Manifest
@@ -163,18 +165,19 @@ def _report(
 
 
 def _summary(manifest: Manifest, from_format: str, seconds: float) -> list[str]:
+    from tokenmill.notes import notes_of
+
     lines = [
         f"{from_format} -> {manifest.identity['options']['format']}: "
-        f"{manifest.num_tokens:,} tokens in {len(manifest.shards):,} shards, "
+        f"{counted(manifest.num_tokens, 'token')} in {counted(len(manifest.shards), 'shard')}, "
         f"{shown_bytes(manifest.num_bytes)}, in {shown_seconds(seconds)}"
     ]
     for split, totals in manifest.splits.items():
-        lines.append(f"  {split}: {totals.num_tokens:,} tokens, {totals.num_documents:,} documents")
-        if totals.num_tail_tokens:
-            lines.append(
-                f"  note: {totals.num_tail_tokens:,} tokens of {split} fill no sample: left out"
-            )
-    return lines
+        lines.append(
+            f"  {split}: {counted(totals.num_tokens, 'token')}, "
+            f"{counted(totals.num_documents, 'document')}"
+        )
+    return lines + note_lines(notes_of(manifest))
 
 
 class _Line:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.screen import printable, shown_bytes, shown_seconds
 from tokenmill.errors import ConfigError
+from tokenmill.plural import counted, noun_for
 
 if TYPE_CHECKING:
     from tokenmill.doctor.causes import Cause
@@ -77,7 +78,10 @@ def show_findings(findings: list[Finding]) -> None:
             print(f"  {'':{width}}  -> {printable(finding.advice)}")
     problems = sum(finding.level == "problem" for finding in findings)
     notes = sum(finding.level == "note" for finding in findings)
-    print(f"\n{problems} problems (!), {notes} notes (?). To watch a script of yours:")
+    print(
+        f"\n{counted(problems, 'problem')} (!), {counted(notes, 'note')} (?). "
+        "To watch a script of yours:"
+    )
     print("  tokenmill doctor -- python prepare.py")
 
 
@@ -106,21 +110,27 @@ def lacking_vocabulary() -> str | None:
 
 
 def healthy_line(watched: Watched) -> str:
-    count = len(watched.members)
-    largest = shown_bytes(max(member.peak_bytes for member in watched.members))
-    together = shown_bytes(watched.together_bytes)
-    return (
-        f"doctor: fine after {shown_seconds(watched.seconds)}: {count} process"
-        f"{'es' * (count > 1)}, the largest held {largest}, all together {together}"
-    )
+    count = counted(len(watched.members), "process", "processes")
+    held = ""
+    if watched.together_bytes:  # else it was over before it could be measured
+        largest = shown_bytes(max(member.peak_bytes for member in watched.members))
+        held = f", the largest held {largest}, all together {shown_bytes(watched.together_bytes)}"
+    return f"doctor: fine after {shown_seconds(watched.seconds)}: {count}{held}{unseen(watched)}"
+
+
+def unseen(watched: Watched) -> str:
+    """That there were children of which nothing can be said."""
+    if not watched.has_unseen_children:
+        return ""
+    return "; it had children that were gone before they could be looked at"
 
 
 def report(watched: Watched, causes: list[Cause]) -> list[str]:
     """What happened, who died, what it means: lines that are fit for a terminal."""
     lines = [f"doctor: {shown_command(shlex.join(watched.command))} {ending(watched)}"]
     lines += [f"  {shown_death(watched, member)}" for member in watched.dead[:_MAX_DEAD]]
-    if len(watched.dead) > _MAX_DEAD:
-        lines.append(f"  and {len(watched.dead) - _MAX_DEAD} more children after it")
+    if (num_more := len(watched.dead) - _MAX_DEAD) > 0:
+        lines.append(f"  and {num_more} more {noun_for(num_more, 'child', 'children')} after it")
     if not causes:
         lines.append("none of the known causes fits; the last it said:")
         lines += [f"  | {line(text)}" for text in watched.last_lines]
@@ -154,8 +164,10 @@ def ending(watched: Watched) -> str:
         how = f"ended with exit code {watched.code}"
     else:
         how = "ended with exit code 0, but a child of it died"
-    peak = shown_bytes(watched.head.peak_bytes)
-    return f"{how} after {shown_seconds(watched.seconds)}; it held up to {peak}"
+    held = ""
+    if watched.together_bytes:
+        held = f"; it held up to {shown_bytes(watched.head.peak_bytes)}"
+    return f"{how} after {shown_seconds(watched.seconds)}{held}{unseen(watched)}"
 
 
 def shown_death(watched: Watched, member: Member) -> str:

@@ -16,8 +16,11 @@ from tokenmill.cli.screen import (
     printable,
     shown_bytes,
     shown_count,
+    shown_rate,
     shown_seconds,
 )
+from tokenmill.cli.summary import MIN_RATED_BYTES
+from tokenmill.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.config import Config
@@ -90,8 +93,8 @@ def config_from(arguments: argparse.Namespace) -> Config:
 def report(found: Estimate) -> list[str]:
     """The estimate in some lines worth pasting."""
     lines = [
-        f"corpus  {found.num_inputs:,} files, {shown_bytes(found.input_bytes)}: "
-        f"{found.num_documents:,} documents, {shown_bytes(found.text_bytes)} of text",
+        f"corpus  {counted(found.num_inputs, 'file')}, {shown_bytes(found.input_bytes)}: "
+        f"{counted(found.num_documents, 'document')}, {shown_bytes(found.text_bytes)} of text",
         f"tokens  {shown_tokens(found)}; {found.tokenizer}, EOT {found.eot}, "
         f"{found.bytes_per_token:.2f} bytes a token",
         f"time    {_shown_time(found)}",
@@ -102,7 +105,7 @@ def report(found: Estimate) -> list[str]:
     if found.sampled_cells:
         lines.append(
             f"sample  {shown_bytes(found.sampled_bytes)} of text in "
-            f"{found.sampled_cells:,} pieces; took {shown_seconds(found.estimate_seconds)}"
+            f"{counted(found.sampled_cells, 'piece')}; took {shown_seconds(found.estimate_seconds)}"
         )
     return lines + [f"note: {note}" for note in found.notes]
 
@@ -122,10 +125,12 @@ def shown_tokens(found: Estimate) -> str:
 def _shown_time(found: Estimate) -> str:
     if found.seconds is None or found.text_bytes_per_second is None:
         return "not known: nothing was encoded"
+    rate = ""
+    if found.sampled_bytes >= MIN_RATED_BYTES:
+        rate = f" ({shown_rate(found.text_bytes_per_second)} a worker)"
     return (
-        f"about {shown_seconds(found.seconds)} with {found.num_proc} "
-        f"{'worker' if found.num_proc == 1 else 'workers'}, if this machine does "
-        f"as it did for the sample ({found.text_bytes_per_second / 1e6:.0f} MB/s a worker)"
+        f"about {shown_seconds(found.seconds)} with {counted(found.num_proc, 'worker')}, if this "
+        f"machine does as it did for the sample{rate}"
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.screen import shown_bytes
+from tokenmill.cli.summary import note_lines
+from tokenmill.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.inspection import Glance
@@ -25,7 +27,8 @@ def glance_lines(found: Glance) -> list[str]:
     else:
         name, sha256 = found.tokenizer["name"], found.tokenizer["sha256"]
         lines.append(
-            f"  tokenizer  {name}, {found.tokenizer['n_vocab']:,} ids, sha256 {sha256[:12]}"
+            f"  tokenizer  {name}, {counted(found.tokenizer['n_vocab'], 'id')}, "
+            f"sha256 {sha256[:12]}"
         )
     eot = "not known" if found.eot is None else _EOT_WORDS[found.eot]
     if found.eot_token is not None and found.eot != "none":
@@ -52,7 +55,8 @@ def glance_lines(found: Glance) -> list[str]:
         )
         for split in found.splits
     ]
-    return [*lines, "", *table(rows), *lengths_lines(found)]
+    notes = note_lines(found.notes)
+    return [*lines, "", *table(rows), *lengths_lines(found), *([""] if notes else []), *notes]
 
 
 def lengths_lines(found: Glance) -> list[str]:

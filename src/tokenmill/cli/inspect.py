@@ -14,6 +14,7 @@ from tokenmill.cli.glance import glance_lines
 from tokenmill.cli.paint import coloured, is_coloured, marked, plain
 from tokenmill.cli.screen import parsed_count, printable, shown_count, tell_of_tries
 from tokenmill.errors import ConfigError, InputError, TokenmillError
+from tokenmill.plural import counted, noun_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -242,7 +243,10 @@ def show_view(looked: LookedInto, view: View, arguments: argparse.Namespace) -> 
     if looked.token_bytes is None and not arguments.ids:
         print(printable(f"as ids: {looked.missing}"), file=sys.stderr)
     if (num_more := view.stop - view.shown_stop) > 0:
-        print(f"... {num_more:,} more tokens: --max-tokens {view.num_tokens}", file=sys.stderr)
+        print(
+            f"... {num_more:,} more {noun_for(num_more, 'token')}: --max-tokens {view.num_tokens}",
+            file=sys.stderr,
+        )
 
 
 def header(view: View) -> str:
@@ -256,9 +260,9 @@ def header(view: View) -> str:
         if view.token_offset is not None:
             what += f", token {view.token_offset - view.start:,} of it"
     shards = view.shard if view.shard == view.last_shard else f"{view.shard} to {view.last_shard}"
-    size = f"{view.num_tokens:,} tokens"
+    size = counted(view.num_tokens, "token")
     if view.num_bytes is not None:
-        size += f", {view.num_bytes:,} bytes"
+        size += f", {counted(view.num_bytes, 'byte')}"
     skipped = view.shown_start - view.start
     cut = f"; shown from token {skipped:,}" if skipped else ""
     return (
@@ -309,9 +313,9 @@ def show_search(looked: LookedInto, arguments: argparse.Namespace) -> None:
         return
     sys.stdout.flush()
     if num_documents is None:
-        found = f"{len(hits):,} places in {num_tokens:,} tokens"
+        found = f"{counted(len(hits), 'place')} in {counted(num_tokens, 'token')}"
     else:
-        found = f"{len(hits):,} of {num_documents:,} documents"
+        found = f"{len(hits):,} of {counted(num_documents, 'document')}"
     more = "" if is_complete else f", and no further: --limit {10 * limit} for more"
     print(f"{found}{more}", file=sys.stderr)
 

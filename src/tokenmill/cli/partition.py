@@ -11,7 +11,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tokenmill.cli.screen import printable, shown_seconds
+from tokenmill.cli.screen import printable
+from tokenmill.cli.summary import shown_speed
+from tokenmill.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.config import Config
@@ -54,19 +56,20 @@ def finish_command(config: Config, arguments: argparse.Namespace) -> str:
 
 
 def summary(report: TaskReport, command: str, seconds: float, text_bytes: int) -> list[str]:
-    head = f"partition {report.partition}: {report.num_own:,} of {report.num_slices:,} slices"
+    head = (
+        f"partition {report.partition}: {report.num_own:,} of {counted(report.num_slices, 'slice')}"
+    )
     if report.is_finished:
         return [f"{head}; the run is complete already, nothing to do"]
-    rate = f", {text_bytes / seconds / 1e6:.0f} MB/s of text" if text_bytes else ""
     lines = [
-        f"{head}, {report.counts.num_written:,} documents, {report.num_tokens:,} tokens in "
-        f"{shown_seconds(seconds)}{rate}"
+        f"{head}, {counted(report.counts.num_written, 'document')}, "
+        f"{counted(report.num_tokens, 'token')}{shown_speed(seconds, text_bytes)}"
     ]
     if report.num_missing is None:
         lines.append(f"  when all tasks have ended: {command}")
     elif report.num_missing:
         lines.append(
-            f"  still missing: {report.num_missing:,} slices of other partitions; "
+            f"  still missing: {counted(report.num_missing, 'slice')} of other partitions; "
             f"when all tasks have ended: {command}"
         )
     else:

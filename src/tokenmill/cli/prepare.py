@@ -15,10 +15,11 @@ from tokenmill.cli.screen import (
     printable,
     shown_bytes,
     shown_count,
-    shown_seconds,
 )
+from tokenmill.cli.summary import summary
 from tokenmill.errors import ConfigError
 from tokenmill.partition import Partition
+from tokenmill.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.cli.progress import Progress
@@ -285,87 +286,12 @@ def report(
     text_bytes: int,
 ) -> None:
     """Say what was made; `text_bytes` is what was encoded in these seconds."""
-    from tokenmill.plan import notes_on
-
     is_new = progress.num_rows > 0 or progress.resumed_slices > 0
-    said = notes(manifest)
-    if progress.plan is not None:
-        said += notes_on(progress.plan, manifest.counts.num_rows)
     if arguments.json:
-        found = {"seconds": round(seconds, 3), "out": out, **manifest.to_plain()}
-        print(json.dumps({**found, "notes": said}))
+        print(json.dumps({"seconds": round(seconds, 3), "out": out, **manifest.to_plain()}))
     elif not arguments.quiet:
-        lines = summary(manifest, out, seconds if is_new else None, text_bytes)
-        for line in lines + [f"  note: {note}" for note in said]:
+        for line in summary(manifest, out, seconds if is_new else None, text_bytes):
             print(printable(line), file=sys.stderr)
-
-
-def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int) -> list[str]:
-    """A finished run in a few lines worth pasting; `seconds` is None if it was finished before."""
-    counts, options = manifest.counts, manifest.identity["options"]
-    if seconds is None:
-        head = f"{out} is complete already; nothing to do. "
-        speed = ""
-    else:
-        head = ""
-        rate = f", {text_bytes / seconds / 1e6:.0f} MB/s of text" if text_bytes else ""
-        speed = f" in {shown_seconds(seconds)}{rate}"
-    lines = [
-        f"{head}{counts.num_written:,} documents, {shown_bytes(counts.text_bytes)} of text -> "
-        f"{manifest.num_tokens:,} tokens{speed}"
-    ]
-    shown = (
-        manifest.files if len(manifest.files) <= 6 else (*manifest.files[:3], *manifest.files[-2:])
-    )
-    width = max(len(file.name) for file in shown)
-    for position, file in enumerate(shown):
-        if len(manifest.files) > 6 and position == 3:
-            lines.append(f"  ... {len(manifest.files) - 5} more ...")
-        lines.append(
-            f"  {file.name:<{width}}  {shown_count(file.num_tokens):>6} tokens  "
-            f"{shown_bytes(file.num_bytes):>9}  sha256 {file.sha256[:12]}"
-        )
-    lines.append(
-        f"  {counts.num_rows:,} rows = {counts.num_written:,} written + "
-        f"{counts.num_empty:,} empty + {counts.num_null:,} null + "
-        f"{counts.num_quarantined:,} quarantined"
-    )
-    lines.append(
-        f"  {manifest.identity['encoding']['name']}, {options['dtype']}, "
-        f"format {options['format']}, EOT {options['eot']}, "
-        f"{'shuffled' if options['shuffle'] else 'in order'}; "
-        f"{counts.text_bytes / max(1, manifest.num_tokens):.2f} bytes a token"
-    )
-    return lines
-
-
-def notes(manifest: Manifest) -> list[str]:
-    """What a person should know before training on this."""
-    options = manifest.identity["options"]
-    found = []
-    if options["format"] == "nanogpt" and options["dtype"] == "uint32":
-        found.append("uint32 tokens: in nanoGPT's train.py, read both files with dtype=np.uint32")
-    if "train" not in manifest.splits:
-        found.append(
-            "all tokens are in the validation shard: the corpus is smaller than one shard; "
-            "use a smaller --shard-tokens, --val-fraction 0.01 or --no-val"
-        )
-    elif options["val"] != "none" and "val" not in manifest.splits:
-        found.append(
-            f"no document fell into the validation split ({options['val_fraction']:.2%}): "
-            "the corpus is small; with --val-fraction 0.05 or more, some probably will"
-        )
-    found += [
-        f"the last {totals.num_tail_tokens:,} tokens of {split} fill no sample of "
-        f"{options['seq_len']:,}: left out"
-        for split, totals in manifest.splits.items()
-        if totals.num_tail_tokens
-    ]
-    if manifest.counts.num_replaced:
-        found.append(f"{manifest.counts.num_replaced:,} documents had bytes replaced by U+FFFD")
-    if manifest.counts.num_quarantined:
-        found.append("what was left out, and why: tokenmill-quarantine.jsonl")
-    return found
 
 
 def show_plan(config: Config, as_json: bool) -> int:
@@ -414,15 +340,11 @@ def plan_lines(found: Estimate, out: str, workers: str) -> list[str]:
     size = shown_bytes(found.output_bytes[found.format] or 0)
     about = "" if found.method == "counted" else "about "
     return [
-        f"plan: {_counted(found.num_inputs, 'input file')}, {shown_bytes(found.input_bytes)} "
-        f"({shown_bytes(found.text_bytes)} of text), {_counted(found.num_slices, 'slice')}, "
+        f"plan: {counted(found.num_inputs, 'input file')}, {shown_bytes(found.input_bytes)} "
+        f"({shown_bytes(found.text_bytes)} of text), {counted(found.num_slices, 'slice')}, "
         f"{workers}",
         f"output: {about}{shown_count(found.num_tokens)} tokens, {found.tokenizer} as "
         f"{found.dtype} in format {found.format}, {about}{size} in {out}",
         f"disk: {shown_room(found)}{shown_free(found)}",
         *(f"note: {note}" for note in found.notes),
     ]
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("s" if number != 1 else "")

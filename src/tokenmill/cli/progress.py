@@ -16,9 +16,10 @@ from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
-from tokenmill.cli.screen import printable, shown_count, shown_seconds
+from tokenmill.cli.screen import printable, shown_count, shown_rate, shown_seconds
 from tokenmill.corpus import Slice
 from tokenmill.job import Step
+from tokenmill.plural import counted, noun_for
 from tokenmill.record import PartRecord
 
 if TYPE_CHECKING:
@@ -116,7 +117,10 @@ class Progress:
         self._stop.can_wait = self._missing > 0
         self.resumed_slices = len(done)
         if done and not self._quiet:
-            self._line(f"resuming: {len(done):,} of {len(plan.slices):,} slices are done")
+            self._line(
+                f"resuming: {len(done):,} of {counted(len(plan.slices), 'slice')} "
+                f"{noun_for(len(done), 'is', 'are')} done"
+            )
 
     def step(self, slice_: Slice, step: Step) -> None:
         rows, tokens, text_bytes = self._in_flight.get(slice_.index, (0, 0, 0))
@@ -183,15 +187,18 @@ class Progress:
         done = self._done_bytes + sum(min(done[2], self._size(i)) for i, done in in_flight)
         share = min(1.0, done / self._total_bytes) if self._total_bytes else 0.0
         fresh = done - self._resumed_bytes
-        left = seconds * (self._total_bytes - done) / fresh if fresh > 0 else 0.0
-        return [
+        fields = [
             f"{share:4.0%}",
-            f"{num_rows:,} documents",
-            f"{shown_count(num_tokens)} tokens",
-            f"{text_bytes / seconds / 1e6:.0f} MB/s",
-            self._workers,
-            f"{shown_seconds(left)} left",
+            counted(num_rows, "document"),
+            f"{shown_count(num_tokens)} {noun_for(num_tokens, 'token')}",
         ]
+        if text_bytes:
+            fields.append(shown_rate(text_bytes / seconds))
+        fields.append(self._workers)
+        if fresh > 0:  # else nobody knows
+            left = seconds * (self._total_bytes - done) / fresh
+            fields.append(f"{shown_seconds(left)} left")
+        return fields
 
 
 @contextlib.contextmanager

@@ -120,7 +120,16 @@ def shown_count(number: float) -> str:
     return f"{number:.0f}"
 
 
+def shown_rate(bytes_per_second: float) -> str:
+    """A speed in megabytes, with as many digits as mean something: 250 MB/s, 3.1 MB/s."""
+    if bytes_per_second >= 10e6:
+        return f"{bytes_per_second / 1e6:,.0f} MB/s"
+    return f"{shown_bytes(bytes_per_second)}/s"
+
+
 def shown_seconds(seconds: float) -> str:
+    if seconds < 0.1:
+        return f"{max(seconds, 0.01):.2f} s"
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, seconds = divmod(round(seconds), 60)

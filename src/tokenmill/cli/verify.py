@@ -19,6 +19,7 @@ from tokenmill.cli.screen import (
     tell_of_tries,
 )
 from tokenmill.errors import ConfigError, IntegrityError, UncheckedError
+from tokenmill.plural import noun_for
 
 if TYPE_CHECKING:
     from tokenmill.dataset_encoding import NamedTokenizer
@@ -168,7 +169,8 @@ def shown(report: Report, quiet: bool = False) -> list[str]:
         return lines
     skipped = [check.name for check in report.checks if check.status == "skipped"]
     lines.append(
-        f"nothing wrong: {shown_count(report.num_tokens)} tokens, {shown_bytes(report.num_bytes)} "
+        f"nothing wrong: {shown_count(report.num_tokens)} "
+        f"{noun_for(report.num_tokens, 'token')}, {shown_bytes(report.num_bytes)} "
         f"in {shown_seconds(report.seconds)}"
         + (f"; not checked: {', '.join(skipped)}" if skipped else "")
     )

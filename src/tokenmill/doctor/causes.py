@@ -14,6 +14,7 @@ from tokenmill import machine
 from tokenmill.doctor.findings import gigabytes
 from tokenmill.doctor.machine_findings import DOCKER_SHM_BYTES
 from tokenmill.doctor.watch import Watched, is_spawned, signal_name
+from tokenmill.plural import counted
 
 _NATIVE = {signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP}
 # With this share of the memory in use, a SIGKILL was most likely the kernel's.
@@ -243,7 +244,8 @@ def _hang(watched: Watched) -> Cause | None:
     hang = watched.hang
     if hang is None or not (watched.code or watched.was_interrupted):
         return None
-    idle = f"its {hang.num_processes} processes did nothing for {hang.seconds:.0f} s"
+    processes = counted(hang.num_processes, "process", "processes")
+    idle = f"its {processes} did nothing for {hang.seconds:.0f} s"
     locks = f"{hang.num_on_locks} of them waited for a lock"
     if watched.dead:
         return Cause(

@@ -1,8 +1,11 @@
 """A command and everything it starts, watched from outside until it ends.
 
-Looked for by polling: a list of /proc, and the parent of every process not seen before. That is
-one `listdir` a look, 0.07 ms on a machine with 76 processes; a child that lives
-shorter than the pause between two looks can be missed. Ends are told by pidfds, at once.
+Looked for by polling. Every millisecond the kernel is asked which pid it gave out last
+(`proc.LastPid`, 1 us), and the pids since then are looked at; less often, /proc is listed, for what
+that missed. Ends are told by pidfds, at once. A child that is born, dies and is reaped within a
+millisecond or two can still be missed: nothing but tracing would see it, and that would change the
+command. That there was one is told by the page faults of reaped children, which the kernel adds to
+their parent (`has_unseen_children`).
 
 The exit status of a grandchild belongs to its parent. It is known here when the process was an
 orphan (they are handed to us: `adopt_orphans`), from Linux 6.15 on always (proc.py), and before
@@ -24,6 +27,12 @@ from dataclasses import dataclass
 from tokenmill.doctor import proc
 
 _PR_SET_CHILD_SUBREAPER = 36
+# Of more pids at a time only the last are looked at; the others are left to the list of /proc.
+MAX_BIRTHS = 32
+# A pid is given out before its process is there to be seen.
+_NUM_TRIES = 3
+# So young a process may yet replace itself by another program.
+YOUNG_SECONDS = 0.1
 
 
 @dataclass(slots=True)
@@ -38,6 +47,7 @@ class Member:
     cpu_seconds: float = 0.0
     state: str = "R"
     pidfd: int | None = None
+    is_newborn: bool = False  # its command may still be its parent's
 
     @property
     def signal(self) -> int:
@@ -59,11 +69,18 @@ class Family:
         self._began = time.monotonic()
         self._strangers: set[int] = set()
         self._news: list[Member] = []
+        self._last_pid = proc.LastPid(root)
+        self._last_seen = self._last_pid.read() or 0
+        self._awaited: dict[int, int] = {}  # pid -> how often it was looked for
+        self._young: list[Member] = []
+        self._child_faults = 0  # of the head
         self.poll = select.poll()
         self.members: list[Member] = []
         self.living: dict[int, Member] = {}
         self.together_bytes = 0
         self.head = self._add(pid, os.getpid())
+        # It may have begun before the first look at the last pid.
+        self._await(range(pid + 1, self._last_seen + 1))
 
     @property
     def seconds(self) -> float:
@@ -72,6 +89,26 @@ class Family:
     @property
     def cpu_seconds(self) -> float:
         return sum(member.cpu_seconds for member in self.members)
+
+    @property
+    def has_unseen_children(self) -> bool:
+        """Whether the command reaped children, and none of them was seen."""
+        seen = any(member.parent == self.head.pid for member in self.members)
+        return self._child_faults > 0 and not seen
+
+    def see_births(self) -> None:
+        """Find members that were born since the last call. Far cheaper than `look`."""
+        last = self._last_pid.read()
+        if last is not None and last != self._last_seen:
+            self._await(range(self._last_seen + 1, last + 1))
+            self._last_seen = last
+        for pid in list(self._awaited):
+            if self._is_placed(pid):
+                del self._awaited[pid]
+        self._young = [member for member in self._young if self._grows_up(member)]
+
+    def close(self) -> None:
+        self._last_pid.close()
 
     def look(self, ready: AbstractSet[int] = frozenset()) -> list[Member]:
         """Find new members and take note of those that ended; the latter.
@@ -101,8 +138,7 @@ class Family:
             member.peak_bytes = max(member.peak_bytes, status.peak_bytes)
             if stat:
                 member.cpu_seconds, member.state = stat.cpu_seconds, stat.state
-            # A spawned child is its parent's copy until it has replaced itself.
-            member.command = proc.command_line(member.pid, self._root) or member.command
+            self._read_command(member)
         self.together_bytes = max(self.together_bytes, together)
 
     def reap(self) -> None:
@@ -135,13 +171,47 @@ class Family:
         stat = proc.process_stat(pid, self._root)
         if stat is None:
             return
-        if stat.parent in self.living or stat.parent == os.getpid():
+        if self._is_ours(stat):
             self._add(pid, stat.parent)
         elif stat.parent in self._strangers or stat.parent not in present:
             self._strangers.add(pid)
 
+    def _is_ours(self, stat: proc.Stat) -> bool:
+        return stat.parent in self.living or stat.parent == os.getpid()
+
+    def _await(self, pids: range) -> None:
+        known = self.living.keys() | self._strangers
+        self._awaited.update((pid, 0) for pid in pids[-MAX_BIRTHS:] if pid not in known)
+
+    def _is_placed(self, pid: int) -> bool:
+        """Look for a process by a pid that was given out; whether it need not be looked for again.
+
+        What is a thread, or somebody else's, is left to `look`.
+        """
+        stat = None if pid in self.living else proc.process_stat(pid, self._root)
+        if stat is None:
+            self._awaited[pid] += 1
+            return pid in self.living or self._awaited[pid] >= _NUM_TRIES
+        if self._is_ours(stat) and proc.process_status(pid, self._root).leader == pid:
+            member = self._add(pid, stat.parent)
+            member.is_newborn = True
+            self._young.append(member)
+        return True
+
+    def _grows_up(self, member: Member) -> bool:
+        """Read a young member's command once more; whether to do so again."""
+        self._read_command(member)
+        return member.ended is None and self.seconds - member.began < YOUNG_SECONDS
+
+    def _read_command(self, member: Member) -> None:
+        """A child is its parent's copy until it has replaced itself."""
+        if command := proc.command_line(member.pid, self._root):
+            member.command, member.is_newborn = command, False
+
     def _see_whether_ended(self, member: Member) -> None:
         stat = proc.process_stat(member.pid, self._root)
+        if stat and member is self.head:
+            self._child_faults = stat.child_faults
         if stat and stat.state not in "ZX":
             return
         if stat and member is self.head:

@@ -23,6 +23,7 @@ class Stat:
     parent: int
     state: str  # R runs, S sleeps, D waits for a disk, Z is dead and not reaped, ...
     cpu_seconds: float
+    child_faults: int  # page faults of children that it has reaped: 0 if it has reaped none
     wait_status: int | None  # None: hidden, or an old kernel
 
 
@@ -31,6 +32,32 @@ class Status:
     peak_bytes: int
     anonymous_bytes: int
     num_threads: int
+    leader: int  # the pid of the process that a thread belongs to; a process's own
+
+
+class LastPid:
+    """The number that a process or thread was given last, of all in our pid namespace.
+
+    A read takes 1 us, where a list of /proc takes 60: that somebody was born can be known at once.
+    """
+
+    def __init__(self, root: str = "/") -> None:
+        try:
+            self._fd = os.open(os.path.join(root, "proc/loadavg"), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._fd = -1
+
+    def read(self) -> int | None:
+        """None where the kernel does not tell."""
+        try:
+            return int(os.pread(self._fd, 100, 0).split()[-1])
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def process_ids(root: str = "/") -> list[int]:
@@ -48,16 +75,17 @@ def process_stat(pid: int, root: str = "/") -> Stat | None:
         return None
     cpu = (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
     status = int(fields[49]) if len(fields) > 49 else None
-    return Stat(int(fields[1]), fields[0].decode(), cpu, status)
+    return Stat(int(fields[1]), fields[0].decode(), cpu, int(fields[8]), status)
 
 
 def process_status(pid: int, root: str = "/") -> Status:
-    found = {b"VmHWM": 0, b"RssAnon": 0, b"Threads": 0}
+    found = {b"VmHWM": 0, b"RssAnon": 0, b"Threads": 0, b"Tgid": 0}
     for line in _bytes(pid, "status", root).splitlines():
         name, _, rest = line.partition(b":")
         if name in found:
             found[name] = int(rest.split()[0])
-    return Status(found[b"VmHWM"] * 1024, found[b"RssAnon"] * 1024, found[b"Threads"])
+    peak, anonymous = found[b"VmHWM"] * 1024, found[b"RssAnon"] * 1024
+    return Status(peak, anonymous, found[b"Threads"], found[b"Tgid"])
 
 
 def command_line(pid: int, root: str = "/") -> str:

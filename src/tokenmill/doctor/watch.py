@@ -2,19 +2,21 @@
 
 The command keeps our stdin and stdout; its stderr passes through (relay.py). Nothing is done to
 it: no tracing, no variable in its environment, no limit. The pause between two looks is ten times
-what a look costs, so that watching takes at most a tenth of one CPU.
+what a look costs; so it is between two questions whether a process was born. Either takes at most a
+tenth of one CPU.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -25,6 +27,8 @@ from tokenmill.doctor.relay import Relay
 from tokenmill.errors import ConfigError
 
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.01, 0.2
+# Between two questions whether somebody was born.
+BIRTH_SECONDS = 0.001
 MEASURE_SECONDS = 0.1
 # A process that polls an empty queue 20 times a second, as datasets does, uses less than this.
 IDLE_CPU_SHARE = 0.05
@@ -57,6 +61,7 @@ class Watched:
     shm_free_bytes: int | None = None  # the least that was seen
     hang: Hang | None = None
     was_interrupted: bool = False
+    has_unseen_children: bool = False  # that were gone before they could be looked at
     signs: dict[str, str] = field(default_factory=dict)
     last_lines: list[str] = field(default_factory=list)
 
@@ -95,7 +100,8 @@ class Watched:
         """Whether it is a Python process that another one started to share its work."""
         parents = (other.command for other in self.members if other.pid == member.parent)
         is_python = "python" in member.command.partition(" ")[0]
-        return is_python and (is_spawned(member) or member.command in parents)
+        is_fork = not member.is_newborn and member.command in parents
+        return is_python and (is_spawned(member) or is_fork)
 
 
 def is_spawned(member: Member) -> bool:
@@ -123,6 +129,8 @@ def watch(command: Sequence[str], target: int = 2, hang_seconds: float = 60) -> 
         _Watch(family, relay, watched, hang_seconds).until_the_end()
     process.returncode = watched.code  # reaped by us; subprocess need not look for it
     relay.close()
+    watched.has_unseen_children = family.has_unseen_children
+    family.close()
     watched.members, watched.left_behind = family.members, list(family.living.values())
     watched.seconds, watched.together_bytes = family.seconds, family.together_bytes
     watched.oom_kills = machine.oom_kill_count() - cgroup_kills
@@ -141,15 +149,16 @@ class _Watch:
     def until_the_end(self) -> None:
         family, relay = self._family, self._relay
         family.poll.register(relay.source, select.POLLIN)
-        pause = MIN_PAUSE_SECONDS
-        looked = -1.0
+        pause, looked = MIN_PAUSE_SECONDS, -1.0
+        birth_pause, asked = BIRTH_SECONDS, -1.0
         while family.head.ended is None:
-            ready = {fd for fd, _ in family.poll.poll(pause * 1000)}
+            ready = {fd for fd, _ in family.poll.poll(min(pause, birth_pause) * 1000)}
+            if family.seconds - asked >= birth_pause:
+                birth_pause = max(_pause_after(family.see_births), BIRTH_SECONDS)
+                asked = family.seconds
             if ready - {relay.source} or family.seconds - looked >= pause:
-                began = time.perf_counter()
-                self._look(ready)
-                cost = time.perf_counter() - began
-                pause = min(max(10 * cost, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
+                pause = _pause_after(functools.partial(self._look, ready))
+                pause = min(max(pause, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
                 looked = family.seconds
             if relay.source in ready and not relay.pump():
                 family.poll.unregister(relay.source)
@@ -191,6 +200,13 @@ class _Watch:
         while self._relay.pump() and self._family.living and time.monotonic() < until:
             time.sleep(MIN_PAUSE_SECONDS)
             self._family.look()
+
+
+def _pause_after(look: Callable[[], None]) -> float:
+    """Look, and say how long to wait before the next time: ten times as long as it took."""
+    began = time.perf_counter()
+    look()
+    return 10 * (time.perf_counter() - began)
 
 
 def signal_name(number: int) -> str:

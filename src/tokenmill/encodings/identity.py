@@ -28,25 +28,29 @@ class EncodingId:
     eot_token: int
     max_token_value: int  # the largest id, special tokens included
     sha256: str
+    # What a tokenizer.json's template puts before a text, which the mill does not.
+    bos: str | None = None
 
     @property
     def n_vocab(self) -> int:
         return self.max_token_value + 1
 
     def to_plain(self) -> dict[str, Any]:
-        return asdict(self)
+        """Its values; what the template says only where there is one."""
+        plain = asdict(self)
+        return plain if self.bos is not None else {k: v for k, v in plain.items() if k != "bos"}
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any]) -> EncodingId:
         """Rebuild an identity that `to_plain` flattened; the data may come from a hostile file."""
-        expected = [field.name for field in fields(EncodingId)]
-        if sorted(plain) != sorted(expected):
+        expected = [field.name for field in fields(EncodingId) if field.name != "bos"]
+        if sorted({*plain} - {"bos"}) != sorted(expected):
             raise IntegrityError(
                 f"an encoding's identity has the fields {', '.join(expected)}; "
                 f"got {', '.join(map(str, plain))}"
             )
-        for name in expected:
-            value, number = plain[name], name in ("eot_token", "max_token_value")
+        for name, value in plain.items():
+            number = name in ("eot_token", "max_token_value")
             nothing = value is None and name in ("source", "pattern")
             if not nothing and type(value) is not (int if number else str):
                 raise IntegrityError(f"an encoding's identity has {name} = {value!r}")

@@ -54,6 +54,7 @@ def tokenizer_json_identity(path: Path, pattern: str | None, eot: str | None) ->
         eot_token=specials[text],
         max_token_value=max(*_vocabulary_ids(plain, str(path)), *specials.values()),
         sha256=identity_sha256(file_sha256, None, specials),
+        bos=template_bos(plain.get("post_processor")),
     )
 
 
@@ -86,6 +87,32 @@ def special_added_tokens(plain: Mapping[str, Any], where: str) -> dict[str, int]
         if token.get("special"):
             specials[token["content"]] = token["id"]
     return specials
+
+
+def template_bos(post_processor: Any) -> str | None:
+    """The special tokens that a post-processor puts before a single text; None if there are none.
+
+    Understood are tokenizers' four kinds that can. Several tokens are separated by spaces.
+    """
+    steps = post_processor.get("processors") if isinstance(post_processor, dict) else None
+    steps = steps if isinstance(steps, list) else [post_processor]
+    return next(filter(None, map(_prefix, steps)), None)
+
+
+def _prefix(post_processor: Any) -> str | None:
+    if not isinstance(post_processor, dict):
+        return None
+    if isinstance(cls := post_processor.get("cls"), list):  # BertProcessing, RobertaProcessing
+        return cls[0] if cls and isinstance(cls[0], str) else None
+    pieces, found = post_processor.get("single"), list[str]()
+    for piece in pieces if isinstance(pieces, list) else []:
+        token = piece.get("SpecialToken") if isinstance(piece, dict) else None
+        if not isinstance(token, dict) or not isinstance(token.get("id"), str):
+            break  # the text
+        found.append(token["id"])
+    else:
+        return None  # no text in it: nothing stands before one
+    return " ".join(found) or None
 
 
 def _vocabulary_ids(plain: Mapping[str, Any], where: str) -> list[int]:

@@ -19,6 +19,7 @@ from tokenmill.estimate.ratio import Design, Total, ratio_total
 from tokenmill.estimate.sample import Drawing, Sample, drawing_of
 from tokenmill.estimate.survey import Measured, Survey
 from tokenmill.plan import read_options
+from tokenmill.plural import counted, noun_for
 from tokenmill.settings import TEXT_BYTES_PER_TOKEN
 
 
@@ -166,10 +167,10 @@ def _compared_with_publisher(
 
 def _by_publisher(count: PublisherCount, cells: list[Measured]) -> tuple[Total, float]:
     weights = np.array([cell.cell.weight for cell in cells])
-    counted = [int(count.rows[cell.unit][cell.cell.rows].sum()) for cell in cells]
+    theirs = [int(count.rows[cell.unit][cell.cell.rows].sum()) for cell in cells]
     tokens = ratio_total(
         weights * [cell.num_tokens for cell in cells],
-        weights * counted,
+        weights * theirs,
         _design(cells),
         count.total,
     )
@@ -186,9 +187,11 @@ def _with_absent(found: Findings, frame: Frame) -> Findings:
     if absent.num_rows is not None:
         num_documents = found.num_documents + absent.num_rows
     total = len(frame.inputs) + len(absent.inputs)
+    verb = noun_for(len(absent.inputs), "is", "are")
     note = (
-        f"{len(absent.inputs):,} of {total:,} files are on the Hub: their size is known, and their "
-        "text is taken to be like that of the files here; how far this is off, no interval can say"
+        f"{len(absent.inputs):,} of {total:,} files {verb} on the Hub: only the size is known, and "
+        "the text is taken to be like that of the files here; how far this is off, no "
+        "interval can say"
     )
     return dataclasses.replace(
         found,
@@ -205,8 +208,9 @@ def _notes_on(reading: Reading, config: Config) -> tuple[str, ...]:
     notes = []
     if reading.num_heads:
         notes.append(
-            f"{reading.num_heads:,} compressed files or large row groups were read from their "
-            "start only: what lies deeper is taken to be alike"
+            f"{counted(reading.num_heads, 'compressed file')} or large row "
+            f"{noun_for(reading.num_heads, 'group')} read from the start only: "
+            "what lies deeper is taken to be alike"
         )
     if reading.num_bad:
         share = reading.num_bad / max(1, reading.num_rows)

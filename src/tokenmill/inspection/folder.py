@@ -24,6 +24,7 @@ from tokenmill.errors import ConfigError, IntegrityError, unknown_name
 from tokenmill.inspection.lengths import FAR_INDEX_TOKENS, INDEX_TOKENS, UNPACKED_INDEX_TOKENS
 from tokenmill.inspection.token_bytes import TokenBytes
 from tokenmill.manifest import MANIFEST_NAME, Manifest
+from tokenmill.plural import counted
 from tokenmill.stream import Stream
 
 
@@ -134,7 +135,7 @@ def _require_sizes(folder: str, manifest: Manifest) -> None:
         path = path_inside(folder, file.name)
         found = os.path.getsize(path) if os.path.isfile(path) else None
         if found != file.num_bytes:
-            seen = "is missing" if found is None else f"has {found:,} bytes"
+            seen = "is missing" if found is None else f"has {counted(found, 'byte')}"
             raise IntegrityError(
                 f"{path} {seen}, but the manifest says {file.num_bytes:,}",
                 hint=f"tokenmill verify {folder}",

@@ -12,6 +12,7 @@ from tokenmill.dataset import Dataset, path_inside
 from tokenmill.inspection.folder import LookedInto
 from tokenmill.inspection.lengths import Lengths, document_lengths
 from tokenmill.manifest import Manifest
+from tokenmill.notes import training_notes
 from tokenmill.stream import Tokens
 
 # Without a manifest, bytes a token are those of so many tokens at random places.
@@ -49,6 +50,7 @@ class Glance:
     tokens_per_byte: float | None
     is_ratio_exact: bool  # counted for the manifest, not a sample
     splits: tuple[SplitGlance, ...]
+    notes: tuple[str, ...]  # what to know before training; the second line of one is a command
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -84,7 +86,15 @@ def glance(looked: LookedInto, split: str | None = None, seed: int = 0) -> Glanc
         tokens_per_byte=1 / ratio if ratio else None,
         is_ratio_exact=text_bytes is not None,
         splits=splits,
+        notes=_notes(looked),
     )
+
+
+def _notes(looked: LookedInto) -> tuple[str, ...]:
+    dataset, made_with = looked.dataset, looked.made_with
+    if made_with is None:
+        return ()
+    return tuple(training_notes(dataset.format.name, dataset.dtype, dataset.eot, made_with))
 
 
 def _split(looked: LookedInto, split: str, seed: int) -> SplitGlance:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from tokenmill.config import Config
 from tokenmill.encodings import EncodingId, get_encoding
 from tokenmill.machine import available_cpus
+from tokenmill.plural import counted
 from tokenmill.runners import Runner
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.processes import ProcessesRunner
@@ -33,8 +34,7 @@ def workers_of(config: Config, num_slices: int | None = None) -> str:
     """Who does the work, for a person; how many a cluster has may change at any time."""
     if config.runner == "ray":
         return "ray"
-    num_proc = num_proc_of(config, num_slices)
-    return f"{num_proc} worker" + ("s" if num_proc != 1 else "")
+    return counted(num_proc_of(config, num_slices), "worker")
 
 
 @contextlib.contextmanager

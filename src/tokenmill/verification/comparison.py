@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tokenmill.arrays import indices
 from tokenmill.errors import IntegrityError
 from tokenmill.manifest import MANIFEST_NAME
+from tokenmill.plural import counted
 from tokenmill.record import SPLITS, Counts
 from tokenmill.verification.candidates import NotAtHand
 from tokenmill.verification.look import Progress
@@ -228,13 +229,13 @@ class Comparison:
         message = f"{what} (from {again.texts.place(again.at)})"
         self.failures.append(self._where.failure(again.split, token, message))
 
-    def _compare_counts(self, index: int, counted: list[int]) -> None:
+    def _compare_counts(self, index: int, found: list[int]) -> None:
         for split, numbers in enumerate(self._where.slice_documents):
-            if counted[split] != numbers[index]:
+            if found[split] != numbers[index]:
                 name = self._corpus.plan.slices[index].spans[0].input.name
                 message = (
-                    f"says that slice {index} gave {numbers[index]:,} documents to {SPLITS[split]},"
-                    f" but there are {counted[split]:,} (from {name})"
+                    f"says that slice {index} gave {counted(numbers[index], 'document')} to "
+                    f"{SPLITS[split]}, but there are {found[split]:,} (from {name})"
                 )
                 self.failures.append(Failure(MANIFEST_NAME, message))
 
@@ -244,7 +245,7 @@ class Comparison:
             if stream is None or split in self._ended or self._where.is_shuffled:
                 continue
             if stream.num_tokens > self._at[split]:
-                message = f"{stream.num_tokens - self._at[split]:,} tokens are of no document"
+                message = f"{counted(stream.num_tokens - self._at[split], 'token')} of no document"
                 self.failures.append(self._where.failure(split, self._at[split], message))
 
 

@@ -13,6 +13,7 @@ from tokenmill.dataset import Dataset, path_inside
 from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.errors import IntegrityError
 from tokenmill.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest
+from tokenmill.plural import counted
 from tokenmill.record import SPLITS
 from tokenmill.storage import names_below
 from tokenmill.stream import StreamShard
@@ -40,14 +41,14 @@ def check_files(dataset: Dataset, manifest: Manifest, findings: Findings) -> Non
         if isinstance(size, str):
             findings.failed("files", Failure(file.name, size))
         elif size != file.num_bytes:
-            message = f"has {size:,} bytes, but was written with {file.num_bytes:,}"
+            message = f"has {counted(size, 'byte')}, but was written with {file.num_bytes:,}"
             findings.failed("sizes", Failure(file.name, message, byte=min(size, file.num_bytes)))
     for name in _uninvited(dataset, manifest):
         message = "is not of this dataset, but a trainer would take it for a shard of it"
         findings.failed("files", Failure(name, message))
     count = len(manifest.files)
-    findings.passed("files", f"{count:,} file{'s' * (count != 1)}, none missing, none added")
-    findings.passed("sizes", f"{manifest.num_bytes:,} bytes")
+    findings.passed("files", f"{counted(count, 'file')}, none missing, none added")
+    findings.passed("sizes", counted(manifest.num_bytes, "byte"))
 
 
 def _uninvited(dataset: Dataset, manifest: Manifest) -> list[str]:
@@ -175,7 +176,7 @@ def _check_sha256(manifest: Manifest, looked: Mapping[str, Looked], findings: Fi
         elif found.sha256 is None and found.missing and found.num_bytes:
             findings.failed("sha256", Failure(file.name, found.missing))
     if any(one.sha256 for one in looked.values()) or not manifest.files:
-        findings.passed("sha256", f"{num_bytes:,} bytes hashed")
+        findings.passed("sha256", f"{counted(num_bytes, 'byte')} hashed")
     findings.skip_if_new("sha256", "no file has the size that it was written with")
 
 
@@ -186,7 +187,7 @@ def _check_quarantine(folder: str, manifest: Manifest, findings: Findings) -> No
     with mirror.opened(path_inside(folder, QUARANTINE_NAME)) as file:
         num_lines = sum(1 for _ in file)
     if num_lines != manifest.counts.num_quarantined:
-        message = f"lists {num_lines:,} rows, not {manifest.counts.num_quarantined:,}"
+        message = f"lists {counted(num_lines, 'row')}, not {manifest.counts.num_quarantined:,}"
         findings.failed("conservation", Failure(QUARANTINE_NAME, message))
 
 
@@ -248,14 +249,16 @@ def _check_against_counts(
         if scan is None:
             continue
         if scan.num_tokens != file.num_tokens:
-            message = f"holds {scan.num_tokens:,} tokens, but was written with {file.num_tokens:,}"
+            held = counted(scan.num_tokens, "token")
+            message = f"holds {held}, but was written with {file.num_tokens:,}"
             findings.failed("headers", Failure(file.name, message))
         seq_len = options.get("seq_len") if dataset.format.traits.boundaries else 0
         if seq_len and scan.num_tokens % seq_len:
-            message = f"its {scan.num_tokens:,} tokens are not whole samples of {seq_len:,}"
+            message = f"{counted(scan.num_tokens, 'token')}: not whole samples of {seq_len:,}"
             findings.failed("boundaries", Failure(file.name, message))
         if has_boundaries and found.num_documents != file.num_documents:
-            message = f"holds {found.num_documents} documents, not {file.num_documents}"
+            held = counted(found.num_documents or 0, "document")
+            message = f"holds {held}, not {file.num_documents}"
             findings.failed("boundaries", Failure(file.name, message))
         if not has_boundaries and file.num_documents not in (None, scan.num_eot):
             message = f"holds {scan.num_eot:,} EOT ids, not {file.num_documents:,}"
@@ -267,7 +270,8 @@ def _check_against_counts(
     num_eot += sum(totals.num_tail_eot for totals in manifest.splits.values())
     expected = manifest.counts.num_written * per_document
     if num_eot != expected and not findings.has_failed("EOT"):
-        message = f"{num_eot:,} EOT ids in all, but {manifest.counts.num_written:,} documents"
+        documents = counted(manifest.counts.num_written, "document")
+        message = f"{counted(num_eot, 'EOT id')} in all, but {documents}"
         findings.failed("EOT", Failure(MANIFEST_NAME, message))
 
 
@@ -277,22 +281,27 @@ def _say_what_passed(
     scans = [one.scan for one in looked.values() if one.scan is not None]
     num_shards, num_documents = len(manifest.shards), manifest.num_documents
     if len(scans) < num_shards:
-        reason = f"{num_shards - len(scans)} of {num_shards:,} shards could not be opened"
+        reason = (
+            f"{num_shards - len(scans):,} of {counted(num_shards, 'shard')} could not be opened"
+        )
         for name in _OF_TOKENS:
             findings.skipped(name, reason)
         return
     rules = _rules(manifest)
-    findings.passed("headers", f"{num_shards:,} shard{'s' * (num_shards != 1)} opened")
+    findings.passed("headers", f"{counted(num_shards, 'shard')} opened")
     largest = max((scan.largest for scan in scans), default=-1)
     findings.passed("vocabulary", f"largest id {largest:,}, vocabulary {rules.n_vocab:,}")
     num_eot = sum(scan.num_eot for scan in scans)
     if rules.eot in (None, "none"):
         findings.skipped("EOT", "documents have no EOT ids (--eot none)")
     else:
-        findings.passed("EOT", f"{num_eot:,} EOT ids ({rules.eot}), {num_documents:,} documents")
+        findings.passed(
+            "EOT",
+            f"{counted(num_eot, 'EOT id')} ({rules.eot}), {counted(num_documents, 'document')}",
+        )
     if _has_boundaries(dataset):
         found = sum(one.num_documents or 0 for one in looked.values())
-        findings.passed("boundaries", f"{found:,} documents, each with its EOT ids")
+        findings.passed("boundaries", f"{counted(found, 'document')}, each with its EOT ids")
     elif dataset.format.traits.boundaries:
         findings.passed("boundaries", "samples, all of the same length")
     else:

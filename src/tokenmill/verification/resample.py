@@ -9,6 +9,7 @@ from tokenmill.dataset import Dataset
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError, IntegrityError, NetworkError
 from tokenmill.manifest import MANIFEST_NAME, Manifest
+from tokenmill.plural import counted
 from tokenmill.verification.candidates import NotAtHand
 from tokenmill.verification.comparison import Comparison
 from tokenmill.verification.look import Progress, size_of
@@ -93,8 +94,8 @@ def _require_room_for_documents(folder: str, manifest: Manifest, corpus: Corpus)
     num_documents = sum(map(sum, manifest.slice_documents.values()))
     if num_documents > max(num_bytes, num_rows):
         raise NotAtHand(
-            f"{num_documents:,} documents do not fit into {num_bytes:,} bytes, nor come from "
-            f"{num_rows:,} rows"
+            f"{counted(num_documents, 'document')} do not fit into {counted(num_bytes, 'byte')}, "
+            f"nor come from {counted(num_rows, 'row')}"
         )
 
 
@@ -109,11 +110,11 @@ def _compared(comparison: Comparison, asked: Asked) -> Comparison:
 def _check_inputs(manifest: Manifest, corpus: Corpus, findings: Findings) -> None:
     num_rows, said = corpus.num_rows, manifest.counts.num_rows
     if num_rows not in (None, said):
-        message = f"accounts for {said:,} rows, but the inputs have {num_rows:,}"
+        message = f"accounts for {counted(said, 'row')}, but the inputs have {num_rows:,}"
         findings.failed("inputs", Failure(MANIFEST_NAME, message))
     count = len(corpus.plan.inputs)
-    rows = f", {num_rows:,} rows" if num_rows is not None else ""
-    findings.passed("inputs", f"{count:,} file{'s' * (count != 1)}, unchanged{rows}")
+    rows = f", {counted(num_rows, 'row')}" if num_rows is not None else ""
+    findings.passed("inputs", f"{counted(count, 'file')}, unchanged{rows}")
 
 
 def _say(found: Comparison, manifest: Manifest, encoder: Reencoder, findings: Findings) -> None:
@@ -133,7 +134,8 @@ def _say(found: Comparison, manifest: Manifest, encoder: Reencoder, findings: Fi
         return
     by_engine = encoder.num_by_engine
     but = f" ({by_engine:,} by the engine: {encoder.name} failed)" if by_engine else ""
-    what = f"{found.num_documents:,} documents encoded again with {encoder.name}{but}, all the same"
+    documents = counted(found.num_documents, "document")
+    what = f"{documents} encoded again with {encoder.name}{but}, all the same"
     if found.num_in_tail:
         what += f"; {found.num_in_tail:,} more are in the tail that was left out"
     findings.passed("sources", what)

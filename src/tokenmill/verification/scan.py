@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.plural import counted
+
 Tokens = npt.NDArray[np.integer]
 Positions = npt.NDArray[np.int64]
 
@@ -81,7 +83,7 @@ class TokenScan:
         if expected is not None and self.num_eot < len(expected) and "EOT" not in self.faults:
             self._missing_eot(int(expected[self.num_eot]), self.num_eot)
         if self._marks and "EOT" not in self.faults:
-            message = f"a mark of the manifest is beyond its {self.num_tokens:,} tokens"
+            message = f"a mark of the manifest is beyond its {counted(self.num_tokens, 'token')}"
             self.faults["EOT"] = Fault("EOT", max(0, self.num_tokens - 1), message, self.num_eot)
         if ends is not None:
             for name, fault in self.faults.items():

@@ -12,6 +12,7 @@ from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import Format, FoundShard, get_format
 from tokenmill.manifest import MANIFEST_NAME
+from tokenmill.plural import counted
 from tokenmill.record import SPLITS
 from tokenmill.storage import names_below
 from tokenmill.verification.chain import Chain, Link
@@ -153,9 +154,13 @@ def _check_shards(
             if link.looked.missing:
                 findings.failed("files", Failure(link.looked.name, link.looked.missing))
     count = len(found)
-    findings.passed("files", f"{count:,} shards; nothing says whether there should be more")
+    findings.passed(
+        "files", f"{counted(count, 'shard')}; nothing says whether there should be more"
+    )
     findings.skipped("sizes", "only as far as headers tell")
-    findings.passed("headers", f"{count:,} shards opened as {format_.name}, {_dtypes(shards)}")
+    findings.passed(
+        "headers", f"{counted(count, 'shard')} opened as {format_.name}, {_dtypes(shards)}"
+    )
     _say_what_is_known(format_, shards, has_boundaries, told, findings)
 
 
@@ -167,7 +172,7 @@ def _say_what_is_known(
     num_eot = sum(scan.num_eot for scan in scans)
     num_documents = sum(one.num_documents or 0 for one in shards)
     if has_boundaries:
-        findings.passed("boundaries", f"{num_documents:,} documents fill the shards without a gap")
+        findings.passed("boundaries", f"{counted(num_documents, 'document')}, no gap between them")
     else:
         findings.skipped("boundaries", f"{format_.name} keeps none, or they are not there")
     if told.encoding is None:
@@ -180,9 +185,11 @@ def _say_what_is_known(
     if not has_boundaries:
         findings.skipped("EOT", f"{seen}; nothing says how many documents there are")
     elif told.eot in (None, "none"):
-        findings.skipped("EOT", f"{seen}, {num_documents:,} documents; --eot says where they go")
+        findings.skipped(
+            "EOT", f"{seen}, {counted(num_documents, 'document')}; --eot says where they go"
+        )
     else:
-        findings.passed("EOT", f"{seen} ({told.eot}), {num_documents:,} documents")
+        findings.passed("EOT", f"{seen} ({told.eot}), {counted(num_documents, 'document')}")
 
 
 def _dtypes(shards: list[Looked]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.manifest import QUARANTINE_NAME, Manifest
+from tokenmill.plural import counted
 from tokenmill.record import SPLITS
 
 
@@ -15,16 +16,16 @@ def contradictions(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
     counts = manifest.counts
     if not counts.is_conserved:
         yield (
-            f"{counts.num_rows:,} rows are not {counts.num_written:,} written + "
+            f"{counted(counts.num_rows, 'row')} != {counts.num_written:,} written + "
             f"{counts.num_empty:,} empty + {counts.num_null:,} null + "
             f"{counts.num_quarantined:,} quarantined"
         )
     if counts.num_replaced > counts.num_written:
-        yield f"{counts.num_replaced:,} rows replaced, but {counts.num_written:,} written"
+        yield f"{counted(counts.num_replaced, 'row')} replaced, but {counts.num_written:,} written"
     names = collections.Counter(file.name for file in manifest.files)
     for name, count in names.most_common(1):
         if count > 1:
-            yield f"{name} is listed {count} times"
+            yield f"{name} is listed {counted(count, 'time')}"
     yield from _of_splits(manifest)
     if not manifest.inputs:  # someone else's shards, converted: nobody counted their documents
         return
@@ -33,7 +34,8 @@ def contradictions(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
     if manifest.converted_from is None and (QUARANTINE_NAME in names) != bool(
         counts.num_quarantined
     ):
-        yield f"{counts.num_quarantined:,} rows quarantined, and {QUARANTINE_NAME} does not fit"
+        quarantined = counted(counts.num_quarantined, "row")
+        yield f"{quarantined} quarantined, and {QUARANTINE_NAME} does not fit"
 
 
 def _of_splits(manifest: Manifest) -> Iterator[str]:
@@ -42,7 +44,7 @@ def _of_splits(manifest: Manifest) -> Iterator[str]:
         totals = manifest.splits.get(split)
         if num_tokens != (totals.num_tokens if totals else 0):
             said = totals.num_tokens if totals else 0
-            yield f"{split} has {said:,} tokens, but its shards {num_tokens:,}"
+            yield f"{split} has {counted(said, 'token')}, but its shards {num_tokens:,}"
     for file in manifest.files:
         if file.split is None and (file.num_tokens or file.num_documents or file.marks):
             yield f"{file.name} belongs to no split, but holds tokens"
@@ -53,18 +55,19 @@ def _of_documents(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
     per_document = EOTS_PER_DOCUMENT[manifest.identity["options"]["eot"]]
     in_splits = sum(totals.num_documents for totals in manifest.splits.values())
     if per_document and in_splits != written:
-        yield f"{written:,} documents were written, but the splits have {in_splits:,}"
+        yield f"{counted(written, 'document')} written, but the splits have {in_splits:,}"
     is_cut = manifest.identity["options"]["val"] == "first-shard" and manifest.converted_from
     if has_boundaries and not is_cut:
         for split, totals in manifest.splits.items():
             found = sum(f.num_documents or 0 for f in manifest.shards if f.split == split)
             if found != totals.num_documents:
-                yield f"{split} has {totals.num_documents:,} documents, but its shards {found:,}"
+                said = counted(totals.num_documents, "document")
+                yield f"{split} has {said}, but its shards {found:,}"
     elif per_document == 1 and not has_boundaries:
         tails = sum(totals.num_tail_eot for totals in manifest.splits.values())
         found = sum(file.num_documents or 0 for file in manifest.shards)
         if found + tails != written:
-            yield f"{written:,} documents were written, but the shards have {found + tails:,}"
+            yield f"{counted(written, 'document')} written, but the shards have {found + tails:,}"
 
 
 def _of_slices(manifest: Manifest) -> Iterator[str]:
@@ -75,10 +78,12 @@ def _of_slices(manifest: Manifest) -> Iterator[str]:
         yield "slice_documents has not as many slices for each split"
     total = sum(sum(numbers) for numbers in by_split.values())
     if total != manifest.counts.num_written:
-        yield f"{manifest.counts.num_written:,} documents were written, but slices gave {total:,}"
+        written = counted(manifest.counts.num_written, "document")
+        yield f"{written} written, but slices gave {total:,}"
     if manifest.identity["options"]["val"] == "first-shard":
         return
     for split, totals in manifest.splits.items():
         found = sum(by_split.get(split, ()))
         if found != totals.num_documents:
-            yield f"{split} has {totals.num_documents:,} documents, but slices gave it {found:,}"
+            said = counted(totals.num_documents, "document")
+            yield f"{split} has {said}, but slices gave it {found:,}"

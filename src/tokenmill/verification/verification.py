@@ -31,6 +31,7 @@ from tokenmill.machine import available_cpus
 from tokenmill.manifest import MANIFEST_NAME, Manifest, laid_out, seal_of
 from tokenmill.mirror import name_of
 from tokenmill.output import WORK_NAME
+from tokenmill.plural import counted
 from tokenmill.remote import at_hand
 from tokenmill.verification.contents import Totals, check_contents, check_files, located
 from tokenmill.verification.look import Progress
@@ -229,6 +230,7 @@ def _check_sums(manifest: Manifest, dataset: Dataset, findings: Findings) -> Non
     counts = manifest.counts
     findings.passed(
         "conservation",
-        f"{counts.num_rows:,} rows = {counts.num_written:,} written + {counts.num_empty:,} empty + "
-        f"{counts.num_null:,} null + {counts.num_quarantined:,} quarantined",
+        f"{counted(counts.num_rows, 'row')} = {counts.num_written:,} written + "
+        f"{counts.num_empty:,} empty + {counts.num_null:,} null + "
+        f"{counts.num_quarantined:,} quarantined",
     )

@@ -24,6 +24,7 @@ from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.manifest import Manifest
 from tokenmill.mill import encode_slice
+from tokenmill.plural import counted
 from tokenmill.record import SPLITS
 from tokenmill.settings import job_of
 from tokenmill.stream import Stream
@@ -48,8 +49,8 @@ class Whereabouts:
         counts = [manifest.slice_documents.get(split, []) for split in SPLITS]
         if {len(numbers) for numbers in counts} != {len(corpus.plan.slices)}:
             raise NotAtHand(
-                f"the corpus is cut into {len(corpus.plan.slices):,} slices by this version, and "
-                f"was cut into {len(counts[0]):,}"
+                f"the corpus is cut into {counted(len(corpus.plan.slices), 'slice')} by this "
+                f"version, and was cut into {len(counts[0]):,}"
             )
         self.slice_documents = counts
         self._before = [np.cumsum([0, *numbers], dtype=np.int64) for numbers in counts]

@@ -20,6 +20,7 @@ from typing import Any
 from tokenmill.config import Config
 from tokenmill.errors import ConfigError
 from tokenmill.machine import available_cpus
+from tokenmill.plural import counted
 
 OBJECT_STORE_BYTES = 128 << 20  # of our own cluster: nothing but records passes through it
 CONNECT_SECONDS = 5.0
@@ -99,10 +100,11 @@ class Cluster:
     @property
     def idle_words(self) -> str:
         """What to say to someone who waits for a worker."""
-        memory = f" and {self._worker_memory:,} bytes" if self._worker_memory else ""
+        memory = f" and {counted(self._worker_memory, 'byte')}" if self._worker_memory else ""
         return (
-            f"no worker has begun for {IDLE_SECONDS:.0f} s: the cluster has {len(self.workable)} "
-            f"nodes with {self._worker_cpus:g} CPU{memory} or more, for {self.num_slots} workers. "
+            f"no worker has begun for {IDLE_SECONDS:.0f} s: the cluster has "
+            f"{counted(len(self.workable), 'node')} with {self._worker_cpus:g} CPU{memory} or "
+            f"more, for {counted(self.num_slots, 'worker')}. "
             "If it cannot grow, ask for less (--worker-cpus, --worker-memory); still waiting"
         )
 

@@ -1,0 +1,78 @@
+"""A finished run in a few lines worth pasting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokenmill.cli.screen import shown_bytes, shown_count, shown_rate, shown_seconds
+from tokenmill.plural import counted, noun_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tokenmill.manifest import Manifest
+
+# What takes less text than this measures how long Python takes to start.
+MIN_RATED_BYTES = 1_000_000
+_EOT_WORDS = {"append": "appended", "prepend": "prepended", "both": "at both ends"}
+_MAX_FILES = 6
+
+
+def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int) -> list[str]:
+    """`seconds` is None if it was finished before; `text_bytes` is what they were spent on."""
+    from tokenmill.notes import notes_of
+
+    counts, options = manifest.counts, manifest.identity["options"]
+    head = f"{out} is complete already; nothing to do. " if seconds is None else ""
+    lines = [
+        f"{head}{counted(counts.num_written, 'document')}, {shown_bytes(counts.text_bytes)} of "
+        f"text -> {counted(manifest.num_tokens, 'token')}{shown_speed(seconds, text_bytes)}",
+        *_file_lines(manifest),
+        f"  {counted(counts.num_rows, 'row')} = {counts.num_written:,} written + "
+        f"{counts.num_empty:,} empty + {counts.num_null:,} null + "
+        f"{counts.num_quarantined:,} quarantined",
+        f"  {manifest.identity['encoding']['name']}, {options['dtype']}, "
+        f"format {options['format']}, {_shown_eot(manifest)}, "
+        f"{'shuffled' if options['shuffle'] else 'in order'}; "
+        f"{counts.text_bytes / max(1, manifest.num_tokens):.2f} bytes a token",
+    ]
+    return lines + note_lines(notes_of(manifest))
+
+
+def shown_speed(seconds: float | None, text_bytes: int) -> str:
+    """How long it took, and how fast that was where it says something."""
+    if seconds is None:
+        return ""
+    rate = f", {shown_rate(text_bytes / seconds)} of text" if text_bytes >= MIN_RATED_BYTES else ""
+    return f" in {shown_seconds(seconds)}{rate}"
+
+
+def note_lines(notes: Iterable[str]) -> list[str]:
+    """Notes, marked as such; a command in one stands on a line of its own."""
+    return [
+        f"  note: {line}" if number == 0 else f"    {line}"
+        for note in notes
+        for number, line in enumerate(note.split("\n"))
+    ]
+
+
+def _file_lines(manifest: Manifest) -> list[str]:
+    files = manifest.files
+    shown = files if len(files) <= _MAX_FILES else (*files[:3], *files[-2:])
+    width = max(len(file.name) for file in shown)
+    lines = [
+        f"  {file.name:<{width}}  {shown_count(file.num_tokens):>6} "
+        f"{noun_for(file.num_tokens, 'token'):<6}  {shown_bytes(file.num_bytes):>9}  "
+        f"sha256 {file.sha256[:12]}"
+        for file in shown
+    ]
+    if len(files) > _MAX_FILES:
+        lines.insert(3, f"  ... {len(files) - 5:,} more ...")
+    return lines
+
+
+def _shown_eot(manifest: Manifest) -> str:
+    encoding, eot = manifest.identity["encoding"], manifest.identity["options"]["eot"]
+    if eot == "none":
+        return "no EOT"
+    return f"EOT {encoding['eot']} ({encoding['eot_token']}) {_EOT_WORDS[eot]}"

@@ -1,0 +1,93 @@
+"""What a person should know of a finished dataset before training on it, as plain strings."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tokenmill.encodings import EncodingId
+from tokenmill.plural import counted
+from tokenmill.record import Counts
+from tokenmill.trainers import trainer_notes
+
+
+class SplitSums(Protocol):
+    @property
+    def num_tail_tokens(self) -> int: ...
+
+
+class Finished(Protocol):
+    """What a manifest says that notes are made of."""
+
+    @property
+    def identity(self) -> dict[str, Any]: ...
+
+    @property
+    def splits(self) -> Mapping[str, SplitSums]: ...
+
+    @property
+    def counts(self) -> Counts: ...
+
+
+def notes_of(finished: Finished) -> list[str]:
+    """A note may have a second line: a command, to be pasted as it stands."""
+    options = finished.identity["options"]
+    encoding = EncodingId.from_plain({**finished.identity["encoding"], "source": None})
+    return [
+        *training_notes(options["format"], options["dtype"], options["eot"], encoding),
+        *_split_notes(options, finished.splits),
+        *_document_notes(finished.counts),
+    ]
+
+
+def training_notes(
+    format_name: str, dtype: str, eot: str | None, encoding: EncodingId
+) -> list[str]:
+    """What follows from the tokens alone, whoever wrote them."""
+    return [
+        *trainer_notes(format_name, dtype, encoding.n_vocab),
+        *_template_notes(eot, encoding),
+    ]
+
+
+def _template_notes(eot: str | None, encoding: EncodingId) -> list[str]:
+    """A tokenizer.json may say what to put before a text; we put EOT ids around it, no more."""
+    bos = encoding.bos
+    if bos is None or (bos == encoding.eot and eot in ("prepend", "both")):
+        return []
+    note = f"the template of {encoding.name}, which begins every text with {bos}, is not applied"
+    if " " in bos:  # several tokens
+        return [note]
+    instead = "" if eot == "none" else f" instead of {encoding.eot}"
+    asked = shlex.quote(bos)
+    return [f"{note}; to begin documents with it{instead}: --eot-token {asked} --eot prepend"]
+
+
+def _split_notes(options: Mapping[str, Any], splits: Mapping[str, SplitSums]) -> list[str]:
+    found = []
+    if "train" not in splits:
+        found.append(
+            "all tokens are in the validation shard: the corpus is smaller than one shard; "
+            "use a smaller --shard-tokens, --val-fraction 0.01 or --no-val"
+        )
+    elif options["val"] == "fraction" and "val" not in splits:
+        found.append(
+            f"no document fell into the validation split ({options['val_fraction']:.2%}): "
+            "the corpus is small; with --val-fraction 0.05 or more, some probably will"
+        )
+    return found + [
+        f"the last {counted(totals.num_tail_tokens, 'token')} of {split}: too few to fill a sample "
+        f"of {options['seq_len']:,}, left out"
+        for split, totals in splits.items()
+        if totals.num_tail_tokens
+    ]
+
+
+def _document_notes(counts: Counts) -> list[str]:
+    found = []
+    if counts.num_replaced:
+        found.append(f"{counted(counts.num_replaced, 'document')} had bytes replaced by U+FFFD")
+    if counts.num_quarantined:
+        found.append("what was left out, and why: tokenmill-quarantine.jsonl")
+    return found
