@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
+from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import printable, shown_count, shown_seconds
 from tokenmill.corpus import Slice
 from tokenmill.job import Step
@@ -147,7 +148,8 @@ class Progress:
 
     def _line(self, text: str) -> None:
         self.end()
-        print(printable(text, keep_lines=True), file=self._stream, flush=True)
+        line = labelled(printable(text, keep_lines=True), self._stream, os.environ)
+        print(line, file=self._stream, flush=True)
 
     def _show(self) -> None:
         now = time.monotonic()
