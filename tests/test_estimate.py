@@ -24,7 +24,7 @@ from hub_server import HubServer
 from tokenmill.cli import main
 from tokenmill.config import Config
 from tokenmill.errors import ConfigError, InputError
-from tokenmill.estimate import Estimate, Sample, cells, estimate, stretches
+from tokenmill.estimate import Estimate, Sample, cells, estimate, estimation, stretches
 from tokenmill.estimate.cells import Reading, numbers_in_head, table_cells
 from tokenmill.estimate.frame import frame_of
 from tokenmill.estimate.ratio import Design, ratio_total
@@ -425,7 +425,7 @@ def test_command_prints_the_estimate_on_stdout_and_writes_nothing(corpus, texts,
 def test_command_shows_an_interval_for_a_sampled_corpus(tmp_path, capsys, monkeypatch):
     path = write_corpus("parquet", tmp_path, ONE_LANGUAGE)
     small = Sample(num_cells=32, cell_bytes=4096)
-    monkeypatch.setattr("tokenmill.estimate.estimation.default_sample", lambda encoding: small)
+    monkeypatch.setattr(estimation, "default_sample", lambda encoding: small)
     assert main(["estimate", path]) == 0
     shown = capsys.readouterr().out
     assert " ± " in shown and "95%: " in shown and "in 32 pieces" in shown

@@ -29,6 +29,7 @@ from tokenmill.manifest import (
     OutputFile,
     SplitTotals,
     output_files,
+    own_notes,
     split_totals,
 )
 from tokenmill.objectstore import is_url, place_of
@@ -243,7 +244,7 @@ def _manifest(origin: Manifest, asked: dict[str, Any], output: Output) -> Manife
         documents = {split: _num_documents(output, split, per_document) for split in SPLITS}
         total = sum(documents.values())
         counts = Counts(num_rows=total, num_written=total)
-    return dataclasses.replace(
+    manifest = dataclasses.replace(
         origin,
         identity=asked["identity"],
         files=output_files(output, per_document),
@@ -254,6 +255,15 @@ def _manifest(origin: Manifest, asked: dict[str, Any], output: Output) -> Manife
         counts=counts,
         converted_from=asked["converted_from"],
     )
+    return dataclasses.replace(manifest, notes=_notes(origin, manifest))
+
+
+def _notes(origin: Manifest, manifest: Manifest) -> tuple[str, ...]:
+    """What was said of the source, but for what was said of its format; and what is to be said."""
+    if not origin.splits:
+        return ()
+    said, own = own_notes(origin), own_notes(manifest)
+    return (*(note for note in origin.notes if note not in {*said, *own}), *own)
 
 
 def _with_tail_of(totals: SplitTotals, before: SplitTotals | None) -> SplitTotals:

@@ -23,6 +23,7 @@ from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.errors import IntegrityError, TokenmillError
 from tokenmill.formats import Shard
 from tokenmill.ledger import Ledger
+from tokenmill.notes import notes_of, split_rule_of
 from tokenmill.objectstore import is_url
 from tokenmill.record import SPLITS, Counts, Quarantined
 from tokenmill.shards import Output, Tail
@@ -62,7 +63,7 @@ class SplitTotals:
     num_tail_eot: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Manifest:
     identity: dict[str, Any]  # options, encoding and versions: what decided the bytes
     inputs: tuple[InputFile, ...]
@@ -72,6 +73,17 @@ class Manifest:
     # How many documents each slice gave to each split: which document came from where.
     slice_documents: dict[str, list[int]] = field(default_factory=dict)
     converted_from: dict[str, Any] | None = None  # the format and the sha256 of its manifest
+    notes: tuple[str, ...] = ()  # what a person should know before training on this
+
+    def __repr__(self) -> str:
+        """A line, for a prompt or a notebook: the whole may be millions of numbers."""
+        options = self.identity["options"]
+        splits = ", ".join(f"{name} {split.num_tokens:,}" for name, split in self.splits.items())
+        return (
+            f"<Manifest: {self.num_tokens:,} tokens ({splits}) of {self.num_documents:,} documents "
+            f"in {len(self.shards):,} shards, {self.identity['encoding']['name']} "
+            f"{options['dtype']}, format {options['format']}>"
+        )
 
     @property
     def shards(self) -> tuple[OutputFile, ...]:
@@ -90,9 +102,16 @@ class Manifest:
     def num_bytes(self) -> int:
         return sum(file.num_bytes for file in self.files)
 
+    @property
+    def split_rule(self) -> str:
+        """How the validation split was chosen, in words."""
+        return split_rule_of(self.identity["options"])
+
     def to_plain(self) -> dict[str, Any]:
         plain = asdict(replace(self, slice_documents={}))  # these may be millions of numbers
         plain["slice_documents"] = {name: list(n) for name, n in self.slice_documents.items()}
+        if not self.notes:
+            del plain["notes"]  # as before there were any: its sha256 stands in conversions of it
         return {"tokenmill_manifest": MANIFEST_VERSION, **plain}
 
     def to_json(self) -> bytes:
@@ -162,6 +181,7 @@ class Manifest:
                 for name, numbers in plain.get("slice_documents", {}).items()
             },
             origin,
+            tuple(_note(note) for note in plain.get("notes", ())),
         )
 
 
@@ -214,6 +234,12 @@ def _output_file(plain: dict[str, Any]) -> OutputFile:
     return file
 
 
+def _note(text: Any) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"note {text!r}")
+    return text
+
+
 def _split(name: str) -> str:
     if name not in SPLITS:
         raise ValueError(f"split {name!r}")
@@ -226,8 +252,12 @@ def make_manifest(
     records: Ledger,
     output: Output,
     quarantine: OutputFile | None,
+    notes: Iterable[str] = (),
 ) -> Manifest:
-    """Check that nothing was lost or added between rows and shards, and say so."""
+    """Check that nothing was lost or added between rows and shards, and say so.
+
+    `notes` are what else the summary is to say, before what follows from the manifest itself.
+    """
     counts = records.counts
     slice_documents = {split: records.num_documents(i) for i, split in enumerate(SPLITS)}
     per_document = EOTS_PER_DOCUMENT[identity["options"]["eot"]]
@@ -235,7 +265,7 @@ def make_manifest(
     documents = {split: sum(slice_documents[split]) for split in SPLITS}
     if identity["options"]["val"] == "first-shard" and output.shards:
         documents = _documents_by_shard(output, per_document, counts.num_written)
-    return Manifest(
+    manifest = Manifest(
         identity,
         tuple(InputFile(source.name, source.num_bytes, source.digest) for source in inputs),
         output_files(output, per_document) + ((quarantine,) if quarantine else ()),
@@ -243,6 +273,13 @@ def make_manifest(
         counts,
         slice_documents,
     )
+    return replace(manifest, notes=(*notes, *own_notes(manifest)))
+
+
+def own_notes(manifest: Manifest) -> tuple[str, ...]:
+    """The notes that follow from what the manifest says."""
+    tails = {split: totals.num_tail_tokens for split, totals in manifest.splits.items()}
+    return notes_of(manifest.identity["options"], tails, manifest.counts)
 
 
 def output_files(output: Output, eots_per_document: int) -> tuple[OutputFile, ...]:

@@ -45,7 +45,7 @@ from tokenmill.part import PART_CHECKSUM
 from tokenmill.plan import Cutter, Plan, differences, make_plan
 from tokenmill.record import PartRecord, committed_records, part_path
 from tokenmill.runners import Runner, Stopped, Watch
-from tokenmill.runners.start import cutting_runner, encoding_of, started_runner
+from tokenmill.runners.start import cutting_runner, encoding_of
 from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved
 from tokenmill.workbench import last_cursor
 
@@ -75,28 +75,6 @@ class SilentWatch:
 
     def should_stop(self) -> bool:
         return False
-
-
-def prepare(
-    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    out: str | os.PathLike[str],
-    *,
-    watch: RunWatch | None = None,
-    **options: Any,
-) -> Manifest:
-    """Turn text into training-ready shards in the folder `out`, and return the proof.
-
-    `options` are the fields of `tokenmill.Config`: the command line's long options with
-    underscores. Calling it again with the same arguments continues an interrupted run, or returns
-    the manifest of a finished one.
-    """
-    if isinstance(sources, (str, os.PathLike)):
-        sources = [sources]
-    config = Config(
-        sources=tuple(os.fspath(source) for source in sources), out=os.fspath(out), **options
-    )
-    with started_runner(config) as runner:
-        return run(config, runner, watch or SilentWatch())
 
 
 def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:

@@ -324,36 +324,7 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
         f"{'shuffled' if options['shuffle'] else 'in order'}; "
         f"{counts.text_bytes / max(1, manifest.num_tokens):.2f} bytes a token"
     )
-    return lines + [f"  note: {note}" for note in notes(manifest)]
-
-
-def notes(manifest: Manifest) -> list[str]:
-    """What a person should know before training on this."""
-    options = manifest.identity["options"]
-    found = []
-    if options["format"] == "nanogpt" and options["dtype"] == "uint32":
-        found.append("uint32 tokens: in nanoGPT's train.py, read both files with dtype=np.uint32")
-    if "train" not in manifest.splits:
-        found.append(
-            "all tokens are in the validation shard: the corpus is smaller than one shard; "
-            "use a smaller --shard-tokens, --val-fraction 0.01 or --no-val"
-        )
-    elif options["val"] != "none" and "val" not in manifest.splits:
-        found.append(
-            f"no document fell into the validation split ({options['val_fraction']:.2%}): "
-            "the corpus is small; with --val-fraction 0.05 or more, some probably will"
-        )
-    found += [
-        f"the last {totals.num_tail_tokens:,} tokens of {split} fill no sample of "
-        f"{options['seq_len']:,}: left out"
-        for split, totals in manifest.splits.items()
-        if totals.num_tail_tokens
-    ]
-    if manifest.counts.num_replaced:
-        found.append(f"{manifest.counts.num_replaced:,} documents had bytes replaced by U+FFFD")
-    if manifest.counts.num_quarantined:
-        found.append("what was left out, and why: tokenmill-quarantine.jsonl")
-    return found
+    return lines + [f"  note: {note}" for note in manifest.notes]
 
 
 def show_plan(config: Config, as_json: bool) -> int:

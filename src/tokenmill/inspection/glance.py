@@ -49,6 +49,8 @@ class Glance:
     tokens_per_byte: float | None
     is_ratio_exact: bool  # counted for the manifest, not a sample
     splits: tuple[SplitGlance, ...]
+    split_rule: str | None  # how the validation split was chosen; None: not known
+    notes: tuple[str, ...]  # what a person should know before training on this
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -84,6 +86,8 @@ def glance(looked: LookedInto, split: str | None = None, seed: int = 0) -> Glanc
         tokens_per_byte=1 / ratio if ratio else None,
         is_ratio_exact=text_bytes is not None,
         splits=splits,
+        split_rule=None if manifest is None else manifest.split_rule,
+        notes=() if manifest is None else manifest.notes,
     )
 
 
