@@ -45,7 +45,6 @@ def test_what_estimate_takes_are_fields_of_config_with_their_defaults():
         (lambda: tokenmill.prepare("a", "b", no_val=True), "write val='none'"),
         (lambda: tokenmill.prepare("a", "b", xyzzy=1), "there are sources, out, tokenizer"),
         (lambda: tokenmill.prepare(input="a", out="b"), "did you mean 'sources'"),
-        (lambda: tokenmill.Config(sources="a", workers=2), "Config.*'num_proc'"),
         (lambda: tokenmill.Tokenize("gpt2", column="t"), "Tokenize.*'text_column'"),
         (lambda: tokenmill.verify("a", all=True), "verify.*'full'"),
         (lambda: tokenmill.convert("a", "b", output_format="npy"), "convert.*'format'"),

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenmill.errors import ConfigError, unknown_name
-from tokenmill.keywords import suggesting
 from tokenmill.objectstore import is_url, require_plain
 from tokenmill.quantities import count_of
 
@@ -150,9 +149,6 @@ class Config:
             for f in dataclasses.fields(self)
             if f.metadata.get("identity", True)
         }
-
-
-Config.__init__ = suggesting(Config.__init__)  # type: ignore[method-assign]
 
 
 def _tokenizer_options(config: Config) -> dict[str, str | None]:
