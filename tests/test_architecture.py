@@ -15,7 +15,8 @@ SOURCE = Path(tokenmill.__file__).parent
 
 # Each line may import from the lines above it, and packages from themselves.
 LAYERS = [
-    {"errors", "plural"},
+    {"errors", "plural", "synonyms"},
+    {"quantities", "keywords"},
     {"patience"},
     {"objectstore"},
     {
@@ -48,6 +49,7 @@ LAYERS = [
     {"tasks"},
     {"inspection", "verification"},
     {"cli", "testing"},
+    {"api"},
 ]
 FORBIDDEN_MODULES = {
     "pickle",
@@ -121,14 +123,20 @@ def test_public_names_are_these_and_all_resolve():
     assert set(tokenmill.__all__) == {
         "Config",
         "Encoding",
+        "Estimate",
         "Manifest",
         "Tokenize",
+        "VerifyReport",
         "__version__",
+        "convert",
+        "estimate",
         "get_encoding",
         "prepare",
+        "verify",
     }
     for name in tokenmill.__all__:
         assert getattr(tokenmill, name) is not None
+    assert set(dir(tokenmill)) == set(tokenmill.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
         _ = tokenmill.nope
 

@@ -25,7 +25,7 @@ from tokenmill import storage
 from tokenmill.cli import main
 from tokenmill.config import Config
 from tokenmill.errors import InputError
-from tokenmill.estimate import Estimate, Sample, cells, estimate, room, stretches
+from tokenmill.estimate import Estimate, Sample, cells, estimate, estimation, room, stretches
 from tokenmill.estimate.bounds import most_of
 from tokenmill.estimate.cells import Reading, numbers_in_head, table_cells
 from tokenmill.estimate.frame import frame_of
@@ -617,7 +617,7 @@ def test_command_prints_the_estimate_on_stdout_and_writes_nothing(corpus, texts,
 def test_command_shows_an_interval_for_a_sampled_corpus(tmp_path, capsys, monkeypatch):
     path = write_corpus("parquet", tmp_path, ONE_LANGUAGE)
     small = Sample(num_cells=32, cell_bytes=4096)
-    monkeypatch.setattr("tokenmill.estimate.estimation.default_sample", lambda encoding: small)
+    monkeypatch.setattr(estimation, "default_sample", lambda encoding: small)
     assert main(["estimate", path]) == 0
     shown = capsys.readouterr().out
     assert " ± " in shown and "95%: " in shown and "in 32 pieces" in shown

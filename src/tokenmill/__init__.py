@@ -1,6 +1,9 @@
 """tokenmill: raw text in, training-ready token shards out.
 
+    tokenmill.estimate("corpus/*.parquet").num_tokens
     tokenmill.prepare("corpus/*.parquet", "out", tokenizer="gpt2", format="nanogpt")
+    tokenmill.verify("out").is_whole
+    tokenmill.convert("out", "other", format="megatron")
     tokenmill.get_encoding("gpt2").encode_ordinary("hello world")
     dataset.map(tokenmill.Tokenize("gpt2"), batched=True, num_proc=8)
 
@@ -9,14 +12,21 @@ Names are imported on first use: `import tokenmill` costs a millisecond.
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokenmill.api.convert import convert as convert
+    from tokenmill.api.estimate import estimate as estimate
+    from tokenmill.api.prepare import prepare as prepare
+    from tokenmill.api.verify import VerifyReport as VerifyReport
+    from tokenmill.api.verify import verify as verify
     from tokenmill.config import Config as Config
     from tokenmill.encodings import Encoding as Encoding
     from tokenmill.encodings import get_encoding as get_encoding
+    from tokenmill.estimate import Estimate as Estimate
     from tokenmill.manifest import Manifest as Manifest
-    from tokenmill.run import prepare as prepare
     from tokenmill.tokenize import Tokenize as Tokenize
 
 __version__ = "0.1.0"
@@ -24,12 +34,17 @@ __version__ = "0.1.0"
 _HOMES = {
     "Config": "tokenmill.config",
     "Encoding": "tokenmill.encodings",
+    "Estimate": "tokenmill.estimate",
     "Manifest": "tokenmill.manifest",
     "Tokenize": "tokenmill.tokenize",
+    "VerifyReport": "tokenmill.api.verify",
+    "convert": "tokenmill.api.convert",
+    "estimate": "tokenmill.api.estimate",
     "get_encoding": "tokenmill.encodings",
-    "prepare": "tokenmill.run",
+    "prepare": "tokenmill.api.prepare",
+    "verify": "tokenmill.api.verify",
 }
-__all__ = ["Config", "Encoding", "Manifest", "Tokenize", "__version__", "get_encoding", "prepare"]
+__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604 (strings, all of them)
 
 
 def __getattr__(name: str) -> Any:
@@ -38,3 +53,19 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """Keeps `tokenmill.convert` a function: to import the module tokenmill.convert puts that in
+    its place, as Python does with every submodule."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -9,11 +9,13 @@ between attempts.
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
 from tokenmill.errors import ConfigError, unknown_name
 from tokenmill.objectstore import is_url, require_lasting, require_output, require_plain
+from tokenmill.quantities import count_of
 
 EOT_POLICIES = ("append", "prepend", "both", "none")
 DTYPES = ("auto", "uint16", "uint32")
@@ -21,6 +23,8 @@ BAD_DOCUMENT_POLICIES = ("quarantine", "replace", "error")
 EMPTY_POLICIES = ("drop", "keep")
 RUNNERS = ("inline", "processes", "ray")
 VAL_POLICIES = ("fraction", "first-shard", "none")
+# Options that may be given as people write numbers: "100M"; seq_len also as "document".
+COUNTS = ("limit_docs", "shard_tokens", "seq_len", "num_proc", "worker_memory", "slice_bytes")
 
 
 def _not_in_identity(default: Any) -> Any:
@@ -66,6 +70,7 @@ class Config:
     keep_downloads: bool = _not_in_identity(True)  # of Hub files, in the cache of huggingface_hub
 
     def __post_init__(self) -> None:
+        self._understand()
         if not self.sources:
             raise ConfigError("no source given", hint="tokenmill prepare corpus/ -o out/")
         for url in filter(is_url, (*self.sources, self.out)):
@@ -104,6 +109,25 @@ class Config:
         ):
             raise ConfigError(f"--name {self.name!r} cannot be part of a file name")
 
+    def _understand(self) -> None:
+        """Take what a caller in Python may have: paths, an Encoding, numbers such as "10M"."""
+        given: Any = self.sources
+        if isinstance(given, (str, os.PathLike)):
+            given = (given,)
+        found: dict[str, Any] = {
+            "sources": tuple(os.fspath(source) for source in given),
+            "out": os.fspath(self.out),
+            **_tokenizer_options(self),
+        }
+        for name in COUNTS:
+            value: Any = getattr(self, name)
+            if name == "seq_len" and value in ("document", "documents"):
+                value = 0
+            if value is not None:
+                found[name] = count_of(f"--{name.replace('_', '-')}", value)
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+
     def _check_runner(self) -> None:
         _require_known("--runner", self.runner, RUNNERS)
         if self.runner != "inline":
@@ -128,6 +152,22 @@ class Config:
             for f in dataclasses.fields(self)
             if f.metadata.get("identity", True)
         }
+
+
+def _tokenizer_options(config: Config) -> dict[str, str | None]:
+    """How to find the tokenizer again, in every process. An `Encoding` is told by its identity,
+    which has the path of its file, if it is not one of those that come with the package."""
+    tokenizer: Any = config.tokenizer
+    identity = getattr(tokenizer, "identity", None)
+    if identity is None:
+        return {"tokenizer": os.fspath(tokenizer)}
+    if config.pattern is not None or config.eot_token is not None:
+        raise ConfigError("an Encoding has its pattern and eot_token already")
+    return {
+        "tokenizer": identity.source or identity.name,
+        "pattern": identity.pattern,
+        "eot_token": identity.eot,
+    }
 
 
 def _require_known(option: str, value: str | None, known: tuple[str, ...]) -> None:

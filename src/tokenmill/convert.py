@@ -37,6 +37,7 @@ from tokenmill.manifest import (
     OutputFile,
     SplitTotals,
     output_files,
+    own_notes,
     require_tokens,
     split_totals,
 )
@@ -337,7 +338,7 @@ def _manifest(origin: Manifest, asked: dict[str, Any], output: Output) -> Manife
         total = sum(documents.values())
         counts = Counts(num_rows=total, num_written=total)
     require_tokens(output, counts.num_written, asked["identity"]["options"]["seq_len"])
-    return dataclasses.replace(
+    manifest = dataclasses.replace(
         origin,
         identity=asked["identity"],
         files=output_files(output, per_document),
@@ -348,6 +349,15 @@ def _manifest(origin: Manifest, asked: dict[str, Any], output: Output) -> Manife
         counts=counts,
         converted_from=asked["converted_from"],
     )
+    return dataclasses.replace(manifest, notes=_notes(origin, manifest))
+
+
+def _notes(origin: Manifest, manifest: Manifest) -> tuple[str, ...]:
+    """What was said of the source, but for what was said of its format; and what is to be said."""
+    if not origin.splits:
+        return ()
+    said, own = own_notes(origin), own_notes(manifest)
+    return (*(note for note in origin.notes if note not in {*said, *own}), *own)
 
 
 def _with_tail_of(totals: SplitTotals, before: SplitTotals | None) -> SplitTotals:

@@ -25,12 +25,14 @@ from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.errors import InputError, IntegrityError, TokenmillError
 from tokenmill.formats import Shard
 from tokenmill.ledger import Ledger
+from tokenmill.notes import notes_of, split_rule_of
 from tokenmill.objectstore import is_url
 from tokenmill.record import SPLITS, Counts, Quarantined
 
 MANIFEST_NAME = "tokenmill.json"
 QUARANTINE_NAME = "tokenmill-quarantine.jsonl"
 MANIFEST_VERSION = 1
+SPLIT_RULES = ("documents", "tokens", "first-shard", "none")
 MAX_MANIFEST_BYTES = 1 << 30  # of a file that is parsed whole; 10 million slices take a tenth of it
 
 
@@ -46,6 +48,11 @@ class OutputFile:
     num_bytes: int
     sha256: str | tuple[str, ...]  # of each piece (storage.PIECE_BYTES) of a file that has several
     marks: tuple[tuple[int, int], ...] = ()  # (EOT ids before, token), every 16M tokens
+
+    @property
+    def first_sha256(self) -> str:
+        """Of the file, or of its first piece: enough to tell it from another."""
+        return self.sha256 if isinstance(self.sha256, str) else self.sha256[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,7 @@ class SplitTotals:
     num_tail_eot: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Manifest:
     identity: dict[str, Any]  # options, encoding and versions: what decided the bytes
     inputs: tuple[InputFile, ...]
@@ -73,6 +80,19 @@ class Manifest:
     # How many documents each slice gave to each split: which document came from where.
     slice_documents: dict[str, list[int]] = field(default_factory=dict)
     converted_from: dict[str, Any] | None = None  # the format and the sha256 of its manifest
+    notes: tuple[str, ...] = ()  # what a person should know before training on this
+    # How validation data was chosen: by documents, tokens (the last ones), first-shard, or none.
+    split_rule: str = ""
+
+    def __repr__(self) -> str:
+        """A line, for a prompt or a notebook: the whole may be millions of numbers."""
+        options = self.identity["options"]
+        splits = ", ".join(f"{name} {split.num_tokens:,}" for name, split in self.splits.items())
+        return (
+            f"<Manifest: {self.num_tokens:,} tokens ({splits}) of {self.num_documents:,} documents "
+            f"in {len(self.shards):,} shards, {self.identity['encoding']['name']} "
+            f"{options['dtype']}, format {options['format']}>"
+        )
 
     @property
     def shards(self) -> tuple[OutputFile, ...]:
@@ -94,6 +114,8 @@ class Manifest:
     def to_plain(self) -> dict[str, Any]:
         plain = asdict(replace(self, slice_documents={}))  # these may be millions of numbers
         plain["slice_documents"] = {name: list(n) for name, n in self.slice_documents.items()}
+        if not self.notes:
+            del plain["notes"]  # as before there were any: its sha256 stands in conversions of it
         return {"tokenmill_manifest": MANIFEST_VERSION, **plain}
 
     def to_json(self) -> bytes:
@@ -163,6 +185,8 @@ class Manifest:
                 for name, numbers in plain.get("slice_documents", {}).items()
             },
             origin,
+            tuple(_note(note) for note in plain.get("notes", ())),
+            _split_rule(plain.get("split_rule", split_rule_of(identity["options"]))),
         )
 
 
@@ -225,6 +249,18 @@ def require_inside(name: str) -> None:
         raise ValueError(f"file name {name!r} leads out of the folder")
 
 
+def _split_rule(rule: Any) -> str:
+    if rule not in SPLIT_RULES:
+        raise ValueError(f"split_rule {rule!r}")
+    return str(rule)
+
+
+def _note(text: Any) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"note {text!r}")
+    return text
+
+
 def _split(name: str) -> str:
     if name not in SPLITS:
         raise ValueError(f"split {name!r}")
@@ -237,8 +273,12 @@ def make_manifest(
     records: Ledger,
     output: Output,
     quarantine: OutputFile | None,
+    notes: Iterable[str] = (),
 ) -> Manifest:
-    """Check that nothing was lost or added between rows and shards, and say so."""
+    """Check that nothing was lost or added between rows and shards, and say so.
+
+    `notes` are what else the summary is to say, before what follows from the manifest itself.
+    """
     counts = records.counts
     slice_documents = {split: records.num_documents(i) for i, split in enumerate(SPLITS)}
     per_document = EOTS_PER_DOCUMENT[identity["options"]["eot"]]
@@ -247,14 +287,21 @@ def make_manifest(
     documents = {split: sum(slice_documents[split]) for split in SPLITS}
     if output.split_rule != "documents" and output.shards:
         documents = _documents_by_shard(output, per_document, counts.num_written)
-    return Manifest(
+    manifest = Manifest(
         identity,
         tuple(InputFile(source.name, source.num_bytes, source.digest) for source in inputs),
         output_files(output, per_document) + ((quarantine,) if quarantine else ()),
         split_totals(output, documents),
         counts,
         slice_documents,
+        split_rule="none" if identity["options"]["val"] == "none" else output.split_rule,
     )
+    return replace(manifest, notes=(*notes, *own_notes(manifest)))
+
+
+def own_notes(manifest: Manifest) -> tuple[str, ...]:
+    """The notes that follow from what the manifest says."""
+    return tuple(notes_of(manifest))
 
 
 def output_files(output: Output, eots_per_document: int) -> tuple[OutputFile, ...]:

@@ -14,6 +14,12 @@ from tokenmill.trainers import trainer_notes
 
 class SplitSums(Protocol):
     @property
+    def num_tokens(self) -> int: ...
+
+    @property
+    def num_documents(self) -> int: ...
+
+    @property
     def num_tail_tokens(self) -> int: ...
 
 
@@ -29,6 +35,32 @@ class Finished(Protocol):
     @property
     def counts(self) -> Counts: ...
 
+    @property
+    def split_rule(self) -> str: ...
+
+
+# By documents, fewer than this are worth a word: chance has a large say in what they are.
+FEW_DOCUMENTS = 10
+
+
+def split_rule_of(options: Mapping[str, Any]) -> str:
+    """How the validation split of a run with these options is chosen, if its corpus is not small:
+    by documents, first-shard, or none."""
+    return "documents" if options["val"] == "fraction" else str(options["val"])
+
+
+def split_words(finished: Finished) -> str:
+    """How the validation split was chosen, for a person."""
+    rule, options = finished.split_rule, finished.identity["options"]
+    if rule == "documents":
+        return f"{options['val_fraction']:.4g} of all documents, by a hash of their text"
+    rules = {
+        "tokens": "the last tokens: the documents are too few to choose among them",
+        "first-shard": "the first shard",
+        "none": "nothing is held out",
+    }
+    return rules.get(rule, rule)
+
 
 def notes_of(finished: Finished) -> list[str]:
     """A note may have a second line: a command, to be pasted as it stands."""
@@ -36,7 +68,7 @@ def notes_of(finished: Finished) -> list[str]:
     encoding = EncodingId.from_plain({**finished.identity["encoding"], "source": None})
     return [
         *training_notes(options["format"], options["dtype"], options["eot"], encoding),
-        *_split_notes(options, finished.splits),
+        *_split_notes(options, finished.splits, finished.split_rule),
         *_document_notes(finished.counts),
     ]
 
@@ -64,17 +96,27 @@ def _template_notes(eot: str | None, encoding: EncodingId) -> list[str]:
     return [f"{note}; to begin documents with it{instead}: --eot-token {asked} --eot prepend"]
 
 
-def _split_notes(options: Mapping[str, Any], splits: Mapping[str, SplitSums]) -> list[str]:
+def _split_notes(
+    options: Mapping[str, Any], splits: Mapping[str, SplitSums], rule: str
+) -> list[str]:
     found = []
+    val = splits.get("val")
     if "train" not in splits:
         found.append(
             "all tokens are in the validation shard: the corpus is smaller than one shard; "
             "use a smaller --shard-tokens, --val-fraction 0.01 or --no-val"
         )
-    elif options["val"] == "fraction" and "val" not in splits:
+    elif rule == "tokens" and val is not None:
         found.append(
-            f"no document fell into the validation split ({options['val_fraction']:.2%}): "
-            "the corpus is small; with --val-fraction 0.05 or more, some probably will"
+            f"val is the last {counted(val.num_tokens, 'token')} of the corpus: there are too few "
+            "documents to hold some out by chance"
+        )
+    elif options["val"] == "fraction" and val is None:
+        found.append("nothing is held out for validation: there is only one document")
+    elif rule == "documents" and val is not None and val.num_documents < FEW_DOCUMENTS:
+        found.append(
+            f"val holds only {counted(val.num_documents, 'document')}, "
+            f"{counted(val.num_tokens, 'token')}: for more, --val-fraction 0.01"
         )
     return found + [
         f"the last {counted(totals.num_tail_tokens, 'token')} of {split}: too few to fill a sample "

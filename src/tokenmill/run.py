@@ -49,10 +49,10 @@ from tokenmill.output import (
     work_of,
 )
 from tokenmill.part import PART_CHECKSUM
-from tokenmill.plan import Cutter, Plan, differences, make_plan
+from tokenmill.plan import Cutter, Plan, differences, make_plan, notes_on
 from tokenmill.record import PartRecord, committed_records, part_path
 from tokenmill.runners import Runner, Stopped, Watch
-from tokenmill.runners.start import cutting_runner, encoding_of, started_runner
+from tokenmill.runners.start import cutting_runner, encoding_of
 from tokenmill.runners.workload import Workload
 from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved, wish_of
 
@@ -80,28 +80,6 @@ class SilentWatch:
 
     def should_stop(self) -> bool:
         return False
-
-
-def prepare(
-    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    out: str | os.PathLike[str],
-    *,
-    watch: RunWatch | None = None,
-    **options: Any,
-) -> Manifest:
-    """Turn text into training-ready shards in the folder `out`, and return the proof.
-
-    `options` are the fields of `tokenmill.Config`: the command line's long options with
-    underscores. Calling it again with the same arguments continues an interrupted run, or returns
-    the manifest of a finished one.
-    """
-    if isinstance(sources, (str, os.PathLike)):
-        sources = [sources]
-    config = Config(
-        sources=tuple(os.fspath(source) for source in sources), out=os.fspath(out), **options
-    )
-    with started_runner(config) as runner:
-        return run(config, runner, watch or SilentWatch())
 
 
 def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
@@ -202,7 +180,8 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     _require_some_written(records, config.out)
     output = assembly.finished()
     quarantine = quarantine_file(assembly.folder, records.quarantined)
-    manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine)
+    notes = notes_on(plan, records.counts.num_rows)
+    manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine, notes)
     replaced: set[str] = set()
     if config.overwrite:
         replaced = replaced_names(config.out, get_format(config.format), config.name)

@@ -30,6 +30,7 @@ from tokenmill.documents import data_of, packed
 from tokenmill.encodings import Encoding, get_encoding
 from tokenmill.encodings.encoding import without_surrogates
 from tokenmill.errors import ConfigError, InputError, unknown_name
+from tokenmill.keywords import suggesting
 from tokenmill.readers.column import is_text
 from tokenmill.readers.rows import checked_rows, sound_binary
 
@@ -52,6 +53,7 @@ class Tokenize:
 
     __slots__ = ("_encoding", "_eot", "_text_column")
 
+    @suggesting
     def __init__(
         self,
         tokenizer: str | os.PathLike[str] | Encoding,

@@ -6,7 +6,6 @@ so that `tokenmill --help` answers in well under 0.3 s.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
@@ -15,6 +14,7 @@ from collections.abc import Sequence
 
 from tokenmill import __version__
 from tokenmill.cli import (
+    completion,
     convert,
     demo,
     doctor,
@@ -22,11 +22,14 @@ from tokenmill.cli import (
     fineweb,
     finish,
     formats,
+    help,
     inspect,
     prepare,
     verify,
 )
+from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import CheckedStdout, abandon_stdout, printable
+from tokenmill.cli.usage import CommandParser
 from tokenmill.errors import TokenmillError
 
 _COMMANDS = (
@@ -40,11 +43,13 @@ _COMMANDS = (
     formats,
     doctor,
     demo,
+    completion,
+    help,
 )
 
 
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+def parser() -> CommandParser:
+    top = CommandParser(
         prog="tokenmill",
         description="Raw text in, training-ready token shards out.",
         epilog="exit codes: 0 complete, 1 our bug, 2 usage, 3 input, 4 output storage, "
@@ -60,25 +65,26 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     _open_closed_descriptors()
-    top = parser()
-    arguments = top.parse_args(argv)
-    arguments.owns_process = argv is None
-    if arguments.command is None:
-        top.print_help(sys.stderr)
-        return 2
+    top, is_verbose = parser(), False
     try:
+        arguments = top.parse_args(argv)
+        arguments.owns_process = argv is None
+        if arguments.command is None:
+            top.print_help(sys.stderr)
+            return 2
+        is_verbose = arguments.verbose
         with contextlib.redirect_stdout(CheckedStdout(sys.stdout)):
             code = int(arguments.run(arguments))
             sys.stdout.flush()
         return code
     except TokenmillError as error:
-        if arguments.verbose:
+        if is_verbose:
             import traceback
 
             traceback.print_exc()
-        print(f"error: {printable(error.message, keep_lines=True)}", file=sys.stderr)
+        _say(f"error: {error.message}")
         if error.hint:
-            print(f"hint: {printable(error.hint, keep_lines=True)}", file=sys.stderr)
+            _say(f"hint: {error.hint}")
         return error.exit_code
     except KeyboardInterrupt:
         # A command that keeps nothing: end as Ctrl-C ends any other, without a traceback.
@@ -93,12 +99,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         import traceback
 
         traceback.print_exc()
-        print(
-            f"error: this is a bug in tokenmill {__version__}: {printable(repr(error))}\n"
-            "hint: what was done so far is kept; please report the lines above",
-            file=sys.stderr,
-        )
+        _say(f"error: this is a bug in tokenmill {__version__}: {error!r}")
+        _say("hint: what was done so far is kept; please report the lines above")
         return 1
+
+
+def _say(line: str) -> None:
+    line = labelled(printable(line, keep_lines=True), sys.stderr, os.environ)
+    print(line, file=sys.stderr)
 
 
 def _open_closed_descriptors() -> None:

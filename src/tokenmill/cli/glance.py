@@ -44,6 +44,9 @@ def glance_lines(found: Glance) -> list[str]:
             f"  text       {text}{found.bytes_per_token:.2f} bytes a token, "
             f"{found.tokens_per_byte:.3f} tokens a byte"
         )
+    if found.split_rule is not None:
+        lines.append(f"  val        {found.split_rule}")
+    lines += [f"  note: {note}" for note in found.notes]
     rows: list[tuple[str, ...]] = [("split", "tokens", "documents", "shards", "bytes")]
     rows += [
         (

@@ -23,6 +23,13 @@ _UNKNOWN = "\x1b[1;38;5;231;48;5;160m"
 _ESCAPE, _NO_ESCAPE = "\x1b[38;5;160m", "\x1b[38;5;16m"
 _ASKED_FOR = "\x1b[1;4m"
 _MATCH = "\x1b[1;38;5;16;48;5;220m"
+# The 16 colours that every terminal has chosen to be readable on its own background.
+_LABELS = {
+    "error": "\x1b[1;31m",
+    "wrong": "\x1b[1;31m",
+    "warning": "\x1b[1;33m",
+    "hint": "\x1b[1;36m",
+}
 
 
 def is_coloured(choice: str, stream: TextIO, environment: Mapping[str, str]) -> bool:
@@ -31,6 +38,14 @@ def is_coloured(choice: str, stream: TextIO, environment: Mapping[str, str]) -> 
         return choice == "always"
     is_plain = environment.get("NO_COLOR") or environment.get("TERM") == "dumb"
     return stream.isatty() and not is_plain
+
+
+def labelled(line: str, stream: TextIO, environment: Mapping[str, str]) -> str:
+    """The line, with its label (`error:`, `hint:`) in colour where colour is on."""
+    label, colon, rest = line.partition(":")
+    if not colon or label not in _LABELS or not is_coloured("auto", stream, environment):
+        return line
+    return f"{_LABELS[label]}{label}:{RESET}{rest}"
 
 
 def coloured(pieces: Sequence[Piece], asked_for: int | None = None) -> str:

@@ -1,5 +1,5 @@
-"""Progress of a run, for a person: one line that moves on a terminal, a line every few seconds
-elsewhere, nothing with -q. It also turns signals into an orderly stop.
+"""Progress of a run, for a person: one line that moves on a terminal or in a notebook, a line every
+few seconds elsewhere, nothing with -q. It also turns signals into an orderly stop.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
+from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import printable, shown_count, shown_rate, shown_seconds
 from tokenmill.corpus import Slice
 from tokenmill.job import Step
@@ -23,10 +24,12 @@ from tokenmill.plural import counted, noun_for
 from tokenmill.record import PartRecord
 
 if TYPE_CHECKING:
+    from tokenmill.manifest import Manifest
     from tokenmill.plan import Plan
 
 TERMINAL_SECONDS = 0.1
 LOG_SECONDS = 5.0
+NOTEBOOK_COLUMNS = 100
 
 
 class Interrupted(BaseException):
@@ -94,6 +97,8 @@ class Progress:
         self._quiet = quiet
         self._stream = stream
         self._is_terminal = stream.isatty()
+        self._is_moving = self._is_terminal or is_notebook(stream)
+        self._shown_width = 0  # of the moving line
         self._shown_at = 0.0
         self._began = time.monotonic()
         self._total_bytes = self._done_bytes = self._resumed_bytes = 0
@@ -152,29 +157,48 @@ class Progress:
 
     def end(self) -> None:
         """Wipe the moving line."""
-        if self._is_terminal and not self._quiet:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+        if self._is_moving and not self._quiet:
+            self._move("")
+
+    def conclude(self, manifest: Manifest, out: str) -> None:
+        """Leave a line that says what was made, in place of the moving one."""
+        from tokenmill.cli.summary import summary
+
+        is_new = self.num_rows > 0 or self.resumed_slices > 0
+        seconds = time.monotonic() - self._began if is_new else None
+        self._line(summary(manifest, out, seconds, self.text_bytes)[0])
+        for note in manifest.notes:
+            self._line(f"note: {note}")
+
+    def _move(self, text: str) -> None:
+        """Put the text in place of the moving line. A notebook obeys no escape code but `\\r`."""
+        if self._is_terminal:
+            self._stream.write(f"\r{text}\x1b[K")
+        elif text or self._shown_width:
+            self._stream.write(f"\r{text:{self._shown_width}}" + ("" if text else "\r"))
+            self._shown_width = len(text)
+        self._stream.flush()
 
     def _line(self, text: str) -> None:
         self.end()
-        print(printable(text, keep_lines=True), file=self._stream, flush=True)
+        line = labelled(printable(text, keep_lines=True), self._stream, os.environ)
+        print(line, file=self._stream, flush=True)
 
     def _show(self) -> None:
         now = time.monotonic()
-        every = TERMINAL_SECONDS if self._is_terminal else LOG_SECONDS
+        every = TERMINAL_SECONDS if self._is_moving else LOG_SECONDS
         if self._quiet or now - max(self._shown_at, self._began) < every:
             return
         self._shown_at = now
         fields = self._fields(now - self._began)
-        if self._is_terminal:
-            width = shutil.get_terminal_size().columns
+        if self._is_moving:
+            width = shutil.get_terminal_size().columns if self._is_terminal else NOTEBOOK_COLUMNS
             while len("  ".join(fields)) >= width and len(fields) > 1:
                 fields.pop(-2)  # the share and the time left stay
-            self._stream.write("\r" + "  ".join(fields)[: width - 1] + "\x1b[K")
+            self._move("  ".join(fields)[: width - 1])
         else:
             self._stream.write("  ".join(fields) + "\n")
-        self._stream.flush()
+            self._stream.flush()
 
     def _size(self, index: int) -> int:
         return self._sizes[index - self._first]
@@ -222,3 +246,20 @@ def orderly(progress: Progress, stop: SignalStop) -> Iterator[None]:
 
 def stderr_progress(stop: SignalStop, workers: Callable[[int], str], quiet: bool) -> Progress:
     return Progress(stop, workers, quiet, sys.stderr)
+
+
+def is_notebook(stream: TextIO) -> bool:
+    """Whether what is written there appears below a notebook's cell: Jupyter, Colab, VS Code."""
+    return type(stream).__module__.partition(".")[0] == "ipykernel"
+
+
+@contextlib.contextmanager
+def shown_progress(workers: Callable[[int], str]) -> Iterator[Progress]:
+    """Progress for a caller in Python, whose signal handlers stay as they are."""
+    # A notebook shows stderr on red.
+    stream = sys.stdout if is_notebook(sys.stdout) else sys.stderr
+    progress = Progress(SignalStop(), workers, False, stream)
+    try:
+        yield progress
+    finally:
+        progress.end()

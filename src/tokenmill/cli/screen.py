@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 import sys
@@ -11,9 +10,8 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
-from tokenmill.errors import ConfigError, OutputError
-
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+from tokenmill.errors import OutputError
+from tokenmill.quantities import parsed_count as parsed_count  # noqa: PLC0414
 
 
 class CheckedStdout:
@@ -75,19 +73,6 @@ def _escape(char: str) -> str:
     if "\udc80" <= char <= "\udcff":
         return f"\\x{ord(char) - 0xDC00:02x}"
     return char.encode("unicode_escape").decode()
-
-
-def parsed_count(text: str) -> int:
-    """A number as people type it: 100M, 1.5B, 100_000, 1e8."""
-    match = re.fullmatch(
-        r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][0-9]+)?)\s*([KMBGT]?)", text.strip().upper()
-    )
-    if match is None:
-        raise ConfigError(f"not a number: {text!r}", hint="write 100M, 1.5B or 100000000")
-    value = float(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2]]
-    if not math.isfinite(value) or value != int(value):
-        raise ConfigError(f"not a whole number: {text!r}")
-    return int(value)
 
 
 def parsed_separator(text: str) -> str:

@@ -20,8 +20,6 @@ _MAX_FILES = 6
 
 def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int) -> list[str]:
     """`seconds` is None if it was finished before; `text_bytes` is what they were spent on."""
-    from tokenmill.notes import notes_of
-
     counts, options = manifest.counts, manifest.identity["options"]
     head = f"{out} is complete already; nothing to do. " if seconds is None else ""
     lines = [
@@ -36,7 +34,7 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
         f"{'shuffled' if options['shuffle'] else 'in order'}; "
         f"{counts.text_bytes / max(1, manifest.num_tokens):.2f} bytes a token",
     ]
-    return lines + note_lines(notes_of(manifest))
+    return lines + note_lines(manifest.notes)
 
 
 def shown_speed(seconds: float | None, text_bytes: int) -> str:
@@ -63,7 +61,7 @@ def _file_lines(manifest: Manifest) -> list[str]:
     lines = [
         f"  {file.name:<{width}}  {shown_count(file.num_tokens):>6} "
         f"{noun_for(file.num_tokens, 'token'):<6}  {shown_bytes(file.num_bytes):>9}  "
-        f"sha256 {file.sha256[:12]}"
+        f"sha256 {file.first_sha256[:12]}"
         for file in shown
     ]
     if len(files) > _MAX_FILES:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
+from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import (
     parsed_count,
     printable,
@@ -128,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(report.to_plain(), indent=1))
     else:
         for line in shown(report, arguments.quiet):
-            print(printable(line), file=sys.stderr)
+            print(labelled(printable(line), sys.stderr, os.environ), file=sys.stderr)
     if not report.is_whole:
         return IntegrityError.exit_code
     if report.is_complete:

@@ -12,7 +12,7 @@ from tokenmill.dataset import Dataset, path_inside
 from tokenmill.inspection.folder import LookedInto
 from tokenmill.inspection.lengths import Lengths, document_lengths
 from tokenmill.manifest import Manifest
-from tokenmill.notes import training_notes
+from tokenmill.notes import split_words, training_notes
 from tokenmill.stream import Tokens
 
 # Without a manifest, bytes a token are those of so many tokens at random places.
@@ -50,6 +50,7 @@ class Glance:
     tokens_per_byte: float | None
     is_ratio_exact: bool  # counted for the manifest, not a sample
     splits: tuple[SplitGlance, ...]
+    split_rule: str | None  # how the validation split was chosen; None: not known
     notes: tuple[str, ...]  # what to know before training; the second line of one is a command
 
     def to_plain(self) -> dict[str, Any]:
@@ -86,12 +87,15 @@ def glance(looked: LookedInto, split: str | None = None, seed: int = 0) -> Glanc
         tokens_per_byte=1 / ratio if ratio else None,
         is_ratio_exact=text_bytes is not None,
         splits=splits,
+        split_rule=None if manifest is None else split_words(manifest),
         notes=_notes(looked),
     )
 
 
 def _notes(looked: LookedInto) -> tuple[str, ...]:
     dataset, made_with = looked.dataset, looked.made_with
+    if dataset.manifest is not None and dataset.manifest.notes:
+        return dataset.manifest.notes
     if made_with is None:
         return ()
     return tuple(training_notes(dataset.format.name, dataset.dtype, dataset.eot, made_with))

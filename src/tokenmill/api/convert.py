@@ -1,0 +1,61 @@
+"""`tokenmill.convert`: `tokenmill convert`, as a function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from tokenmill.api.tokenizer import encoding_named
+from tokenmill.convert import Target
+from tokenmill.convert import convert as converted
+from tokenmill.dataset import open_dataset
+from tokenmill.encodings import Encoding
+from tokenmill.keywords import suggesting
+from tokenmill.manifest import Manifest
+from tokenmill.quantities import Quantity, count_of
+from tokenmill.remote import at_hand
+
+
+@suggesting
+def convert(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    format: str,
+    name: str | None = None,
+    shard_tokens: Quantity | None = None,
+    seq_len: Quantity | None = None,
+    dtype: str = "auto",
+    drop: str | Iterable[str] = (),
+    overwrite: bool = False,
+    from_format: str | None = None,
+    from_dtype: str | None = None,
+    tokenizer: str | os.PathLike[str] | Encoding | None = None,
+    pattern: str | None = None,
+    eot_token: str | None = None,
+    eot: str | None = None,
+) -> Manifest:
+    """Write a finished dataset in another format without tokenizing again, and return the proof.
+
+    The token streams stay what they are. Calling it again with the same arguments continues what
+    was interrupted. `drop` is what may be left out if the format cannot hold it: "boundaries",
+    "tail". The last six are for folders that tokenmill did not write.
+    """
+    if seq_len in ("document", "documents"):
+        seq_len = 0
+    target = Target(
+        out=os.fspath(out),
+        format=format,
+        name=name,
+        shard_tokens=None if shard_tokens is None else count_of("shard_tokens", shard_tokens),
+        seq_len=None if seq_len is None else count_of("seq_len", seq_len),
+        dtype=dtype,
+        drop=(drop,) if isinstance(drop, str) else tuple(drop),
+        overwrite=overwrite,
+    )
+    encoding = encoding_named(tokenizer, pattern, eot_token)
+    with at_hand(os.fspath(source)) as folder:
+        opened = open_dataset(
+            folder, format_name=from_format, dtype=from_dtype, encoding=encoding, eot=eot
+        )
+        return converted(opened, target, encoding)

@@ -1,0 +1,37 @@
+"""`tokenmill.estimate`: `tokenmill estimate`, as a function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from tokenmill.config import Config
+from tokenmill.encodings import Encoding
+from tokenmill.estimate import Estimate
+from tokenmill.estimate import estimate as estimated
+from tokenmill.keywords import suggesting
+
+
+@suggesting
+def estimate(
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str] = "",
+    *,
+    tokenizer: str | os.PathLike[str] | Encoding = "gpt2",
+    pattern: str | None = None,
+    eot_token: str | None = None,
+    format: str = "nanogpt",
+    input_format: str | None = None,
+    text_column: str = "text",
+    separator: str | None = None,
+    eot: str | None = None,
+    num_proc: int | None = None,
+) -> Estimate:
+    """How many tokens `prepare` would make of this, how large, how long: from a sample, in seconds.
+
+        found = tokenmill.estimate("corpus/*.parquet", tokenizer="o200k_base")
+        found.num_tokens, found.num_tokens_low, found.num_tokens_high
+
+    Nothing is written. With `out`, the disk it would go to is looked at, too.
+    """
+    return estimated(Config(**locals()))

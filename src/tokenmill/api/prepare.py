@@ -1,0 +1,86 @@
+"""`tokenmill.prepare`: `tokenmill prepare`, as a function."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from tokenmill.config import Config
+from tokenmill.encodings import Encoding
+from tokenmill.keywords import suggesting
+from tokenmill.manifest import Manifest
+from tokenmill.quantities import Quantity
+from tokenmill.run import RunWatch, SilentWatch, run
+from tokenmill.runners.start import started_runner, workers_of
+
+_NOT_OPTIONS = ("watch", "progress")
+
+
+@suggesting
+def prepare(
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    tokenizer: str | os.PathLike[str] | Encoding = "gpt2",
+    pattern: str | None = None,
+    eot_token: str | None = None,
+    format: str = "nanogpt",
+    input_format: str | None = None,
+    text_column: str = "text",
+    separator: str | None = None,
+    limit_docs: Quantity | None = None,
+    shard_tokens: Quantity | None = None,
+    seq_len: Quantity | None = None,
+    name: str | None = None,
+    dtype: str = "auto",
+    eot: str | None = None,
+    empty: str | None = None,
+    val: str | None = None,
+    val_fraction: float | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+    on_bad_document: str = "quarantine",
+    max_bad_fraction: float = 0.001,
+    slice_bytes: Quantity = 32 << 20,
+    num_proc: int | None = None,
+    runner: str | None = None,
+    ray_address: str | None = None,
+    worker_cpus: float | None = None,
+    worker_memory: Quantity | None = None,
+    stall_timeout: float = 300.0,
+    overwrite: bool = False,
+    keep_downloads: bool = True,
+    progress: bool = False,
+    watch: RunWatch | None = None,
+) -> Manifest:
+    """Turn text into training-ready shards in the folder `out`, and return the proof.
+
+    Calling it again with the same arguments continues an interrupted run, or returns the manifest
+    of a finished one. Arguments are the long options of `tokenmill prepare` (see its --help), with
+    underscores; None follows the format. Numbers may be written as people do: `"100M"`.
+
+    sources          files, folders, globs or URLs, one or many
+    out              the output folder, or its URL
+    tokenizer        a name, the path of a vocabulary file, or an `Encoding`
+    val              "fraction", "first-shard" or "none": what is held out for validation
+    seq_len          tokens a sample, where a format holds samples; "document" for one a document
+    progress         show how far it is, on stderr; in a notebook, below the cell
+    watch            an object that is told of each step (see `tokenmill.run.RunWatch`)
+    """
+    given = dict(locals())
+    config = Config(**{name: value for name, value in given.items() if name not in _NOT_OPTIONS})
+    if watch is not None or not progress:
+        return _prepared(config, watch or SilentWatch())
+    from tokenmill.cli.progress import shown_progress
+
+    with shown_progress(functools.partial(workers_of, config)) as shown:
+        manifest = _prepared(config, shown)
+        shown.conclude(manifest, config.out)
+    return manifest
+
+
+def _prepared(config: Config, watch: Any) -> Manifest:
+    with started_runner(config) as runner:
+        return run(config, runner, watch)

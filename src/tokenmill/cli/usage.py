@@ -1,0 +1,219 @@
+"""A wrong command line, told in one line and a hint: what is wrong, and what to type instead.
+
+argparse prints the whole usage first, and speaks of what is missing before what is misspelt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from tokenmill.errors import ConfigError
+from tokenmill.synonyms import command_meant, option_called, option_meant
+
+_MAX_WORDS = 8  # of a command that is short enough to be shown again
+_NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
+_RESUME = ("resume", "continue", "resume_from_checkpoint", "skip_existing")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An ArgumentParser that raises ConfigError, with a suggestion."""
+
+    _words: Sequence[str] = ()
+
+    def __init__(self, **options: Any) -> None:
+        # No abbreviations: --shard 8 would mean --shard-tokens 8, and --input a --input-format.
+        super().__init__(**{"allow_abbrev": False, **options})
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        arguments, more = self.parse_known_args(args, namespace)
+        if "--" in more:
+            more.remove("--")
+        if more and isinstance(getattr(arguments, "sources", None), list):
+            arguments.sources += more  # SOURCE -o OUT SOURCE
+        elif more:
+            command = commands_of(self).get(arguments.command, self)
+            raise ConfigError(f"unexpected argument {more[0]!r}", hint=command.example())
+        return arguments
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._words = sys.argv[1:] if args is None else list(args)
+        self._require_known_options()
+        return super().parse_known_args(self._words, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Called by argparse, with its own words."""
+        for pattern, explain in _EXPLANATIONS.items():
+            if match := re.fullmatch(pattern, message, re.DOTALL):
+                raise explain(self, *match.groups())
+        raise ConfigError(message, hint=self.help_command())
+
+    def help_command(self) -> str:
+        return f"{self.prog} --help"
+
+    def example(self) -> str:
+        """A command that works, from the help."""
+        lines = (self.epilog or "").removeprefix("example: ").splitlines()
+        examples = [line.strip() for line in lines if line.strip().startswith(self.prog)]
+        # Some are followed by a remark, set off by many spaces.
+        return examples[0].partition("    ")[0] if examples else self.help_command()
+
+    def action_of(self, name: str) -> argparse.Action:
+        """By a name as argparse's messages have it: `--eot`, `-o/--out`, `COMMAND`."""
+        for action in self._actions:
+            names = ("/".join(action.option_strings), action.metavar, action.dest)
+            if name in (*action.option_strings, *names):
+                return action
+        raise KeyError(name)
+
+    def options(self) -> dict[str, argparse.Action]:
+        return {name: action for action in self._actions for name in action.option_strings}
+
+    def _require_known_options(self) -> None:
+        has_rest = any(
+            action.nargs in (argparse.REMAINDER, argparse.PARSER) for action in self._actions
+        )
+        options, before = self.options(), ""
+        for word in self._words:
+            if word == "--":
+                return
+            if _is_option(word):
+                self._require_known(word, before, options)
+            elif has_rest and not _takes_value(options.get(before)):
+                return  # what follows is for others
+            before = word
+
+    def _require_known(self, word: str, before: str, options: dict[str, argparse.Action]) -> None:
+        name = word.partition("=")[0]
+        if name in options:
+            return
+        if _takes_value(options.get(before)):
+            raise ConfigError(
+                f"{before} needs a value, got {word!r}",
+                hint=f"for a value that begins with -, write {shlex.quote(f'{before}={word}')}",
+            )
+        # -o may be followed at once by its value; but who writes -out means --out.
+        dests = [action.dest for action in options.values()]
+        if name[:2] not in options or option_called(name[1:].replace("-", "_"), dests):
+            raise ConfigError(f"unknown option {name}", hint=self._advice(name, options))
+
+    def _advice(self, name: str, options: dict[str, argparse.Action]) -> str:
+        said = name.lstrip("-").replace("-", "_")
+        if said in _RESUME:
+            return "leave it out: the same command continues a run that was interrupted"
+        if commands_of(self):
+            return f"options follow the command: tokenmill COMMAND {name}; see tokenmill --help"
+        by_name = {option[2:].replace("-", "_"): option for option in options if option[1] == "-"}
+        positional = {a.dest: str(a.metavar) for a in self._actions if not a.option_strings}
+        known = [*by_name, *positional]
+        is_short = not name.startswith("--")  # -j4
+        meant = option_meant(said, known) or (option_called(said[0], known) if is_short else None)
+        longer = [option for option in options if option.startswith(name)]
+        if meant in by_name:
+            return f"did you mean `{by_name[meant]}`?"
+        if meant is None and longer:
+            return f"did you mean {' or '.join(f'`{option}`' for option in longer)}?"
+        if meant is not None:
+            return f"{positional[meant]} is given without an option: {self.example()}"
+        return f"{self.help_command()} lists the options"
+
+
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, CommandParser]:
+    """A parser's commands by name; none if it is a command itself."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def unknown_command(name: str, known: Iterable[str], words: Sequence[str] = ()) -> ConfigError:
+    meant = command_meant(name, list(known))
+    if meant is not None:
+        return ConfigError(f"unknown command {name!r}", hint=f"did you mean `tokenmill {meant}`?")
+    hint = "tokenmill --help lists the commands"
+    if set(name) & set("./*~"):  # a file, a folder, a glob or a URL
+        shown = shlex.join(words) if 0 < len(words) <= _MAX_WORDS else f"{shlex.quote(name)} ..."
+        hint = f"did you mean `tokenmill prepare {shown}`?"
+    return ConfigError(f"unknown command {name!r}", hint=hint)
+
+
+def _is_option(word: str) -> bool:
+    """Whether argparse takes it for one, known or not."""
+    return (
+        word.startswith("-")
+        and word != "-"
+        and " " not in word.partition("=")[0]
+        and not _NEGATIVE_NUMBER.fullmatch(word)
+    )
+
+
+def _takes_value(action: argparse.Action | None) -> bool:
+    return action is not None and action.nargs is None
+
+
+# What argparse says -> what we say
+
+
+def _missing(parser: CommandParser, names: str) -> ConfigError:
+    missing = names.split(", ")
+    if missing != ["-o/--out"]:
+        return ConfigError(f"missing: {', '.join(missing)}", hint=parser.example())
+    words = [*shlex.split(parser.prog), *parser._words]
+    shown = f": {shlex.join([*words, '-o', 'data/mine'])}" if len(words) <= _MAX_WORDS else ""
+    return ConfigError("missing: -o, the output folder", hint=f"add `-o data/mine`{shown}")
+
+
+def _invalid_choice(parser: CommandParser, name: str, got: str) -> ConfigError:
+    action = parser.action_of(name)
+    got = got.strip("'\"")
+    known = [str(choice) for choice in action.choices or ()]
+    if commands_of(parser):
+        return unknown_command(got, known, parser._words)
+    meant = option_meant(got, known)
+    if not action.option_strings:
+        hint = parser.example()
+    else:
+        hint = f"did you mean `{name} {meant}`?" if meant else f"{name} {known[0]}"
+    return ConfigError(f"{name} is one of {', '.join(known)}; got {got!r}", hint=hint)
+
+
+def _invalid_value(parser: CommandParser, name: str, kind: str, got: str) -> ConfigError:
+    name = _short(name)
+    what, example = {"int": ("a whole number", "8"), "float": ("a number", "0.01")}[kind]
+    return ConfigError(f"{name} takes {what}, got {got}", hint=f"{name} {example}")
+
+
+def _no_value(parser: CommandParser, name: str) -> ConfigError:
+    action, name = parser.action_of(name), _short(name)
+    return ConfigError(
+        f"{name} needs a value", hint=f"{name} {action.metavar or action.dest.upper()}"
+    )
+
+
+def _takes_none(parser: CommandParser, name: str, got: str) -> ConfigError:
+    name = _short(name)
+    return ConfigError(f"{name} takes no value, got {got}", hint=f"write {name} alone")
+
+
+def _exclusive(parser: CommandParser, name: str, other: str) -> ConfigError:
+    name, other = _short(name), _short(other)
+    return ConfigError(f"{name} and {other} exclude each other", hint="leave one of them out")
+
+
+def _short(name: str) -> str:
+    """Of an option with two names, as argparse has it (`-o/--out`), the first."""
+    return name.partition("/")[0]
+
+
+_EXPLANATIONS: dict[str, Any] = {
+    r"the following arguments are required: (.*)": _missing,
+    r"argument (\S+): invalid choice: (.*?) \(choose from .*\)": _invalid_choice,
+    r"argument (\S+): invalid (int|float) value: (.*)": _invalid_value,
+    r"argument (\S+): expected (?:one|\d+|at least one) arguments?": _no_value,
+    r"argument (\S+): ignored explicit argument (.*)": _takes_none,
+    r"argument (\S+): not allowed with argument (.*)": _exclusive,
+}

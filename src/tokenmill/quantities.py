@@ -1,0 +1,41 @@
+"""Numbers as people write them: 100M, 1.5B, 100_000, 1e8; on the command line and in Python."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import SupportsIndex
+
+from tokenmill.errors import ConfigError
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+Quantity = int | str  # a number, or one as people write it
+
+
+def parsed_count(text: str) -> int:
+    """A number as people type it: 100M, 1.5B, 100_000, 1e8."""
+    match = re.fullmatch(
+        r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][0-9]+)?)\s*([KMBGT]?)", text.strip().upper()
+    )
+    if match is None:
+        raise ConfigError(f"not a number: {text!r}", hint="write 100M, 1.5B or 100000000")
+    value = float(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2]]
+    if not math.isfinite(value) or value != int(value):
+        raise ConfigError(f"not a whole number: {text!r}")
+    return int(value)
+
+
+def count_of(option: str, value: object) -> int:
+    """A count from whatever a caller in Python has for it: 8, 1e8, "100M", a NumPy integer."""
+    if isinstance(value, str):
+        try:
+            return parsed_count(value)
+        except ConfigError as error:
+            raise ConfigError(f"{option}: {error.message}", hint=error.hint) from None
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise ConfigError(
+            f"{option} takes a whole number, got {value!r}", hint="100_000_000, 1e8 or '100M'"
+        )
+    return int(value)
