@@ -175,7 +175,7 @@ def _carried_out(
 def completed(config: Config, plan: Plan, records: Ledger, assembler: AnyAssembler) -> Manifest:
     """All is encoded and handed to the assembler: finish the shards, publish them, prove them."""
     require_few_bad(records, config)
-    _require_some_written(records, config.out)
+    _require_some_written(records, config)
     output = assembler.finish()
     quarantine = quarantine_file(assembler.folder, records.quarantined)
     manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine)
@@ -255,14 +255,22 @@ def require_few_bad(records: Ledger, config: Config) -> None:
         )
 
 
-def _require_some_written(records: Ledger, out: str) -> None:
-    counts = records.counts
-    if not counts.num_written:
-        storage.remove(os.path.join(out, WORK_NAME, "plan.json"))  # there is nothing to resume
+def _require_some_written(records: Ledger, config: Config) -> None:
+    plan_path = os.path.join(config.out, WORK_NAME, "plan.json")
+    counts, num_tokens = records.counts, records.num_tokens
+    if not counts.num_written or not num_tokens:
+        storage.remove(plan_path)  # there is nothing to resume
         raise InputError(
             f"nothing to write: of {counts.num_rows:,} rows, {counts.num_empty:,} are empty, "
             f"{counts.num_null:,} null, {counts.num_quarantined:,} quarantined",
             hint="are these the right files, and is --text-column the right column?",
+        )
+    drops_tail = config.seq_len and get_format(config.format).traits.boundaries
+    if drops_tail and max(records.num_tokens_by_split) < (config.seq_len or 0):
+        storage.remove(plan_path)
+        raise InputError(
+            f"nothing to write: {num_tokens:,} tokens fill no sample of {config.seq_len:,}",
+            hint="a smaller --seq-len, or --seq-len document for a sample of each document",
         )
 
 

@@ -123,11 +123,14 @@ def _tasks(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[Task]:
     edges: dict[str, tuple[bool, bool]] = {}
     # Only a conversion keeps apart what the first shard's end had cut.
     is_cut = _is_first_shard_val(manifest) and manifest.converted_from is not None
+    tails = _tails(manifest)
     for split, stream in dataset.streams.items():
         opens |= {shard.name: shard for shard in stream.shards}
         edges[stream.shards[0].name] = (is_cut and split == "train", False)
         last = stream.shards[-1].name
-        edges[last] = (edges.get(last, (False, False))[0], is_cut and split == "val")
+        # What filled no sample may have begun in the middle of a document.
+        ends_cut = bool(tails.get(split)) or (is_cut and split == "val")
+        edges[last] = (edges.get(last, (False, False))[0], ends_cut)
     tasks = []
     for file in manifest.files:
         shard = opens.get(file.name) if can_open else None
@@ -157,6 +160,11 @@ def _rules(manifest: Manifest) -> Rules:
 
 def _has_boundaries(dataset: Dataset) -> bool:
     return any(stream.has_boundaries for stream in dataset.streams.values())
+
+
+def _tails(manifest: Manifest) -> dict[str, int]:
+    """How many tokens at the end of each split were left out, because they filled no sample."""
+    return {split: totals.num_tail_tokens for split, totals in manifest.splits.items()}
 
 
 def _is_first_shard_val(manifest: Manifest) -> bool:
@@ -202,15 +210,23 @@ def _check_shards(
     for chain in chains.values():
         check_chain(chain, dataset.folder, findings)
     _check_against_counts(dataset, manifest, looked, findings)
-    rules = _rules(manifest)
-    tails = {split: totals.num_tail_tokens for split, totals in manifest.splits.items()}
-    if not has_boundaries and _is_first_shard_val(manifest):
-        in_sequence = [chains[split] for split in ("val", "train") if split in chains]
-        check_order(in_sequence, rules, any(tails.values()), findings)
-    elif not has_boundaries:
-        for split, chain in chains.items():
-            check_order([chain], rules, bool(tails.get(split)), findings)
+    if not has_boundaries:
+        _check_order(chains, manifest, findings)
     _say_what_passed(dataset, manifest, looked, findings)
+
+
+def _check_order(chains: Mapping[str, Chain], manifest: Manifest, findings: Findings) -> None:
+    rules, tails = _rules(manifest), _tails(manifest)
+    is_cut = _is_first_shard_val(manifest)
+    if is_cut and not tails.get("val"):
+        in_sequence = [chains[split] for split in ("val", "train") if split in chains]
+        check_order(in_sequence, rules, findings, may_end_cut=any(tails.values()))
+        return
+    for split, chain in chains.items():
+        # A conversion left out the end of val, which train went on from.
+        may_begin_cut = is_cut and split == "train"
+        may_end_cut = bool(tails.get(split)) or (is_cut and split == "val")
+        check_order([chain], rules, findings, may_begin_cut, may_end_cut)
 
 
 def check_chain(chain: Chain, folder: str, findings: Findings) -> None:

@@ -39,6 +39,11 @@ class Whereabouts:
         self._files = {file.name: file for file in manifest.files}
         self._corpus = corpus
         self._is_one_stream = manifest.identity["options"]["val"] == "first-shard"
+        if self._is_one_stream and _has_gap(manifest):
+            raise NotAtHand(
+                "a conversion left out the end of val, so nothing says where the documents of "
+                "train stand"
+            )
         self.streams = self._streams(manifest)
         self.tails = [0, 0]
         for split, totals in manifest.splits.items():
@@ -139,3 +144,9 @@ class Whereabouts:
             rank[order] = np.arange(len(order))
             ranks.append(rank)
         return ranks
+
+
+def _has_gap(manifest: Manifest) -> bool:
+    """Whether tokens are missing between val and train, which are one stream."""
+    val, train = (manifest.splits.get(split) for split in ("val", "train"))
+    return bool(val and val.num_tail_tokens and train and train.num_tokens)
