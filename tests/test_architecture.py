@@ -35,7 +35,7 @@ LAYERS = [
     {"documents", "inputs", "hub", "job", "record", "slices"},
     {"fetch", "ledger", "unchanged", "headstart", "workbench"},
     {"part", "tokenize", "shards", "stream"},
-    {"mill", "assemble", "plan", "orders"},
+    {"mill", "assemble", "plan", "orders", "inference"},
     {"fulfil"},
     {"manifest", "runners", "settings"},
     {"output"},

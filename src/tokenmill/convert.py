@@ -218,7 +218,14 @@ def _manifest_of_strangers(source: Dataset, encoding: EncodingId | None) -> Mani
             f"{source.name} does not say which tokenizer made it",
             hint="name it: --tokenizer gpt2",
         )
-    config = Config(sources=(source.name,), format=source.format.name, eot=source.eot or "none")
+    if source.eot is None:
+        raise ConfigError(
+            f"{source.name} does not say where its EOT ids stand, and its tokens do not tell: "
+            f"{source.inferred['eot'].why}",
+            hint="say it: --eot append if documents end with one, prepend if they begin with one, "
+            f"both or none; {source.format.name} usually has {source.format.defaults.eot}",
+        )
+    config = Config(sources=(source.name,), format=source.format.name, eot=source.eot)
     identity = {
         "options": {**config.identity(), "val": "none", "empty": "keep", "dtype": source.dtype},
         "encoding": {k: v for k, v in encoding.to_plain().items() if k != "source"},

@@ -77,8 +77,6 @@ def look_into(
     named = None
     if not os.path.exists(os.path.join(folder, MANIFEST_NAME)) and tokenizer is not None:
         named = get_encoding(tokenizer, pattern=pattern, eot=eot_token)
-        if dtype is None and named.max_token_value > 0xFFFF:
-            dtype = "uint32"  # of files that do not say
     dataset = open_dataset(
         folder,
         format_name=format_name,

@@ -49,6 +49,7 @@ class Glance:
     tokens_per_byte: float | None
     is_ratio_exact: bool  # counted for the manifest, not a sample
     splits: tuple[SplitGlance, ...]
+    inferred: dict[str, str]  # dtype, eot: of what the files do not say, what it was told from
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -84,6 +85,7 @@ def glance(looked: LookedInto, split: str | None = None, seed: int = 0) -> Glanc
         tokens_per_byte=1 / ratio if ratio else None,
         is_ratio_exact=text_bytes is not None,
         splits=splits,
+        inferred={name: found.why for name, found in dataset.inferred.items()},
     )
 
 

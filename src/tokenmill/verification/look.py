@@ -242,9 +242,15 @@ class _Opened:
         if expected is None or not len(expected) or not reader.num_tokens:
             return expected
         first, last = reader.tokens(0, 1), reader.tokens(reader.num_tokens - 1, reader.num_tokens)
-        if task.may_end_cut and task.rules.eot != "prepend" and last[0] != task.rules.eot_id:
+        # One EOT id alone is all that is left of a document that has two.
+        assert self.ends is not None
+        lone_first = task.rules.eot == "both" and self.ends[0] == 1
+        lone_last = task.rules.eot == "both" and np.diff(self.ends[-2:], prepend=0)[-1] == 1
+        ends_cut = last[0] != task.rules.eot_id or lone_last
+        begins_cut = first[0] != task.rules.eot_id or lone_first
+        if task.may_end_cut and task.rules.eot != "prepend" and ends_cut:
             expected = expected[:-1]
-        if task.may_begin_cut and task.rules.eot != "append" and first[0] != task.rules.eot_id:
+        if task.may_begin_cut and task.rules.eot != "append" and begins_cut:
             expected = expected[1:]
         return expected
 
