@@ -149,7 +149,12 @@ def prepared(
     return found
 
 
-POLICIES = [("append", "fraction"), ("prepend", "first-shard"), ("both", "fraction")]
+POLICIES = [
+    ("append", "fraction"),
+    ("prepend", "first-shard"),
+    ("both", "fraction"),
+    ("both", "first-shard"),
+]
 
 
 @pytest.mark.parametrize("corpus", CORPORA)
@@ -217,3 +222,24 @@ def test_a_document_too_many_or_too_few_is_noticed_in_spite_of_a_tail(scratch):
         assert {"EOT", "boundaries"} <= {
             check.name for check in report.checks if check.status == "failed"
         }
+
+
+@pytest.mark.parametrize("eot", ["append", "prepend", "both"])
+def test_a_split_may_be_cut_at_any_token(eot, scratch):
+    """Between a document's text and its last EOT id, too, or within some empty documents."""
+    whole = oracle.ids(["a mill", "", "", "flour"], eot)
+    ends = list(itertools.accumulate(map(len, whole)))
+    tokens = list(itertools.chain(*whole))
+    source = write_corpus("jsonl", scratch, ["a mill", "", "", "flour"])
+    for cut in range(1, len(tokens)):
+        first, second = scratch / f"llmc-{cut}", scratch / f"megatron-{cut}"
+        tokenmill.prepare(source, first, format="llmc", eot=eot, shard_tokens=cut, num_proc=1)
+        converted(first, second, Variant("megatron", 0))
+        require_whole(second)
+        bounds = [0, *sorted({*ends, cut})]
+        pieces = [tokens[start:stop] for start, stop in itertools.pairwise(bounds)]
+        num_val = bounds.index(cut)
+        expected = {"train": pieces[num_val:], "val": pieces[:num_val]}
+        assert shard_oracle.documents(second, "megatron") == expected, cut
+        converted(second, scratch / f"back-{cut}", Variant("nanogpt", 0))
+        require_whole(scratch / f"back-{cut}")

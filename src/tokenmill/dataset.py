@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tokenmill import mirror
+from tokenmill.config import EOT_POLICIES, VAL_POLICIES
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import (
@@ -111,8 +112,9 @@ def dataset_of(folder: str, manifest: Manifest) -> Dataset:
         dtype, eot, eot_id = options["dtype"], options["eot"], encoding["eot_token"]
         has_boundaries = format_.traits.boundaries and not options.get("seq_len")
         known = isinstance(eot_id, int) and dtype in ("uint16", "uint32")
-        if not known or eot not in ("append", "prepend", "both", "none"):
-            raise ValueError(f"dtype {dtype!r}, eot {eot!r}, eot_token {eot_id!r}")
+        if not known or eot not in EOT_POLICIES or options["val"] not in VAL_POLICIES:
+            said = f"eot_token {eot_id!r}, val {options['val']!r}"
+            raise ValueError(f"dtype {dtype!r}, eot {eot!r}, {said}")
     except (KeyError, TypeError, ValueError) as error:
         path = os.path.join(folder, MANIFEST_NAME)
         raise IntegrityError(f"{path} is not a manifest: {error!r}") from error

@@ -16,6 +16,7 @@ asks the user.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -94,10 +95,12 @@ def _widest_that_fits(readings: dict[str, Tokens], max_id: int | None) -> Infere
     can_be = [dtype for dtype in readings if max_id is None or max_id <= np.iinfo(dtype).max]
     in_order = sorted(can_be, key=lambda dtype: -np.dtype(dtype).itemsize)
     shares = {d: float(np.mean((readings[d] >= 0) & (readings[d] <= most))) for d in in_order}
+    if len(readings) == 1 and in_order:
+        return Inference(in_order[0], "nothing else fits the size of the files")
     for position, dtype in enumerate(in_order):
-        narrower = in_order[position + 1 :]
-        if shares[dtype] >= _MOST:
-            is_sure = len(readings[dtype]) >= _FEW_TOKENS or not narrower
+        is_narrowest = position == len(in_order) - 1
+        if shares[dtype] >= _MOST or (is_narrowest and shares[dtype] > _HALF):
+            is_sure = len(readings[dtype]) >= _FEW_TOKENS or is_narrowest
             return Inference(dtype, f"so read, ids are at most {most:,}", is_sure)
         if shares[dtype] > _HALF:
             break
@@ -168,6 +171,23 @@ def _by_edges(streams: Sequence[Stream], format_: Format, eot_id: int) -> Infere
         why = f"{begins[0]} begins with EOT id {eot_id}, and {ends[0]} ends with it"
         return Inference(None, why, is_sure=False)
     return _by_one_edge(streams, format_, begins, ends)
+
+
+def _outer_edges(streams: Sequence[Stream]) -> tuple[list[Stream], list[Stream]]:
+    """The splits that begin where a document does, and those that end so. Where the shards of train
+    are counted on from those of val, val was cut off the beginning of one stream."""
+    by_split = {stream.split: stream for stream in streams}
+    if len(by_split) == 2:
+        val, train = by_split["val"], by_split["train"]
+        if _number_of(train.shards[0].name) == (_number_of(val.shards[-1].name) or 0) + 1:
+            return [val], [train]
+    return list(streams), list(streams)
+
+
+def _number_of(name: str) -> int | None:
+    """The last number in a shard's name."""
+    found = re.search(r"(\d{1,18})\D*$", name)
+    return int(found[1]) if found else None
 
 
 def _by_one_edge(

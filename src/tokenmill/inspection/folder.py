@@ -49,6 +49,9 @@ class LookedInto:
         counted = stream.num_documents()
         if counted is not None or manifest is None:
             return counted
+        options = manifest.identity["options"]
+        if options["eot"] == "both" and options["val"] == "first-shard":
+            return None  # val and train both have a piece of the document that was cut
         totals = manifest.splits.get(split)
         return totals.num_documents if totals is not None and totals.num_documents else None
 
