@@ -157,8 +157,9 @@ def _some_documents(stream: Stream) -> Iterator[Tokens]:
 
 
 def _by_edges(streams: Sequence[Stream], format_: Format, eot_id: int) -> Inference:
-    begins = [s.split for s in streams if int(s.tokens(0, 1)[0]) == eot_id]
-    ends = [s.split for s in streams if int(s.tokens(s.num_tokens - 1, s.num_tokens)[0]) == eot_id]
+    firsts, lasts = _outer_edges(streams)
+    begins = [s.split for s in firsts if int(s.tokens(0, 1)[0]) == eot_id]
+    ends = [s.split for s in lasts if int(s.tokens(s.num_tokens - 1, s.num_tokens)[0]) == eot_id]
     gaps = [gap for stream in streams for gap in _gaps(stream, eot_id)]
     if not gaps and not begins and not ends:
         is_sure = all(stream.num_tokens <= _LOOK_TOKENS for stream in streams)
@@ -170,7 +171,7 @@ def _by_edges(streams: Sequence[Stream], format_: Format, eot_id: int) -> Infere
     if begins and ends:
         why = f"{begins[0]} begins with EOT id {eot_id}, and {ends[0]} ends with it"
         return Inference(None, why, is_sure=False)
-    return _by_one_edge(streams, format_, begins, ends)
+    return _by_one_edge(format_, begins, ends)
 
 
 def _outer_edges(streams: Sequence[Stream]) -> tuple[list[Stream], list[Stream]]:
@@ -190,9 +191,7 @@ def _number_of(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _by_one_edge(
-    streams: Sequence[Stream], format_: Format, begins: list[str], ends: list[str]
-) -> Inference:
+def _by_one_edge(format_: Format, begins: list[str], ends: list[str]) -> Inference:
     usual = format_.defaults.eot
     # Where samples leave out a tail, no split ends with the EOT id that its last document has.
     has_tails = format_.traits.samples and format_.traits.boundaries
