@@ -39,7 +39,7 @@ LAYERS = [
     {"inputs"},
     {"fetch", "ledger", "unchanged", "headstart", "notes"},
     {"part", "tokenize", "stream"},
-    {"mill", "assemble", "plan"},
+    {"mill", "assemble", "plan", "inference"},
     {"manifest", "runners", "settings"},
     {"output"},
     {"estimate"},

@@ -225,12 +225,9 @@ def test_document_k_is_the_source_text(name, eot, val, shuffle, tmp_path, small)
         options["shard_tokens"] = 700
     out = prepared(tmp_path, small, format=name, **options)
     looked = look_into(out)
-    if eot == "both" and val == "first-shard" and not looked.stream("val").has_boundaries:
-        with pytest.raises(ConfigError, match="where documents end"):
-            document(looked, "train", 0, ALL)
-        return
     if val == "first-shard" and not looked.stream("val").has_boundaries:
-        count = looked.num_documents("val")
+        count = len(documents_of(looked, "val"))
+        assert looked.num_documents("val") == (None if eot == "both" else count)
         cut = document(looked, "val", count - 1, ALL).ids + document(looked, "train", 0, ALL).ids
         whole = oracle.reference().decode([i for i in cut if i != 50256])
         val_texts, train_texts = documents_of(looked, "val"), documents_of(looked, "train")

@@ -29,7 +29,7 @@ from tokenmill.dataset import Dataset, path_inside
 from tokenmill.dataset_tokens import DatasetTokens
 from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import ConfigError, ConflictError, IntegrityError
+from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
 from tokenmill.formats import Layout, chosen_dtype, get_format
 from tokenmill.machine import available_cpus
 from tokenmill.manifest import (
@@ -259,6 +259,18 @@ def _layout(source: Dataset, origin: Manifest, target: Target) -> Layout:
 
 
 def _require_holdable(source: Dataset, target: Target, seq_len: int, boundaries: bool) -> None:
+    if not source.num_tokens:
+        raise InputError(
+            f"{source.name} holds no tokens: there is nothing to convert",
+            hint=f"is it the right folder? tokenmill inspect {source.name}",
+        )
+    if seq_len and all(stream.num_tokens < seq_len for stream in source.streams.values()):
+        longest = max(stream.num_tokens for stream in source.streams.values())
+        raise ConfigError(
+            f"no split fills a sample of {seq_len:,}: the longest has {longest:,} tokens",
+            hint=f"--seq-len {1 << (longest.bit_length() - 1)}, or --seq-len document for a sample "
+            "of each document",
+        )
     for split, stream in source.streams.items():
         if boundaries and not stream.knows_documents:
             raise ConfigError(
@@ -300,7 +312,14 @@ def _manifest_of_strangers(source: Dataset, encoding: EncodingId | None) -> Mani
             f"{source.name} does not say which tokenizer made it",
             hint="name it: --tokenizer gpt2",
         )
-    config = Config(sources=(source.name,), format=source.format.name, eot=source.eot or "none")
+    if source.eot is None:
+        raise ConfigError(
+            f"{source.name} does not say where its EOT ids stand, and its tokens do not tell: "
+            f"{source.inferred['eot'].why}",
+            hint="say it: --eot append if documents end with one, prepend if they begin with one, "
+            f"both or none; {source.format.name} usually has {source.format.defaults.eot}",
+        )
+    config = Config(sources=(source.name,), format=source.format.name, eot=source.eot)
     identity = {
         "options": {**config.identity(), "val": "none", "empty": "keep", "dtype": source.dtype},
         "encoding": {k: v for k, v in encoding.to_plain().items() if k != "source"},
@@ -342,10 +361,7 @@ def _manifest(origin: Manifest, asked: dict[str, Any], output: Output) -> Manife
         origin,
         identity=asked["identity"],
         files=output_files(output, per_document),
-        splits={
-            split: _with_tail_of(totals, origin.splits.get(split))
-            for split, totals in split_totals(output, documents).items()
-        },
+        splits=_splits(origin, split_totals(output, documents), documents),
         counts=counts,
         converted_from=asked["converted_from"],
     )
@@ -360,15 +376,25 @@ def _notes(origin: Manifest, manifest: Manifest) -> tuple[str, ...]:
     return (*(note for note in origin.notes if note not in {*said, *own}), *own)
 
 
-def _with_tail_of(totals: SplitTotals, before: SplitTotals | None) -> SplitTotals:
-    """What is left out now, and what an earlier conversion into samples left out already."""
-    if before is None:
-        return totals
-    return dataclasses.replace(
-        totals,
-        num_tail_tokens=totals.num_tail_tokens + before.num_tail_tokens,
-        num_tail_eot=totals.num_tail_eot + before.num_tail_eot,
-    )
+def _splits(
+    origin: Manifest, written: dict[str, SplitTotals], documents: dict[str, int]
+) -> dict[str, SplitTotals]:
+    """The totals of what was written, and of splits that samples left nothing of: their documents
+    and tails still count. A tail is what is left out now and what was left out before."""
+    found = {}
+    for split in SPLITS:
+        now, before = written.get(split), origin.splits.get(split)
+        if now is None and before is None:
+            continue
+        totals = now or SplitTotals(0, documents[split])
+        if before is not None:
+            totals = dataclasses.replace(
+                totals,
+                num_tail_tokens=totals.num_tail_tokens + before.num_tail_tokens,
+                num_tail_eot=totals.num_tail_eot + before.num_tail_eot,
+            )
+        found[split] = totals
+    return found
 
 
 def _num_documents(output: Output, split: str, per_document: int) -> int:

@@ -1,7 +1,8 @@
 """A dataset in a folder: one that tokenmill wrote, or someone else's shards, as far as they tell.
 
 The manifest says all there is to know. Without one, the format is recognised by the files, their
-dtype by their headers or the user's word, and documents by their EOT ids if the tokenizer is named.
+dtype by their headers, and documents by their EOT ids if the tokenizer is named. What neither the
+files nor the user say is inferred from the tokens (inference.py).
 Nothing outside the folder is read: names come from a listing or from a manifest that was checked,
 and a link that leads elsewhere is refused.
 """
@@ -10,9 +11,11 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from tokenmill import mirror
+from tokenmill.config import EOT_POLICIES, VAL_POLICIES
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import (
@@ -23,6 +26,7 @@ from tokenmill.formats import (
     format_names,
     get_format,
 )
+from tokenmill.inference import Inference, inferred_dtype, inferred_eot
 from tokenmill.manifest import MANIFEST_NAME, Manifest
 from tokenmill.output import WORK_NAME
 from tokenmill.record import SPLITS
@@ -38,6 +42,7 @@ class Dataset:
     streams: dict[str, Stream]  # by split
     eot: str | None  # where EOT ids stand; None: not known
     eot_id: int | None
+    inferred: dict[str, Inference] = field(default_factory=dict)  # "dtype", "eot": nobody said so
 
     @property
     def name(self) -> str:
@@ -105,16 +110,14 @@ def dataset_of(folder: str, manifest: Manifest) -> Dataset:
     try:
         format_ = get_format(options["format"])
         dtype, eot, eot_id = options["dtype"], options["eot"], encoding["eot_token"]
-        is_cut = options["val"] == "first-shard"
         has_boundaries = format_.traits.boundaries and not options.get("seq_len")
         known = isinstance(eot_id, int) and dtype in ("uint16", "uint32")
-        if not known or eot not in ("append", "prepend", "both", "none"):
-            raise ValueError(f"dtype {dtype!r}, eot {eot!r}, eot_token {eot_id!r}")
+        if not known or eot not in EOT_POLICIES or options["val"] not in VAL_POLICIES:
+            said = f"eot_token {eot_id!r}, val {options['val']!r}"
+            raise ValueError(f"dtype {dtype!r}, eot {eot!r}, {said}")
     except (KeyError, TypeError, ValueError) as error:
         path = os.path.join(folder, MANIFEST_NAME)
         raise IntegrityError(f"{path} is not a manifest: {error!r}") from error
-    if eot == "both" and is_cut:
-        eot = "none"  # which of a document's two EOT ids a split begins with cannot be told
     streams = {}
     for split in SPLITS:
         shards = [
@@ -165,19 +168,22 @@ def _of_strangers(
     eot: str | None,
 ) -> Dataset:
     format_, found = found_shards(folder, format_name)
+    inferred = {}
+    if dtype is None and (width := dtype_of_strangers(folder, format_, found, encoding)):
+        if width.value is None or not width.is_sure:
+            raise ConfigError(
+                f"{folder} does not say how wide its tokens are, and they do not tell: {width.why}",
+                hint="name it: --dtype uint16 or uint32 (convert: --from-dtype), or the tokenizer "
+                "that made them",
+            )
+        dtype, inferred["dtype"] = width.value, width
     sizes, has_boundaries = {}, True
     for one in found:  # one after the other: a map keeps its file open, and those are limited
         reader = opened_shard(folder, one.name, format_, dtype)
         sizes[one.name] = reader.num_tokens
         has_boundaries = has_boundaries and reader.has_boundaries
-    eot_id = None if encoding is None else encoding.eot_token
-    filled = [one.name for one in found if sizes[one.name]]
-    if eot is None and eot_id is not None and filled:
-        first = opened_shard(folder, filled[0], format_, dtype)
-        eot = _guessed_eot(first, opened_shard(folder, filled[-1], format_, dtype), eot_id)
-    streams = {}
-    for split in SPLITS:
-        shards = [
+    shards = {
+        split: [
             StreamShard(
                 one.name,
                 functools.partial(opened_shard, folder, one.name, format_, dtype),
@@ -186,9 +192,34 @@ def _of_strangers(
             for one in found
             if one.split == split
         ]
-        if shards:
-            streams[split] = Stream(split, shards, has_boundaries, eot, eot_id)
-    return Dataset(folder, format_, None, streams, eot, eot_id)
+        for split in SPLITS
+    }
+    eot_id = None if encoding is None else encoding.eot_token
+
+    def streams(policy: str | None) -> dict[str, Stream]:
+        return {
+            split: Stream(split, of_split, has_boundaries, policy, eot_id)
+            for split, of_split in shards.items()
+            if of_split
+        }
+
+    if eot is None and eot_id is not None:
+        inferred["eot"] = inferred_eot(list(streams(None).values()), format_, eot_id)
+        eot = inferred["eot"].value
+    return Dataset(folder, format_, None, streams(eot), eot, eot_id, inferred)
+
+
+def dtype_of_strangers(
+    folder: str, format_: Format, found: Sequence[FoundShard], encoding: EncodingId | None
+) -> Inference | None:
+    """How wide the tokens of someone's shards are; None if the files say so."""
+    # The largest of each split tells most.
+    largest = {
+        one.split: one
+        for one in sorted(found, key=lambda one: os.path.getsize(path_inside(folder, one.name)))
+    }
+    opens = [functools.partial(opened_shard, folder, one.name, format_) for one in largest.values()]
+    return inferred_dtype(opens, None if encoding is None else encoding.max_token_value)
 
 
 def opened_shard(folder: str, name: str, format_: Format, dtype: str | None) -> ShardReader:
@@ -198,12 +229,3 @@ def opened_shard(folder: str, name: str, format_: Format, dtype: str | None) -> 
             hint="copy the dataset to a local folder first",
         )
     return format_.open(path_inside(folder, name), dtype)
-
-
-def _guessed_eot(first: ShardReader, last: ShardReader, eot_id: int) -> str:
-    """Where the EOT ids seem to stand, by the first and the last token."""
-    starts = int(first.tokens(0, 1)[0]) == eot_id
-    ends = int(last.tokens(last.num_tokens - 1, last.num_tokens)[0]) == eot_id
-    if starts and ends:
-        return "both"
-    return "prepend" if starts else "append"

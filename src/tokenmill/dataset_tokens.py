@@ -53,6 +53,8 @@ class DatasetTokens:
         self._layout = layout
         self._folder = folder
         self._dtype = np.dtype(layout.dtype).newbyteorder("<")
+        self._is_foreign = source.manifest is None
+        self._max_id = origin.identity["encoding"]["max_token_value"]
         self._files = {file.name: file for file in origin.files} if source.manifest else {}
         self._local = threading.local()
 
@@ -154,16 +156,17 @@ class DatasetTokens:
         return found
 
     def _cast(self, tokens: npt.NDArray[np.integer], split: str) -> npt.NDArray[np.integer]:
-        if not len(tokens) or tokens.dtype == self._dtype:
+        # Of our own datasets this is known; in others' shards anything may stand.
+        if not len(tokens) or (tokens.dtype == self._dtype and not self._is_foreign):
             return tokens
         low, high = int(tokens.min()), int(tokens.max())
-        if low < 0 or high > np.iinfo(self._dtype).max:
+        if low < 0 or high > self._max_id:
             raise IntegrityError(
-                f"{split}: token id {low if low < 0 else high} does not fit into "
-                f"{self._layout.dtype}",
+                f"{split}: token id {low if low < 0 else high} is not one of "
+                f"{self._layout.encoding}, whose ids end at {self._max_id}",
                 hint="is --tokenizer the one that made these tokens?",
             )
-        return tokens.astype(self._dtype)
+        return tokens.astype(self._dtype, copy=False)
 
     def _bounds(self, split: str, position: int) -> list[int]:
         """Where the segments of a shard begin and end, in its tokens."""
@@ -213,5 +216,5 @@ def _document_ends(
     if stream.eot == "prepend":
         return found[found > 0]
     if stream.eot == "both":
-        return found[(num_eot + 1) % 2 :: 2] + 1
+        return found[(num_eot + 1 + stream.has_lead()) % 2 :: 2] + 1
     return found + 1

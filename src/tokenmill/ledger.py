@@ -71,8 +71,17 @@ class Ledger(Mapping[int, PartRecord]):
 
     @property
     def num_tokens(self) -> int:
-        in_rows: int = sum(row[4] + row[5] for row in _ROW.iter_unpack(self._rows))
-        return in_rows + sum(record.num_tokens for record in self._odd.values())
+        return sum(self.num_tokens_by_split)
+
+    @property
+    def num_tokens_by_split(self) -> tuple[int, int]:
+        train = val = 0
+        for row in _ROW.iter_unpack(self._rows):
+            train, val = train + row[4], val + row[5]
+        for record in self._odd.values():
+            train += sum(run.num_tokens[0] for run in record.runs)
+            val += sum(run.num_tokens[1] for run in record.runs)
+        return train, val
 
     def num_documents(self, split: int) -> list[int]:
         """How many documents each slice gave to a split, in plan order."""

@@ -100,6 +100,12 @@ class Manifest:
         return tuple(file for file in self.files if file.split is not None)
 
     @property
+    def one_stream(self) -> tuple[str, str] | None:
+        """The splits in their order, where they are one stream of documents, cut at a token; None
+        where every document was chosen for its split as a whole."""
+        return {"first-shard": ("val", "train"), "tokens": ("train", "val")}.get(self.split_rule)
+
+    @property
     def num_tokens(self) -> int:
         return sum(split.num_tokens for split in self.splits.values())
 

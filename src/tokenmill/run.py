@@ -177,7 +177,7 @@ def _carried_out(
 def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -> Manifest:
     """All parts are encoded and all shard tasks done: publish the shards, and prove them."""
     require_few_bad(records, config)
-    _require_some_written(records, config.out)
+    _require_some_written(records, config)
     output = assembly.finished()
     quarantine = quarantine_file(assembly.folder, records.quarantined)
     notes = notes_on(plan, records.counts.num_rows)
@@ -238,14 +238,21 @@ def require_few_bad(records: Ledger, config: Config) -> None:
         )
 
 
-def _require_some_written(records: Ledger, out: str) -> None:
-    counts = records.counts
-    if not counts.num_written:
-        storage.remove(plan_path(out))  # there is nothing to resume
+def _require_some_written(records: Ledger, config: Config) -> None:
+    counts, num_tokens = records.counts, records.num_tokens
+    if not counts.num_written or not num_tokens:
+        storage.remove(plan_path(config.out))  # there is nothing to resume
         raise InputError(
             f"nothing to write: of {counts.num_rows:,} rows, {counts.num_empty:,} are empty, "
             f"{counts.num_null:,} null, {counts.num_quarantined:,} quarantined",
             hint="are these the right files, and is --text-column the right column?",
+        )
+    drops_tail = config.seq_len and get_format(config.format).traits.boundaries
+    if drops_tail and max(records.num_tokens_by_split) < (config.seq_len or 0):
+        storage.remove(plan_path(config.out))
+        raise InputError(
+            f"nothing to write: {num_tokens:,} tokens fill no sample of {config.seq_len:,}",
+            hint="a smaller --seq-len, or --seq-len document for a sample of each document",
         )
 
 

@@ -90,6 +90,10 @@ class Stream:
     def num_tokens(self) -> int:
         return self._starts[-1]
 
+    def has_lead(self) -> int:
+        """1 if the split begins in the middle of a document, else 0."""
+        return self._has_lead()
+
     def start_of(self, position: int) -> int:
         """Where a shard begins, in tokens of the split."""
         return self._starts[position]
@@ -154,8 +158,9 @@ class Stream:
             start = 0 if number == 0 else self._eot_position(number - lead)
             end = self._eot_position(number + 1 - lead)
         elif self._eot == "both":
-            start = 0 if number == 0 else self._after_eot(2 * number - 1)
-            end = self._after_eot(2 * number + 1)
+            lead = self._has_lead()
+            start = 0 if number == 0 else self._after_eot(2 * number - 1 - lead)
+            end = self._after_eot(2 * number + 1 - lead)
         else:
             return None
         if start is None or start >= self.num_tokens:
@@ -172,7 +177,9 @@ class Stream:
         if self._eot == "prepend":
             return self._num_eot_before(token + 1) - 1 + self._has_lead()
         num_before = self._num_eot_before(token)
-        return num_before // 2 if self._eot == "both" else num_before
+        if self._eot == "both":
+            return (num_before + self._has_lead()) // 2
+        return num_before
 
     def num_documents(self) -> int | None:
         """How many documents there are, if that can be told without reading all tokens."""
@@ -235,6 +242,7 @@ class Stream:
     def _told_apart(self, max_tokens: int, first: int, start: int) -> Iterator[Documents]:
         held: Tokens = np.empty(0, np.uint16)
         per_document = 2 if self._eot == "both" else 1
+        lead = self._has_lead() if self._eot == "both" and not start else 0
         num_tokens_read = start
         while num_tokens_read < self.num_tokens or len(held):
             stop = num_tokens_read + max_tokens - num_tokens_read % max_tokens
@@ -245,7 +253,7 @@ class Stream:
             if self._eot == "prepend":
                 cuts = found[found > 0]
             else:
-                cuts = found[per_document - 1 :: per_document] + 1
+                cuts = found[per_document - 1 - lead :: per_document] + 1
             is_last = num_tokens_read >= self.num_tokens or len(held) >= MAX_DOCUMENT_TOKENS
             if is_last and (not len(cuts) or cuts[-1] < len(held)):
                 cuts = np.append(cuts, len(held))
@@ -253,11 +261,21 @@ class Stream:
                 lengths = np.diff(cuts, prepend=0).astype(np.uint32)
                 yield Documents(first, held[: cuts[-1]], lengths)
                 first += len(lengths)
-                held = held[cuts[-1] :]
+                held, lead = held[cuts[-1] :], 0
 
     def _has_lead(self) -> int:
-        """1 if the split begins in the middle of a document, before the first EOT; else 0."""
-        return int(self.tokens(0, 1)[0] != self._eot_id)
+        """1 if the split begins in the middle of a document, before its EOT or the next one's; else
+        0. With two EOT ids a document, an odd number of them begins a document: those of empty
+        ones, and its own. Even is that of a document that was cut before its last, and the same."""
+        if self._eot != "both":
+            return int(self.tokens(0, 1)[0] != self._eot_id)
+        num_eot = 0
+        for first, stop in _steps(0, self.num_tokens):
+            is_text = self.tokens(first, stop) != self._eot_id
+            if is_text.any():
+                return int((num_eot + int(np.argmax(is_text))) % 2 == 0)
+            num_eot += stop - first
+        return 0
 
     def _after_eot(self, number: int) -> int | None:
         position = self._eot_position(number)

@@ -77,6 +77,9 @@ def fitted(layout: Layout, wish: Wish, totals: Totals, is_all: bool) -> Fitted |
         return None
     stream = int(not totals.num_documents[0])
     val_tokens = _val_tokens(num_tokens, wish.val_fraction)
+    if layout.seq_len:  # whole samples on both sides, or no validation data
+        val_tokens += -val_tokens % layout.seq_len
+        val_tokens *= val_tokens + layout.seq_len <= num_tokens
     if layout.has_boundaries and totals.num_documents[stream] < 2:
         val_tokens = 0  # documents are not cut where the format keeps them apart
     return Fitted(layout, stream, val_tokens)

@@ -21,6 +21,9 @@ from tokenmill.cli.summary import note_lines
 from tokenmill.plural import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokenmill.dataset import Dataset
     from tokenmill.manifest import Manifest
 
 SHOW_SECONDS = 0.2
@@ -78,11 +81,19 @@ def add_stranger_options(parser: argparse.ArgumentParser) -> None:
     """What a folder without a manifest does not say of itself."""
     group = parser.add_argument_group("if IN was not written by tokenmill")
     group.add_argument("--from-format", metavar="NAME", help="its format, if it is not recognised")
-    group.add_argument("--from-dtype", choices=("uint16", "uint32"), help="of files without header")
+    group.add_argument(
+        "--from-dtype",
+        choices=("uint16", "uint32"),
+        help="of files without header (default: inferred)",
+    )
     group.add_argument("--tokenizer", metavar="NAME|FILE", help="what made the tokens")
     group.add_argument("--pattern", metavar="NAME", help="for a .tiktoken file")
     group.add_argument("--eot-token", metavar="TEXT", help="the special token between documents")
-    group.add_argument("--eot", choices=("append", "prepend", "both", "none"))
+    group.add_argument(
+        "--eot",
+        choices=("append", "prepend", "both", "none"),
+        help="where EOT ids stand (default: inferred)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -127,6 +138,9 @@ def convert_from(folder: str, arguments: argparse.Namespace) -> None:
         encoding=encoding,
         eot=arguments.eot,
     )
+    if not arguments.quiet:
+        for text in _inferred(source):
+            print(printable(text), file=sys.stderr)
     target = Target(
         out=arguments.out,
         format=arguments.format,
@@ -162,6 +176,15 @@ def _report(
     elif not arguments.quiet:
         for text in _summary(manifest, from_format, seconds):
             print(printable(text), file=sys.stderr)
+
+
+def _inferred(source: Dataset) -> Iterator[str]:
+    """What nobody said of the source, and is acted on."""
+    words = {"dtype": "tokens are", "eot": "EOT policy is"}
+    for name, found in source.inferred.items():
+        if found.value is not None:
+            option = {"dtype": "--from-dtype", "eot": "--eot"}[name]
+            yield f"inferred: {words[name]} {found.value}: {found.why} ({option} overrides)"
 
 
 def _summary(manifest: Manifest, from_format: str, seconds: float) -> list[str]:

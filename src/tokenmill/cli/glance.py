@@ -33,10 +33,13 @@ def glance_lines(found: Glance) -> list[str]:
     eot = "not known" if found.eot is None else _EOT_WORDS[found.eot]
     if found.eot_token is not None and found.eot != "none":
         eot += f": {found.eot_token}, {found.eot_id}"
+    if "eot" in found.inferred:
+        eot += f" ({'inferred: ' if found.eot else ''}{found.inferred['eot']})"
     order = {None: "", True: "; shuffled", False: "; in the order of the corpus"}[found.is_shuffled]
-    lines.append(
-        f"  tokens     {found.num_tokens:,} as {found.dtype}, {shown_bytes(found.num_bytes)}"
-    )
+    dtype = found.dtype
+    if "dtype" in found.inferred:
+        dtype += f" (inferred: {found.inferred['dtype']})"
+    lines.append(f"  tokens     {found.num_tokens:,} as {dtype}, {shown_bytes(found.num_bytes)}")
     lines.append(f"  EOT        {eot}{order}")
     if found.bytes_per_token is not None and found.tokens_per_byte is not None:
         text = "about " if found.text_bytes is None else f"{shown_bytes(found.text_bytes)}, "

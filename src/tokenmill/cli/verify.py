@@ -70,7 +70,7 @@ could not be checked: a source has changed or moved, a tokenizer file is not her
     told = parser.add_argument_group("folders that tokenmill did not write")
     told.add_argument("--format", metavar="NAME", help="`tokenmill formats` lists them")
     told.add_argument(
-        "--dtype", choices=("uint16", "uint32"), help="of files that do not say (default: uint16)"
+        "--dtype", choices=("uint16", "uint32"), help="of files that do not say (default: inferred)"
     )
     told.add_argument(
         "--tokenizer",

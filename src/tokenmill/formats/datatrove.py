@@ -75,7 +75,9 @@ class DatatroveFormat:
         return {}
 
     def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
-        return [FoundShard(n, split_of(n)) for n in sorted(names) if n.endswith(".ds")]
+        return [
+            FoundShard(n, split_of(n, self.pattern)) for n in sorted(names) if n.endswith(".ds")
+        ]
 
     def open(self, path: str, dtype: str | None) -> ShardReader:
         found, num_tokens = _metadata_of(f"{path}.metadata")

@@ -117,18 +117,24 @@ class LitdataFormat:
 
     def open(self, path: str, dtype: str | None) -> ShardReader:
         index = _index_beside(path)
-        if dtype is None:
-            if index is None:
-                raise IntegrityError(
-                    f"{path}: no {INDEX_NAME} beside it says what its tokens are",
-                    hint="--dtype uint16, if that is what they are",
-                )
+        if dtype is None and index is None:
+            raise IntegrityError(
+                f"{path}: no {INDEX_NAME} beside it says what its tokens are",
+                hint="--dtype uint16, if that is what they are",
+            )
+        # The index says int32 of what is uint32 to us: no matter. How wide a token is does matter.
+        if index is not None and (dtype is None or _width(dtype) != _width(index.dtype)):
             dtype = index.dtype
-        num_items, first = _checked_header(path, np.dtype(dtype).itemsize)
+        assert dtype is not None
+        num_items, first = _checked_header(path, _width(dtype))
         tokens = mapped_tokens(path, dtype, first)
         if index is not None:
             index.require(os.path.basename(path), num_items, tokens.nbytes)
         return MappedShard(tokens)
+
+
+def _width(dtype: str) -> int:
+    return np.dtype(dtype).itemsize
 
 
 def _checked_header(path: str, token_bytes: int) -> tuple[int, int]:

@@ -66,7 +66,7 @@ class LlmcFormat:
 
     def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
         return [
-            FoundShard(name, split_of(name))
+            FoundShard(name, split_of(name, self.pattern))
             for name in names
             if name.endswith(".bin") and _dtype_of(os.path.join(folder, name)) is not None
         ]

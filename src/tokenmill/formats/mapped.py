@@ -13,8 +13,9 @@ import numpy.typing as npt
 from tokenmill import mirror
 from tokenmill.errors import IntegrityError, TokenmillError
 
-_TRAIN = re.compile(r"(?<![a-z])train(ing)?(?![a-z])", re.IGNORECASE)
-_VAL = re.compile(r"(?<![a-z])(val|valid|validation|eval|dev)(?![a-z])", re.IGNORECASE)
+_SPLIT = re.compile(
+    r"(?<![a-z])((?P<train>train(ing)?)|val|valid|validation|eval|dev)(?![a-z])", re.IGNORECASE
+)
 
 # How many documents an index is written at a time. Part of the bytes of olmo's .csv.gz, in which
 # each piece is a gzip member.
@@ -122,8 +123,17 @@ def require_increasing(ends: npt.NDArray[np.int64], num_tokens: int, path: str) 
         )
 
 
-def split_of(name: str) -> str:
-    """The split that a file's folder or name speaks of: `val` if it says so, else `train`."""
+def split_of(name: str, pattern: str = "") -> str:
+    """The split that a file's folder or name speaks of: `val` if it says so, else `train`.
+
+    In a name like the format's own (`pattern`, whose first group is the split) there is one place
+    for it, whatever the stem says: `fw-dev_train_000001.npy` is train. In others the last word
+    counts, of the file's name or else of its folder; a folder called like a split is one.
+    """
+    if pattern and (own := re.fullmatch(pattern.replace("{name}", ".+"), name)):
+        return own[1]
     folder, _, base = name.rpartition("/")
-    said = folder if _TRAIN.search(folder) or _VAL.search(folder) else base
-    return "val" if _VAL.search(said) else "train"
+    for said in (folder if _SPLIT.fullmatch(folder) else "", base, folder):
+        if words := list(_SPLIT.finditer(said)):
+            return "train" if words[-1]["train"] else "val"
+    return "train"

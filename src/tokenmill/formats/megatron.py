@@ -95,7 +95,7 @@ class MegatronFormat:
     def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
         there = set(names)
         return [
-            FoundShard(name, split_of(name))
+            FoundShard(name, split_of(name, self.pattern))
             for name in sorted(there)
             if name.endswith(".bin")
             and _index_name(name) in there

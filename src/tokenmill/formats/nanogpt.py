@@ -46,7 +46,11 @@ class NanogptFormat:
         return {}
 
     def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
-        return [FoundShard(n, split_of(n)) for n in names if n.endswith(".bin") and "/" not in n]
+        return [
+            FoundShard(n, split_of(n, self.pattern))
+            for n in names
+            if n.endswith(".bin") and "/" not in n
+        ]
 
     def open(self, path: str, dtype: str | None) -> ShardReader:
         return MappedShard(mapped_tokens(path, dtype or "uint16"))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokenmill.errors import IntegrityError
+from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats.format import (
     Contents,
     Create,
@@ -50,7 +50,13 @@ class NpyFormat:
         return f"{name}_{split}_{index:06d}.npy"
 
     def check(self, layout: Layout) -> None:
-        """Holds anything."""
+        held = next((split for split in ("train", "val") if split in layout.name), None)
+        if held is not None:
+            raise ConfigError(
+                f"--name {layout.name} holds {held!r}, and build-nanogpt's loader takes every file "
+                f"whose name does for a shard of {held}: both splits would be mixed",
+                hint="--name edufineweb, or another without train and val",
+            )
 
     def header(self, num_tokens: int, dtype: str) -> bytes:
         descr = np.dtype(dtype).newbyteorder("<").str
@@ -67,7 +73,7 @@ class NpyFormat:
 
     def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
         return [
-            FoundShard(name, split_of(name))
+            FoundShard(name, split_of(name, self.pattern))
             for name in names
             if name.endswith(".npy") and is_npy(os.path.join(folder, name))
         ]

@@ -91,7 +91,7 @@ class OlmoFormat:
 
     def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
         return [
-            FoundShard(name, split_of(name))
+            FoundShard(name, split_of(name, self.pattern))
             for name in sorted(names)
             if name.endswith(".npy") and _is_headerless(os.path.join(folder, name))
         ]

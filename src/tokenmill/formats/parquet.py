@@ -98,7 +98,7 @@ class ParquetFormat:
 
     def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
         return [
-            FoundShard(name, split_of(name))
+            FoundShard(name, split_of(name, self.pattern))
             for name in names
             if name.endswith(".parquet") and may_hold_tokens(os.path.join(folder, name))
         ]

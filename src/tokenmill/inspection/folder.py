@@ -56,6 +56,9 @@ class LookedInto:
         counted = stream.num_documents()
         if counted is not None or manifest is None:
             return counted
+        options = manifest.identity["options"]
+        if options["eot"] == "both" and options["val"] == "first-shard":
+            return None  # val and train both have a piece of the document that was cut
         totals = manifest.splits.get(split)
         return totals.num_documents if totals is not None and totals.num_documents else None
 
@@ -84,8 +87,6 @@ def look_into(
     named = None
     if not os.path.exists(os.path.join(folder, MANIFEST_NAME)) and tokenizer is not None:
         named = get_encoding(tokenizer, pattern=pattern, eot=eot_token)
-        if dtype is None and named.max_token_value > 0xFFFF:
-            dtype = "uint32"  # of files that do not say
     dataset = open_dataset(
         folder,
         format_name=format_name,

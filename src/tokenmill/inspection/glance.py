@@ -52,6 +52,7 @@ class Glance:
     splits: tuple[SplitGlance, ...]
     split_rule: str | None  # how the validation split was chosen; None: not known
     notes: tuple[str, ...]  # what to know before training; the second line of one is a command
+    inferred: dict[str, str]  # dtype, eot: of what the files do not say, what it was told from
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -89,6 +90,7 @@ def glance(looked: LookedInto, split: str | None = None, seed: int = 0) -> Glanc
         splits=splits,
         split_rule=None if manifest is None else split_words(manifest),
         notes=_notes(looked),
+        inferred={name: found.why for name, found in dataset.inferred.items()},
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tokenmill.verification.look import Looked
 from tokenmill.verification.report import Failure, Findings
-from tokenmill.verification.scan import Fault, Rules
+from tokenmill.verification.scan import Fault, Rules, TokenScan
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,17 @@ class Chain:
         return link.num_documents if found is None else found
 
 
-def check_order(chains: Sequence[Chain], rules: Rules, may_end_cut: bool, found: Findings) -> None:
+def check_order(
+    chains: Sequence[Chain],
+    rules: Rules,
+    found: Findings,
+    may_begin_cut: bool = False,
+    may_end_cut: bool = False,
+) -> None:
     """EOT ids where the format keeps no boundaries, through chains that continue one another."""
-    is_inside = False
     placed = [(chain, i) for chain in chains for i in range(len(chain.links))]
     scans = [chain.links[i].looked.scan for chain, i in placed]
+    is_inside = may_begin_cut and _begins_inside(scans, rules)
     for number, ((chain, i), scan) in enumerate(zip(placed, scans, strict=True)):
         if scan is None:
             return  # what follows cannot be told, and this shard is reported already
@@ -78,7 +84,12 @@ def check_order(chains: Sequence[Chain], rules: Rules, may_end_cut: bool, found:
             if fault is not None:
                 found.failed("EOT", chain.failure(i, fault))
                 return
-        elif rules.eot == "prepend" and number == 0 and scan.first != rules.eot_id:
+        elif (
+            rules.eot == "prepend"
+            and number == 0
+            and not may_begin_cut
+            and scan.first != rules.eot_id
+        ):
             fault = Fault("EOT", 0, "the first token of all should be an EOT id", 0)
             found.failed("EOT", chain.failure(i, fault))
     if not scans or scans[-1] is None or may_end_cut:
@@ -89,3 +100,12 @@ def check_order(chains: Sequence[Chain], rules: Rules, may_end_cut: bool, found:
         message = "the last token of all should be an EOT id"
         fault = Fault("EOT", last.num_tokens - 1, message, last.num_eot)
         found.failed("EOT", chain.failure(i, fault))
+
+
+def _begins_inside(scans: Sequence[TokenScan | None], rules: Rules) -> bool:
+    """Whether the first token belongs to a document that began before it, as far as that can be
+    told: one EOT id may be the end of that, or the beginning of the next."""
+    first = next((scan for scan in scans if scan is not None and scan.num_tokens), None)
+    if first is None:
+        return False
+    return first.first != rules.eot_id or first.paired(False)[0] is not None

@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tokenmill import mirror
+from tokenmill import mirror, storage
 from tokenmill.dataset import Dataset, path_inside
 from tokenmill.documents import EOTS_PER_DOCUMENT
 from tokenmill.errors import IntegrityError
-from tokenmill.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest
+from tokenmill.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest, OutputFile
 from tokenmill.plural import counted
 from tokenmill.record import SPLITS
 from tokenmill.storage import names_below
@@ -123,13 +123,16 @@ def _opens_with(manifest: Manifest) -> Callable[[str], bool]:
 def _tasks(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[Task]:
     opens: dict[str, StreamShard] = {}
     edges: dict[str, tuple[bool, bool]] = {}
-    # Only a conversion keeps apart what the first shard's end had cut.
-    is_cut = _is_first_shard_val(manifest) and manifest.converted_from is not None
+    # Only a conversion keeps apart what the end of a split had cut.
+    first, second = (manifest.converted_from and manifest.one_stream) or (None, None)
+    tails = _tails(manifest)
     for split, stream in dataset.streams.items():
         opens |= {shard.name: shard for shard in stream.shards}
-        edges[stream.shards[0].name] = (is_cut and split == "train", False)
+        edges[stream.shards[0].name] = (split == second, False)
         last = stream.shards[-1].name
-        edges[last] = (edges.get(last, (False, False))[0], is_cut and split == "val")
+        # What filled no sample may have begun in the middle of a document.
+        ends_cut = bool(tails.get(split)) or split == first
+        edges[last] = (edges.get(last, (False, False))[0], ends_cut)
     tasks = []
     for file in manifest.files:
         shard = opens.get(file.name) if can_open else None
@@ -138,6 +141,7 @@ def _tasks(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[Task]:
             Task(
                 name=file.name,
                 is_hashed=size_of(dataset.folder, file.name) == file.num_bytes,
+                in_pieces=not isinstance(file.sha256, str),
                 open=None if shard is None else shard.open,
                 is_raw=dataset.format.traits.is_raw,
                 rules=_rules(manifest),
@@ -161,8 +165,26 @@ def _has_boundaries(dataset: Dataset) -> bool:
     return any(stream.has_boundaries for stream in dataset.streams.values())
 
 
-def _is_first_shard_val(manifest: Manifest) -> bool:
-    return bool(manifest.identity["options"]["val"] == "first-shard")
+def _tails(manifest: Manifest) -> dict[str, int]:
+    """How many tokens at the end of each split were left out, because they filled no sample."""
+    return {split: totals.num_tail_tokens for split, totals in manifest.splits.items()}
+
+
+def _changed(file: OutputFile, found: str | tuple[str, ...]) -> Failure:
+    """What to say of a file with another sha256; of one in pieces, where the first of those is."""
+    if isinstance(found, str) or isinstance(file.sha256, str):
+        return Failure(
+            file.name,
+            f"its bytes have changed: sha256 {found[:16]!s}, was {file.first_sha256[:16]}",
+        )
+    pairs = enumerate(zip(found, file.sha256, strict=False))
+    number, (now, was) = next((pair for pair in pairs if pair[1][0] != pair[1][1]), (0, ("", "")))
+    first, last = number * storage.PIECE_BYTES, (number + 1) * storage.PIECE_BYTES
+    return Failure(
+        file.name,
+        f"its bytes have changed between {first:,} and {min(last, file.num_bytes):,}: sha256 "
+        f"{now[:16]}, was {was[:16]}",
+    )
 
 
 def _check_sha256(manifest: Manifest, looked: Mapping[str, Looked], findings: Findings) -> None:
@@ -171,8 +193,7 @@ def _check_sha256(manifest: Manifest, looked: Mapping[str, Looked], findings: Fi
         found = looked[file.name]
         num_bytes += found.num_bytes if found.sha256 else 0
         if found.sha256 is not None and found.sha256 != file.sha256:
-            message = f"its bytes have changed: sha256 {found.sha256[:16]}, was {file.sha256[:16]}"
-            findings.failed("sha256", Failure(file.name, message))
+            findings.failed("sha256", _changed(file, found.sha256))
         elif found.sha256 is None and found.missing and found.num_bytes:
             findings.failed("sha256", Failure(file.name, found.missing))
     if any(one.sha256 for one in looked.values()) or not manifest.files:
@@ -204,15 +225,22 @@ def _check_shards(
     for chain in chains.values():
         check_chain(chain, dataset.folder, findings)
     _check_against_counts(dataset, manifest, looked, findings)
-    rules = _rules(manifest)
-    tails = {split: totals.num_tail_tokens for split, totals in manifest.splits.items()}
-    if not has_boundaries and _is_first_shard_val(manifest):
-        in_sequence = [chains[split] for split in ("val", "train") if split in chains]
-        check_order(in_sequence, rules, any(tails.values()), findings)
-    elif not has_boundaries:
-        for split, chain in chains.items():
-            check_order([chain], rules, bool(tails.get(split)), findings)
+    if not has_boundaries:
+        _check_order(chains, manifest, findings)
     _say_what_passed(dataset, manifest, looked, findings)
+
+
+def _check_order(chains: Mapping[str, Chain], manifest: Manifest, findings: Findings) -> None:
+    rules, tails = _rules(manifest), _tails(manifest)
+    first, second = manifest.one_stream or (None, None)
+    if manifest.one_stream and not tails.get(first or ""):
+        in_sequence = [chains[split] for split in manifest.one_stream if split in chains]
+        check_order(in_sequence, rules, findings, may_end_cut=any(tails.values()))
+        return
+    for split, chain in chains.items():
+        # The end of the first was left out, which the second continued from.
+        may_end_cut = bool(tails.get(split)) or split == first
+        check_order([chain], rules, findings, split == second, may_end_cut)
 
 
 def check_chain(chain: Chain, folder: str, findings: Findings) -> None:

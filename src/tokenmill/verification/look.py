@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill import mirror
+from tokenmill import mirror, storage
 from tokenmill.dataset import path_inside
 from tokenmill.errors import (
     ConfigError,
@@ -45,6 +45,7 @@ class Task:
 
     name: str
     is_hashed: bool
+    in_pieces: bool = False  # has a sha256 for each piece (storage.PIECE_BYTES)
     open: Callable[[], ShardReader] | None = None
     is_raw: bool = False
     rules: Rules = _NO_RULES
@@ -61,7 +62,7 @@ class Looked:
     name: str
     num_bytes: int = 0
     missing: str | None = None  # why it could not be looked at
-    sha256: str | None = None
+    sha256: str | tuple[str, ...] | None = None
     broken: str | None = None  # what its format says is wrong with it
     num_documents: int | None = None  # where the format keeps boundaries
     scan: TokenScan | None = None
@@ -144,10 +145,10 @@ class _Work:
 
     def _looked(self, task: Task, size: int) -> Looked:
         opened = _Opened(task)
-        sha256 = None
+        sha256: str | tuple[str, ...] | None = None
         try:
             if task.is_hashed:
-                sha256 = self._hashed(task.name, opened, size)
+                sha256 = self._hashed(task, opened, size)
             elif opened.reader is not None:
                 self._advance(size)
         except TokenmillError:
@@ -169,19 +170,19 @@ class _Work:
             token_bytes=opened.token_bytes if task.is_raw and opened.reader is not None else None,
         )
 
-    def _hashed(self, name: str, opened: _Opened, size: int) -> str:
+    def _hashed(self, task: Task, opened: _Opened, size: int) -> str | tuple[str, ...]:
         """The sha256; tokens are taken in on the way."""
-        digest = hashlib.sha256()
+        digest: Any = storage.PieceHash() if task.in_pieces else hashlib.sha256()
         buffer = memoryview(bytearray(BLOCK_BYTES))
         header_bytes = opened.header_bytes(size)
-        with mirror.in_order(path_inside(self._folder, name)) as file:
+        with mirror.in_order(path_inside(self._folder, task.name)) as file:
             offset = 0
             while True:
                 # Blocks of tokens begin where the tokens begin.
                 wanted = header_bytes - offset if offset < header_bytes else BLOCK_BYTES
                 block = _filled(file, buffer[: min(wanted, BLOCK_BYTES)])
                 if not len(block):
-                    return digest.hexdigest()
+                    return digest.digests if task.in_pieces else str(digest.hexdigest())
                 digest.update(block)
                 if offset >= header_bytes:
                     opened.take(block)
@@ -248,9 +249,15 @@ class _Opened:
         if expected is None or not len(expected) or not reader.num_tokens:
             return expected
         first, last = reader.tokens(0, 1), reader.tokens(reader.num_tokens - 1, reader.num_tokens)
-        if task.may_end_cut and task.rules.eot != "prepend" and last[0] != task.rules.eot_id:
+        # One EOT id alone is all that is left of a document that has two.
+        assert self.ends is not None
+        lone_first = task.rules.eot == "both" and self.ends[0] == 1
+        lone_last = task.rules.eot == "both" and np.diff(self.ends[-2:], prepend=0)[-1] == 1
+        ends_cut = last[0] != task.rules.eot_id or lone_last
+        begins_cut = first[0] != task.rules.eot_id or lone_first
+        if task.may_end_cut and task.rules.eot != "prepend" and ends_cut:
             expected = expected[:-1]
-        if task.may_begin_cut and task.rules.eot != "append" and first[0] != task.rules.eot_id:
+        if task.may_begin_cut and task.rules.eot != "append" and begins_cut:
             expected = expected[1:]
         return expected
 

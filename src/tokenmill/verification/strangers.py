@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tokenmill.dataset import found_shards, opened_shard
+from tokenmill.dataset import dtype_of_strangers, found_shards, open_dataset, opened_shard
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import Format, FoundShard, get_format
+from tokenmill.inference import Inference
 from tokenmill.manifest import MANIFEST_NAME
 from tokenmill.plural import counted
 from tokenmill.record import SPLITS
@@ -37,12 +38,6 @@ class Told:
             return Rules(None, None, None)
         return Rules(self.encoding.n_vocab, self.encoding.eot_token, self.eot)
 
-    @property
-    def known_dtype(self) -> str | None:
-        """Of files that do not say: the one that holds the tokenizer's ids."""
-        is_wide = self.encoding is not None and self.encoding.max_token_value > 0xFFFF
-        return self.dtype or ("uint32" if is_wide else None)
-
 
 def check_strangers(
     folder: str, told: Told, num_proc: int, findings: Findings, progress: Progress
@@ -63,8 +58,9 @@ def check_strangers(
         if told.format_name is None or not _look_alikes(folder, get_format(told.format_name), []):
             raise
         format_, found = get_format(told.format_name), []
-    looked = _looked(folder, format_, found, told, num_proc, findings, progress)
-    _check_shards(folder, format_, found, looked, told, findings)
+    dtype = None if told.dtype else dtype_of_strangers(folder, format_, found, told.encoding)
+    looked = _looked(folder, format_, found, told, dtype, num_proc, findings, progress)
+    _check_shards(folder, format_, found, looked, told, dtype, findings)
     _say_there_is_no_manifest(told, format_.name, findings)
     scans = [one.scan for one in looked.values() if one.scan is not None]
     num_bytes = sum(one.num_bytes for one in looked.values())
@@ -110,16 +106,18 @@ def _looked(
     format_: Format,
     found: Sequence[FoundShard],
     told: Told,
+    dtype: Inference | None,
     num_proc: int,
     findings: Findings,
     progress: Progress,
 ) -> dict[str, Looked]:
     others = _look_alikes(folder, format_, found)
+    known = told.dtype or (None if dtype is None else dtype.value)
     tasks = [
         Task(
             name,
             False,
-            functools.partial(opened_shard, folder, name, format_, told.known_dtype),
+            functools.partial(opened_shard, folder, name, format_, known),
             format_.traits.is_raw,
             told.rules,
             has_boundaries=None,
@@ -141,14 +139,15 @@ def _check_shards(
     found: Sequence[FoundShard],
     looked: Mapping[str, Looked],
     told: Told,
+    dtype: Inference | None,
     findings: Findings,
 ) -> None:
     shards = [looked[shard.name] for shard in found]
     has_boundaries = bool(shards) and all(one.num_documents is not None for one in shards)
+    eot = _eot_of(folder, format_, told)
     for split in SPLITS:
         links = [Link(looked[shard.name]) for shard in found if shard.split == split]
-        eot = told.eot or _guessed_eot(links, told.rules.eot_id)
-        chain = Chain(links, has_boundaries, eot, told.rules.eot_id)
+        chain = Chain(links, has_boundaries, eot.value, told.rules.eot_id)
         check_chain(chain, folder, findings)
         for link in links:
             if link.looked.missing:
@@ -158,14 +157,31 @@ def _check_shards(
         "files", f"{counted(count, 'shard')}; nothing says whether there should be more"
     )
     findings.skipped("sizes", "only as far as headers tell")
-    findings.passed(
-        "headers", f"{counted(count, 'shard')} opened as {format_.name}, {_dtypes(shards)}"
-    )
-    _say_what_is_known(format_, shards, has_boundaries, told, findings)
+    seen = _dtypes(shards) + (f" (inferred: {dtype.why})" if dtype else "")
+    findings.passed("headers", f"{counted(count, 'shard')} opened as {format_.name}, {seen}")
+    _say_what_is_known(format_, shards, has_boundaries, told, eot, findings)
+
+
+def _eot_of(folder: str, format_: Format, told: Told) -> Inference:
+    """Where EOT ids stand, as the user says or as far as whole shards tell."""
+    if told.eot is not None:
+        return Inference(told.eot, "--eot")
+    try:
+        dataset = open_dataset(
+            folder, format_name=format_.name, dtype=told.dtype, encoding=told.encoding
+        )
+    except (ConfigError, IntegrityError) as error:
+        return Inference(None, error.message, is_sure=False)
+    return dataset.inferred.get("eot") or Inference(None, "no tokenizer is named", is_sure=False)
 
 
 def _say_what_is_known(
-    format_: Format, shards: list[Looked], has_boundaries: bool, told: Told, findings: Findings
+    format_: Format,
+    shards: list[Looked],
+    has_boundaries: bool,
+    told: Told,
+    eot: Inference,
+    findings: Findings,
 ) -> None:
     scans = [one.scan for one in shards if one.scan is not None]
     largest = max((scan.largest for scan in scans), default=-1)
@@ -182,6 +198,9 @@ def _say_what_is_known(
         return
     findings.passed("vocabulary", f"largest id {largest:,}, vocabulary {told.encoding.n_vocab:,}")
     seen = f"{num_eot:,} EOT ids"
+    if told.eot is None:
+        guess = f"inferred: {eot.value}" if eot.value else "where they go is not known"
+        seen += f" ({guess}: {eot.why})"
     if not has_boundaries:
         findings.skipped("EOT", f"{seen}; nothing says how many documents there are")
     elif told.eot in (None, "none"):
@@ -194,13 +213,3 @@ def _say_what_is_known(
 
 def _dtypes(shards: list[Looked]) -> str:
     return " and ".join(sorted({one.dtype for one in shards if one.dtype}))
-
-
-def _guessed_eot(links: list[Link], eot_id: int | None) -> str | None:
-    scans = [link.looked.scan for link in links if link.looked.scan is not None]
-    if eot_id is None or not scans:
-        return None
-    starts, ends = scans[0].first == eot_id, scans[-1].last == eot_id
-    if starts and ends:
-        return "both"
-    return "prepend" if starts else "append"

@@ -40,11 +40,18 @@ class Whereabouts:
         self._dataset = dataset
         self._files = {file.name: file for file in manifest.files}
         self._corpus = corpus
-        self._is_one_stream = manifest.identity["options"]["val"] == "first-shard"
+        self._one_stream = manifest.one_stream
+        if self._one_stream is not None and _has_gap(manifest, *self._one_stream):
+            raise NotAtHand(
+                f"a conversion left out the end of {self._one_stream[0]}, so nothing says where "
+                f"the documents of {self._one_stream[1]} stand"
+            )
+        # Where documents were meant for: all of them for val, if a split by chance has failed so.
+        self._origin = int(bool(self._one_stream) and any(manifest.slice_documents.get("val", ())))
         self.streams = self._streams(manifest)
         self.tails = [0, 0]
         for split, totals in manifest.splits.items():
-            position = 0 if self._is_one_stream else SPLITS.index(split)
+            position = self._origin if self._one_stream else SPLITS.index(split)
             self.tails[position] += totals.num_tail_tokens
         counts = [manifest.slice_documents.get(split, []) for split in SPLITS]
         if {len(numbers) for numbers in counts} != {len(corpus.plan.slices)}:
@@ -113,18 +120,19 @@ class Whereabouts:
         return Failure(shard.name, message, document, byte)
 
     def _streams(self, manifest: Manifest) -> list[Stream | None]:
-        """The streams that slices go into. If the first shard is val, there is one, cut in two."""
+        """The streams that slices go into: one for each split, or one that was cut in two."""
         found = self._dataset.streams
-        if not self._is_one_stream:
+        if self._one_stream is None:
             return [found.get(split) for split in SPLITS]
-        shards = [s for split in ("val", "train") if split in found for s in found[split].shards]
+        shards = [s for split in self._one_stream if split in found for s in found[split].shards]
         has_boundaries = any(stream.has_boundaries for stream in found.values())
         if has_boundaries and manifest.converted_from is not None:
-            # A conversion keeps apart what the end of val cut in two; EOT ids tell it whole.
+            # A conversion keeps apart what was cut in two; EOT ids tell it whole.
             has_boundaries = False
             shards = [dataclasses.replace(shard, num_documents=None) for shard in shards]
         eot = manifest.identity["options"]["eot"]
-        return [Stream("train", shards, has_boundaries, eot, self._dataset.eot_id), None]
+        stream = Stream("train", shards, has_boundaries, eot, self._dataset.eot_id)
+        return [None, stream] if self._origin else [stream, None]
 
     def _made_ranks(self) -> list[Numbers]:
         keys: list[list[npt.NDArray[np.uint32]]] = [[], []]
@@ -141,3 +149,9 @@ class Whereabouts:
             rank[order] = np.arange(len(order))
             ranks.append(rank)
         return ranks
+
+
+def _has_gap(manifest: Manifest, first: str, second: str) -> bool:
+    """Whether tokens are missing between two splits that are one stream."""
+    before, after = manifest.splits.get(first), manifest.splits.get(second)
+    return bool(before and before.num_tail_tokens and after and after.num_tokens)
