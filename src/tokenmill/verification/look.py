@@ -45,7 +45,6 @@ class Task:
 
     name: str
     is_hashed: bool
-    in_pieces: bool = False  # has a sha256 for each piece (storage.PIECE_BYTES)
     open: Callable[[], ShardReader] | None = None
     is_raw: bool = False
     rules: Rules = _NO_RULES
@@ -53,6 +52,7 @@ class Task:
     has_boundaries: bool | None = False  # None: if the file says so
     may_begin_cut: bool = False  # with the rest of a document, without its first EOT id
     may_end_cut: bool = False
+    in_pieces: bool = False  # has a sha256 for each piece (storage.PIECE_BYTES)
 
 
 @dataclass(frozen=True)
