@@ -71,9 +71,9 @@ def _split_notes(options: Mapping[str, Any], splits: Mapping[str, SplitSums]) ->
             "all tokens are in the validation shard: the corpus is smaller than one shard; "
             "use a smaller --shard-tokens, --val-fraction 0.01 or --no-val"
         )
-    elif options["val"] == "fraction" and "val" not in splits:
+    elif isinstance(fraction := options.get("val_fraction"), float) and "val" not in splits:
         found.append(
-            f"no document fell into the validation split ({options['val_fraction']:.2%}): "
+            f"no document fell into the validation split ({fraction:.2%}): "
             "the corpus is small; with --val-fraction 0.05 or more, some probably will"
         )
     return found + [

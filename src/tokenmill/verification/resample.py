@@ -66,9 +66,7 @@ def _require_room_for_documents(folder: str, manifest: Manifest) -> None:
     num_bytes = sum(size for size in sizes if isinstance(size, int))
     num_documents = sum(map(sum, manifest.slice_documents.values()))
     if num_documents > num_bytes:
-        raise NotAtHand(
-            f"no room for {counted(num_documents, 'document')} in {counted(num_bytes, 'byte')}"
-        )
+        raise NotAtHand(f"{num_documents:,} documents do not fit into {counted(num_bytes, 'byte')}")
 
 
 def _compared(comparison: Comparison, asked: Asked) -> Comparison:
