@@ -205,7 +205,7 @@ def test_progress_on_a_terminal_is_one_moving_line(tmp_path, slow_corpus):
     assert process.wait() == 0
     text = seen.decode()
     assert re.search(
-        r"\r +\d+%  [\d,]+ documents  \S+ tokens  \d+ MB/s  2 workers  \S+ s left", text
+        r"\r +\d+%  [\d,]+ documents  \S+ tokens  [\d.]+ [kM]?B/s  2 workers  \S+ s left", text
     )
     assert "rows = " in text.rsplit("\r", 1)[-1] or "rows = " in text
 

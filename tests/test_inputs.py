@@ -487,7 +487,8 @@ def test_source_when_it_is_a_dataset_of_the_hub_then_the_hint_is_its_command(
 
 def test_source_when_its_folder_is_here_then_the_hint_is_not_about_the_hub(tmp_path, monkeypatch):
     monkeypatch.chdir(written(tmp_path, "data/a.txt"))
-    assert "Hub" not in refused(InputError, "data/b")
+    assert f"hint: see: ls {tmp_path}/data" in refused(InputError, "data/b")
+    assert f"hint: see: ls {tmp_path}/data" in refused(InputError, tmp_path / "data/x/y")
     assert "Hub" not in refused(InputError, "elsewhere/b.txt")
 
 

@@ -319,7 +319,7 @@ def test_several_documents_and_a_cut_one_on_stdout(nano, small):
     done = inspect(nano, "--doc", 2, "--max-tokens", 3, "--ids")
     ids = document(looked, "train", 2, ALL).ids
     assert done.stdout == " ".join(map(str, ids[:3])) + "\n"
-    assert f"... {len(ids) - 3:,} more tokens: --max-tokens {len(ids)}" in done.stderr
+    assert f"... {len(ids) - 3:,} more token: --max-tokens {len(ids)}" in done.stderr
 
 
 def test_boundaries_without_colour_and_colour_when_asked(nano):

@@ -151,7 +151,10 @@ def hub_command(dataset: str) -> str:
 
 
 def _no_such_source(source: str) -> InputError:
-    hint = f"is it in {os.path.abspath('.')}? see: ls"
+    folder = os.path.dirname(os.path.abspath(source))
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    hint = f"see: ls {shlex.quote(folder)}"
     dataset = re.fullmatch(r"(?:datasets/)?([\w.-]+/[\w.-]+)", source)
     if (
         dataset is not None
