@@ -70,6 +70,9 @@ examples:
     parser.add_argument(
         "--overwrite", action="store_true", help="remove what is in OUT, begin anew"
     )
+    parser.add_argument(
+        "--num-proc", type=int, metavar="N", help="threads (default: as many as there are CPUs)"
+    )
     add_stranger_options(parser)
     parser.add_argument("--json", action="store_true", help="print the manifest on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
@@ -152,6 +155,7 @@ def convert_from(folder: str, arguments: argparse.Namespace) -> None:
         dtype=arguments.dtype,
         drop=tuple(arguments.drop),
         overwrite=arguments.overwrite,
+        num_proc=arguments.num_proc,
     )
     line = _Line(source.num_tokens, arguments.quiet)
 

@@ -9,12 +9,14 @@ hashed, and then read by their format.
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
+import functools
 import hashlib
 import itertools
 import os
 import stat
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,24 +87,47 @@ def looked_at(
     pool = concurrent.futures.ThreadPoolExecutor(num_proc)
     try:
         # The largest first, so that the last thread is not left alone with it.
-        in_order = iter(sorted(tasks, key=lambda task: -_number(sizes[task.name])))
-        waiting: set[concurrent.futures.Future[Looked]] = set()
-        found: dict[str, Looked] = {}
+        largest_first = sorted(tasks, key=lambda task: -_number(sizes[task.name]))
+        jobs = (job for task in largest_first for job in work.jobs(task, sizes[task.name]))
+        waiting: set[concurrent.futures.Future[Looked | _Piece]] = set()
+        found: list[Looked | _Piece] = []
         while True:
             # A few at a time: `wait` goes through all that it is given, every time.
-            some = itertools.islice(in_order, TASKS_PER_THREAD * num_proc - len(waiting))
-            waiting |= {pool.submit(work.look, task, sizes[task.name]) for task in some}
+            some = itertools.islice(jobs, TASKS_PER_THREAD * num_proc - len(waiting))
+            waiting |= {pool.submit(job) for job in some}
             if not waiting:
-                return found
+                return _put_together(found)
             done, waiting = concurrent.futures.wait(
                 waiting, 0.1, concurrent.futures.FIRST_COMPLETED
             )
-            found.update({one.result().name: one.result() for one in done})
+            found += [one.result() for one in done]
             progress("reading", work.num_bytes, total)
     finally:
         work.is_cancelled = True
         # A thread that waits for a network keeps nobody: it touches no file.
         pool.shutdown(wait=not mirror.is_mirror(folder), cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A piece of a file, hashed; None: the file has no such piece any more."""
+
+    name: str
+    number: int
+    sha256: str | None
+
+
+def _put_together(found: Sequence[Looked | _Piece]) -> dict[str, Looked]:
+    """Each file, with the sha256 of its pieces where others have hashed them."""
+    looked = {one.name: one for one in found if isinstance(one, Looked)}
+    pieces: dict[str, dict[int, str]] = {}
+    for one in found:
+        if isinstance(one, _Piece):
+            pieces.setdefault(one.name, {})[one.number] = one.sha256 or "gone"
+    for name, digests in pieces.items():
+        sha256 = tuple(digests[number] for number in sorted(digests))
+        looked[name] = dataclasses.replace(looked[name], sha256=sha256)
+    return looked
 
 
 def size_of(folder: str, name: str) -> int | str:
@@ -135,6 +160,22 @@ class _Work:
         self.num_bytes = 0
         self.is_cancelled = False
 
+    def jobs(self, task: Task, size: int | str) -> Iterator[Callable[[], Looked | _Piece]]:
+        """What can be done at the same time: tokens are looked at in order, but of a large file the
+        pieces are hashed by whoever is free."""
+        if task.in_pieces and task.is_hashed and not mirror.is_mirror(self._folder):
+            for number in range(-(-_number(size) // storage.PIECE_BYTES)):
+                yield functools.partial(self._piece, task.name, number, _number(size))
+            task = dataclasses.replace(task, is_hashed=False)
+        yield functools.partial(self.look, task, size)
+
+    def _piece(self, name: str, number: int, size: int) -> _Piece:
+        start = number * storage.PIECE_BYTES
+        stop = min(start + storage.PIECE_BYTES, size)
+        digests = storage.sha256_at(path_inside(self._folder, name), start, stop, False)
+        self._advance(stop - start)
+        return _Piece(name, number, digests[0] if digests else None)
+
     def look(self, task: Task, size: int | str) -> Looked:
         if isinstance(size, str):
             return Looked(task.name, missing=size)
@@ -149,7 +190,7 @@ class _Work:
         try:
             if task.is_hashed:
                 sha256 = self._hashed(task, opened, size)
-            elif opened.reader is not None:
+            elif opened.reader is not None and not task.in_pieces:
                 self._advance(size)
         except TokenmillError:
             raise
