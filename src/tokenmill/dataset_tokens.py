@@ -30,6 +30,7 @@ from tokenmill.record import SPLITS
 from tokenmill.stream import Stream
 
 READ_TOKENS = 4 << 20
+COPY_BYTES = 1 << 20
 SEGMENT_TOKENS = 128 << 20  # of a shard of which nothing says how its file was hashed
 
 
@@ -130,6 +131,9 @@ class DatasetTokens:
 
     def tokens(self, stretch: Stretch) -> Iterator[Any]:
         split, begin, _ = stretch.key
+        if self._is_read_as_it_is:
+            yield from self._bytes(SPLITS[split], begin + stretch.start, begin + stretch.stop)
+            return
         stream = self._stream(SPLITS[split])
         for at in range(begin + stretch.start, begin + stretch.stop, READ_TOKENS):
             found = stream.tokens(at, min(at + READ_TOKENS, begin + stretch.stop))
@@ -145,6 +149,30 @@ class DatasetTokens:
         raise TypeError("a conversion stays in its process")
 
     # Reading
+
+    @functools.cached_property
+    def _is_read_as_it_is(self) -> bool:
+        """Whether the bytes of the source's tokens are those of the target's. Read as such, threads
+        do not wait for each other at the process's memory maps."""
+        is_local = not mirror.is_mirror(self._source.folder) and not self._is_foreign
+        is_same = np.dtype(self._source.dtype).newbyteorder("<") == self._dtype
+        return is_local and is_same and self._source.format.traits.is_raw
+
+    def _bytes(self, split: str, start: int, stop: int) -> Iterator[Any]:
+        """The bytes of tokens `start` to `stop` of a split, across raw shards."""
+        stream, width = self._source.streams[split], self._dtype.itemsize
+        while start < stop:
+            shard, within = stream.shard_at(start)
+            count = min(stop - start, shard.num_tokens - within)
+            path = path_inside(self._source.folder, shard.name)
+            header = self._files[shard.name].num_bytes - shard.num_tokens * width
+            first = header + within * width
+            ranges = (
+                (at, min(at + COPY_BYTES, first + count * width))
+                for at in range(first, first + count * width, COPY_BYTES)
+            )
+            yield from storage.read_in_order(path, ranges)
+            start += count
 
     def _stream(self, split: str) -> Stream:
         """This thread's own: a stream keeps the shard at hand open."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.25
 EARLY_WORKERS = 4  # to start with, while nobody knows yet how much work there is
+EARLY_FORKS = 64  # a fork costs milliseconds, where a new interpreter loads for half a second
 STOP_SECONDS = 3.0  # how long a stop waits for slices under way
 START_SECONDS = 120.0  # how long a worker may take to load, at least
 MAX_FAILED_STARTS = 3
@@ -75,7 +76,7 @@ class Supervisor:
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         if may_fork and load_for_forks():
-            for _ in range(min(num_proc, EARLY_WORKERS)):
+            for _ in range(min(num_proc, machine.available_cpus(), EARLY_FORKS)):
                 self._add_child(forked())
         self._thread = threading.Thread(target=self._supervise, name="tokenmill", daemon=True)
         self._thread.start()

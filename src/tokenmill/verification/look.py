@@ -55,6 +55,7 @@ class Task:
     may_begin_cut: bool = False  # with the rest of a document, without its first EOT id
     may_end_cut: bool = False
     in_pieces: bool = False  # has a sha256 for each piece (storage.PIECE_BYTES)
+    is_scanned: bool = True  # with all of its tokens
 
 
 @dataclass(frozen=True)
@@ -110,23 +111,29 @@ def looked_at(
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A piece of a file, hashed; None: the file has no such piece any more."""
+    """A piece of a file, hashed and, if that can be done piece by piece, scanned."""
 
     name: str
     number: int
-    sha256: str | None
+    sha256: str
+    scan: TokenScan | None
 
 
 def _put_together(found: Sequence[Looked | _Piece]) -> dict[str, Looked]:
     """Each file, with the sha256 of its pieces where others have hashed them."""
     looked = {one.name: one for one in found if isinstance(one, Looked)}
-    pieces: dict[str, dict[int, str]] = {}
+    pieces: dict[str, list[_Piece]] = {}
     for one in found:
         if isinstance(one, _Piece):
-            pieces.setdefault(one.name, {})[one.number] = one.sha256 or "gone"
-    for name, digests in pieces.items():
-        sha256 = tuple(digests[number] for number in sorted(digests))
-        looked[name] = dataclasses.replace(looked[name], sha256=sha256)
+            pieces.setdefault(one.name, []).append(one)
+    for name, of_file in pieces.items():
+        of_file.sort(key=lambda piece: piece.number)
+        sha256, scan = tuple(piece.sha256 for piece in of_file), looked[name].scan
+        scans = [piece.scan for piece in of_file if piece.scan is not None]
+        if scans and scan is not None:
+            scan = TokenScan.joined(scans)
+            scan.finish()
+        looked[name] = dataclasses.replace(looked[name], sha256=sha256, scan=scan)
     return looked
 
 
@@ -164,17 +171,38 @@ class _Work:
         """What can be done at the same time: tokens are looked at in order, but of a large file the
         pieces are hashed by whoever is free."""
         if task.in_pieces and task.is_hashed and not mirror.is_mirror(self._folder):
+            # What must hold between two documents cannot be seen in a piece alone.
+            is_scanned = task.has_boundaries is False and task.rules.eot != "both"
             for number in range(-(-_number(size) // storage.PIECE_BYTES)):
-                yield functools.partial(self._piece, task.name, number, _number(size))
-            task = dataclasses.replace(task, is_hashed=False)
+                yield functools.partial(self._piece, task, number, _number(size), is_scanned)
+            task = dataclasses.replace(task, is_hashed=False, is_scanned=not is_scanned)
         yield functools.partial(self.look, task, size)
 
-    def _piece(self, name: str, number: int, size: int) -> _Piece:
+    def _piece(self, task: Task, number: int, size: int, is_scanned: bool) -> _Piece:
+        """Hash a piece of a file, and scan the tokens in it."""
+        opened = _Opened(dataclasses.replace(task, open=task.open if is_scanned else None))
+        header, width = opened.header_bytes(size), opened.token_bytes or 1
         start = number * storage.PIECE_BYTES
         stop = min(start + storage.PIECE_BYTES, size)
-        digests = storage.sha256_at(path_inside(self._folder, name), start, stop, False)
-        self._advance(stop - start)
-        return _Piece(name, number, digests[0] if digests else None)
+        scan = None
+        if opened.scan is not None:
+            first, last = max(0, start - header) // width, max(0, stop - header) // width
+            marks = tuple(mark for mark in task.marks if first <= mark[1] < last)
+            scan = TokenScan(task.rules, None, marks, first)
+        digest, buffer = hashlib.sha256(), memoryview(bytearray(BLOCK_BYTES))
+        with open(path_inside(self._folder, task.name), "rb", buffering=0) as file:
+            file.seek(start)
+            while start < stop:
+                wanted = header - start if start < header else stop - start
+                block = _filled(file, buffer[: min(wanted, BLOCK_BYTES)])
+                if not len(block):
+                    break
+                digest.update(block)
+                if scan is not None and start >= header:
+                    scan.feed(np.frombuffer(block[: len(block) - len(block) % width], opened.dtype))
+                start += len(block)
+                self._advance(len(block))
+        return _Piece(task.name, number, digest.hexdigest(), scan)
 
     def look(self, task: Task, size: int | str) -> Looked:
         if isinstance(size, str):
@@ -196,9 +224,9 @@ class _Work:
             raise
         except OSError as error:
             return Looked(task.name, size, missing=f"cannot be read: {error.strerror}")
-        if opened.reader is not None and not (task.is_hashed and task.is_raw):
+        if opened.reader is not None and task.is_scanned and not (task.is_hashed and task.is_raw):
             opened.read(lambda: self._advance(0))
-        if opened.scan is not None:
+        if opened.scan is not None and task.is_scanned:
             opened.scan.finish(opened.ends)
         return Looked(
             task.name,
@@ -246,13 +274,14 @@ class _Opened:
         self.scan: TokenScan | None = None
         self.broken: str | None = None
         self.token_bytes = 0
+        self.dtype: np.dtype[Any] = np.dtype("<u2")
         self._is_raw = task.is_raw
         if task.open is None:
             return
         try:
             self.reader = task.open()
-            self._dtype = np.dtype(self.reader.dtype).newbyteorder("<")
-            self.token_bytes = self._dtype.itemsize
+            self.dtype = np.dtype(self.reader.dtype).newbyteorder("<")
+            self.token_bytes = self.dtype.itemsize
             if task.has_boundaries is not False:
                 self.ends = self.reader.ends()
                 if self.ends is None and task.has_boundaries:
@@ -270,7 +299,7 @@ class _Opened:
         """Scan a block of the file; nothing but tokens stands in it."""
         if self._is_raw and self.scan is not None:
             whole = len(block) - len(block) % self.token_bytes
-            self.scan.feed(np.frombuffer(block[:whole], self._dtype))
+            self.scan.feed(np.frombuffer(block[:whole], self.dtype))
 
     def read(self, advance: Callable[[], None]) -> None:
         """Scan what the format's own reader reads."""

@@ -6,6 +6,7 @@ rule. Tokens come in pieces of any size, in order; a piece costs a few passes wi
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +41,8 @@ class TokenScan:
     """What a shard's tokens come to.
 
     `expected` is where EOT ids must stand and nowhere else, where the format says. `marks` are the
-    manifest's (EOT ids before, token).
+    manifest's (EOT ids before, token). A scan may begin at `first_token`, for a part of the shard:
+    `joined` puts such scans together.
     """
 
     def __init__(
@@ -48,16 +50,21 @@ class TokenScan:
         rules: Rules,
         expected: Positions | None = None,
         marks: tuple[tuple[int, int], ...] = (),
+        first_token: int = 0,
     ) -> None:
         self._rules = rules
         self._expected = expected
         self._marks = list(marks)
+        self._first_token = first_token
+        self._mark_counts: list[
+            tuple[int, int, int]
+        ] = []  # said, token, EOT ids of the part before
         # Where the format keeps no boundaries and every document has two EOT ids, these come in
         # pairs. Whether a shard begins inside a document is known when those before it are.
         self._is_paired = rules.eot == "both" and expected is None
         self._inside = [False, True]
         self._unpaired: list[Fault | None] = [None, None]
-        self.num_tokens = 0
+        self.num_tokens = first_token
         self.num_eot = 0
         self.largest = -1
         self.first: int | None = None
@@ -76,6 +83,24 @@ class TokenScan:
         if self._rules.eot_id is not None:
             self._look_at_eot(tokens == self._rules.eot_id)
         self.num_tokens += len(tokens)
+
+    @staticmethod
+    def joined(parts: Sequence[TokenScan]) -> TokenScan:
+        """What the parts of a shard, in order, come to together."""
+        whole = TokenScan(parts[0]._rules)
+        for part in parts:
+            if part.first is None:
+                continue
+            whole.first = part.first if whole.first is None else whole.first
+            whole.last, whole.num_tokens = part.last, part.num_tokens
+            whole.largest = max(whole.largest, part.largest)
+            for said, token, counted_before in part._mark_counts:
+                whole._check_mark(said, token, whole.num_eot + counted_before, part.num_tokens)
+            for name, fault in part.faults.items():
+                before = whole.num_eot + fault.num_eot_before
+                whole.faults.setdefault(name, dataclasses.replace(fault, num_eot_before=before))
+            whole.num_eot += part.num_eot
+        return whole
 
     def finish(self, ends: Positions | None = None) -> None:
         """All tokens are in. `ends` says where documents end, for the numbers of faulty ones."""
@@ -118,9 +143,10 @@ class TokenScan:
         while self._marks and self._marks[0][1] <= stop:
             before, token = self._marks.pop(0)
             found = self.num_eot + int(np.count_nonzero(is_eot[: max(0, token - start)]))
-            if found != before and "EOT" not in self.faults:
-                message = f"{found:,} EOT ids before token {token:,}; the manifest says {before:,}"
-                self.faults["EOT"] = Fault("EOT", min(token, stop - 1), message, found)
+            if self._first_token:
+                self._mark_counts.append((before, token, found))
+            else:
+                self._check_mark(before, token, found, stop)
         if self._expected is None and not self._is_paired:
             self.num_eot += int(np.count_nonzero(is_eot))
             return
@@ -131,6 +157,11 @@ class TokenScan:
             for state in (0, 1):
                 self._follow(state, found_at, start, stop)
         self.num_eot += len(found_at)
+
+    def _check_mark(self, said: int, token: int, found: int, stop: int) -> None:
+        if found != said and "EOT" not in self.faults:
+            message = f"{found:,} EOT ids before token {token:,}; the manifest says {said:,}"
+            self.faults["EOT"] = Fault("EOT", min(token, stop - 1), message, found)
 
     def _compare(self, found: Positions, expected: Positions) -> None:
         if "EOT" in self.faults or (len(found) == len(expected) and (found == expected).all()):
