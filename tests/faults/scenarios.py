@@ -19,9 +19,9 @@ import numpy as np
 import oracle
 import tokenmill
 from conftest import made_texts
-from tokenmill import convert as conversion
 from tokenmill import dataset_tokens, storage
 from tokenmill.config import Config
+from tokenmill.convert import Target, convert
 from tokenmill.dataset import open_dataset
 from tokenmill.manifest import MANIFEST_NAME
 from tokenmill.partition import Partition
@@ -68,8 +68,8 @@ def converted(source: str, out: str) -> object:
     made = os.path.join(os.path.dirname(source), "made")
     if not os.path.exists(os.path.join(made, MANIFEST_NAME)):
         prepared(source, made, format="npy", val="none", shard_tokens=1500)
-    target = conversion.Target(out=out, format="datatrove", shard_tokens=1500, num_proc=1)
-    return conversion.convert(open_dataset(made), target)
+    target = Target(out=out, format="datatrove", shard_tokens=1500, num_proc=1)
+    return convert(open_dataset(made), target)
 
 
 @functools.cache
