@@ -344,6 +344,16 @@ def settle(out: str) -> None:
         _complete(out)
 
 
+def is_settled(out: str) -> bool:
+    """As `settle`, for a command that may start again: False if what was to be published is
+    damaged, and can only be given up."""
+    try:
+        settle(out)
+    except IntegrityError:
+        return False
+    return True
+
+
 def settle_to_read(out: str) -> None:
     """As `settle`, for a command that only reads: what it cannot do matters to it only while the
     dataset is between its old and its new place."""
@@ -393,6 +403,7 @@ def _complete(out: str) -> None:
     is_in_place = _is_manifest(out, data)
     if not is_in_place:
         storage.remove_for_good(os.path.join(out, MANIFEST_NAME))
+        storage.remove_temporaries_of(os.path.join(out, MANIFEST_NAME))
     _move_files(staged, out, manifest)
     _remove_files(out, removed)
     if not is_in_place:

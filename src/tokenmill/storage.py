@@ -20,6 +20,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -530,6 +531,16 @@ def remove_temporaries(folder: str) -> None:
         return
     for name in names_in(folder):
         if name.endswith(TEMPORARY_SUFFIX):
+            remove(os.path.join(folder, name))
+
+
+def remove_temporaries_of(path: str) -> None:
+    """As `remove_temporaries`, of one file in a folder that is not ours alone."""
+    if is_url(path):
+        return
+    folder, final = os.path.split(path)
+    for name in names_in(folder):
+        if re.fullmatch(rf"{re.escape(final)}\.[0-9a-f]{{16}}{re.escape(TEMPORARY_SUFFIX)}", name):
             remove(os.path.join(folder, name))
 
 
