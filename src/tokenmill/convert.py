@@ -46,12 +46,12 @@ from tokenmill.output import (
     conflict,
     discard_work,
     finished,
+    is_settled,
     plan_path,
     publish,
     remove_leftovers,
     replaced_names,
     require_inputs_apart,
-    settle,
     work_folder,
     work_of,
 )
@@ -100,8 +100,7 @@ def convert(
     asked = {"identity": _identity(origin, layout), "converted_from": came_from}
     _require_source_apart(source, target, layout.name)
     if target.overwrite:
-        settle(target.out)
-        if not _is_continued(target.out, asked):
+        if not (is_settled(target.out) and _is_continued(target.out, asked)):
             discard_work(target.out)
     elif (manifest := _finished(source, target.out, asked)) is not None:
         return manifest

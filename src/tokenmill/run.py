@@ -39,12 +39,12 @@ from tokenmill.output import (
     conflict,
     discard_work,
     finished,
+    is_settled,
     plan_path,
     publish,
     remove_leftovers,
     replaced_names,
     require_inputs_apart,
-    settle,
     work_folder,
     work_of,
 )
@@ -118,11 +118,11 @@ def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manif
     inputs = list(found.inputs)
     is_continued = False
     if config.overwrite:
-        settle(config.out)
-        is_continued = _is_continued(config, identity, inputs)
+        is_continued = is_settled(config.out) and _is_continued(config, identity, inputs)
         if not is_continued:
             # A command that cannot be planned changes nothing.
-            new_plan(config, encoding, functools.partial(runner.cut, watch=watch))
+            plan = new_plan(config, encoding, functools.partial(runner.cut, watch=watch))
+            _require_slices(plan, config)
             discard_work(config.out)
     elif (manifest := finished(config.out, identity, inputs)) is not None:
         remove_leftovers(config.out, identity)
@@ -401,6 +401,10 @@ def _new_plan_of(
     storage.make_folder(structures)
     plan = make_plan(identity, found.inputs, config, remote.structure_of, cutter)
     storage.remove_folder(structures)
+    _require_slices(plan, config)
+    return replace(plan, notes=found.notes)
+
+
+def _require_slices(plan: Plan, config: Config) -> None:
     if not plan.slices:
         raise InputError(f"no documents in {', '.join(config.sources)}")
-    return replace(plan, notes=found.notes)

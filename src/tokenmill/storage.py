@@ -20,6 +20,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -485,6 +486,14 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
+def remove_for_good(path: str) -> None:
+    """Remove a file that must not come back after a power loss, if it is there."""
+    if exists(path):
+        remove(path)
+    if not is_url(path):
+        fsync_folder(os.path.dirname(path))
+
+
 def remove_all(paths: Sequence[str]) -> None:
     if paths and is_url(paths[0]):
         with _as_output_error("remove", paths[0]):
@@ -522,6 +531,16 @@ def remove_temporaries(folder: str) -> None:
         return
     for name in names_in(folder):
         if name.endswith(TEMPORARY_SUFFIX):
+            remove(os.path.join(folder, name))
+
+
+def remove_temporaries_of(path: str) -> None:
+    """As `remove_temporaries`, of one file in a folder that is not ours alone."""
+    if is_url(path):
+        return
+    folder, final = os.path.split(path)
+    for name in names_in(folder):
+        if re.fullmatch(rf"{re.escape(final)}\.[0-9a-f]{{16}}{re.escape(TEMPORARY_SUFFIX)}", name):
             remove(os.path.join(folder, name))
 
 

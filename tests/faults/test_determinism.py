@@ -28,7 +28,8 @@ from launch import (
 from scenarios import TEXTS, differences
 
 import oracle
-from tokenmill import assemble, mill
+from tokenmill import mill, storage
+from tokenmill.assemble import sources
 from tokenmill.readers import ReadOptions
 
 pytestmark = [
@@ -45,6 +46,12 @@ HELD_OUT = RealRun(
     lambda: {"train.bin": b"", "val.bin": b""},  # the oracle does not know which
     prepare_call(val_fraction=0.3),
 )
+
+
+@pytest.fixture(autouse=True)
+def pieces(monkeypatch):
+    """A manifest has a hash for each piece: the same ones here as in processes that are started."""
+    scenarios.small_pieces(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -175,15 +182,15 @@ def test_batches_of_any_size_give_the_same_bytes(
     run, batch, shuffle, root, scratch, monkeypatch, tally
 ):
     """Inline, in this process: what a reader hands over at once, what the engine is given at once,
-    how much is copied and how often it is synced."""
+    how much is read from a part and written to a shard at once."""
     batch_bytes, hold_bytes, hold_batches = batch
     *others, _ = ReadOptions.__init__.__defaults__
     monkeypatch.setattr(ReadOptions.__init__, "__defaults__", (*others, batch_bytes))
     assert ReadOptions().batch_bytes == batch_bytes
     monkeypatch.setattr(mill, "HOLD_BYTES", hold_bytes)
     monkeypatch.setattr(mill, "HOLD_BATCHES", hold_batches)
-    monkeypatch.setattr(assemble, "COPY_BYTES", 2 * hold_batches)
-    monkeypatch.setattr(assemble, "CHECKPOINT_BYTES", batch_bytes)
+    monkeypatch.setattr(sources, "COPY_BYTES", 2 * hold_batches)
+    monkeypatch.setattr(storage, "_WRITE_BYTES", batch_bytes)
     out = str(scratch / "out")
     options = {"shuffle": True, "seed": 5} if shuffle else {}
     run.call(corpus(root, batch_bytes), out, **options)

@@ -1,5 +1,5 @@
-"""The disk says no: every operation fails in turn, once or for good; then it is mended and the same
-command resumes. Either the run still comes to the right bytes, or it ends with exit code 4."""
+"""The disk says no: every operation fails in turn, once or for good; then it works again and the
+same command resumes. Either the run still comes to the right bytes, or it ends with exit code 4."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from launch import (
     records,
     resumes,
 )
+from scenarios import small_pieces
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs"),
@@ -35,6 +36,11 @@ import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 os.execvp(sys.argv[2], sys.argv[2:])
 """
+
+
+@pytest.fixture(autouse=True)
+def pieces(monkeypatch):
+    small_pieces(monkeypatch)  # as in the processes that are started
 
 
 def shown(value: object) -> str | None:
@@ -117,7 +123,7 @@ def test_full_disk_is_exit_4_and_resumes_after_making_room(scratch, tally):
 
 
 def test_full_disk_again_and_again_needs_no_more_than_the_room_in_the_end(scratch, tally):
-    """Room is made bit by bit; every attempt gets further, and none begins anew."""
+    """Room is made bit by bit; every attempt gets further, and none starts from the beginning."""
     source = corpus(scratch)
     with small_disk(scratch / "disk") as disk:
         out = str(disk / "out")
