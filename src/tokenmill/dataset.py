@@ -28,7 +28,7 @@ from tokenmill.formats import (
 )
 from tokenmill.inference import Inference, inferred_dtype, inferred_eot
 from tokenmill.manifest import MANIFEST_NAME, Manifest
-from tokenmill.output import WORK_NAME
+from tokenmill.output import WORK_NAME, settle_to_read
 from tokenmill.record import SPLITS
 from tokenmill.storage import names_below
 from tokenmill.stream import Stream, StreamShard
@@ -80,6 +80,7 @@ def open_dataset(
     """
     if not os.path.isdir(folder):
         raise ConfigError(f"{folder} is not a folder", hint="name the folder that holds the shards")
+    settle_to_read(folder)
     if os.path.exists(os.path.join(folder, MANIFEST_NAME)):
         return dataset_of(folder, Manifest.load(folder))
     if os.path.isdir(os.path.join(folder, WORK_NAME)):

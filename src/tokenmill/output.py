@@ -344,6 +344,33 @@ def settle(out: str) -> None:
         _complete(out)
 
 
+def settle_to_read(out: str) -> None:
+    """As `settle`, for a command that only reads: what it cannot do matters to it only while the
+    dataset is between its old and its new place."""
+    try:
+        settle(out)
+    except (ConflictError, OutputError) as error:
+        if _is_published(out):
+            return
+        what = "is being replaced by a new dataset"
+        hint = "wait until that run has ended, then try again"
+        if isinstance(error, OutputError):
+            what = "holds a new dataset that was not moved to its place completely"
+            hint = "run `tokenmill inspect` on it as a user who may write there: it completes this"
+        raise type(error)(f"{out} {what}: {error.message}", hint=hint) from error
+
+
+def _is_published(out: str) -> bool:
+    """Whether only the work folder is left to remove."""
+    try:
+        plain = unsealed(storage.read_file(os.path.join(out, WORK_NAME, _PUBLISH_NAME)))
+        return _is_manifest(out, plain["manifest"].encode())
+    except FileNotFoundError:
+        return True
+    except (OutputError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
 def _complete(out: str) -> None:
     """Move the new dataset to its place, from wherever an earlier attempt got to."""
     work = os.path.join(out, WORK_NAME)
@@ -361,16 +388,14 @@ def _complete(out: str) -> None:
         raise IntegrityError(
             f"{path} is damaged: {error}", hint="start again with --overwrite"
         ) from error
-    if not _is_manifest(out, data):
-        storage.remove(os.path.join(out, MANIFEST_NAME))
-        _move_files(staged, out, manifest)
-        folders = {os.path.dirname(name) for name in removed} - {""}
-        below = [os.path.join(out, folder) for folder in folders]
-        for folder in below:
-            _require_no_link(folder)
-        storage.remove_all([os.path.join(out, name) for name in removed])
-        for folder in below:
-            storage.remove_empty_folder(folder)
+    # A manifest that is there already says nothing of the shards: the same dataset may be made
+    # again because they were damaged.
+    is_in_place = _is_manifest(out, data)
+    if not is_in_place:
+        storage.remove_for_good(os.path.join(out, MANIFEST_NAME))
+    _move_files(staged, out, manifest)
+    _remove_files(out, removed)
+    if not is_in_place:
         storage.write_file(os.path.join(out, MANIFEST_NAME), data)
     storage.remove(plan_path(out))
     storage.remove_folder(work)
@@ -407,6 +432,17 @@ def _move_files(staged: str, out: str, manifest: Manifest) -> None:
 
     for _ in (objectstore.in_parallel if is_url(out) else map)(move, manifest.files):
         pass
+
+
+def _remove_files(out: str, names: Collection[str]) -> None:
+    below = [
+        os.path.join(out, folder) for folder in {os.path.dirname(name) for name in names} - {""}
+    ]
+    for folder in below:
+        _require_no_link(folder)
+    storage.remove_all([os.path.join(out, name) for name in names])
+    for folder in below:
+        storage.remove_empty_folder(folder)
 
 
 def _require_no_link(folder: str) -> None:

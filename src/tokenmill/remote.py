@@ -17,17 +17,19 @@ from tokenmill.errors import ConfigError, IntegrityError, TokenmillError
 from tokenmill.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
 from tokenmill.mirror import Mirror, registered, unreadable
 from tokenmill.objectstore import ObjectInfo, is_url
-from tokenmill.output import WORK_NAME
+from tokenmill.output import WORK_NAME, settle_to_read
 
 
 @contextlib.contextmanager
 def at_hand(folder: str, with_others: bool = False) -> Iterator[str]:
     """A folder to read the dataset from: the very one, or while it is used, one that stands for a
-    URL. `with_others`: with the objects that are not of the dataset.
+    URL. `with_others`: with the objects that are not of the dataset. A publication that was
+    interrupted is completed before.
 
     Raises ConfigError if there is nothing at the URL.
     """
     if not is_url(folder):
+        settle_to_read(folder)
         yield folder
         return
     url = folder.rstrip("/")
@@ -35,6 +37,7 @@ def at_hand(folder: str, with_others: bool = False) -> Iterator[str]:
         mirror = Mirror(url, here)
         with registered(mirror):
             try:
+                settle_to_read(url)
                 _fill(mirror, with_others)
             except TokenmillError:
                 raise

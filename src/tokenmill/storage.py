@@ -485,6 +485,14 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
+def remove_for_good(path: str) -> None:
+    """Remove a file that must not come back after a power loss, if it is there."""
+    if exists(path):
+        remove(path)
+    if not is_url(path):
+        fsync_folder(os.path.dirname(path))
+
+
 def remove_all(paths: Sequence[str]) -> None:
     if paths and is_url(paths[0]):
         with _as_output_error("remove", paths[0]):

@@ -139,7 +139,9 @@ def _byte_of(task: ShardTask) -> int:
 
 
 def _is_intact(task: ShardTask, record: ShardRecord) -> bool:
-    """Whether what the record vouches for is still there."""
+    """Whether the record is of this stretch, and what it vouches for is still there."""
+    if record.end != task.end:
+        return False
     if is_url(task.work):
         return all(_is_same_object(_place(task, name), tag) for name, tag in record.tags.items())
     for file in record.side_files:
