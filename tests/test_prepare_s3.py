@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import tokenmill
 from s3_server import SECRET_KEY, Faults, require_no_secret
-from test_shard_tasks import LAYOUTS, files_in, prepared
 from tokenmill import patience
+from tokenmill.assemble import writing
 from tokenmill.errors import (
     ConflictError,
     InputError,
@@ -20,12 +22,32 @@ from tokenmill.errors import (
     NetworkError,
     OutputError,
 )
-from tokenmill.runners.inline import InlineRunner
+
+SMALL = {"slice_bytes": 20_000, "num_proc": 1}
+LAYOUTS: dict[str, dict[str, object]] = {
+    "npy": {"format": "npy", "shard_tokens": 3_000},
+    "megatron": {"format": "megatron", "shard_tokens": 2_500},
+    "datatrove": {"format": "datatrove", "shard_tokens": 1_700, "val_fraction": 0.1},
+    "mds": {"format": "mds", "seq_len": 64, "shard_tokens": 2_048, "val_fraction": 0.3},
+    "parquet": {"format": "parquet", "shard_tokens": 2_000, "val_fraction": 0.1},
+}
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
     monkeypatch.setattr(patience, "LONGEST_PAUSE_SECONDS", 0.02)
+
+
+def prepared(corpus: str, out: str, **options: object) -> tokenmill.Manifest:
+    return tokenmill.prepare(corpus, out, **{**SMALL, **options})
+
+
+def files_in(folder: str) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in Path(folder).rglob("*")
+        if path.is_file()
+    }
 
 
 def objects_in(s3, bucket: str, prefix: str = "out/") -> dict[str, bytes]:
@@ -50,7 +72,8 @@ def test_prepare_when_to_s3_then_the_same_files_as_in_a_folder(
     assert objects_in(s3, bucket) == files_in(here)
     assert not s3.uploads(bucket)
     listed = [r for r in s3.requests if "list-type=2" in r and "max-keys=1&" not in r]
-    assert len(listed) == 2  # is there room, and what is to be removed: never what we wrote
+    # What might be replaced, is there room, and what is to be removed: never what we wrote.
+    assert len(listed) == 3
 
 
 def test_prepare_when_complete_already_then_nothing_is_written(s3, bucket, corpus):
@@ -108,18 +131,18 @@ def test_prepare_when_a_record_says_something_else_then_integrity_error(
 ):
     """Two machines that are not alike: the second finds another record where its own should be."""
     out = f"s3://{bucket}/out"
-    with s3.failing(Faults(kinds=("slow down",), only=lambda r: "PUT" in r and "/orders/" in r)):
+    with s3.failing(Faults(kinds=("slow down",), only=lambda r: "PUT" in r and "/tasks/" in r)):
         monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.1)
         with pytest.raises(NetworkError):
             prepared(corpus, out, **LAYOUTS["npy"])
-    [key] = [key for key in s3.keys(bucket) if key.endswith("records/00000001.json")]
+    [key] = [key for key in s3.keys(bucket) if key.endswith("records/00000000.json")]
     s3.client().put_object(Bucket=bucket, Key=key, Body=b"{}")
     with pytest.raises(IntegrityError, match="the same work had two results"):
         prepared(corpus, out, **LAYOUTS["npy"])
 
 
 def test_prepare_when_one_request_in_20_fails_then_the_same_files(s3, bucket, corpus, tmp_path):
-    options = {**LAYOUTS["datatrove"], "num_proc": 2}
+    options = {**LAYOUTS["datatrove"], "shard_tokens": 10_000, "num_proc": 2}
     manifest = prepared(corpus, str(tmp_path / "out"), **options)
     with s3.failing(Faults(seed=5, fraction=0.05, slow_seconds=0.1)) as faults:
         assert prepared(corpus, f"s3://{bucket}/out", **options) == manifest
@@ -138,7 +161,7 @@ def test_prepare_when_uploads_were_left_then_only_those_of_its_own_plan_are_abor
     for key in others:
         client.create_multipart_upload(Bucket=bucket, Key=key)
     with (
-        s3.failing(Faults(kinds=("slow down",), only=lambda r: "PUT" in r and "/orders/" in r)),
+        s3.failing(Faults(kinds=("slow down",), only=lambda r: "PUT" in r and "/tasks/" in r)),
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(patience, "PATIENCE_SECONDS", 0.1)
@@ -224,16 +247,15 @@ def test_prepare_when_another_run_finishes_and_cleans_up_then_its_result_is_take
     s3, bucket, corpus, monkeypatch
 ):
     out, options = f"s3://{bucket}/out", {**LAYOUTS["npy"], "slice_bytes": 100_000}
-    write_shards = InlineRunner.write_shards
-    others = []
+    carry_out, others = writing.carry_out, []
 
-    def overtaken(self, orders, watch):
+    def overtaken(task):
         if not others:
             others.append(None)  # the other run is not overtaken
             others[0] = prepared(corpus, out, **options)
-        return write_shards(self, orders, watch)
+        return carry_out(task)
 
-    monkeypatch.setattr(InlineRunner, "write_shards", overtaken)
+    monkeypatch.setattr(writing, "carry_out", overtaken)
     assert prepared(corpus, out, **options) == others[0]
     files = {file.name for file in others[0].files}
     assert set(objects_in(s3, bucket)) == {"tokenmill.json", *files}

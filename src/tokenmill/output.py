@@ -34,7 +34,7 @@ from tokenmill.formats import Format
 from tokenmill.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest, require_inside
 from tokenmill.objectstore import is_url, place_of
 from tokenmill.plan import identity_differences
-from tokenmill.seal import seal_of, sealed, unsealed
+from tokenmill.seal import SEAL_BYTES, seal_of, sealed, unsealed
 
 WORK_NAME = ".tokenmill"
 PLAN_NAME = "plan.json"
@@ -303,7 +303,10 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
     """Make `out` the finished dataset, of the shards that the run of this plan has made. `replaced`
     are the files that go, unless the new dataset has files of the same names."""
     names = {file.name for file in manifest.files}
+    if is_url(out):
+        storage.write_file(os.path.join(work_of(out, plan_id), MANIFEST_NAME), manifest.to_json())
     data = {
+        "plan": _plan_seal(out),
         "staged": f"{WORK_NAME}/{plan_id[:16]}/{SHARDS_NAME}",
         "remove": sorted(set(replaced) - names),
         "manifest": manifest.to_json().decode(),
@@ -318,6 +321,8 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
         storage.remove(path)
         raise
     _complete(out)
+    if is_url(out) and not _is_manifest(out, manifest.to_json()):
+        raise _taken_over(out)
 
 
 def _require_own_plan(out: str, plan_id: str) -> None:
@@ -327,9 +332,21 @@ def _require_own_plan(out: str, plan_id: str) -> None:
     except (FileNotFoundError, ValueError):
         found = None
     if found != plan_id:
-        raise ConflictError(
-            f"another run has taken over {out}", hint="choose another folder with -o"
-        )
+        raise _taken_over(out)
+
+
+def _taken_over(out: str) -> ConflictError:
+    error = ConflictError(f"another run has taken over {out}", hint="choose another folder with -o")
+    error.__cause__ = FileNotFoundError(plan_path(out))  # it may have been a run of the same plan
+    return error
+
+
+def _plan_seal(out: str) -> str | None:
+    """What tells the plan that is there from any other; of a large one, only its head is read."""
+    try:
+        return seal_of(storage.read_ranges(plan_path(out), [(0, SEAL_BYTES)])[0])
+    except (FileNotFoundError, IntegrityError, ValueError):
+        return None
 
 
 def settle(out: str) -> None:
@@ -382,13 +399,18 @@ def _is_published(out: str) -> bool:
 
 
 def _complete(out: str) -> None:
-    """Move the new dataset to its place, from wherever an earlier attempt got to."""
+    """Move the new dataset to its place, from wherever an earlier attempt got to.
+
+    Where no lock keeps others out, this may be late by any time: the plan is there until the move
+    is complete, so every step that could harm another's dataset looks for it first. Without it,
+    either all is done, or `publish.json` was left by a run that had been given up.
+    """
     work = os.path.join(out, WORK_NAME)
     path = os.path.join(work, _PUBLISH_NAME)
     try:
         plain = unsealed(storage.read_file(path))
         data = plain["manifest"].encode()
-        manifest = Manifest.from_plain(json.loads(data))
+        manifest, plan = Manifest.from_plain(json.loads(data)), plain["plan"]
         staged, removed = os.path.join(out, _staged(plain["staged"])), plain["remove"]
         for name in removed:
             require_inside(name)
@@ -401,15 +423,42 @@ def _complete(out: str) -> None:
     # A manifest that is there already says nothing of the shards: the same dataset may be made
     # again because they were damaged.
     is_in_place = _is_manifest(out, data)
-    if not is_in_place:
-        storage.remove_for_good(os.path.join(out, MANIFEST_NAME))
-        storage.remove_temporaries_of(os.path.join(out, MANIFEST_NAME))
-    _move_files(staged, out, manifest)
-    _remove_files(out, removed)
-    if not is_in_place:
-        storage.write_file(os.path.join(out, MANIFEST_NAME), data)
-    storage.remove(plan_path(out))
-    storage.remove_folder(work)
+    if not is_in_place and _plan_seal(out) != plan:
+        storage.remove(path)
+        return
+    try:
+        if not is_in_place:
+            storage.remove_for_good(os.path.join(out, MANIFEST_NAME))
+            storage.remove_temporaries_of(os.path.join(out, MANIFEST_NAME))
+        _move_files(staged, out, manifest)
+        _require_plan(out, plan, is_in_place)
+        _remove_files(out, removed)
+        if not is_in_place:
+            _require_plan(out, plan)
+            _write_manifest(out, staged, data)
+    except (ConflictError, IntegrityError):
+        if _plan_seal(out) == plan or not _is_manifest(out, data):
+            raise
+        return  # another has completed it
+    if _plan_seal(out) in (plan, None):
+        storage.remove(plan_path(out))
+        storage.remove_folder(work)
+
+
+def _write_manifest(out: str, staged: str, data: bytes) -> None:
+    """Say that the dataset is there. To a store by a copy, as the shards: what is late finds
+    nothing to copy any more, and does no harm."""
+    path = os.path.join(out, MANIFEST_NAME)
+    if not is_url(out):
+        storage.write_file(path, data)
+    elif not storage.move(os.path.join(os.path.dirname(staged), MANIFEST_NAME), path):
+        raise _taken_over(out)
+
+
+def _require_plan(out: str, seal: str, is_in_place: bool = False) -> None:
+    """Raise ConflictError if the plan is gone; once the manifest is in its place, it may be."""
+    if _plan_seal(out) != seal and not is_in_place:
+        raise _taken_over(out)
 
 
 def _staged(name: str) -> str:

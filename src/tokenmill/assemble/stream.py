@@ -173,6 +173,8 @@ class ShardStream:
         ShardRecord(self._plan_id, *place, piece.end).save(self._work)
 
     def _known_end(self, shard: int, piece: int) -> End | None:
+        if is_url(self._work):
+            return None  # parts stay there to the end: no request for each shard
         record = saved_record(self._work, self._plan_id, (self._number, shard, piece))
         return None if record is None else record.end
 
