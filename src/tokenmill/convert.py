@@ -337,7 +337,7 @@ def _manifest_of_strangers(source: Dataset, encoding: EncodingId | None) -> Mani
         )
         for shard in shards
     )
-    return Manifest(identity, (), files, {}, Counts())
+    return Manifest(identity, (), files, {}, Counts(), split_rule="none")
 
 
 def _manifest(origin: Manifest, asked: dict[str, Any], output: Output) -> Manifest:

@@ -54,6 +54,8 @@ def split_words(finished: Finished) -> str:
     rule, options = finished.split_rule, finished.identity["options"]
     if rule == "documents":
         return f"{options['val_fraction']:.4g} of all documents, by a hash of their text"
+    if rule == "none" and "val" in finished.splits:  # strangers' shards, converted
+        return "as the shards had it that this was converted from"
     rules = {
         "tokens": "the last tokens: the documents are too few to choose among them",
         "first-shard": "the first shard",

@@ -323,10 +323,12 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
 def _require_own_plan(out: str, plan_id: str) -> None:
     """Raise ConflictError if another run, with another plan, is under way or finished here."""
     try:
-        found: str | None = seal_of(storage.read_file(plan_path(out)))
+        data = storage.read_file(plan_path(out))
+        # A plan with notes has a seal of its own, and names its id.
+        is_own = seal_of(data) == plan_id or unsealed(data).get("plan_id") == plan_id
     except (FileNotFoundError, ValueError):
-        found = None
-    if found != plan_id:
+        is_own = False
+    if not is_own:
         raise ConflictError(
             f"another run has taken over {out}", hint="choose another folder with -o"
         )
