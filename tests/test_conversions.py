@@ -91,8 +91,8 @@ def divided(documents: list[list[int]], variant: Variant) -> dict[str, list[int]
     tokens = list(itertools.chain(*documents))
     num_val = max(1, round(len(tokens) * VAL_FRACTION))
     if variant.seq_len:
-        num_val = -(-num_val // SEQ_LEN) * SEQ_LEN
-        num_val = num_val if num_val + SEQ_LEN <= len(tokens) else 0
+        num_train = (len(tokens) - max(num_val, SEQ_LEN)) // SEQ_LEN * SEQ_LEN
+        num_val = len(tokens) - num_train if num_train > 0 else 0
     if variant.keeps_documents:
         ends = list(itertools.accumulate(map(len, documents)))
         train = max([ends[0], *(end for end in ends if end <= len(tokens) - num_val)])

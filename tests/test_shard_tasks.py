@@ -302,8 +302,8 @@ def require_documents(folder: str, layout: Layout, streams: list[Documents]) -> 
     if layout.format == "olmo":  # which numbers the documents of a split
         for split, shards in (("train", train), ("val", val)):
             paths = sorted(Path(folder).glob(f"*-{split}-?????.csv.gz"))
-            rows = [line for path in paths for line in gzip.open(path, "rt")]
-            ids = [int(row.rstrip("\n").split(",")[2]) for row in rows]
+            data = b"".join(gzip.decompress(path.read_bytes()) for path in paths)
+            ids = [int(row.split(",")[2]) for row in data.decode().splitlines()]
             assert ids == list(range(sum(map(len, shards))))
 
 

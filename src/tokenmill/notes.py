@@ -52,6 +52,8 @@ def split_rule_of(options: Mapping[str, Any]) -> str:
 def split_words(finished: Finished) -> str:
     """How the validation split was chosen, for a person."""
     rule, options = finished.split_rule, finished.identity["options"]
+    if rule == "tokens" and "val" not in finished.splits:
+        rule = "none"
     if rule == "documents":
         return f"{options['val_fraction']:.4g} of all documents, by a hash of their text"
     if rule == "none" and "val" in finished.splits:  # strangers' shards, converted

@@ -240,7 +240,13 @@ def require_few_bad(records: Ledger, config: Config) -> None:
 
 def _require_some_written(records: Ledger, config: Config) -> None:
     counts, num_tokens = records.counts, records.num_tokens
-    if not counts.num_written or not num_tokens:
+    if counts.num_written and not num_tokens:
+        storage.remove(plan_path(config.out))
+        raise InputError(
+            f"nothing to write: no document has a token (documents: {counts.num_written:,})",
+            hint="are these the right files, and is --text-column the right column?",
+        )
+    if not counts.num_written:
         storage.remove(plan_path(config.out))  # there is nothing to resume
         raise InputError(
             f"nothing to write: of {counts.num_rows:,} rows, {counts.num_empty:,} are empty, "
