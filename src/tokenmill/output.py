@@ -310,6 +310,8 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
     }
     path = os.path.join(out, WORK_NAME, _PUBLISH_NAME)
     _require_own_plan(out, plan_id)
+    if not is_url(out):  # where another run of the same plan may be at it
+        _require_names_free(out, names - set(replaced))
     storage.write_record(path, sealed(json.dumps(data, sort_keys=True).encode()))
     try:
         # Where no lock keeps others out: whoever came in between has another plan now.
@@ -318,6 +320,16 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
         storage.remove(path)
         raise
     _complete(out)
+
+
+def _require_names_free(out: str, names: Iterable[str]) -> None:
+    """Raise ConflictError for a file that was put into the folder while the run was under way."""
+    others = sorted(name for name in names if os.path.lexists(os.path.join(out, name)))
+    if others:
+        raise ConflictError(
+            f"{out} holds files now that this run would replace: {', '.join(others[:5])}",
+            hint="move them away and run the same command again: it resumes",
+        )
 
 
 def _require_own_plan(out: str, plan_id: str) -> None:

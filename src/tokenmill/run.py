@@ -183,8 +183,12 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     notes = notes_on(plan, records.counts.num_rows)
     manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine, notes)
     replaced: set[str] = set()
+    format_ = get_format(config.format)
     if config.overwrite:
-        replaced = replaced_names(config.out, get_format(config.format), config.name)
+        replaced = replaced_names(config.out, format_, config.name)
+    # Again: a run may take hours, and who knows what was put into the folder since.
+    paths = [source.path for source in plan.inputs]
+    require_inputs_apart(config.out, format_, config.name, paths)
     publish(config.out, plan.plan_id, manifest, replaced)
     return manifest
 
