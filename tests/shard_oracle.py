@@ -28,6 +28,20 @@ def tokens(folder: Path, format_name: str, dtype: str = "uint16") -> dict[str, l
     return found
 
 
+def shards(folder: Path, format_name: str, dtype: str = "uint16") -> dict[str, list[list[int]]]:
+    """Each split's shards, in order: the tokens of each."""
+    return {
+        split: list(_READERS[format_name](Path(folder), split, dtype)) for split in ("train", "val")
+    }
+
+
+def shards_apart(folder: Path, format_name: str, dtype: str = "uint16") -> dict[str, list]:
+    """The same of a format that keeps documents apart: the documents of each shard."""
+    return {
+        split: list(_APART[format_name](Path(folder), split, dtype)) for split in ("train", "val")
+    }
+
+
 def documents(folder: Path, format_name: str, dtype: str = "uint16") -> dict[str, Documents]:
     """Each split's documents, of a format that keeps them apart."""
     found: dict[str, Documents] = {}

@@ -119,7 +119,7 @@ def test_convert_verify_and_estimate_do_what_the_commands_do(tmp_path, corpus):
 
 
 def test_strangers_shards_are_told_by_an_encoding(tmp_path, corpus):
-    tokenmill.prepare(corpus, tmp_path / "a", num_proc=1)
+    tokenmill.prepare(corpus, tmp_path / "a", num_proc=1, val="none")
     (tmp_path / "a" / "tokenmill.json").unlink()
     gpt2 = tokenmill.get_encoding("gpt2")
     report = tokenmill.verify(tmp_path / "a", format="nanogpt", tokenizer=gpt2)
@@ -159,10 +159,11 @@ def noted(tmp_path, corpus) -> Path:
 def test_notes_are_in_the_manifest_the_summary_and_inspect(noted, corpus, capsys):
     manifest = Manifest.load(str(noted))
     assert [note.split(":")[0] for note in manifest.notes] == [
-        "uint32 tokens",
-        "no document fell into the validation split (0.00%)",
+        "nanoGPT's train.py reads uint16 and makes a model of 50,304 ids, these tokens are uint32 "
+        "with 100,277 ids. A copy of it that fits",
+        "val is the last 1 token of the corpus",
     ]
-    assert manifest.split_rule == "1e-09 of all documents, by a hash of their text"
+    assert manifest.split_rule == "tokens"
     from tokenmill.cli import main
 
     options = ["--tokenizer", "cl100k_base", "--val-fraction", "1e-9", "--num-proc", "1"]
@@ -171,8 +172,9 @@ def test_notes_are_in_the_manifest_the_summary_and_inspect(noted, corpus, capsys
     assert main(["inspect", str(noted)]) == 0
     glance = capsys.readouterr().out
     for note in manifest.notes:
-        assert f"  note: {note}\n" in summary and f"  note: {note}\n" in glance
-    assert manifest.split_rule in glance
+        shown = "  note: " + note.replace("\n", "\n    ") + "\n"
+        assert shown in summary and shown in glance
+    assert "the last tokens: the documents are too few to choose among them" in glance
     assert main(["inspect", str(noted), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == list(manifest.notes)
 
@@ -185,7 +187,8 @@ def test_a_conversion_has_notes_of_its_own(noted, tmp_path):
     (noted / "tokenmill.json").write_bytes(manifest.to_json())
     found = tokenmill.convert(noted, tmp_path / "npy", format="npy").notes
     assert found[:2] == ("a word on the inputs", "b")
-    assert "no document fell" in found[2] and len(found) == 3  # nanoGPT's train.py reads no npy
+    assert found[2].startswith("build-nanogpt's train_gpt2.py")  # of npy; not nanoGPT's
+    assert "val is the last 1 token" in found[3] and len(found) == 4
 
 
 def test_a_manifest_from_before_there_were_notes_is_read_and_written_as_it_was(noted):
@@ -210,7 +213,7 @@ def test_notes_that_are_no_text_are_no_manifest(noted, notes):
 def test_the_repr_of_a_manifest_is_a_line(noted):
     shown = repr(Manifest.load(str(noted)))
     assert re.fullmatch(
-        r"<Manifest: ([\d,]+) tokens \(train \1\) of 400 documents in 1 shards, "
+        r"<Manifest: ([\d,]+) tokens \(train [\d,]+, val 1\) of 400 documents in 2 shards, "
         r"cl100k_base uint32, format nanogpt>",
         shown,
     )

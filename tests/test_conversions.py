@@ -34,6 +34,9 @@ SHORT = [text[:60] for text in made_texts(14, seed=3)]
 CORPORA = {
     "many": SHORT,
     "one": [SHORT[0]],
+    # Chance holds out none of these, and all of these.
+    "train-only": [text for text in SHORT if xxhash.xxh3_64_intdigest(text) >> 63][:4],
+    "val-only": [text for text in SHORT if xxhash.xxh3_64_intdigest(text) >> 62 == 0][:2],
     "empty": ["", *SHORT[:6], "", "", *SHORT[6:9], ""],
     # Validation gets one document of three tokens: with --seq-len it is all tail.
     "tail": [*SHORT[:5], "mill"],
@@ -71,13 +74,31 @@ def held_out(text: str) -> bool:
     return xxhash.xxh3_64_intdigest(text.encode(), 0) < int(VAL_FRACTION * (1 << 64))
 
 
-def expected(texts: list[str], eot: str, val: str) -> dict[str, list[int]]:
+def expected(texts: list[str], eot: str, val: str, variant: Variant) -> dict[str, list[int]]:
     """Each split's tokens by tiktoken, with all of the tail."""
     sides = {
         "train": [text for text in texts if val != "fraction" or not held_out(text)],
         "val": [text for text in texts if val == "fraction" and held_out(text)],
     }
+    if val == "fraction" and not (sides["train"] and sides["val"]):
+        return divided(oracle.ids(texts, eot), variant)
     return {split: list(itertools.chain(*oracle.ids(side, eot))) for split, side in sides.items()}
+
+
+def divided(documents: list[list[int]], variant: Variant) -> dict[str, list[int]]:
+    """Where chance chose no document or all: the last tokens are held out, in whole samples or
+    documents where the format has such, and none if that leaves nothing to train on."""
+    tokens = list(itertools.chain(*documents))
+    num_val = max(1, round(len(tokens) * VAL_FRACTION))
+    if variant.seq_len:
+        num_train = (len(tokens) - max(num_val, SEQ_LEN)) // SEQ_LEN * SEQ_LEN
+        num_val = len(tokens) - num_train if num_train > 0 else 0
+    if variant.keeps_documents:
+        ends = list(itertools.accumulate(map(len, documents)))
+        train = max([ends[0], *(end for end in ends if end <= len(tokens) - num_val)])
+        num_val = len(tokens) - train
+    middle = len(tokens) - num_val
+    return {"train": tokens[:middle], "val": tokens[middle:]}
 
 
 def without_tail(splits: dict[str, list[int]], variant: Variant) -> dict[str, list[int]]:
@@ -127,7 +148,7 @@ def prepared(
     source = write_corpus("jsonl", out.parent, texts)
     if val == "first-shard" and get_format(variant.format).traits.one_file:
         val = "none"
-    splits = expected(texts, eot, val)
+    splits = expected(texts, eot, val, variant)
     fraction = VAL_FRACTION if val == "fraction" else None
     options = {"val": val, "val_fraction": fraction, "eot": eot, "empty": "keep", "num_proc": 1}
     if not without_tail(splits, variant):

@@ -360,11 +360,11 @@ def test_verify_when_most_documents_have_no_token_then_they_are_compared(tmp_pat
 def test_prepare_when_the_tokens_fill_no_sample_then_refused(name, shuffle, tmp_path):
     source = write_corpus("jsonl", tmp_path, ["short one", "short two"])
     options = {"format": name, "seq_len": 2048, "shuffle": shuffle}
-    with pytest.raises(InputError, match=r"all documents, 6, fill no sample of 2,048") as caught:
+    with pytest.raises(InputError, match=r"6 tokens fill no sample of 2,048") as caught:
         prepared(source, tmp_path / "out", **options)
-    assert not (tmp_path / "out" / "tokenmill.json").exists()
-    assert "--overwrite --seq-len document" in str(caught.value.hint)
-    out = prepared(source, tmp_path / "out", **{**options, "seq_len": 0, "overwrite": True})
+    assert not (tmp_path / "out").exists()
+    assert "--seq-len document" in str(caught.value.hint)
+    out = prepared(source, tmp_path / "out", **{**options, "seq_len": 0})
     assert verify(out, full=True).is_complete
 
 
@@ -373,19 +373,19 @@ def test_prepare_when_no_document_has_a_token_then_refused(name, tmp_path):
     source = write_corpus("jsonl", tmp_path, ["", ""])
     with pytest.raises(InputError, match="no document has a token"):
         prepared(source, tmp_path / "out", format=name, eot="none", empty="keep")
-    assert not (tmp_path / "out" / "tokenmill.json").exists()
+    assert not (tmp_path / "out").exists()
 
 
 def test_convert_when_nothing_would_be_left_then_refused(tmp_path):
     source = write_corpus("jsonl", tmp_path, ["short one"])
     made = prepared(source, tmp_path / "made", val="none")
     target = Target(out=str(tmp_path / "out"), format="parquet", seq_len=2048, drop=("tail",))
-    with pytest.raises(InputError, match="fill no sample of 2,048"):
+    with pytest.raises(ConfigError, match="no split fills a sample of 2,048"):
         convert(open_dataset(str(made)), target)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "train.bin").touch()
     encoding = get_encoding("gpt2").identity
-    with pytest.raises(InputError, match="no document has a token"):
+    with pytest.raises(InputError, match="holds no tokens: there is nothing to convert"):
         strangers = open_dataset(str(tmp_path / "in"), encoding=encoding)
         convert(strangers, Target(out=str(tmp_path / "npy"), format="npy"), encoding)
     assert list(tmp_path.glob("*/tokenmill.json")) == [made / "tokenmill.json"]

@@ -94,6 +94,11 @@ def convert(
     `encoding` is needed where the source has no manifest to say it.
     """
     _require_another_place(source, target.out)
+    if not source.num_tokens:
+        raise InputError(
+            f"{source.name} holds no tokens: there is nothing to convert",
+            hint=f"is it the right folder? tokenmill inspect {source.name}",
+        )
     origin = source.manifest or _manifest_of_strangers(source, encoding)
     layout = _layout(source, origin, target)
     came_from = {"format": source.format.name, "manifest_sha256": _sha256_of(origin)}
@@ -258,11 +263,6 @@ def _layout(source: Dataset, origin: Manifest, target: Target) -> Layout:
 
 
 def _require_holdable(source: Dataset, target: Target, seq_len: int, boundaries: bool) -> None:
-    if not source.num_tokens:
-        raise InputError(
-            f"{source.name} holds no tokens: there is nothing to convert",
-            hint=f"is it the right folder? tokenmill inspect {source.name}",
-        )
     if seq_len and all(stream.num_tokens < seq_len for stream in source.streams.values()):
         longest = max(stream.num_tokens for stream in source.streams.values())
         raise ConfigError(
@@ -336,7 +336,7 @@ def _manifest_of_strangers(source: Dataset, encoding: EncodingId | None) -> Mani
         )
         for shard in shards
     )
-    return Manifest(identity, (), files, {}, Counts())
+    return Manifest(identity, (), files, {}, Counts(), split_rule="none")
 
 
 def _manifest(origin: Manifest, asked: dict[str, Any], output: Output) -> Manifest:

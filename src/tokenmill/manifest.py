@@ -27,6 +27,7 @@ from tokenmill.formats import Shard
 from tokenmill.ledger import Ledger
 from tokenmill.notes import notes_of, split_rule_of
 from tokenmill.objectstore import is_url
+from tokenmill.plural import counted
 from tokenmill.record import SPLITS, Counts, Quarantined
 
 MANIFEST_NAME = "tokenmill.json"
@@ -90,7 +91,7 @@ class Manifest:
         splits = ", ".join(f"{name} {split.num_tokens:,}" for name, split in self.splits.items())
         return (
             f"<Manifest: {self.num_tokens:,} tokens ({splits}) of {self.num_documents:,} documents "
-            f"in {len(self.shards):,} shards, {self.identity['encoding']['name']} "
+            f"in {counted(len(self.shards), 'shard')}, {self.identity['encoding']['name']} "
             f"{options['dtype']}, format {options['format']}>"
         )
 

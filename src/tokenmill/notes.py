@@ -52,8 +52,12 @@ def split_rule_of(options: Mapping[str, Any]) -> str:
 def split_words(finished: Finished) -> str:
     """How the validation split was chosen, for a person."""
     rule, options = finished.split_rule, finished.identity["options"]
+    if rule == "tokens" and "val" not in finished.splits:
+        rule = "none"
     if rule == "documents":
         return f"{options['val_fraction']:.4g} of all documents, by a hash of their text"
+    if rule == "none" and "val" in finished.splits:  # strangers' shards, converted
+        return "as the shards had it that this was converted from"
     rules = {
         "tokens": "the last tokens: the documents are too few to choose among them",
         "first-shard": "the first shard",

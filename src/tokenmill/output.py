@@ -313,6 +313,8 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
     }
     path = os.path.join(out, WORK_NAME, _PUBLISH_NAME)
     _require_own_plan(out, plan_id)
+    if not is_url(out):  # where another run of the same plan may be at it
+        _require_names_free(out, names - set(replaced))
     storage.write_record(path, sealed(json.dumps(data, sort_keys=True).encode()))
     try:
         # Where no lock keeps others out: whoever came in between has another plan now.
@@ -325,13 +327,25 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
         raise _taken_over(out)
 
 
+def _require_names_free(out: str, names: Iterable[str]) -> None:
+    """Raise ConflictError for a file that was put into the folder while the run was under way."""
+    others = sorted(name for name in names if os.path.lexists(os.path.join(out, name)))
+    if others:
+        raise ConflictError(
+            f"{out} holds files now that this run would replace: {', '.join(others[:5])}",
+            hint="move them away and run the same command again: it resumes",
+        )
+
+
 def _require_own_plan(out: str, plan_id: str) -> None:
     """Raise ConflictError if another run, with another plan, is under way or finished here."""
     try:
-        found: str | None = seal_of(storage.read_file(plan_path(out)))
+        data = storage.read_file(plan_path(out))
+        # A plan with notes has a seal of its own, and names its id.
+        is_own = seal_of(data) == plan_id or unsealed(data).get("plan_id") == plan_id
     except (FileNotFoundError, ValueError):
-        found = None
-    if found != plan_id:
+        is_own = False
+    if not is_own:
         raise _taken_over(out)
 
 

@@ -72,8 +72,8 @@ class Plan:
             slices = SliceTable.from_plain(inputs, plain["slices"])
             notes = tuple(str(note) for note in plain.get("notes", ()))
             plan = Plan(plain["identity"], inputs, slices, notes)
-            if not notes:
-                plan.__dict__["plan_id"] = seal_of(data)  # what `cached_property` would compute
+            # What `cached_property` would compute.
+            plan.__dict__["plan_id"] = str(plain.get("plan_id", seal_of(data)))
             return plan
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise IntegrityError(
@@ -90,8 +90,10 @@ class Plan:
         }
 
     def _sealed(self) -> bytes:
-        notes = {"notes": self.notes} if self.notes else {}
-        return sealed(json.dumps({**self._to_plain(), **notes}, sort_keys=True).encode())
+        if not self.notes:
+            return sealed(self.to_json())  # whose seal is the plan's id
+        plain = {**self._to_plain(), "notes": self.notes, "plan_id": self.plan_id}
+        return sealed(json.dumps(plain, sort_keys=True).encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,8 +183,12 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     notes = notes_on(plan, records.counts.num_rows)
     manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine, notes)
     replaced: set[str] = set()
+    format_ = get_format(config.format)
     if config.overwrite:
-        replaced = replaced_names(config.out, get_format(config.format), config.name)
+        replaced = replaced_names(config.out, format_, config.name)
+    # Again: a run may take hours, and who knows what was put into the folder since.
+    paths = [source.path for source in plan.inputs]
+    require_inputs_apart(config.out, format_, config.name, paths)
     publish(config.out, plan.plan_id, manifest, replaced)
     return manifest
 
@@ -240,7 +244,13 @@ def require_few_bad(records: Ledger, config: Config) -> None:
 
 def _require_some_written(records: Ledger, config: Config) -> None:
     counts, num_tokens = records.counts, records.num_tokens
-    if not counts.num_written or not num_tokens:
+    if counts.num_written and not num_tokens:
+        storage.remove(plan_path(config.out))
+        raise InputError(
+            f"nothing to write: no document has a token (documents: {counts.num_written:,})",
+            hint="are these the right files, and is --text-column the right column?",
+        )
+    if not counts.num_written:
         storage.remove(plan_path(config.out))  # there is nothing to resume
         raise InputError(
             f"nothing to write: of {counts.num_rows:,} rows, {counts.num_empty:,} are empty, "

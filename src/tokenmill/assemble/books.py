@@ -164,7 +164,7 @@ class Assembly(Books):
         """The streams, now that it is known what goes into each."""
         origins: Iterable[int] = range(len(SPLITS))
         self._shares = (None, None)
-        if found.val_tokens:
+        if found.val_tokens is not None:
             origins = (found.stream,) * len(SPLITS)
             num_train = sum(self._totals.num_tokens) - found.val_tokens
             self._shares = (Share(found.layout, num_train, False), Share(found.layout, num_train))

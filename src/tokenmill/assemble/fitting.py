@@ -38,17 +38,17 @@ class Wish:
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """What was decided. `val_tokens` of `stream` are held out, if a split by documents has failed;
-    otherwise each stream is what the parts say."""
+    None: each stream is what the parts say."""
 
     layout: Layout
     stream: int = 0
-    val_tokens: int = 0
+    val_tokens: int | None = None
 
     @property
     def split_rule(self) -> str:
         if self.layout.first_shard_is_val:
             return "first-shard"
-        return "tokens" if self.val_tokens else "documents"
+        return "documents" if self.val_tokens is None else "tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,12 @@ def fitted(layout: Layout, wish: Wish, totals: Totals, is_all: bool) -> Fitted |
         return None
     stream = int(not totals.num_documents[0])
     val_tokens = _val_tokens(num_tokens, wish.val_fraction)
-    if layout.seq_len:  # whole samples on both sides, or no validation data
-        val_tokens += -val_tokens % layout.seq_len
-        val_tokens *= val_tokens + layout.seq_len <= num_tokens
+    if layout.seq_len:
+        val_tokens = _with_whole_samples(num_tokens, val_tokens, layout.seq_len)
     if layout.has_boundaries and totals.num_documents[stream] < 2:
         val_tokens = 0  # documents are not cut where the format keeps them apart
+    if not val_tokens and not stream:
+        return Fitted(layout)
     return Fitted(layout, stream, val_tokens)
 
 
@@ -99,6 +100,14 @@ def _val_tokens(num_tokens: int, fraction: float | None) -> int:
     else:
         wanted = round(num_tokens * fraction)
     return min(max(wanted, 1), num_tokens - 1)
+
+
+def _with_whole_samples(num_tokens: int, val_tokens: int, seq_len: int) -> int:
+    """What to hold out so that training data is whole samples, and what fills none is the end of
+    the stream; 0 if one side would have no sample."""
+    num_train = num_tokens - max(val_tokens, seq_len)
+    num_train -= num_train % seq_len
+    return num_tokens - num_train if num_train > 0 else 0
 
 
 class Share:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import sysconfig
@@ -44,12 +45,57 @@ def run(arguments: argparse.Namespace) -> int:
         num_proc=arguments.num_proc,
         overwrite=True,
     )
+    require_own(arguments.out, stdlib)
     shown = " ".join(["tokenmill prepare", *(f"'{source}'" for source in sources)])
     shown += f" --input-format text --val-fraction 0.01 --overwrite -o {arguments.out}"
     print(printable(f"$ {shown}"), file=sys.stderr)
     code = prepare.run_and_report(config, arguments)
     show_sample(config)
     return code
+
+
+def require_own(out: str, stdlib: str) -> None:
+    """Raise ConflictError if `out` holds anything but what an earlier demo has left there."""
+    from tokenmill import storage
+    from tokenmill.errors import ConflictError
+    from tokenmill.objectstore import is_url
+    from tokenmill.output import WORK_NAME, plan_path, settle
+
+    if not is_url(out) and not os.path.isdir(out):
+        return
+    settle(out)
+    names = set(storage.names_below(out) if is_url(out) else storage.names_in(out))
+    if storage.exists(plan_path(out)):
+        names.add(WORK_NAME)
+    others = sorted(names - _names_of_demo(out, os.path.join(stdlib, "")))
+    if others:
+        raise ConflictError(
+            f"{out} holds what no demo has made, and a demo writes over what is there: "
+            f"{', '.join(others[:5])}",
+            hint="choose another folder: tokenmill demo -o FOLDER",
+        )
+
+
+def _names_of_demo(out: str, stdlib: str) -> set[str]:
+    """What a demo has made in the folder: a dataset, a run on its way, or nothing."""
+    from tokenmill import storage
+    from tokenmill.errors import IntegrityError
+    from tokenmill.manifest import MANIFEST_NAME, Manifest
+    from tokenmill.output import WORK_NAME, plan_path
+    from tokenmill.plan import Plan
+
+    names = set()
+    with contextlib.suppress(IntegrityError):
+        manifest = Manifest.load(out)
+        if all(source.path.startswith(stdlib) for source in manifest.inputs):
+            names |= {MANIFEST_NAME, *(file.name for file in manifest.files)}
+    with contextlib.suppress(IntegrityError):
+        is_begun = storage.exists(plan_path(out))
+        if not is_begun or all(
+            source.path.startswith(stdlib) for source in Plan.load(plan_path(out)).inputs
+        ):
+            names.add(WORK_NAME)
+    return names
 
 
 def show_sample(config: Config) -> None:
