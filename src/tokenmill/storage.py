@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-from tokenmill import objectstore
+from tokenmill import heartbeat, objectstore
 from tokenmill.errors import ConflictError, IntegrityError, OutputError, TokenmillError
 from tokenmill.objectstore import is_url
 
@@ -265,6 +265,7 @@ def _write_hashed(fd: int, data: Any, hash_: Any) -> int:
         piece = view[start : start + _WRITE_BYTES]
         hash_.update(piece)
         _write_all(fd, piece)
+        heartbeat.beat()
     return len(view)
 
 
@@ -382,6 +383,7 @@ def read_in_order(path: str, ranges: Iterable[tuple[int, int]]) -> Iterator[byte
             data = os.pread(file.fileno(), stop - start, start)
             if len(data) != stop - start:
                 raise IntegrityError(f"{path} ends before byte {stop:,}")
+            heartbeat.beat()
             yield data
 
 
@@ -599,6 +601,7 @@ def sha256_at(path: str, start: int, stop: int, in_pieces: bool) -> tuple[str, .
                     return None
                 hasher.update(data)
                 start += len(data)
+                heartbeat.beat()
     except (FileNotFoundError, NotADirectoryError):
         return None
     return hasher.digests if in_pieces else (hasher.hexdigest(),)

@@ -186,6 +186,8 @@ class Supervisor:
             self._hear_of_shard(child, content[0])
         elif kind == "notice":
             self._outbox.put(Notice(content[0]))
+        elif kind == "alive":
+            pass  # that it was heard of is enough
         elif kind in ("cutting", "cut", "uncut"):
             self._hear_of_cutting(child, kind, *content)
         elif kind == "memory":
