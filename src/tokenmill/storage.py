@@ -371,6 +371,17 @@ def read_files(paths: Sequence[str]) -> Iterator[bytes | None]:
             yield None
 
 
+LATE_SECONDS = 2.0
+
+
+def wait_for(path: str) -> None:
+    """Wait a little for a file that another machine has made, if it is not seen here yet: clients
+    of a network file system may be late. Whether it is there then is found out by opening it."""
+    deadline = time.monotonic() + LATE_SECONDS
+    while not os.path.exists(path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def read_in_order(path: str, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
     """Bytes `start` to `stop` of each range, one after the other. IntegrityError if the file is
     shorter."""
