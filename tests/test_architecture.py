@@ -15,7 +15,7 @@ SOURCE = Path(tokenmill.__file__).parent
 
 # Each line may import from the lines above it, and packages from themselves.
 LAYERS = [
-    {"errors", "plural", "synonyms"},
+    {"errors", "plural", "synonyms", "heartbeat"},
     {"quantities", "keywords"},
     {"patience"},
     {"objectstore"},

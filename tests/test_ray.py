@@ -1,13 +1,15 @@
 """The ray runner: the same bytes on a real cluster, whatever dies. Several raylets on loopback.
 
 Drivers are real `tokenmill prepare` processes. Faults get into the workers from outside: every
-process of the cluster has a sitecustomize.py that wraps `Encoding.encode_array` and runs what the
-test has put into a file; the product knows nothing of it.
+process of the cluster has a sitecustomize.py that wraps `Encoding.encode_array` and `drafted`,
+which begins a shard task, and runs what the test has put into a file for each; the product knows
+nothing of it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -45,6 +47,7 @@ NUM_TEXTS = 400
 SLICE_BYTES = 40_000
 NEEDLE = "NEEDLE"
 NPY = ("--format", "npy", "--shard-tokens", "9k")
+MDS = ("--format", "mds", "--shard-tokens", "9k", "--no-val")  # cut between documents
 SOURCE = str(Path(tokenmill.__file__).parents[1])
 
 SITE = '''
@@ -61,25 +64,47 @@ def times(name):
     finally:
         os.close(fd)
 
+def fault_of(name):
+    with open(os.path.join(FOLDER, name)) as file:
+        return compile(file.read(), name, "exec")
+
+def note(name):
+    """That this process is at it."""
+    with open(os.path.join(FOLDER, name), "a") as file:
+        file.write(f"{os.getpid()}\\n")
+
+def spoil_encoding(module):
+    encode_array, fault = module.Encoding.encode_array, fault_of("fault")
+    def faulty(self, texts, *rest):
+        if texts.to_pylist() != ["warm"]:
+            note("pids")
+        for text in texts.to_pylist():
+            exec(fault, {**globals(), "text": text})
+        return encode_array(self, texts, *rest)
+    module.Encoding.encode_array = faulty
+
+def spoil_writing(module):
+    drafted = module.drafted
+    def faulty(task):
+        note("writers")
+        exec(fault_of("shard_fault"), {**globals(), "task": task})
+        return drafted(task)
+    module.drafted = faulty
+
+SPOILT = {
+    "tokenmill.encodings.encoding": spoil_encoding,
+    "tokenmill.assemble.writing": spoil_writing,
+}
+
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name != "tokenmill.encodings.encoding":
+        if name not in SPOILT:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         run = spec.loader.exec_module
         def exec_module(module):
             run(module)
-            encode_array = module.Encoding.encode_array
-            with open(os.path.join(FOLDER, "fault")) as file:
-                fault = compile(file.read(), "fault", "exec")
-            def faulty(self, texts, *rest):
-                if texts.to_pylist() != ["warm"]:
-                    with open(os.path.join(FOLDER, "pids"), "a") as file:
-                        file.write(f"{os.getpid()}\\n")
-                for text in texts.to_pylist():
-                    exec(fault, {**globals(), "text": text})
-                return encode_array(self, texts, *rest)
-            module.Encoding.encode_array = faulty
+            SPOILT[name](module)
         spec.loader.exec_module = exec_module
         return spec
 
@@ -135,15 +160,17 @@ class Mill:
             env_vars={**environment},
         )
 
-    def fault(self, code: str) -> None:
+    def fault(self, code: str, of_shards: str = "") -> None:
+        """What happens at each `text` that is encoded, and at each `task` that writes a shard."""
         for path in self.folder.glob("site/*"):
-            if path.is_file() and path.name not in ("sitecustomize.py", "fault"):
+            if path.is_file() and path.name not in ("sitecustomize.py", "fault", "shard_fault"):
                 path.unlink()
         (self.folder / "site/fault").write_text(textwrap.dedent(code))
+        (self.folder / "site/shard_fault").write_text(textwrap.dedent(of_shards))
 
-    def pids(self) -> list[int]:
-        """Processes that have encoded since the last `fault`."""
-        path = self.folder / "site/pids"
+    def pids(self, name: str = "pids") -> list[int]:
+        """Processes that have encoded (or were "writers" of shards) since the last `fault`."""
+        path = self.folder / "site" / name
         lines = path.read_text().splitlines() if path.exists() else []
         return list(dict.fromkeys(map(int, lines)))
 
@@ -163,10 +190,14 @@ class Mill:
 
     def prepare_inline(self, out: Path, *options: object) -> None:
         """What one process writes."""
+        self.prepare_by("inline", out, *options)
+
+    def prepare_by(self, runner: str, out: Path, *options: object) -> None:
+        """What another runner writes, which needs neither a cluster nor the faults."""
         command = [sys.executable, "-c", DRIVER, "prepare", self.corpus, "-o", str(out)]
-        subprocess.run(
-            [*command, "--runner", "inline", *map(str, options)], check=True, capture_output=True
-        )
+        command += ["--runner", runner, *map(str, options)]
+        environment = {**os.environ, "PYTHONPATH": SOURCE}
+        subprocess.run(command, check=True, capture_output=True, timeout=120, env=environment)
 
     def prepare_elsewhere(self, url: str) -> None:
         """Another driver of the same command, which needs neither Ray nor the faults."""
@@ -210,7 +241,21 @@ def said(out: Path) -> str:
 
 def num_records(out: Path) -> int:
     with contextlib.suppress(OSError):
-        return len([n for n in os.listdir(out / ".tokenmill/records") if n.endswith(".json")])
+        return len(list(out.glob(".tokenmill/*/records/*.json")))
+    return 0
+
+
+def num_task_records(out: Path) -> int:
+    """How many shards or pieces of shards are written."""
+    with contextlib.suppress(OSError):
+        return len(list(out.glob(".tokenmill/*/tasks/*.json")))
+    return 0
+
+
+def num_unused_parts(out: Path) -> int:
+    """Parts that a shard task may still need."""
+    with contextlib.suppress(OSError):
+        return len(list(out.glob(".tokenmill/*/parts/*.train.part")))
     return 0
 
 
@@ -253,6 +298,7 @@ def mill(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Itera
     (folder / "site").mkdir()
     (folder / "site/sitecustomize.py").write_text(SITE)
     (folder / "site/fault").write_text("")
+    (folder / "site/shard_fault").write_text("")
     texts = made_texts(NUM_TEXTS)
     texts[NUM_TEXTS // 2] += f" {NEEDLE}"
     corpus = write_corpus("jsonl", folder / "corpus", list(texts))
@@ -264,10 +310,12 @@ def mill(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Itera
         patch.delenv("RAY_ADDRESS", raising=False)
         from ray.cluster_utils import Cluster
 
+        # A node that is gone refuses connections at once. One that answers late is only slow: so
+        # may be the machine that these tests share.
         health = {
             "health_check_initial_delay_ms": 0,
             "health_check_period_ms": 500,
-            "health_check_timeout_ms": 1500,
+            "health_check_timeout_ms": 30_000,
             "health_check_failure_threshold": 3,
         }
         cluster = Cluster(
@@ -290,6 +338,19 @@ def expected(mill: Mill) -> dict[str, str]:
     out = mill.folder / "expected"
     mill.prepare_inline(out)
     return sums(out)
+
+
+@pytest.fixture(scope="module")
+def shards(mill: Mill) -> Callable[..., dict[str, str]]:
+    """What one process writes with these options; made once."""
+
+    @functools.cache
+    def made(*options: str) -> dict[str, str]:
+        out = mill.folder / f"expected{'-'.join(options).replace('/', '')}"
+        mill.prepare_inline(out, *options)
+        return sums(out)
+
+    return made
 
 
 def sums(out: Path) -> dict[str, str]:
@@ -399,23 +460,135 @@ def test_worker_killed_once_is_explained_and_changes_no_byte(mill, expected, tmp
     assert "attempt 2 of 3" in done.stderr
 
 
-@pytest.mark.parametrize("continued_by", ["ray", "inline"])
-def test_driver_killed_while_nodes_write_shards_is_continued(mill, tmp_path, continued_by):
+@pytest.mark.parametrize(
+    ("continued_by", "layout"),
+    [
+        ("ray", NPY),
+        ("ray", (*NPY, "--shuffle")),
+        ("ray", MDS),
+        ("processes", NPY),
+        ("processes", MDS),
+        ("inline", NPY),
+    ],
+)
+def test_driver_killed_while_nodes_write_shards_is_continued(
+    mill, shards, tmp_path, continued_by, layout
+):
     mill.grow_to(2)
-    mill.fault("")
-    layout = ["--format", "npy", "--shard-tokens", "500"]
-    mill.prepare_inline(tmp_path / "expected", *layout)
-    out, orders = tmp_path / "out", tmp_path / "out/.tokenmill/orders"
-    with mill.begun(out, lambda: len(list(orders.glob("*.json"))) > 3, layout) as driver:
+    mill.fault("", of_shards="time.sleep(0.2)")
+    out = tmp_path / "out"
+    with mill.begun(out, lambda: num_task_records(out) > 3, layout) as driver:
         driver.kill()
     assert not (out / "tokenmill.json").exists()
+    wait_until(lambda: not any(map(is_alive, mill.pids("writers"))), 15)
+    mill.fault("")
     if continued_by == "ray":
         done = mill.prepare(out, *layout)
         assert done.returncode == 0, done.stderr
     else:
-        mill.prepare_inline(out, *layout)
-    assert sums(out) == sums(tmp_path / "expected")
+        mill.prepare_by(continued_by, out, *layout)
+    assert sums(out) == shards(*layout)
     assert not (out / ".tokenmill").exists()
+
+
+def test_shards_are_written_on_all_nodes_while_others_still_encode(mill, shards, tmp_path):
+    mill.grow_to(2)
+    mill.fault("time.sleep(0.01)")
+    out = tmp_path / "out"
+
+    def is_both() -> bool:
+        return num_task_records(out) >= 2 and num_unused_parts(out) < num_records(out)
+
+    with mill.begun(out, is_both, NPY):
+        plan = json.loads((out / ".tokenmill/plan.json").read_text())
+        assert 0 < num_records(out) < len(plan["slices"])
+    assert sums(out) == shards(*NPY)
+    assert len(mill.pids("writers")) >= 2
+
+
+def test_worker_killed_while_it_writes_a_shard_is_explained_and_changes_no_byte(
+    mill, shards, tmp_path
+):
+    mill.grow_to(2)
+    mill.fault("", of_shards="task.shard == 3 and times('kill') < 3 and os.kill(os.getpid(), 9)")
+    done = mill.prepare(tmp_path / "out", *NPY)
+    assert done.returncode == 0, done.stderr
+    assert sums(tmp_path / "out") == shards(*NPY)
+    died = r"worker \d+ on node node\d \(\w+\) died while writing edufineweb_train_000003\.npy: "
+    assert len(re.findall(died, done.stderr)) == 2
+    assert "attempt 2 of 3" in done.stderr and "attempt 3 of 3" in done.stderr
+
+
+def test_shard_that_kills_every_worker_ends_the_run_and_the_same_command_continues(
+    mill, shards, tmp_path
+):
+    mill.grow_to(2)
+    mill.fault("", of_shards="task.shard == 3 and os.kill(os.getpid(), 9)")
+    done = mill.prepare(tmp_path / "out", *NPY)
+    assert done.returncode == 7, done.stderr
+    assert "workers keep dying while writing edufineweb_train_000003.npy" in done.stderr
+    mill.fault("")
+    done = mill.prepare(tmp_path / "out", *NPY)
+    assert done.returncode == 0, done.stderr
+    assert sums(tmp_path / "out") == shards(*NPY)
+
+
+def test_worker_that_is_stopped_while_it_writes_a_shard_is_killed_and_replaced(
+    mill, shards, tmp_path
+):
+    mill.grow_to(2)
+    stop = "times('stop') == 2 and os.kill(os.getpid(), signal.SIGSTOP)"
+    mill.fault("", of_shards=stop)
+    done = mill.prepare(tmp_path / "out", *NPY, "--stall-timeout", 2)
+    assert done.returncode == 0, done.stderr
+    assert sums(tmp_path / "out") == shards(*NPY)
+    assert re.search(r"died while writing edufineweb_\w+\.npy: no progress for 2 s", done.stderr)
+    wait_until(lambda: not any(map(is_alive, mill.pids("writers"))), 10)
+
+
+def test_shard_that_takes_longer_than_a_stall_is_waited_for(mill, shards, tmp_path):
+    """Its bytes move, if slowly."""
+    mill.grow_to(2)
+    slow = """
+        from tokenmill.assemble.sources import PartsInOrder
+        if task.shard == 2 and not hasattr(PartsInOrder, "quick"):
+            PartsInOrder.quick = PartsInOrder.tokens
+            def tokens(self, stretch):
+                for data in self.quick(stretch):
+                    for at in range(0, len(data), 2048):
+                        time.sleep(1)
+                        yield data[at : at + 2048]
+            PartsInOrder.tokens = tokens
+        elif hasattr(PartsInOrder, "quick"):
+            PartsInOrder.tokens = PartsInOrder.quick
+            del PartsInOrder.quick
+        """
+    mill.fault("", of_shards=slow)
+    began = time.monotonic()
+    done = mill.prepare(tmp_path / "out", *NPY, "--stall-timeout", 5)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began > 8
+    assert sums(tmp_path / "out") == shards(*NPY)
+    assert "died" not in done.stderr
+
+
+@pytest.mark.parametrize("layout", [NPY, MDS], ids=["npy", "mds"])
+def test_part_that_a_node_sees_late_is_waited_for(mill, shards, tmp_path, layout):
+    """As clients of a network file system may be. The driver reads parts, too: for mds, lengths."""
+    mill.grow_to(2)
+    hide = """
+        import contextlib, threading
+        from tokenmill.record import part_path
+        path = part_path(task.work, task.stretches[0].key[0], task.source.split)
+        with contextlib.suppress(FileNotFoundError):  # hidden by another task
+            if times('task') < 6:
+                os.rename(path, path + ".hidden")
+                threading.Timer(1.0, os.rename, (path + ".hidden", path)).start()
+        """
+    mill.fault("", of_shards=hide)
+    done = mill.prepare(tmp_path / "out", *layout)
+    assert done.returncode == 0, done.stderr
+    assert sums(tmp_path / "out") == shards(*layout)
 
 
 def test_document_that_always_segfaults_is_left_out_and_named(mill, expected, tmp_path):
@@ -457,10 +630,28 @@ def test_node_killed_in_the_middle_changes_no_byte(mill, expected, tmp_path):
     assert "on node doomed (" in said(tmp_path / "out")
 
 
-def has_encoded(mill: Mill, node: Any) -> bool:
+def test_node_killed_while_it_writes_shards_changes_no_byte(mill, shards, tmp_path):
+    mill.grow_to(2)
+    node = mill.add_node("doomed")
+    mill.fault("", of_shards="time.sleep(0.3)")
+    out = tmp_path / "out"
+    try:
+        with mill.begun(out, lambda: has_encoded(mill, node, "writers"), NPY) as driver:
+            kill_node(node)
+    finally:
+        mill.cluster.remove_node(node, allow_graceful=False)
+    assert driver.returncode == 0, said(out)
+    assert sums(out) == shards(*NPY)
+    assert re.search(
+        r"on node doomed \(\w+\) died while writing edufineweb_\w+\.npy: its node", said(out)
+    )
+    assert "another node takes it" in said(out)
+
+
+def has_encoded(mill: Mill, node: Any, name: str = "pids") -> bool:
     """Whether a process of that node has; seen at once, it is at its first slice."""
     raylet = int(node.all_processes["raylet"][0].process.pid)
-    return not set(mill.pids()).isdisjoint(descendants(raylet))
+    return not set(mill.pids(name)).isdisjoint(descendants(raylet))
 
 
 def test_driver_killed_leaves_no_task_and_is_continued_by_the_same_command(
@@ -530,58 +721,65 @@ def test_node_that_is_not_alike_ends_the_run_before_it_begins(mill, tmp_path, na
     assert num_records(tmp_path / "out") == 0
 
 
-def test_node_that_joins_later_and_is_not_alike_gets_no_work(mill, expected, tmp_path):
+# Comes to a halt in the middle of the slices, or of the shards, until there is a file.
+HALT = """
+if times("begun") > {}:
+    while not os.path.exists(os.path.join(FOLDER, "go")):
+        time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize("joins_at", ["slices", "shards"])
+def test_node_that_joins_later_and_is_not_alike_gets_no_work(mill, shards, tmp_path, joins_at):
     mill.grow_to(2)
-    mill.fault(
-        """
-        if times("documents") > 150:
-            while not os.path.exists(os.path.join(FOLDER, "go")):
-                time.sleep(0.05)
-        """
-    )
+    options = (*NPY, "--shuffle")  # shards come after all slices
+    out = tmp_path / "out"
+    if joins_at == "slices":
+        mill.fault(HALT.format(150))
+    else:
+        mill.fault("", of_shards=HALT.format(3))
+    num_done = num_records if joins_at == "slices" else num_task_records
     node, words = None, r"node late \(\w+\) is not like this machine"
     try:
-        with mill.begun(tmp_path / "out") as driver:
+        with mill.begun(out, lambda: num_done(out) >= 2, options) as driver:
             node = mill.add_node("late", TOKENMILL_TEST_VERSION="0.9.99")
-            wait_until(lambda: re.search(words, said(tmp_path / "out")), 60)
+            wait_until(lambda: re.search(words, said(out)), 60)
             (mill.folder / "site/go").touch()
     finally:
         if node is not None:
             mill.cluster.remove_node(node, allow_graceful=False)
-    assert driver.returncode == 0, said(tmp_path / "out")
-    assert sums(tmp_path / "out") == expected
-    assert len(re.findall(words, said(tmp_path / "out"))) == 1
-    assert "it gets no work" in said(tmp_path / "out")
+    assert driver.returncode == 0, said(out)
+    assert sums(out) == shards(*options)
+    assert len(re.findall(words, said(out))) == 1
+    assert "it gets no work" in said(out)
 
 
 # Two drivers of one command, into one bucket
 
 
+@pytest.mark.parametrize("halts_at", ["records", "tasks"])
 @pytest.mark.parametrize("killed", [False, True])
 def test_driver_when_another_finishes_first_then_it_says_so_as_well(
-    mill, s3_server, tmp_path, killed
+    mill, s3_server, tmp_path, killed, halts_at
 ):
     """The other one's clean-up removes what this one's workers look for: the parts, and the nonce
     by which worker processes that begin then know the storage."""
     mill.grow_to(2)
-    mill.fault(
-        """
-        if times("documents") > 150:
-            while not os.path.exists(os.path.join(FOLDER, "go")):
-                time.sleep(0.05)
-        """
-    )
+    if halts_at == "records":
+        mill.fault(HALT.format(150))
+    else:
+        mill.fault("", of_shards=HALT.format(3))
     bucket, out = s3_server.new_bucket(), tmp_path / "out"
 
     def has_records() -> bool:
-        return sum("/records/" in key for key in s3_server.keys(bucket)) >= 2
+        return sum(f"/{halts_at}/" in key for key in s3_server.keys(bucket)) >= 2
 
     url = f"s3://{bucket}/out"
     with mill.begun(out, has_records, NPY, url=url) as driver:
         mill.prepare_elsewhere(url)
         files = {key: s3_server.read(bucket, key) for key in s3_server.keys(bucket)}
         assert not any(".tokenmill/" in key for key in files)
-        for pid in mill.pids() if killed else ():
+        for pid in {*mill.pids(), *mill.pids("writers")} if killed else ():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         (mill.folder / "site/go").touch()

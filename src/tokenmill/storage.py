@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-from tokenmill import objectstore
+from tokenmill import heartbeat, objectstore
 from tokenmill.errors import ConflictError, IntegrityError, OutputError, TokenmillError
 from tokenmill.objectstore import is_url
 
@@ -266,6 +266,7 @@ def _write_hashed(fd: int, data: Any, hash_: Any) -> int:
         piece = view[start : start + _WRITE_BYTES]
         hash_.update(piece)
         _write_all(fd, piece)
+        heartbeat.beat()
     return len(view)
 
 
@@ -371,6 +372,17 @@ def read_files(paths: Sequence[str]) -> Iterator[bytes | None]:
             yield None
 
 
+LATE_SECONDS = 2.0
+
+
+def wait_for(path: str) -> None:
+    """Wait a little for a file that another machine has made, if it is not seen here yet: clients
+    of a network file system may be late. Whether it is there then is found out by opening it."""
+    deadline = time.monotonic() + LATE_SECONDS
+    while not os.path.exists(path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def read_in_order(path: str, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
     """Bytes `start` to `stop` of each range, one after the other. IntegrityError if the file is
     shorter."""
@@ -383,6 +395,7 @@ def read_in_order(path: str, ranges: Iterable[tuple[int, int]]) -> Iterator[byte
             data = os.pread(file.fileno(), stop - start, start)
             if len(data) != stop - start:
                 raise IntegrityError(f"{path} ends before byte {stop:,}")
+            heartbeat.beat()
             yield data
 
 
@@ -618,6 +631,7 @@ def sha256_at(path: str, start: int, stop: int, in_pieces: bool) -> tuple[str, .
                     return None
                 hasher.update(data)
                 start += len(data)
+                heartbeat.beat()
     except (FileNotFoundError, NotADirectoryError):
         return None
     return hasher.digests if in_pieces else (hasher.hexdigest(),)

@@ -39,6 +39,14 @@ def task_of(plain: dict[str, Any]) -> ShardTask:
     return ShardTask.from_plain(plain, kinds[given.pop("kind")](**given))
 
 
+def _seen_part(work: str, slice_index: int, split: int) -> str:
+    """Where a part is that has a record; whoever made it may have been another machine."""
+    path = part_path(work, slice_index, split)
+    if not is_url(path):
+        storage.wait_for(path)
+    return path
+
+
 @dataclass(frozen=True)
 class PartsInOrder:
     """One split of the parts in plan order. A block is a run: (slice, tokens at, lengths at)."""
@@ -59,7 +67,7 @@ class PartsInOrder:
         slice_index, tokens_at, _ = stretch.key
         width = DTYPE_BYTES[self.dtype]
         start, stop = tokens_at + stretch.start * width, tokens_at + stretch.stop * width
-        path = part_path(self.work, slice_index, self.split)
+        path = _seen_part(self.work, slice_index, self.split)
         step = REQUEST_BYTES if is_url(path) else COPY_BYTES
         ranges = ((at, min(at + step, stop)) for at in range(start, stop, step))
         return storage.read_in_order(path, ranges)
@@ -67,7 +75,7 @@ class PartsInOrder:
     def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
         slice_index, _, lengths_at = stretch.key
         wanted = lengths_at + 4 * stretch.first, lengths_at + 4 * stretch.last
-        path = part_path(self.work, slice_index, self.split)
+        path = _seen_part(self.work, slice_index, self.split)
         return np.frombuffer(storage.read_ranges(path, [wanted])[0], "<u4")
 
 
@@ -161,7 +169,7 @@ class ShuffledParts:
         return np.frombuffer(data, "<u8").reshape(-1, 2)
 
     def _path(self, run: PartRun) -> str:
-        return part_path(self.work, run.slice_index, self.split)
+        return _seen_part(self.work, run.slice_index, self.split)
 
     @property
     def _runs_path(self) -> str:
@@ -169,6 +177,8 @@ class ShuffledParts:
 
     @functools.cached_property
     def _runs(self) -> Sequence[PartRun]:
+        if not is_url(self.work):
+            storage.wait_for(self._runs_path)
         rows = np.frombuffer(storage.read_file(self._runs_path), "<i8")
         if len(rows) % len(_RUN_FIELDS):
             raise IntegrityError(f"{self._runs_path} is damaged", hint="start again: --overwrite")

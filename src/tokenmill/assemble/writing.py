@@ -204,8 +204,11 @@ class _Writing:
 
     def _sides(self) -> Draft:
         task = self._task
-        found = [storage.read_file(task.lengths_path(piece)) for piece in range(task.num_pieces)]
-        self._write_sides(task.shard_tokens, np.frombuffer(b"".join(found), "<u4"))
+        paths = [task.lengths_path(piece) for piece in range(task.num_pieces)]
+        for path in paths:
+            storage.wait_for(path)
+        found = b"".join(map(storage.read_file, paths))
+        self._write_sides(task.shard_tokens, np.frombuffer(found, "<u4"))
         record = dataclasses.replace(self._record, side_files=self._side_files())
         return Draft(task, record, self._desk)
 

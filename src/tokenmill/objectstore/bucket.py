@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from tokenmill import heartbeat
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError, TokenmillError
 from tokenmill.patience import Contact, Notice, Patience, is_of_the_network, message_of, status_of
 
@@ -134,7 +135,9 @@ class Bucket:
     def ask(self, doing: str, url: str, request: Callable[[], Result]) -> Result:
         """The request's result, after as many tries as patience allows; in our errors."""
         try:
-            return self._patience.result_of(lambda: _honest(request))
+            result = self._patience.result_of(lambda: _honest(request))
+            heartbeat.beat()
+            return result
         except TokenmillError:
             raise
         except FileNotFoundError as error:

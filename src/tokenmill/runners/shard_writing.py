@@ -31,10 +31,20 @@ class ShardWriting:
         if self._num_failed >= MAX_ATTEMPTS:
             raise WorkerError(
                 f"workers keep dying while {self.doing}\n{death.explained}",
-                hint="free memory or start fewer workers (--num-proc); the same command resumes",
+                hint=_hint(death),
             )
         return f"it is tried again, attempt {self._num_failed + 1} of {MAX_ATTEMPTS}"
 
     @property
     def doing(self) -> str:
-        return f"writing shard {self._task.shard:,}"
+        from tokenmill.assemble.writing import shard_name
+
+        task = self._task
+        piece = f", piece {task.piece:,}" if task.piece > 0 else ""
+        return f"writing {shard_name(task)}{piece}"
+
+
+def _hint(death: Death) -> str:
+    if death.is_stall:
+        return "if the disk is only slow, allow more: --stall-timeout 3000; the run resumes"
+    return "free memory or start fewer workers (--num-proc); the same command resumes"

@@ -187,6 +187,8 @@ class Supervisor:
             self._hear_of_shard(child, content[0])
         elif kind == "notice":
             self._outbox.put(Notice(content[0]))
+        elif kind == "alive":
+            pass  # that it was heard of is enough
         elif kind in ("cutting", "cut", "uncut"):
             self._hear_of_cutting(child, kind, *content)
         elif kind == "memory":
@@ -234,6 +236,8 @@ class Supervisor:
         """Go on without a worker that is gone: its slice is tried again, its queue handed on."""
         self._children.remove(child)
         running = child.tasks.popleft() if child.tasks else None
+        if running is None and child.committing:
+            running = child.committing.pop(0)
         self._retries.extendleft(reversed([*child.committing, *child.tasks]))
         when = "while it had nothing to do" if child.is_ready else "while it started"
         outcome = []

@@ -4,6 +4,7 @@
     worker -> parent   ["ready"], then per slice ["step", ...] as it goes and one of
                        ["record", ...]  ["error", ...]  ["memory"]  ["bug", ...]
                        ["notice", ...] at any time: an object store is slow, and why
+                       ["alive"] at any time: bytes are written or sent
 
     parent -> worker   {"shard": ...}, a shard task
     worker -> parent   ["drafted"], when its bytes are written and the next may begin, and later
@@ -172,9 +173,10 @@ def _receive(fd: int, orders: queue.SimpleQueue[bytes]) -> None:
 def _serve(orders: queue.SimpleQueue[bytes], wire: Wire) -> None:
     import pyarrow as pa
 
-    from tokenmill import objectstore
+    from tokenmill import heartbeat, objectstore
 
     pa.set_cpu_count(1)
+    heartbeat.listen(lambda: wire.send("alive"))
     objectstore.listen(wire.notice)
     objectstore.expect_answers()
 

@@ -1,13 +1,12 @@
-"""The ray runner: the same slices, as Ray tasks on the nodes of a cluster.
+"""The ray runner: the same slices and shard tasks, as Ray tasks on the nodes of a cluster.
 
 runner.py     the Runner: connects when it is first needed, checks the nodes, hands over
 cluster.py    the connection, the nodes and how many workers each can hold
 facts.py      what every node must have in common with the driver: versions, vocabulary, storage
 cuts.py       inputs, cut into spans on the nodes for the plan
-flights.py    the slices that are in the cluster, from the first attempt to the record
+flights.py    slices and shard tasks that are in the cluster, from the first attempt to the record
 flight.py     one of these attempts: where it is, how to end it
 board.py      where workers say how they are, and the driver reads it
-shards.py     shard orders, carried out on the nodes
 losses.py     what to say when Ray has lost a worker
 remote.py     what runs on the nodes
 

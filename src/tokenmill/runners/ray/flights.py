@@ -5,14 +5,15 @@ that Ray has at hand, so that no worker waits for the driver. The bound follows 
 grows and shrinks, and what waits is what an autoscaler sees as demand. Work is drawn from the
 caller's iterable one at a time, in the caller's thread.
 
-What to try next when a slice lost its worker is attempts.py's business, as in the processes runner.
-A lost node is nobody's fault and counts for no attempt, up to a point.
+What to try next when a slice or a shard task lost its worker is decided in attempts.py and
+shard_writing.py, as in the processes runner. A lost node is nobody's fault and counts for no
+attempt, up to a point.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
 TICK_SECONDS = 0.25
 STEP_SECONDS = 0.5  # between two steps that a worker tells of; more if there are many workers
 MAX_STEPS_PER_SECOND = 400  # of all workers together
-STOP_SECONDS = 3.0  # how long a stop waits for slices under way
+STOP_SECONDS = 3.0  # how long a stop waits for what is under way
 FLIGHTS_PER_SLOT = 2
 MIN_FLIGHTS = 4  # of a cluster without workers: it may grow when it sees demand
-MAX_LOST_NODES = 10  # for one slice; beyond that, it is a slice that kills nodes
+MAX_LOST_NODES = 10  # for one slice or shard task; beyond that, it is what kills nodes
 
 
 class Flights:
-    """One `run` on a cluster. `common` is what every order says besides the slice."""
+    """One `run` on a cluster. `common` is what every order says besides the work."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Flights:
         self._stall_timeout = stall_timeout
         self._flights: dict[str, Flight] = {}
         self._retries: deque[Attempts | ShardWriting] = deque()
-        self._lost_nodes: dict[int, int] = {}  # by what was lost with them
+        self._lost_nodes: Counter[Attempts | ShardWriting] = Counter()  # by what was lost with them
         self._work: Iterator[Slice | ShardTask | None] = iter(())
         self._is_drawn = False  # the iterator has nothing more
         self._stop_at: float | None = None
@@ -247,10 +248,9 @@ class Flights:
         return node is not None and not node.is_alive
 
     def _node_lost(self, flight: Flight) -> None:
-        index = id(flight.attempts)
-        self._lost_nodes[index] = self._lost_nodes.get(index, 0) + 1
+        self._lost_nodes[flight.attempts] += 1
         cause = "its node is gone"
-        if self._lost_nodes[index] > MAX_LOST_NODES:
+        if self._lost_nodes[flight.attempts] > MAX_LOST_NODES:
             self._failed(flight, Death(flight.pid, cause, f"for the {MAX_LOST_NODES + 1}th time"))
             return
         self._retries.appendleft(flight.attempts)

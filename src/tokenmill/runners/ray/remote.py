@@ -12,7 +12,7 @@ import os
 import signal
 from typing import Any
 
-from tokenmill import machine, objectstore
+from tokenmill import heartbeat, machine, objectstore
 from tokenmill.encodings import EncodingId
 from tokenmill.runners.ray.board import Speaker
 from tokenmill.runners.ray.facts import facts_here, nonce_at
@@ -55,7 +55,8 @@ def work_here(order: dict[str, Any]) -> list[Any]:
     node = ray.get_runtime_context().get_node_id()
     speaker = Speaker(order["key"], node, os.getpid(), _log_path())
     speaker.say()
-    # Who waits for a store that answers late is alive, and no stall.
+    # Who moves bytes, or waits for a store that answers late, is alive and no stall.
+    heartbeat.listen(speaker.say, order["step_seconds"])
     objectstore.listen(lambda _: speaker.say())
     objectstore.expect_answers()
     found = _facts(order)
