@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from tokenmill.encodings import EncodingId
+from tokenmill.formats import get_format
 from tokenmill.plural import counted
 from tokenmill.record import Counts
 from tokenmill.trainers import trainer_notes
@@ -115,8 +116,13 @@ def _split_notes(
             f"val is the last {counted(val.num_tokens, 'token')} of the corpus: there are too few "
             "documents to hold some out by chance"
         )
+    elif rule == "first-shard" and val is not None and _is_shrunk(options, val):
+        found.append(
+            f"val is the first shard, {counted(val.num_tokens, 'token')}: shards are small because "
+            "the corpus is; with --shard-tokens they are what you say"
+        )
     elif options["val"] == "fraction" and val is None:
-        found.append("nothing is held out for validation: there is only one document")
+        found.append("nothing is held out for validation: there is too little to hold some out")
     elif rule == "documents" and val is not None and val.num_documents < FEW_DOCUMENTS:
         found.append(
             f"val holds only {counted(val.num_documents, 'document')}, "
@@ -128,6 +134,12 @@ def _split_notes(
         for split, totals in splits.items()
         if totals.num_tail_tokens
     ]
+
+
+def _is_shrunk(options: Mapping[str, Any], val: SplitSums) -> bool:
+    """Whether shards are smaller than usual, because the size of the corpus decided that."""
+    usual = get_format(options["format"]).defaults.shard_tokens
+    return options["shard_tokens"] is None and usual is not None and val.num_tokens < usual
 
 
 def _document_notes(counts: Counts) -> list[str]:
