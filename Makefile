@@ -20,8 +20,8 @@ TORCH := torch==2.13.0
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links --no-annotate
 
-.PHONY: demo test test-cluster check format bench bench-peers bench-quick stages chart scale reliability \
-  teeth soak peer-faults lock clean
+.PHONY: demo test test-cluster check format bench bench-peers bench-quick bench-cores stages chart scale \
+  reliability teeth soak peer-faults lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/tokenmill demo
@@ -60,6 +60,10 @@ bench-peers: $(READY)
 # Did it get slower since the last release? Under 3 minutes.
 bench-quick: $(READY)
 	$(BIN)/python benchmarks/quick.py $(QUICK)
+
+# How it scales with workers, beside the lean bare loop. CORES="--corpus DIR --bytes 8G".
+bench-cores: $(READY)
+	$(BIN)/python benchmarks/cores.py $(CORES)
 
 # Where the seconds of one run go.
 stages: $(READY)

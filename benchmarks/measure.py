@@ -36,6 +36,7 @@ class Cost:
     worker_mb: float
     written_mb: float  # to files, temporary ones too
     stdout: str
+    own_cpu_seconds: float = 0.0  # of the command's own process, without its workers
 
 
 class Failed(Exception):
@@ -61,8 +62,10 @@ def cost(command: list[str], environment: dict[str, str] | None = None, log: str
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=errors)
         sampler = _Sampler(process.pid)
         sampler.start()
-        _, status, usage = os.wait4(process.pid, 0)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         seconds = time.perf_counter() - began
+        own_cpu_seconds = _own_cpu_seconds(process.pid)
+        _, status, usage = os.wait4(process.pid, 0)
         sampler.stop()
         output.seek(0)
         stdout = output.read()
@@ -78,7 +81,16 @@ def cost(command: list[str], environment: dict[str, str] | None = None, log: str
         sampler.worker_mb,
         sum(used.ru_oublock for used in usages) * 512 / 1e6,
         stdout,
+        own_cpu_seconds,
     )
+
+
+def _own_cpu_seconds(pid: int) -> float:
+    """Of a process that has ended and was not reaped yet: what wait4 says has its children in it,
+    too."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _adopt_orphans() -> None:

@@ -2,9 +2,10 @@
 
     python benchmarks/scale.py [--slices 1000000] [--write]
 
-Everything here is the product's own code, plan, records, ledger, progress, manifest, but for what
-touches text and tokens: a stub stands in for the readers (it says what spans a file has), for the
-workers (it hands out records) and for the copying of parts. Record files are real, one a slice.
+Everything here is the product's own code, from the plan to the published manifest, but for what
+touches text and tokens: a stub stands in for the readers (it says what spans a file has) and for
+the workers (it hands out records of parts and of shard tasks). Record files are real, one a slice
+and one a shard task. What the stub takes is not the driver's time and is taken off.
 Each stage runs in a process of its own, so that its peak memory is its own. Fails (exit 1) if plan
 or resume take over 60 s or any stage over 1 GB. `--write` keeps the result in benchmarks/scale.json
 and renews the tables in docs/scale.md; what touches data is measured by scale_model.py.
@@ -13,7 +14,10 @@ and renews the tables in docs/scale.md; what touches data is measured by scale_m
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import platform
@@ -24,42 +28,51 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import xxhash
-from tokenmill.shards import Output, Tail
 
 from tokenmill import __version__, storage
-from tokenmill.assemble import Assembler
+from tokenmill.assemble.task import ShardRecord, ShardTask, make_folders, saved_record, task_path
+from tokenmill.assemble.use import UsedParts
+from tokenmill.assemble.writing import MARK_TOKENS
 from tokenmill.cli.progress import Progress, SignalStop
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice, Span
 from tokenmill.encodings import get_encoding
 from tokenmill.fetch import RemoteInputs
-from tokenmill.formats import Shard
+from tokenmill.inputs import FoundInputs
 from tokenmill.job import Job
-from tokenmill.manifest import make_manifest
+from tokenmill.output import plan_path, work_of
 from tokenmill.partition import Partition
-from tokenmill.plan import Cut, Plan, differences, make_plan
-from tokenmill.record import Counts, PartRecord, Run, part_path, record_path
-from tokenmill.run import _encode, places_of
+from tokenmill.plan import Cut, Plan, make_plan
+from tokenmill.record import SPLITS, Counts, PartRecord, Run, part_path, record_path
+from tokenmill.run import _carried_out, assembly_of
 from tokenmill.runners import Watch
 from tokenmill.seal import sealed
-from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved
+from tokenmill.settings import identity_of, job_of, resolved
 from tokenmill.tasks import _encode as encode_share
 from tokenmill.tasks import _num_recorded
 
 MAX_SECONDS = 60.0
 MAX_BYTES = 1e9
 SPANS_PER_FILE = 60  # 2 GB of text a file, as FineWeb's are
-IN_FLIGHT = 4_000  # slices of a large cluster that are encoded at a time and end in any order
+IN_FLIGHT = 4_000  # tasks of a large cluster that are under way at a time and end in any order
+DOCUMENT_TOKENS = 1_000  # with the EOT id, which ends it
 PART = b"part"  # what stands for a part
 UNASSEMBLED = 0.1  # the share of slices whose parts a resume still needs
 SEED = 1
 
 ENCODING = get_encoding("gpt2").identity
-CONFIG = resolved(Config(sources=("corpus/",), out="out", val="none"), ENCODING)
-IDENTITY = identity_of(CONFIG, ENCODING)
+DIGEST = hashlib.sha256(b"").hexdigest()
+
+
+def config_of(out: str) -> Config:
+    return resolved(Config(sources=("corpus/",), out=out), ENCODING)
+
+
+IDENTITY = identity_of(config_of("out"), ENCODING)
 
 
 def inputs_of(num_slices: int) -> list[Input]:
@@ -87,121 +100,190 @@ def cutter(inputs: Iterable[Input], options: object, max_rows: int | None) -> It
 
 
 def record_of(index: int, plan_id: str) -> PartRecord:
-    documents = 7_000 + index % 1_000
+    """Nine of ten slices have something for validation."""
+    documents, held_out = 7_000 + index % 1_000, index % 10
+    digest = xxhash.xxh3_128(PART).hexdigest()
     return PartRecord(
         index,
         plan_id,
-        len(PART),
-        xxhash.xxh3_128(PART).hexdigest(),
-        (Run((7_600_000 + index % 9_999, 0), (documents, 0)),),
-        Counts(documents + 3, documents, 2, 1, 0, 0, (32 << 20) - index % 9_999),
+        (len(PART), len(PART) if held_out else 0),
+        (digest, digest if held_out else ""),
+        (Run((DOCUMENT_TOKENS * documents, DOCUMENT_TOKENS * held_out), (documents, held_out)),),
+        Counts(documents + held_out + 3, documents + held_out, 2, 1, 0, 0, (32 << 20) - index % 99),
     )
 
 
-class StubRunner:
-    """Draws slices as a cluster's workers would, and yields their records in any order."""
+def shard_record_of(task: ShardTask) -> ShardRecord:
+    """What a worker would say of the task, with as many marks as it would set."""
+    first = -(-task.first_token // MARK_TOKENS) * MARK_TOKENS
+    marks = range(first, task.first_token + task.num_tokens, MARK_TOKENS)
+    stop = task.end.num_tokens
+    start = stop - task.num_tokens
+    return ShardRecord(
+        task.plan_id,
+        task.stream,
+        task.shard,
+        task.piece,
+        task.end,
+        num_tokens=task.num_tokens,
+        num_eot=stop // DOCUMENT_TOKENS - start // DOCUMENT_TOKENS,
+        num_bytes=2 * task.num_tokens,
+        sha256=(DIGEST,),
+        marks=tuple((mark // DOCUMENT_TOKENS, mark) for mark in marks),
+    )
 
-    def __init__(self, plan_id: str) -> None:
-        self._plan_id = plan_id
+
+class Stub:
+    """Draws tasks as a cluster's workers would, and yields their records in any order.
+
+    Its own time and CPU time, in which it does what workers do, are in `seconds` and `cpu_seconds`.
+    """
+
+    def __init__(self, is_resumed: bool) -> None:
+        self.seconds = self.cpu_seconds = 0.0
+        self._is_resumed = is_resumed
         self._random = random.Random(SEED)
 
-    def cut(self, *_: object) -> Iterator[Cut]:
+    def cut(self, *_: object, **__: object) -> Iterator[Cut]:
         raise AssertionError("the plan was made without a runner")
 
-    def run(self, job: Job, slices: Iterable[Slice | None], watch: Watch) -> Iterator[PartRecord]:
-        under_way: list[int] = []
-        for slice_ in slices:
-            assert slice_ is not None
-            json.dumps(slice_.to_plain())  # what a worker is sent
-            under_way.append(slice_.index)
-            if len(under_way) >= IN_FLIGHT:
-                yield self._ended(under_way)
-        while under_way:
-            yield self._ended(under_way)
+    def run(
+        self, job: Job, work: Iterable[Slice | ShardTask | None], watch: Watch
+    ) -> Iterator[PartRecord | ShardRecord]:
+        under_way: list[Slice | ShardTask] = []
+        draw = iter(work)
+        while True:
+            item = next(draw, self)
+            if item is self and not under_way:
+                return
+            if isinstance(item, Slice | ShardTask):
+                json.dumps(item.to_plain())  # what a worker is sent
+                under_way.append(item)
+            if not isinstance(item, Slice | ShardTask) or len(under_way) >= IN_FLIGHT:
+                assert under_way, "nothing is due, nothing is under way, and nothing is done"
+                at = self._random.randrange(len(under_way))
+                under_way[at], under_way[-1] = under_way[-1], under_way[at]
+                yield self._done(job, under_way.pop())
 
-    def _ended(self, under_way: list[int]) -> PartRecord:
-        at = self._random.randrange(len(under_way))
-        under_way[at], under_way[-1] = under_way[-1], under_way[at]
-        # Through JSON, as it comes from a worker.
-        plain = json.dumps(record_of(under_way.pop(), self._plan_id).to_plain())
-        return PartRecord.from_plain(json.loads(plain))
+    def _done(self, job: Job, item: Slice | ShardTask) -> PartRecord | ShardRecord:
+        """A record, through JSON, as it comes from a worker."""
+        with self._off_the_clock():
+            line = self._worked(job, item)
+        plain = json.loads(line)
+        if isinstance(item, Slice):
+            return PartRecord.from_plain(plain)
+        return ShardRecord.from_plain(plain)
+
+    def _worked(self, job: Job, item: Slice | ShardTask) -> str:
+        if isinstance(item, Slice):
+            record = record_of(item.index, job.plan_id)
+            write_part(job.work, record)
+            return json.dumps(record.to_plain())
+        found = None
+        if self._is_resumed:
+            found = saved_record(item.work, item.plan_id, (item.stream, item.shard, item.piece))
+        return json.dumps(dataclasses.asdict(found or shard_record_of(item)))
+
+    @contextlib.contextmanager
+    def _off_the_clock(self) -> Iterator[None]:
+        began, cpu = time.monotonic(), time.process_time()
+        try:
+            yield
+        finally:
+            self.seconds += time.monotonic() - began
+            self.cpu_seconds += time.process_time() - cpu
 
 
-class NoData(Assembler):
-    """The assembler, but for the copying."""
+def write_part(work: str, record: PartRecord) -> None:
+    for split, num_bytes in enumerate(record.num_bytes):
+        if num_bytes:
+            with open(part_path(work, record.slice_index, split), "wb") as file:
+                file.write(PART)
 
-    def _copy(self, record: PartRecord) -> None:
-        pass
+
+def write_sealed(path: str, plain: dict[str, Any]) -> None:
+    with open(path, "wb") as file:
+        file.write(sealed(json.dumps(plain, sort_keys=True).encode()))
 
 
 class Stages:
-    """The stages, each in a process of its own; what one leaves in `work` the next one finds."""
+    """The stages, each in a process of its own; what one leaves in `folder` the next one finds."""
 
-    def __init__(self, work: str, num_slices: int) -> None:
-        self.work = work
-        self.num_slices = SPANS_PER_FILE * len(inputs_of(num_slices))
-        self.plan_path = os.path.join(work, "plan.json")
+    def __init__(self, folder: str, num_slices: int) -> None:
+        self.out = os.path.join(folder, "out")
+        self.new = os.path.join(folder, "new")  # where a run begins from its first slice
+        self.inputs = inputs_of(num_slices)
+        self.num_slices = SPANS_PER_FILE * len(self.inputs)
+        self.stub = Stub(is_resumed=False)
 
     def plan(self) -> None:
         """Cut the inputs, freeze the plan, write it, compute its id."""
-        plan = make_plan(IDENTITY, inputs_of(self.num_slices), CONFIG, cutter=cutter)
-        assert plan.create(self.plan_path) and plan.plan_id
-
-    def load(self) -> Plan:
-        """What every attempt and every task begins with."""
-        inputs = inputs_of(self.num_slices)
-        plan = Plan.load(self.plan_path)
-        assert not differences(plan, IDENTITY, inputs) and not places_of(plan, inputs)
-        return plan
-
-    def schedule(self) -> None:
-        """A run from its first slice to its manifest, by workers who take no time."""
-        plan = self.load()
-        self.work = os.path.join(self.work, "new")
-        os.makedirs(os.path.join(self.work, "records"))
-        self._run(plan, 0)
+        plan = make_plan(IDENTITY, self.inputs, config_of(self.out), cutter=cutter)
+        os.makedirs(os.path.dirname(plan_path(self.out)))
+        assert plan.create(plan_path(self.out)) and plan.plan_id
 
     def records(self) -> None:
-        """What the workers leave on disk: not the driver's time."""
-        plan_id = Plan.load(self.plan_path).plan_id
+        """What the workers leave on disk, and a driver that was killed: not a driver's time."""
+        plan = Plan.load(plan_path(self.out))
+        work = made_work(self.out, plan)
         first_part = int(self.num_slices * (1 - UNASSEMBLED))
+        assembly = assembly_of(config_of(self.out), ENCODING, plan, work)
+        num_used = [0 for _ in SPLITS]
         for index in range(self.num_slices):
-            data = sealed(json.dumps(record_of(index, plan_id).to_plain(), sort_keys=True).encode())
-            with open(record_path(self.work, index), "wb") as file:
-                file.write(data)
-            if index >= first_part:
-                with open(part_path(self.work, index), "wb") as file:
-                    file.write(PART)
+            record = record_of(index, plan.plan_id)
+            write_sealed(record_path(work, index), record.to_plain())
+            assembly.add(record)
+            while index < first_part and assembly.due:
+                task = assembly.due.popleft()
+                done = shard_record_of(task)
+                write_sealed(task_path(work, *done.place), dataclasses.asdict(done))
+                num_used[task.stream] = task.stretches[-1].key[0]
+            write_part(work, record)
+        for split, index in itertools.product(range(len(SPLITS)), range(max(num_used))):
+            if index < num_used[split]:
+                storage.remove(part_path(work, index, split))
+        UsedParts([[[0, number]] for number in num_used]).save(work)
 
     def resume(self) -> None:
         """The same run, killed when all slices were encoded and nine tenths assembled."""
-        plan = self.load()
-        self._run(plan, int(self.num_slices * (1 - UNASSEMBLED)))
+        self.stub = Stub(is_resumed=True)
+        self._run(self.out)
 
     def task(self) -> None:
         """One of a thousand tasks, repeated: its share of records, and what others lack."""
-        plan = self.load()
-        job = job_of(CONFIG, ENCODING, plan, self.work)
-        remote = RemoteInputs(CONFIG, self.work, print)
-        inputs, watch = list(plan.inputs), _progress()
+        plan = Plan.load(plan_path(self.out))
+        work = work_of(self.out, plan.plan_id)
+        job = job_of(config_of(self.out), ENCODING, plan, work)
+        remote = RemoteInputs(config_of(self.out), work, print)
         own = Partition(1000, 1000)
-        assert encode_share(job, plan, own, StubRunner(""), remote, inputs, watch)
-        assert _num_recorded(self.work) == self.num_slices
+        assert encode_share(job, plan, own, self.stub, remote, self.inputs, _progress())
+        assert _num_recorded(work) == self.num_slices
 
-    def _run(self, plan: Plan, num_assembled: int) -> None:
-        job = job_of(CONFIG, ENCODING, plan, self.work)
-        layout = layout_of(CONFIG, ENCODING)
-        assembler = NoData(self.work, layout, num_buckets(CONFIG, plan))
-        assembler.next = num_assembled
-        remote = RemoteInputs(CONFIG, self.work, print)
-        runner = StubRunner(plan.plan_id)
-        records = _encode(job, plan, runner, remote, {}, assembler, _progress())
-        assert len(records) == self.num_slices == assembler.next
-        num_tokens, num_documents = records.num_tokens, records.counts.num_written
-        shard = Shard("train.bin", "train", num_tokens, num_documents, None, 2 * num_tokens, "0")
-        output = Output((shard,), (), {"train": Tail(), "val": Tail()})
-        manifest = make_manifest(plan.identity, plan.inputs, records, output, None)
-        storage.write_file(os.path.join(self.work, "tokenmill.json"), manifest.to_json())
+    def schedule(self) -> None:
+        """A run from its first slice to its manifest, by workers who take no time."""
+        os.makedirs(os.path.dirname(plan_path(self.new)))
+        shutil.copyfile(plan_path(self.out + ".plan"), plan_path(self.new))
+        made_work(self.new, Plan.load(plan_path(self.new)))
+        self._run(self.new)
+
+    def _run(self, out: str) -> None:
+        config, found = config_of(out), FoundInputs(tuple(self.inputs))
+        remote = RemoteInputs(config, out, print)
+        manifest = _carried_out(config, ENCODING, found, remote, self.stub, _progress(), out)
+        assert len(manifest.slice_documents["train"]) == self.num_slices
+        assert os.listdir(out) and not os.path.exists(plan_path(out))
+
+
+def made_work(out: str, plan: Plan) -> str:
+    """The work folder, with files that stand for shards."""
+    work = work_of(out, plan.plan_id)
+    make_folders(work)
+    for name in ("parts", "records"):
+        os.makedirs(os.path.join(work, name))
+    for split in SPLITS:
+        with open(os.path.join(work, "shards", f"{split}.bin"), "wb"):
+            pass
+    return work
 
 
 def _progress() -> Progress:
@@ -215,12 +297,11 @@ DRIVER = ("plan", "schedule", "resume", "task")  # `records` is what workers do
 def simulated(num_slices: int, folder: str | None) -> dict[str, dict[str, float]]:
     """Seconds, CPU seconds and peak bytes of each stage; and the size of plan and records."""
     found: dict[str, dict[str, float]] = {}
-    work = tempfile.mkdtemp(prefix="tokenmill-scale-", dir=folder)
+    top = tempfile.mkdtemp(prefix="tokenmill-scale-", dir=folder)
+    out = os.path.join(top, "out")
     try:
-        for name in ("parts", "records"):
-            os.mkdir(os.path.join(work, name))
-        for stage in ("plan", "records", "resume", "task", "schedule"):
-            command = [sys.executable, __file__, "--stage", stage, "--work", work]
+        for stage in ("plan", "records", "task", "resume", "schedule"):
+            command = [sys.executable, __file__, "--stage", stage, "--work", top]
             command += ["--slices", str(num_slices)]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             found[stage] = json.loads(done.stdout.splitlines()[-1])
@@ -230,20 +311,25 @@ def simulated(num_slices: int, folder: str | None) -> dict[str, dict[str, float]
                 f"{shown['peak_bytes'] / 1e6:5.0f} MB at most",
                 flush=True,
             )
-        found["plan"]["file_bytes"] = os.path.getsize(os.path.join(work, "plan.json"))
-        found["records"]["file_bytes"] = os.path.getsize(record_path(work, num_slices // 2))
-        found["resume"]["file_bytes"] = os.path.getsize(os.path.join(work, "tokenmill.json"))
+            if stage == "plan":
+                found[stage]["file_bytes"] = os.path.getsize(plan_path(out))
+                os.makedirs(os.path.dirname(plan_path(out + ".plan")))
+                shutil.copyfile(plan_path(out), plan_path(out + ".plan"))
+            elif stage == "records":
+                work = work_of(out, Plan.load(plan_path(out)).plan_id)
+                found[stage]["file_bytes"] = os.path.getsize(record_path(work, num_slices // 2))
+        found["resume"]["file_bytes"] = os.path.getsize(os.path.join(out, "tokenmill.json"))
     finally:
-        shutil.rmtree(work)
+        shutil.rmtree(top)
     return found
 
 
-def staged(stage: Callable[[], object]) -> None:
+def staged(stages: Stages, name: str) -> None:
     began, cpu = time.monotonic(), time.process_time()
-    stage()
+    getattr(stages, name)()
     found = {
-        "seconds": round(time.monotonic() - began, 2),
-        "cpu_seconds": round(time.process_time() - cpu, 2),
+        "seconds": round(time.monotonic() - began - stages.stub.seconds, 2),
+        "cpu_seconds": round(time.process_time() - cpu - stages.stub.cpu_seconds, 2),
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     print(json.dumps(found))
@@ -287,7 +373,7 @@ def main() -> int:
     parser.add_argument("--work", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.stage:
-        staged(getattr(Stages(arguments.work, arguments.slices), arguments.stage))
+        staged(Stages(arguments.work, arguments.slices), arguments.stage)
         return 0
     stages = simulated(arguments.slices, arguments.folder)
     wrong = too_much(stages)

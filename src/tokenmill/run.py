@@ -278,12 +278,11 @@ def _encode(
     """Encode what has no record yet, and have shards written on the way; all records."""
     records = committed(job, range(len(plan.slices)))
     watch.planned(plan, records)
-    for index in records:
-        assembly.add(records[index])
     missing = [index for index in range(len(plan.slices)) if index not in records]
+    assembly.resume(records)
     slices = (plan.slices[index].read_from(places) for index in missing)
-    for record in encoded(job, slices, runner, remote, watch, assembly):
-        records.add(record)
+    for _ in encoded(job, slices, runner, remote, watch, assembly):
+        pass  # the assembly adds it to the records
     if not assembly.is_done:
         raise Stopped
     return records
@@ -334,30 +333,41 @@ def _generator(records: Iterator[Any]) -> Any:
 
 def committed(job: Job, indices: Sequence[int]) -> Ledger:
     """The records of earlier attempts. A part that is still needed must be whole."""
-    found = [record for record in committed_records(job.work, indices, job.plan_id) if record]
     used = UsedParts.of(job.work)
     records = Ledger()
-    whole = in_parallel(functools.partial(is_whole, job.work, used), found)
-    for record, is_good in zip(found, whole, strict=True):
-        if is_good:
-            records.add(record)
+
+    def with_parts() -> Iterator[PartRecord]:
+        for record in filter(None, committed_records(job.work, indices, job.plan_id)):
+            if not needed_splits(record, used):
+                records.add(record)
+            else:
+                yield record
+
+    check = functools.partial(_if_whole, job.work, used)
+    for record in filter(None, in_parallel(check, with_parts())):
+        records.add(record)
     return records
 
 
-def is_whole(work: str, used: UsedParts, record: PartRecord) -> bool:
-    """Whether the part files that are still needed are what the record says."""
-    for split, (num_bytes, checksum) in enumerate(
-        zip(record.num_bytes, record.checksum, strict=True)
-    ):
-        if not num_bytes or (split, record.slice_index) in used:
-            continue
+def needed_splits(record: PartRecord, used: UsedParts) -> list[int]:
+    """The splits whose part files are still needed."""
+    return [
+        split
+        for split, num_bytes in enumerate(record.num_bytes)
+        if num_bytes and (split, record.slice_index) not in used
+    ]
+
+
+def _if_whole(work: str, used: UsedParts, record: PartRecord) -> PartRecord | None:
+    """The record, if the part files that are still needed are what it says."""
+    for split in needed_splits(record, used):
         path = part_path(work, record.slice_index, split)
-        if storage.size(path) != num_bytes:
-            return False
+        if storage.size(path) != record.num_bytes[split]:
+            return None
         # An object does not change by a crash.
-        if not is_url(path) and _checksum_of(path) != checksum:
-            return False
-    return True
+        if not is_url(path) and _checksum_of(path) != record.checksum[split]:
+            return None
+    return record
 
 
 def _checksum_of(path: str) -> str:

@@ -253,8 +253,7 @@ def _assemble(
 ) -> None:
     """Have all shards written."""
     watch.planned(plan, records)
-    for index in records:
-        assembly.add(records[index])
+    assembly.resume(records)
     workload = Workload(iter(()), 0, assembly.due)
     with writing_runner(num_proc) as runner:
         if assembly.is_done:

@@ -87,7 +87,7 @@ class Tokenmill(Peer):
         try:
             with open(os.path.join(work, "plan.json")) as file:
                 num_slices = len(json.load(file)["slices"])
-            num_records = len(glob.glob(os.path.join(work, "records", "*.json")))
+            num_records = len(glob.glob(os.path.join(work, "*", "records", "*.json")))
         except (OSError, ValueError):
             return 0.0
         return num_records / num_slices if num_records < num_slices else 1.1

@@ -36,6 +36,10 @@ from tokenmill.ledger import Ledger
 from tokenmill.objectstore import is_url
 from tokenmill.record import SPLITS, PartRecord
 
+# Tasks that wait to be handed out. A run that is resumed could have a hundred thousand of them at
+# once, of 10 kB each; more are cut as these are done.
+MAX_DUE = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -112,8 +116,7 @@ class Assembly(Books):
         self._wish = wish
         self._num_slices = num_slices
         self._num_buckets = num_buckets
-        self._records = Ledger()  # of parts that were not fed yet
-        self._num_parts = 0  # that have a record
+        self.records = Ledger()  # of parts
         self._totals = Totals()
         self._fitted: Fitted | None = None
         self._sources: list[PartsInOrder | ShuffledParts] = []
@@ -122,16 +125,24 @@ class Assembly(Books):
         self._is_fed = False  # that is, with everything
         self._parts = PartsInUse(work)
 
+    def resume(self, records: Ledger) -> None:
+        """Go on with the records of earlier attempts, to which those of this one are added."""
+        self.records = records
+        documents = (sum(records.num_documents(split)) for split in range(len(SPLITS)))
+        self._totals = Totals(records.num_tokens_by_split, (next(documents), next(documents)))
+        self._feed()
+
     def add(self, record: PartRecord) -> None:
         """A part has its record."""
-        self._records.add(record)
-        self._num_parts += 1
-        self._totals += record
+        self.records.add(record)
+        if self._fitted is None:
+            self._totals += record
         self._feed()
 
     def done(self, record: ShardRecord) -> None:
         super().done(record)
         self._parts.task_done(record.place)
+        self._feed()
 
     @property
     def is_done(self) -> bool:
@@ -144,8 +155,9 @@ class Assembly(Books):
         return dataclasses.replace(output, split_rule=self._fitted.split_rule)
 
     def _feed(self) -> None:
-        """Cut what the records cover by now."""
-        is_all = self._num_parts == self._num_slices
+        """Cut what the records cover by now; of a long run that is resumed, as much as is of use
+        for now."""
+        is_all = len(self.records) == self._num_slices
         if self._is_fed or (self._num_buckets and not is_all):
             return
         if self._fitted is None:
@@ -153,9 +165,11 @@ class Assembly(Books):
             if self._fitted is None:
                 return
             self._begin(self._fitted)
-        for number, block in self._buckets() if self._num_buckets else self._runs():
-            self._put(number, block)
-        if is_all:
+        if self._num_buckets:
+            self._feed_buckets()
+        else:
+            self._feed_parts()
+        if is_all and (self._num_buckets or self._num_fed == self._num_slices):
             self._is_fed = True
             for number in range(len(self._streams)):
                 self._hand_out(number, self._streams[number].finish())
@@ -177,23 +191,25 @@ class Assembly(Books):
             return ShuffledParts(self._work, split, layout.dtype, self._num_buckets)
         return PartsInOrder(self._work, split, layout.dtype)
 
-    def _runs(self) -> Iterator[tuple[int, Block]]:
-        """What follows the last part that was fed, as far as there are records, by stream."""
-        while self._num_fed in self._records:
-            record = self._records[self._num_fed]
-            self._records.discard(self._num_fed)
+    def _feed_parts(self) -> None:
+        """What follows the last part that was fed, as far as there are records."""
+        while self._num_fed in self.records and len(self.due) < MAX_DUE:
+            record = self.records[self._num_fed]
             self._num_fed += 1
+            for split, num_bytes in enumerate(record.num_bytes):
+                if not num_bytes:
+                    self._parts.no_part((split, record.slice_index))
             for number, source in enumerate(self._sources):
                 assert isinstance(source, PartsInOrder)
                 for block in source.blocks(record):
-                    yield number, block
+                    self._put(number, block)
 
-    def _buckets(self) -> Iterator[tuple[int, Block]]:
+    def _feed_buckets(self) -> None:
         for number, source in enumerate(self._sources):
             assert isinstance(source, ShuffledParts)
-            source.save_runs(self._records.values())
+            source.save_runs(self.records.values())
             for block in source.blocks():
-                yield number, block
+                self._put(number, block)
 
     def _put(self, number: int, block: Block) -> None:
         source, share = self._sources[number], self._shares[number]

@@ -144,7 +144,7 @@ class ShardTask:
             **plain,
             "layout": dataclasses.asdict(self.layout),
             "source": self.source.to_plain(),
-            "stretches": [dataclasses.astuple(stretch) for stretch in self.stretches],
+            "stretches": [(s.key, s.start, s.stop, s.first, s.last) for s in self.stretches],
             "end": dataclasses.astuple(self.end),
         }
 

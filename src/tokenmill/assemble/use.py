@@ -20,6 +20,7 @@ from tokenmill.record import SPLITS, part_path
 from tokenmill.seal import sealed, unsealed
 
 _USED_NAME = "used.json"
+RANGES_PER_FILE = 8  # so many ranges are written, at most, for each part file that goes
 PartFile = tuple[int, int]  # split, slice
 
 
@@ -34,6 +35,11 @@ class PartsInUse:
             collections.deque() for _ in SPLITS
         )
         self._num_tokens = [0] * len(SPLITS)
+        self._unused: list[PartFile] = []  # that are still there
+
+    def no_part(self, file: PartFile) -> None:
+        """A slice has nothing for a split: what is used stays a few long ranges."""
+        self._used.add(*file)
 
     def block_fed(self, stream: int, file: PartFile, num_tokens: int) -> None:
         """A block of a part file now follows in a stream."""
@@ -62,13 +68,18 @@ class PartsInUse:
         unused = [file for file in dict.fromkeys(files) if not self._users[file]]
         for file in unused:
             del self._users[file]
-        if not unused or is_url(self._work):
+        if is_url(self._work):
             return
-        for split, index in unused:
+        # What an earlier attempt has noted, it has removed.
+        self._unused += [file for file in unused if file not in self._used]
+        for split, index in self._unused[-len(unused) :] if unused else ():
             self._used.add(split, index)
-        self._used.save(self._work)
-        for split, index in unused:
-            storage.remove(part_path(self._work, index, split))
+        # The more there is to write, the less often: thousands of tasks may end in any order.
+        if self._unused and len(self._unused) >= self._used.num_ranges // RANGES_PER_FILE:
+            self._used.save(self._work)
+            for split, index in self._unused:
+                storage.remove(part_path(self._work, index, split))
+            self._unused = []
 
 
 class UsedParts:
@@ -85,6 +96,10 @@ class UsedParts:
             return UsedParts([[[int(a), int(b)] for a, b in of_split] for of_split in ranges])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return UsedParts()
+
+    @property
+    def num_ranges(self) -> int:
+        return sum(map(len, self._ranges))
 
     def save(self, work: str) -> None:
         data = sealed(json.dumps({"used": self._ranges}).encode())
