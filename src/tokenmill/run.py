@@ -87,19 +87,7 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
     if not is_url(config.out):
         return _run(config, runner, watch, os.path.join(config.out, WORK_NAME))
     with storage.scratch_folder() as scratch:
-        try:
-            return _run(config, runner, watch, scratch)
-        except ConflictError as error:
-            # There is no lock: another run of the same plan may have been faster, and cleaned up.
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            encoding = encoding_of(config)
-            identity = identity_of(resolved(config, encoding), encoding)
-            manifest = finished(config.out, identity, None)
-            if manifest is None:
-                raise
-            remove_leftovers(config.out, identity)
-            return manifest
+        return _run(config, runner, watch, scratch)
 
 
 def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manifest:
@@ -129,6 +117,16 @@ def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manif
         return manifest
     try:
         return _carried_out(config, encoding, found, remote, runner, watch, scratch)
+    except ConflictError:
+        # There is no lock in an object store: another run of the same plan may have been faster.
+        manifest = None
+        if is_url(config.out):
+            with contextlib.suppress(ConflictError):
+                manifest = finished(config.out, identity, inputs)
+        if manifest is None:
+            raise
+        remove_leftovers(config.out, identity)
+        return manifest
     except IntegrityError as error:
         if not is_continued or "--overwrite" not in (error.hint or ""):
             raise

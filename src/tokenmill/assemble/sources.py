@@ -5,6 +5,7 @@ A source travels as plain data, and keeps nothing that would not be the same in 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from tokenmill import storage
 from tokenmill.arrays import binary_array, indices
 from tokenmill.assemble.task import Block, ShardTask, Stretch
 from tokenmill.documents import data_of
-from tokenmill.errors import IntegrityError
+from tokenmill.errors import ConflictError, IntegrityError
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.objectstore import in_parallel, is_url
 from tokenmill.part import PartRun, part_runs
@@ -70,13 +71,33 @@ class PartsInOrder:
         path = _seen_part(self.work, slice_index, self.split)
         step = REQUEST_BYTES if is_url(path) else COPY_BYTES
         ranges = ((at, min(at + step, stop)) for at in range(start, stop, step))
-        return storage.read_in_order(path, ranges)
+        with _part_expected(path):
+            yield from storage.read_in_order(path, ranges)
 
     def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
         slice_index, _, lengths_at = stretch.key
         wanted = lengths_at + 4 * stretch.first, lengths_at + 4 * stretch.last
         path = _seen_part(self.work, slice_index, self.split)
-        return np.frombuffer(storage.read_ranges(path, [wanted])[0], "<u4")
+        with _part_expected(path):
+            return np.frombuffer(storage.read_ranges(path, [wanted])[0], "<u4")
+
+
+@contextlib.contextmanager
+def _part_expected(path: str) -> Iterator[None]:
+    """Explain why a part is not there. On a disk it is removed once every shard task that needs it
+    has its record; in an object store, when the dataset is complete."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if is_url(path):
+            raise ConflictError(
+                f"{path} was removed while the run was under way",
+                hint="by another run? Once that has ended, run the same command again: it resumes",
+            ) from error
+        raise IntegrityError(
+            f"{path} is gone, although a shard that needs it is not written",
+            hint="start again with --overwrite",
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -156,7 +177,8 @@ class ShuffledParts:
         if has_tokens:
             start = run.tokens_at
             ranges.append((start + first_token * width, start + last_token * width))
-        lengths, keys, *tokens = storage.read_ranges(self._path(run), ranges)
+        with _part_expected(self._path(run)):
+            lengths, keys, *tokens = storage.read_ranges(self._path(run), ranges)
         return np.frombuffer(lengths, "<u4"), np.frombuffer(keys, "<u4"), *tokens
 
     def _directory(
@@ -165,7 +187,8 @@ class ShuffledParts:
         """Where buckets `first` and so on begin in a run: (documents, tokens) each."""
         count = self.num_buckets + 1 if count is None else count
         at = run.directory_at + 16 * first
-        [data] = storage.read_ranges(self._path(run), [(at, at + 16 * count)])
+        with _part_expected(self._path(run)):
+            [data] = storage.read_ranges(self._path(run), [(at, at + 16 * count)])
         return np.frombuffer(data, "<u8").reshape(-1, 2)
 
     def _path(self, run: PartRun) -> str:

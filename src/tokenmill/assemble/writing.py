@@ -63,11 +63,10 @@ def drafted(task: ShardTask) -> Draft:
         return draft
     except BaseException as error:
         held.close()
-        if record is None or not isinstance(error, FileNotFoundError):
+        if record is None or not isinstance(error, IntegrityError):
             raise
         raise IntegrityError(
-            f"{shard_name(task)} changed since it was written, and what it was made of is gone",
-            hint="start again with --overwrite",
+            f"{shard_name(task)} changed since it was written, and {error.message}", hint=error.hint
         ) from error
 
 
