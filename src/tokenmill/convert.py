@@ -224,9 +224,9 @@ def _finished(source: Dataset, out: str, asked: dict[str, Any]) -> Manifest | No
 
 
 def _require_another_place(source: Dataset, out: str) -> None:
-    require_output(out)
     if _place(source.name) == _place(out):
         raise ConfigError("the output folder is the input folder", hint="choose another")
+    require_output(out)
 
 
 def _place(folder: str) -> str:
