@@ -54,7 +54,7 @@ def folder(tmp_path_factory) -> Path:
         ("inspect one --grep-ids 5303", "1 place in 1 token"),
         ("estimate one.jsonl --num-proc 1", "1 file, 15 B: 1 document"),
         ("convert one npy --format npy --overwrite", "1 token in 1 shard"),
-        ("doctor -- true", "1 process, "),
+        ("doctor -- true", ": 1 process"),
     ],
 )
 def test_what_there_is_one_of_is_singular(folder, command, expected):
