@@ -17,7 +17,8 @@ import pytest
 import oracle
 import tokenmill
 from conftest import made_texts, write_corpus
-from tokenmill import assemble, storage
+from tokenmill import storage
+from tokenmill.assemble.task import ShardRecord
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
 from tokenmill.ledger import Ledger
 from tokenmill.partition import Partition
@@ -206,7 +207,7 @@ def test_task_when_asked_to_overwrite_then_refused(source, tmp_path):
 
 def test_task_when_a_part_was_damaged_then_it_is_encoded_again(source, alone, tmp_path):
     task(source, tmp_path, "1/1")
-    [damaged, *_] = sorted((tmp_path / ".tokenmill" / "parts").iterdir())
+    [damaged, *_] = sorted((work_of(tmp_path) / "parts").iterdir())
     good = damaged.read_bytes()
     damaged.write_bytes(good[:-1] + b"\xff")
     with pytest.raises(ConflictError, match=r"1 of \d+ slices in .* are damaged: 0\n.* 1/1"):
@@ -228,7 +229,7 @@ def test_task_when_it_has_ended_then_what_it_did_is_durable(source, tmp_path, mo
     monkeypatch.setattr(storage.os, "fsync", fsync)
     report = task(source, tmp_path, "2/3")
     for folder in ("parts", "records"):
-        names = {path.name for path in (tmp_path / ".tokenmill" / folder).iterdir()}
+        names = {path.name for path in (work_of(tmp_path) / folder).iterdir()}
         assert len(names) == report.num_own and {*names, folder} <= set(synced)
 
 
@@ -236,10 +237,10 @@ def test_records_when_they_are_of_another_plan_then_they_do_not_count(source, al
     """As a task leaves them that began before the run was removed, where locks do not work."""
     task(source, tmp_path / "old", "1/1", seed=1)
     task(source, tmp_path / "new", "1/2")
-    records = Path(".tokenmill", "records")
-    for record in (tmp_path / "old" / records).iterdir():
-        if not (tmp_path / "new" / records / record.name).exists():
-            shutil.copy(record, tmp_path / "new" / records)
+    records = work_of(tmp_path / "new") / "records"
+    for record in (work_of(tmp_path / "old") / "records").iterdir():
+        if not (records / record.name).exists():
+            shutil.copy(record, records)
     with pytest.raises(ConflictError, match="are not encoded yet"):
         finish(str(tmp_path / "new"))
     task(source, tmp_path / "new", "2/2")
@@ -283,37 +284,59 @@ def test_finish_when_the_sources_are_gone_then_it_needs_nothing_but_the_folder(t
     assert [found[name] for name in shards] == [everything(alone)[name] for name in shards]
 
 
+@pytest.mark.parametrize("num_killed_at", [1, 2, 3])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_finish_when_killed_in_the_middle_then_the_same_command_goes_on(
-    shuffle, source, tmp_path, monkeypatch
+    shuffle, num_killed_at, source, tmp_path, monkeypatch
 ):
     """And a task that is repeated in between finds nothing to do."""
     options = {"shuffle": shuffle, "slice_bytes": 30_000}
     tokenmill.prepare(source, tmp_path / "alone", **{**OPTIONS, **options})
     out = tmp_path / "out"
     task(source, out, "1/1", **options)
-    monkeypatch.setattr(assemble, "CHECKPOINT_BYTES", 50_000)
-    real, num_calls = storage.write_file, 0
+    parts = work_of(out) / "parts"
+    all_parts = sorted(path.name for path in parts.iterdir())
+    real, num_calls = ShardRecord.save, 0
 
     class Killed(BaseException):
         pass
 
-    def write_file(path: str, data: bytes) -> None:
+    def save(record: ShardRecord, work: str) -> None:
         nonlocal num_calls
-        real(path, data)
-        num_calls += path.endswith("cursor.json")
-        if num_calls == (1 if shuffle else 3):
+        num_calls += 1
+        if num_calls > num_killed_at:
             raise Killed
+        real(record, work)
 
-    monkeypatch.setattr(storage, "write_file", write_file)
+    monkeypatch.setattr(ShardRecord, "save", save)
     with pytest.raises(Killed):
-        finish(str(out))
-    monkeypatch.setattr(storage, "write_file", real)
-    parts = sorted(path.name for path in (out / ".tokenmill" / "parts").iterdir())
+        finish(str(out), num_proc=1)
+    monkeypatch.setattr(ShardRecord, "save", real)
+    left = sorted(path.name for path in parts.iterdir())
+    assert left == all_parts if shuffle else set(left) < set(all_parts)
     task(source, out, "1/1", **options)
-    assert sorted(path.name for path in (out / ".tokenmill" / "parts").iterdir()) == parts
+    assert sorted(path.name for path in parts.iterdir()) == left
     finish(str(out))
     assert everything(out) == everything(tmp_path / "alone")
+
+
+@pytest.mark.parametrize("num_proc", [1, 2, 3])
+def test_finish_when_by_several_workers_then_the_same_bytes(num_proc, source, alone, tmp_path):
+    task(source, tmp_path, "1/1")
+    done = command("finish", tmp_path, "--num-proc", num_proc)
+    assert done.returncode == 0, done.stderr
+    assert everything(tmp_path) == everything(alone)
+
+
+def test_finish_when_the_number_of_workers_is_not_positive_then_exit_2(tmp_path):
+    done = command("finish", tmp_path, "--num-proc", 0)
+    assert done.returncode == 2 and "--num-proc must be positive" in done.stderr
+
+
+def work_of(out: Path) -> Path:
+    """The folder of the one run that is under way."""
+    [parts] = out.glob(".tokenmill/*/parts")
+    return parts.parent
 
 
 def test_finish_when_there_is_no_run_then_what_to_type(tmp_path):
@@ -365,7 +388,7 @@ def test_tasks_when_one_holds_the_lock_then_they_share_it_and_others_wait(source
 
 def test_task_when_others_write_then_their_temporaries_stay(source, tmp_path):
     task(source, tmp_path, "1/2")
-    temporary = tmp_path / ".tokenmill" / "parts" / "00000001.part.0123.tmp"
+    temporary = work_of(tmp_path) / "parts" / "00000001.train.part.0123.tmp"
     temporary.write_bytes(b"half of it")
     task(source, tmp_path, "2/2")
     task(source, tmp_path, "1/2")
@@ -425,16 +448,16 @@ def test_all_tasks_twice_at_once_when_finished_then_the_bytes_of_one_run(source,
 
 def test_task_when_killed_and_repeated_then_the_bytes_of_one_run(source, tmp_path):
     small = 4_000  # many slices, so that it is killed among them
-    records = tmp_path / "out" / ".tokenmill" / "records"
+    records = tmp_path / "out" / ".tokenmill"
     for least in (1, 20, 40):
         process = start(*arguments_of(source, tmp_path / "out", "1/1"), slice_bytes=small)
         while process.poll() is None:
-            if records.exists() and len(list(records.glob("*.json"))) >= least:
+            if len(list(records.glob("*/records/*.json"))) >= least:
                 process.send_signal(signal.SIGKILL)
                 break
             time.sleep(0.002)
         process.communicate(timeout=120)
-    kept = {path.name for path in records.glob("*.json")}
+    kept = {path.name for path in records.glob("*/records/*.json")}
     assert kept
     process = start(*arguments_of(source, tmp_path / "out", "1/1"), slice_bytes=small)
     _, errors = process.communicate(timeout=120)
@@ -465,7 +488,7 @@ def test_command_line_when_too_early_then_exit_6_and_when_done_exit_0(source, tm
     found = json.loads(done.stdout)
     assert found["partition"] == "1/2" and found["num_missing"] == 0
     assert found["finish"] == f"tokenmill finish {tmp_path}"
-    record = tmp_path / ".tokenmill" / "records" / "00000000.json"
+    record = work_of(tmp_path) / "records" / "00000000.json"
     record.rename(tmp_path / "hidden")
     done = command("finish", tmp_path)
     assert done.returncode == 6 and "1 of 1 slices" in done.stderr, done.stderr

@@ -705,7 +705,7 @@ def lock(path: str) -> Iterator[None]:
     Advisory and released by the kernel when the process dies. Correctness does not rest on it
     (flock is a no-op on some network file systems): it turns a confusing waste into a message.
     What correctness rests on there is that names of parts and records stand for the same bytes
-    whoever wrote them, and that shards grow on a workbench that is one attempt's (workbench.py).
+    whoever wrote them, and that a shard task writes the same bytes to the same place (assemble/).
     """
     fd = _locked_descriptor(path, fcntl.LOCK_EX)
     try:

@@ -24,9 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import scenarios
 from scenarios import Files, differences, looks_complete
 
+from tokenmill import dataset_tokens, storage
 from tokenmill.manifest import MANIFEST_NAME
 
 INJECTED = Path(__file__).parent / "injected"
@@ -35,11 +37,12 @@ TIMEOUT_SECONDS = 60.0
 COMMAND = [sys.executable, "-m", "tokenmill"]
 SLICE_BYTES = 3000
 PIECE_BYTES = 3000
+READ_TOKENS = 1000
 NUM_SLICES = 14
 SMALL = {
     "tokenmill.config.Config.slice_bytes": SLICE_BYTES,
     "tokenmill.storage.PIECE_BYTES": PIECE_BYTES,
-    "tokenmill.dataset_tokens.READ_TOKENS": 1000,
+    "tokenmill.dataset_tokens.READ_TOKENS": READ_TOKENS,
 }
 
 
@@ -103,13 +106,23 @@ def corpus(scratch: Path) -> str:
     return source
 
 
+@contextlib.contextmanager
+def small() -> Iterator[None]:
+    """The sizes of SMALL for what is called in this process; the calls name their own slices."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "PIECE_BYTES", PIECE_BYTES)
+        patch.setattr(dataset_tokens, "READ_TOKENS", READ_TOKENS)
+        yield
+
+
 def wrongs(run: RealRun, source: str, out: str) -> list[str]:
     """What is not as it must be after a run that succeeded. The oracle knows the shards; a run
     that nobody disturbed knows the manifest, and the manifest every other file."""
     found = differences(out, run.expected())
     undisturbed = os.path.join(os.path.dirname(source), f"undisturbed {run.name}")
     if not looks_complete(undisturbed):
-        run.call(source, undisturbed)
+        with small():
+            run.call(source, undisturbed)
     if manifest_bytes(out) != manifest_bytes(undisturbed):
         found.append("another manifest")
     for file in json.loads(manifest_bytes(out))["files"]:
@@ -307,7 +320,8 @@ def succeeds(run: RealRun, source: str, out: str, scratch: Path, num_proc: int =
 def resumes(run: RealRun, source: str, out: str) -> float:
     """As `succeeds`, by a call from Python: what one way began, the other continues."""
     began = time.monotonic()
-    run.call(source, out)
+    with small():
+        run.call(source, out)
     assert not wrongs(run, source, out)
     return time.monotonic() - began
 

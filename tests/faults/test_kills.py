@@ -45,10 +45,11 @@ INLINE = [
     ("part renamed", 2),
     ("record opened", 2),
     ("record renamed", 2),
-    ("record synced", 1),
     ("task recorded", 1),
     ("shard half", 4),
     ("shard synced", 2),
+    ("task recorded", 3),
+    ("publication written", 1),
     ("shard published", 2),
     ("manifest temporary", 1),
     ("manifest renamed", 1),
@@ -58,9 +59,15 @@ ASSEMBLY = [
     *[("plan written", 1), ("task recorded", 2), ("shard half", 5), ("shard published", 1)],
     *[("manifest temporary", 1), ("manifest renamed", 1), ("cleanup", 1)],
 ]
+# Of a run whose workers write the shards, what the parent does itself.
+PUBLICATION = [
+    *[("plan written", 1), ("publication written", 1), ("shard published", 1)],
+    *[("shard published", 3), ("manifest temporary", 1), ("manifest renamed", 1), ("cleanup", 1)],
+]
 CONVERSION = [
     *[("plan written", 1), ("shard half", 3), ("shard synced", 2), ("task recorded", 2)],
-    *[("shard published", 3), ("manifest temporary", 1), ("manifest renamed", 1), ("cleanup", 1)],
+    *[("publication written", 1), ("shard published", 3), ("manifest temporary", 1)],
+    *[("manifest renamed", 1), ("cleanup", 1)],
 ]
 
 
@@ -70,8 +77,9 @@ def chains(points: list[tuple[str, int]], most: int = 5) -> list[list[tuple[str,
 
 TRIALS = [
     *[(NPY, 1, chain) for chain in chains(INLINE)],
-    *[(MEGATRON, 2, chain) for chain in chains(ASSEMBLY)],
-    (NANOGPT, 1, [ASSEMBLY[1], ASSEMBLY[2], ASSEMBLY[4]]),
+    *[(MEGATRON, 1, chain) for chain in chains(ASSEMBLY)],
+    *[(MEGATRON, 2, chain) for chain in chains(PUBLICATION)],
+    (NANOGPT, 1, [ASSEMBLY[1], ASSEMBLY[2], ("publication written", 1), ASSEMBLY[4]]),
     (MDS, 1, [ASSEMBLY[1], ASSEMBLY[2], ASSEMBLY[3]]),
     *[(CONVERT, 1, chain) for chain in chains(CONVERSION)],
 ]
@@ -156,6 +164,56 @@ def test_parent_killed_while_its_workers_start_leaves_no_process(scratch, tally)
     tally.add("parent's death to no process", "gone", len(delays), attempts.longest_seconds)
 
 
+# The last two are in the thread that commits, while the worker does something else.
+SHARD_POINTS = [("shard half", 2), ("shard synced", 3), ("task recorded", 4)]
+
+
+@pytest.mark.parametrize(("run", "num_proc"), [(NPY, 2), (MEGATRON, 2), (NANOGPT, 3)], ids=shown)
+def test_parent_killed_while_a_worker_writes_a_shard_then_finishes(run, num_proc, scratch, tally):
+    attempts = Attempts(run, num_proc, scratch)
+    for point, nth in SHARD_POINTS:
+        pause = {"point": point, "nth": nth, "role": "worker", "act": "pause"}
+        with launched(attempts.command(), scratch, faults=[pause]) as launch:
+            launch.paused(point)
+            launch.signal(signal.SIGKILL)
+            assert launch.wait() == -signal.SIGKILL, launch.errors
+            attempts.longest_seconds = max(attempts.longest_seconds, launch.gone_within(2.0))
+        assert is_honest(run, attempts.out)
+    tally.add("real kills", "identical", len(SHARD_POINTS), attempts.finish())
+    tally.add("parent's death to no process", "gone", 3, attempts.longest_seconds)
+
+
+@pytest.mark.parametrize(("run", "num_proc"), [(NPY, 2), (MEGATRON, 3), (MDS, 2)], ids=shown)
+def test_workers_killed_while_they_write_shards_are_replaced(run, num_proc, scratch, tally):
+    """The task is given to another worker; no slice that has a record is encoded again."""
+    source, out = corpus(scratch), str(scratch / "out")
+    faults = [
+        {"point": point, "nth": nth, "role": "worker", "act": "kill"} for point, nth in SHARD_POINTS
+    ]
+    launch = finished(run.command(source, out, num_proc), scratch, faults=faults)
+    assert launch.process.returncode == 0, launch.errors
+    assert not wrongs(run, source, out)
+    assert len(launch.acts()) == len(SHARD_POINTS)
+    assert len(launch.begun()) <= NUM_SLICES + 2 * len(launch.acts())
+    for _, (seconds, notice) in zip(launch.acts(), deaths(launch), strict=True):
+        tally.add("real kills", "identical")
+        tally.add("worker's death to message", "said", seconds=seconds)
+        assert "writing shard" in notice and "SIGKILL" in notice, notice
+
+
+@pytest.mark.parametrize("point", ["shard half", "shard synced", "task recorded"])
+def test_worker_that_dies_at_every_attempt_of_a_shard_ends_the_run(point, scratch, tally):
+    """Also where it dies in the thread that commits. Nothing is lost: the same command finishes."""
+    source, out = corpus(scratch), str(scratch / "out")
+    fault = {"point": point, "role": "worker", "act": "kill", "times": 1000}
+    launch = finished(NPY.command(source, out, 2), scratch, faults=[fault])
+    assert launch.process.returncode == 7, launch.errors
+    assert "workers keep dying while " in launch.errors and "hint: " in launch.errors
+    launch.gone_within(2.0)
+    assert is_honest(NPY, out)
+    tally.add("real kills", "identical", len(launch.acts()), succeeds(NPY, source, out, scratch))
+
+
 WORKER_POINTS = [
     *["part opened", "part half", "part whole", "part renamed"],
     *["record opened", "record renamed"],
@@ -211,10 +269,13 @@ def test_workers_and_parent_killed_in_one_chain(scratch, tally):
     for number, point in enumerate(["part half", "part renamed", "record renamed"]):
         faults = [
             {"point": point, "slice": 4 * number + 1, "role": "worker", "act": "kill"},
-            {"point": "task recorded", "nth": 2, "role": "parent", "act": "kill"},
+            {"point": "part opened", "slice": 4 * number + 3, "role": "worker", "act": "pause"},
         ]
-        launch = finished(attempts.command(), scratch, faults=faults)
-        assert launch.wait() == -signal.SIGKILL
+        with launched(attempts.command(), scratch, faults=faults) as launch:
+            launch.paused("part opened")
+            launch.until(lambda launch=launch: len(launch.acts()) == 2)
+            launch.signal(signal.SIGKILL)
+            assert launch.wait() == -signal.SIGKILL
         launch.gone_within(2.0)
         assert is_honest(NPY, attempts.out)
         tally.add("real kills", "identical", len(launch.acts()))

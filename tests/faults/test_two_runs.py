@@ -40,6 +40,8 @@ def shown(value: object) -> str | None:
         (NPY, 1, "plan written"),
         (NPY, 2, "part half"),
         (NPY, 1, "shard published"),
+        (NPY, 2, "shard half"),
+        (NPY, 1, "publication written"),
         (CONVERT, 1, "task recorded"),
     ],
     ids=shown,
@@ -68,6 +70,9 @@ POINTS = [
     (NPY, 1, "shard half", 5),
     (MEGATRON, 1, "shard half", 6),
     (NPY, 1, "task recorded", 2),
+    (NPY, 2, "shard half", 3),
+    (NPY, 2, "shard synced", 3),
+    (NPY, 1, "publication written", 1),
     (NPY, 1, "shard published", 3),
     (CONVERT, 1, "shard half", 5),
 ]
@@ -119,7 +124,7 @@ def test_two_runs_without_locks_side_by_side(seed, scratch, tally):
 
 @pytest.mark.parametrize(("run", "nth"), [(NPY, 5), (NPY, 8), (MEGATRON, 9)], ids=shown)
 def test_first_run_without_locks_goes_on_after_the_second_began_and_died(run, nth, scratch, tally):
-    """The second has taken the first one's workbench over."""
+    """Both write the same staged files."""
     source, out = corpus(scratch), str(scratch / "out")
     command = run.command(source, out)
     pause = {"point": "shard half", "nth": nth, "act": "pause"}
@@ -135,4 +140,57 @@ def test_first_run_without_locks_goes_on_after_the_second_began_and_died(run, nt
             second.wait()
     assert is_honest(run, out), first.errors
     resumes(run, source, out)
+    tally.add("two runs at once", "identical")
+
+
+# Where the first stands while the second, of another plan, replaces what it has done so far.
+STANDS = [
+    ("part half", 2, 1),
+    ("record opened", 2, 2),
+    ("shard half", 3, 1),
+    ("shard synced", 2, 2),
+    ("task recorded", 2, 2),
+    ("publication written", 1, 1),
+]
+
+
+@pytest.mark.parametrize(("point", "nth", "num_proc"), STANDS)
+def test_another_plan_without_locks_while_the_first_stands_still(
+    point, nth, num_proc, scratch, tally
+):
+    """Each plan has a folder of its own: the first does no harm to the second, which is whole when
+    it ends and stays so."""
+    source, out = corpus(scratch), str(scratch / "out")
+    pause = {"point": point, "nth": nth, "act": "pause"}
+    command = NPY.command(source, out, num_proc)
+    with launched(command, scratch, faults=[pause], no_lock=True) as first:
+        first.paused(point)
+        other = [*MEGATRON.command(source, out), "--overwrite"]
+        with launched(other, scratch, no_lock=True) as second:
+            assert second.wait() == 0, second.errors
+        assert not wrongs(MEGATRON, source, out)
+        first.go_on()
+        assert first.wait() in (4, 5, 6), first.errors
+        assert "Traceback" not in first.errors
+    assert not wrongs(MEGATRON, source, out)
+    tally.add("two runs at once", "identical")
+
+
+@pytest.mark.parametrize("point", ["part half", "task recorded"])
+def test_another_plan_without_locks_goes_on_after_the_first_has_failed(point, scratch, tally):
+    """Both are under way when the first goes on: it notices, and the second finishes."""
+    source, out = corpus(scratch), str(scratch / "out")
+    pause = {"point": point, "nth": 2, "act": "pause"}
+    command = NPY.command(source, out)
+    with launched(command, scratch, faults=[pause], no_lock=True) as first:
+        first.paused(point)
+        other = [*MEGATRON.command(source, out), "--overwrite"]
+        with launched(other, scratch, faults=[pause], no_lock=True) as second:
+            second.paused(point)
+            first.go_on()
+            assert first.wait() in (4, 5, 6), first.errors
+            assert "Traceback" not in first.errors
+            second.go_on()
+            assert second.wait() == 0, second.errors
+    assert not wrongs(MEGATRON, source, out)
     tally.add("two runs at once", "identical")

@@ -29,6 +29,9 @@ exit code 6 if a task is still at work, or has not done its share""",
         metavar="F",
         help="fail beyond this share of bad documents (default: 0.001)",
     )
+    parser.add_argument(
+        "--num-proc", type=int, metavar="N", help="workers (default: the CPUs there are)"
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -38,14 +41,21 @@ exit code 6 if a task is still at work, or has not done its share""",
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.cli.prepare import report
     from tokenmill.cli.progress import SignalStop, orderly, stderr_progress
+    from tokenmill.errors import ConfigError
+    from tokenmill.machine import available_cpus
+    from tokenmill.plural import counted
     from tokenmill.tasks import finish
 
+    num_proc = arguments.num_proc
+    if num_proc is not None and num_proc < 1:
+        raise ConfigError(f"--num-proc must be positive, got {num_proc}")
     stop = SignalStop()
     stop.install()
     began = time.monotonic()
-    progress = stderr_progress(stop, lambda num_slices: "1 worker", arguments.quiet)
+    workers = counted(num_proc or available_cpus(), "worker")
+    progress = stderr_progress(stop, lambda num_slices: workers, arguments.quiet)
     with orderly(progress, stop):
-        manifest = finish(arguments.out, progress, arguments.max_bad_fraction)
+        manifest = finish(arguments.out, progress, arguments.max_bad_fraction, num_proc)
         progress.end()
         report(manifest, arguments.out, arguments, progress, time.monotonic() - began, 0)
     return 0

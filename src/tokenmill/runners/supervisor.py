@@ -236,19 +236,19 @@ class Supervisor:
         """Go on without a worker that is gone: its slice is tried again, its queue handed on."""
         self._children.remove(child)
         running = child.tasks.popleft() if child.tasks else None
-        if running is None and child.committing:
-            running = child.committing.pop(0)
-        self._retries.extendleft(reversed([*child.committing, *child.tasks]))
+        self._retries.extendleft(reversed(child.tasks))
         when = "while it had nothing to do" if child.is_ready else "while it started"
         outcome = []
-        if running is not None:
-            when = f"while {running.doing}"
-            if self._stop_at is None:
-                outcome.append(running.failed(death))
-                if isinstance(running, Cutting) and running.is_done:
-                    self._outbox.put(running)
-                else:
-                    self._retries.appendleft(running)
+        # A thread of its own waits for the disk: either may be what it died of.
+        suspects = [*([] if running is None else [running]), *child.committing]
+        if suspects:
+            when = "while " + " and ".join(task.doing for task in suspects)
+        for task in suspects if self._stop_at is None else ():
+            outcome.append(task.failed(death))
+            if isinstance(task, Cutting) and task.is_done:
+                self._outbox.put(task)
+            else:
+                self._retries.appendleft(task)
         is_start = not child.is_ready and not (isinstance(running, Cutting) and running.is_begun)
         if self._is_one_too_many(is_start, death):
             self._num_workers -= 1
