@@ -93,7 +93,7 @@ def convert(
 
     `encoding` is needed where the source has no manifest to say it.
     """
-    _require_another_place(source, target.out)
+    _require_another_place(source, target)
     origin = source.manifest or _manifest_of_strangers(source, encoding)
     layout = _layout(source, origin, target)
     came_from = {"format": source.format.name, "manifest_sha256": _sha256_of(origin)}
@@ -134,7 +134,7 @@ def _converted(
         tokens = DatasetTokens(source, origin, layout, notes)
         _write_shards(tokens, books, layout, target.num_proc or available_cpus(), watch)
         manifest = _manifest(origin, asked, books.output(layout))
-        replaced = replaced_names(out, format_, layout.name) if target.overwrite else set()
+        replaced = replaced_names(out, format_, layout.name) if target.overwrite else None
         publish(out, plan_id, manifest, replaced)
     return manifest
 
@@ -219,10 +219,16 @@ def _finished(source: Dataset, out: str, asked: dict[str, Any]) -> Manifest | No
     return manifest
 
 
-def _require_another_place(source: Dataset, out: str) -> None:
-    require_output(out)
-    if _place(source.name) == _place(out):
+def _require_another_place(source: Dataset, target: Target) -> None:
+    require_output(target.out)
+    given, out = _place(source.name), _place(target.out)
+    if given == out:
         raise ConfigError("the output folder is the input folder", hint="choose another")
+    if target.overwrite and given.startswith(f"{out}/"):
+        raise ConfigError(
+            f"{source.name} is inside of {target.out}, where --overwrite replaces what is there",
+            hint="choose another output folder",
+        )
 
 
 def _place(folder: str) -> str:
