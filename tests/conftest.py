@@ -154,6 +154,7 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Serve
     s3_server.requests.clear()
     yield s3_server
     s3_server.faults = NO_FAULTS
+    s3_server.hold = lambda request: None
 
 
 @pytest.fixture

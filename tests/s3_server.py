@@ -4,6 +4,7 @@
         bucket = server.new_bucket()
         server.faults = Faults(seed=1, fraction=0.05)     # from now on, one request in 20 fails
         server.requests                                   # what was asked for: "PUT /bucket/key"
+        server.hold = lambda request: ...                 # called before a request is forwarded
 
 What goes wrong, by turns: 503 SlowDown, an answer that is late, a connection that is cut before the
 request was done, after it was done, or within the answer, and a body that is shorter than it should
@@ -84,6 +85,7 @@ class S3Server:
 
     def __init__(self) -> None:
         self.faults = NO_FAULTS
+        self.hold: Callable[[str], None] = lambda request: None
         self.requests: list[str] = []
         self.served: list[tuple[str, int]] = []  # request, bytes of the answer
 
@@ -201,6 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = f"{self.command} {self.path}"
         server = self.server.server
         server.requests.append(request)
+        server.hold(request)
         fault = server.faults.next(request)
         if fault == "slow down":
             self._send(503, [("Content-Type", "application/xml")], SLOW_DOWN)

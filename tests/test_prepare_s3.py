@@ -196,7 +196,7 @@ def test_prepare_when_the_budget_is_used_up_then_exit_8_and_it_resumes_without_s
             check=False,
         )
 
-    is_shard = re.compile(r"PUT /[^/]+/out/[^.]").match
+    is_shard = re.compile(r"PUT /[^/]+/out/[.]tokenmill/[0-9a-f]{16}/shards/").match
     with s3.failing(Faults(kinds=("slow down",), only=lambda r: is_shard(r) is not None)):
         failed = run()
     assert failed.returncode == 8, failed.stderr

@@ -93,7 +93,7 @@ def convert(
 
     `encoding` is needed where the source has no manifest to say it.
     """
-    _require_another_place(source, target.out)
+    _require_another_place(source, target)
     if not source.num_tokens:
         raise InputError(
             f"{source.name} holds no tokens: there is nothing to convert",
@@ -138,7 +138,7 @@ def _converted(
         tokens = DatasetTokens(source, origin, layout, notes)
         _write_shards(tokens, books, layout, target.num_proc or available_cpus(), watch)
         manifest = _manifest(origin, asked, books.output(layout))
-        replaced = replaced_names(out, format_, layout.name) if target.overwrite else set()
+        replaced = replaced_names(out, format_, layout.name) if target.overwrite else None
         publish(out, plan_id, manifest, replaced)
     return manifest
 
@@ -223,10 +223,16 @@ def _finished(source: Dataset, out: str, asked: dict[str, Any]) -> Manifest | No
     return manifest
 
 
-def _require_another_place(source: Dataset, out: str) -> None:
-    if _place(source.name) == _place(out):
+def _require_another_place(source: Dataset, target: Target) -> None:
+    given, out = _place(source.name), _place(target.out)
+    if given == out:
         raise ConfigError("the output folder is the input folder", hint="choose another")
-    require_output(out)
+    require_output(target.out)
+    if target.overwrite and given.startswith(f"{out}/"):
+        raise ConfigError(
+            f"{source.name} is inside of {target.out}, where --overwrite replaces what is there",
+            hint="choose another output folder",
+        )
 
 
 def _place(folder: str) -> str:

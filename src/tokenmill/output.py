@@ -39,6 +39,9 @@ from tokenmill.seal import SEAL_BYTES, seal_of, sealed, unsealed
 WORK_NAME = ".tokenmill"
 PLAN_NAME = "plan.json"
 _PUBLISH_NAME = "publish.json"
+# What stands for a manifest in a store while the dataset is replaced.
+_NO_MANIFEST_NAME = "replaced.json"
+_NO_MANIFEST = b'{"tokenmill_manifest": "this dataset is being replaced by a new one"}\n'
 
 
 def plan_path(out: str) -> str:
@@ -299,22 +302,27 @@ def _is_ours(name: str, format_: Format, stem: str | None) -> bool:
 # The change of places
 
 
-def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str]) -> None:
+def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str] | None) -> None:
     """Make `out` the finished dataset, of the shards that the run of this plan has made. `replaced`
-    are the files that go, unless the new dataset has files of the same names."""
+    are the files that go, unless the new dataset has files of the same names; None: there is no
+    dataset to replace, and if one was published meanwhile, it stays."""
+    if replaced is None and storage.exists(os.path.join(out, MANIFEST_NAME)):
+        raise _taken_over(out)
     names = {file.name for file in manifest.files}
     if is_url(out):
-        storage.write_file(os.path.join(work_of(out, plan_id), MANIFEST_NAME), manifest.to_json())
+        work = work_of(out, plan_id)
+        storage.write_file(os.path.join(work, MANIFEST_NAME), manifest.to_json())
+        storage.write_file(os.path.join(work, _NO_MANIFEST_NAME), _NO_MANIFEST)
     data = {
         "plan": _plan_seal(out),
         "staged": f"{WORK_NAME}/{plan_id[:16]}/{SHARDS_NAME}",
-        "remove": sorted(set(replaced) - names),
+        "remove": sorted(set(replaced or ()) - names),
         "manifest": manifest.to_json().decode(),
     }
     path = os.path.join(out, WORK_NAME, _PUBLISH_NAME)
     _require_own_plan(out, plan_id)
     if not is_url(out):  # where another run of the same plan may be at it
-        _require_names_free(out, names - set(replaced))
+        _require_names_free(out, names - set(replaced or ()))
     storage.write_record(path, sealed(json.dumps(data, sort_keys=True).encode()))
     try:
         # Where no lock keeps others out: whoever came in between has another plan now.
@@ -442,8 +450,7 @@ def _complete(out: str) -> None:
         return
     try:
         if not is_in_place:
-            storage.remove_for_good(os.path.join(out, MANIFEST_NAME))
-            storage.remove_temporaries_of(os.path.join(out, MANIFEST_NAME))
+            _withdraw_manifest(out, staged)
         _move_files(staged, out, manifest)
         _require_plan(out, plan, is_in_place)
         _remove_files(out, removed)
@@ -459,13 +466,30 @@ def _complete(out: str) -> None:
         storage.remove_folder(work)
 
 
-def _write_manifest(out: str, staged: str, data: bytes) -> None:
-    """Say that the dataset is there. To a store by a copy, as the shards: what is late finds
-    nothing to copy any more, and does no harm."""
+# In a store both are copies of what this run has staged, as shards are: a run that is late, even
+# with a request that was sent long ago, finds nothing to copy any more, and does no harm.
+
+
+def _withdraw_manifest(out: str, staged: str) -> None:
     path = os.path.join(out, MANIFEST_NAME)
     if not is_url(out):
-        storage.write_file(path, data)
-    elif not storage.move(os.path.join(os.path.dirname(staged), MANIFEST_NAME), path):
+        storage.remove_for_good(path)
+        storage.remove_temporaries_of(path)
+    elif storage.exists(path):
+        _copy_beside(staged, _NO_MANIFEST_NAME, out)
+
+
+def _write_manifest(out: str, staged: str, data: bytes) -> None:
+    if not is_url(out):
+        storage.write_file(os.path.join(out, MANIFEST_NAME), data)
+    else:
+        _copy_beside(staged, MANIFEST_NAME, out)
+
+
+def _copy_beside(staged: str, name: str, out: str) -> None:
+    if not storage.move(
+        os.path.join(os.path.dirname(staged), name), os.path.join(out, MANIFEST_NAME)
+    ):
         raise _taken_over(out)
 
 

@@ -84,16 +84,13 @@ def _add_files_of_manifest(mirror: Mirror, info: ObjectInfo) -> None:
 def _listed(url: str) -> dict[str, ObjectInfo]:
     """Objects below the URL by name, as far down as a dataset reaches; no hidden ones."""
     found = {}
-    for name, info in ((_key(name), info) for name, info in objectstore.find(f"{url}/")):
-        below = name.removeprefix(f"{_key(url)}/")
+    for name, info in (
+        (objectstore.key_of(name), info) for name, info in objectstore.find(f"{url}/")
+    ):
+        below = name.removeprefix(f"{objectstore.key_of(url)}/")
         parts = below.split("/")
         is_plain = not any(part in ("", "..") or part.startswith(".") for part in parts)
         if below != name and len(parts) <= 2 and is_plain and "\0" not in below:
             found[below] = info
     # An object may be called like a folder of others. A file may not.
     return {name: info for name, info in found.items() if os.path.dirname(name) not in found}
-
-
-def _key(url: str) -> str:
-    """Without the scheme, after which clients put as many slashes as they like."""
-    return url.partition("://")[2].lstrip("/")

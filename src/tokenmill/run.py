@@ -180,7 +180,7 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     quarantine = quarantine_file(assembly.folder, records.quarantined)
     notes = notes_on(plan, records.counts.num_rows)
     manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine, notes)
-    replaced: set[str] = set()
+    replaced: set[str] | None = None
     format_ = get_format(config.format)
     if config.overwrite:
         replaced = replaced_names(config.out, format_, config.name)

@@ -328,7 +328,7 @@ def move(source: str, target: str) -> bool:
     earlier attempt. An object is copied by its store, and the copy stands for it from then on."""
     if is_url(target):
         try:
-            with _reading(source), _as_output_error("copy to", target):
+            with _reading(target, "copy to"):
                 objectstore.copy(source, target)
         except FileNotFoundError:
             return False
@@ -408,9 +408,9 @@ def read_ranges(path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
 
 
 @contextlib.contextmanager
-def _reading(url: str) -> Iterator[None]:
+def _reading(url: str, doing: str = "read") -> Iterator[None]:
     """An object that is not there is the caller's to explain; all else is the storage's fault."""
-    with _as_output_error("read", url):
+    with _as_output_error(doing, url):
         try:
             yield
         except FileNotFoundError as error:
@@ -596,7 +596,9 @@ def names_below(folder: str) -> list[str]:
     if is_url(folder):
         with _as_output_error("list", folder):
             found = [url for url, _ in objectstore.find(folder.rstrip("/") + "/")]
-        names = [url.removeprefix(folder.rstrip("/") + "/") for url in found]
+        # A client has its own name for the scheme: what is listed of s3a:// is s3://.
+        start = len(objectstore.key_of(folder.rstrip("/") + "/"))
+        names = [objectstore.key_of(url)[start:] for url in found]
         return [name for name in names if not name.startswith(".") and name.count("/") < 2]
     if not os.path.isdir(folder):
         return []

@@ -51,6 +51,11 @@ def place_of(url: str) -> str:
     return f"{_EXTRAS.get(scheme, scheme)}://{posixpath.normpath(rest.lstrip('/'))}"
 
 
+def key_of(url: str) -> str:
+    """Bucket and key, without the scheme, after which clients put as many slashes as they like."""
+    return url.partition("://")[2].lstrip("/")
+
+
 def local_path(path: str) -> str | None:
     """The path that a file:// URL stands for; None for any other URL, and for what is none."""
     scheme, found, rest = path.partition("://")
