@@ -326,18 +326,24 @@ def committed(job: Job, indices: Sequence[int]) -> Ledger:
     used = UsedParts.of(job.work)
     records = Ledger()
 
-    def with_parts() -> Iterator[PartRecord]:
+    check = functools.partial(_if_whole, job.work, used)
+
+    def with_large_parts() -> Iterator[PartRecord]:
+        """The others are added at once: a thread takes longer than a look at a small file."""
         for record in filter(None, committed_records(job.work, indices, job.plan_id)):
             # An object does not change by a crash, and its length is compared when it is read.
-            if is_url(job.work) or not needed_splits(record, used):
-                records.add(record)
-            else:
+            needed = () if is_url(job.work) else needed_splits(record, used)
+            if any(record.num_bytes[split] > _SMALL_BYTES for split in needed):
                 yield record
+            elif not needed or check(record):
+                records.add(record)
 
-    check = functools.partial(_if_whole, job.work, used)
-    for record in filter(None, in_parallel(check, with_parts())):
+    for record in filter(None, in_parallel(check, with_large_parts())):
         records.add(record)
     return records
+
+
+_SMALL_BYTES = 1 << 16
 
 
 def needed_splits(record: PartRecord, used: UsedParts) -> list[int]:
