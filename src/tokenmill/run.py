@@ -334,17 +334,24 @@ def committed(job: Job, indices: Sequence[int]) -> Ledger:
     used = UsedParts.of(job.work)
     records = Ledger()
 
-    def with_parts() -> Iterator[PartRecord]:
-        for record in filter(None, committed_records(job.work, indices, job.plan_id)):
-            if not needed_splits(record, used):
-                records.add(record)
-            else:
-                yield record
-
     check = functools.partial(_if_whole, job.work, used)
-    for record in filter(None, in_parallel(check, with_parts())):
+
+    def with_large_parts() -> Iterator[PartRecord]:
+        """The others are added at once: a thread takes longer than a look at a small file."""
+        for record in filter(None, committed_records(job.work, indices, job.plan_id)):
+            needed = needed_splits(record, used)
+            is_large = any(record.num_bytes[split] > _SMALL_BYTES for split in needed)
+            if needed and (is_large or is_url(job.work)):
+                yield record
+            elif not needed or check(record):
+                records.add(record)
+
+    for record in filter(None, in_parallel(check, with_large_parts())):
         records.add(record)
     return records
+
+
+_SMALL_BYTES = 1 << 16
 
 
 def needed_splits(record: PartRecord, used: UsedParts) -> list[int]:

@@ -64,6 +64,8 @@ class PartsInUse:
         self._release(sorted(self._files_of.pop(place, ())))
 
     def _release(self, files: list[PartFile]) -> None:
+        if not files:
+            return
         self._users.subtract(files)
         unused = [file for file in dict.fromkeys(files) if not self._users[file]]
         for file in unused:
@@ -71,9 +73,10 @@ class PartsInUse:
         if is_url(self._work):
             return
         # What an earlier attempt has noted, it has removed.
-        self._unused += [file for file in unused if file not in self._used]
-        for split, index in self._unused[-len(unused) :] if unused else ():
+        unused = [file for file in unused if file not in self._used]
+        for split, index in unused:
             self._used.add(split, index)
+        self._unused += unused
         # The more there is to write, the less often: thousands of tasks may end in any order.
         if self._unused and len(self._unused) >= self._used.num_ranges // RANGES_PER_FILE:
             self._used.save(self._work)
