@@ -106,7 +106,7 @@ class UsedParts:
 
     def save(self, work: str) -> None:
         data = sealed(json.dumps({"used": self._ranges}).encode())
-        storage.write_file(os.path.join(work, _USED_NAME), data)
+        storage.write_file(os.path.join(work, _USED_NAME), data, is_durable=False)
 
     def add(self, split: int, index: int) -> None:
         ranges = self._ranges[split]
