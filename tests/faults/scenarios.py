@@ -19,9 +19,9 @@ import numpy as np
 import oracle
 import tokenmill
 from conftest import made_texts
-from tokenmill import convert as conversion
 from tokenmill import dataset_tokens, storage
 from tokenmill.config import Config
+from tokenmill.convert import Target, convert
 from tokenmill.dataset import open_dataset
 from tokenmill.manifest import MANIFEST_NAME
 from tokenmill.partition import Partition
@@ -63,23 +63,29 @@ def parted(source: str, out: str, num_tasks: int = 3, **options: object) -> obje
     return finish(out, max_bad_fraction=0.5, num_proc=1)
 
 
-def converted(source: str, out: str) -> object:
+def converted(source: str, out: str, shard_tokens: int = 1500, overwrite: bool = False) -> object:
     """A dataset that is made once, beside the source, and converted into `out`."""
     made = os.path.join(os.path.dirname(source), "made")
     if not os.path.exists(os.path.join(made, MANIFEST_NAME)):
         prepared(source, made, format="npy", val="none", shard_tokens=1500)
-    target = conversion.Target(out=out, format="datatrove", shard_tokens=1500, num_proc=1)
-    return conversion.convert(open_dataset(made), target)
+    target = Target(
+        out=out,
+        format="datatrove",
+        shard_tokens=shard_tokens,
+        num_proc=1,
+        overwrite=overwrite,
+    )
+    return convert(open_dataset(made), target)
 
 
 @functools.cache
-def npy_files() -> Files:
-    return oracle.npy_files(oracle.ids(TEXTS, "prepend"), 2000, "edufineweb")
+def npy_files(shard_tokens: int = 2000) -> Files:
+    return oracle.npy_files(oracle.ids(TEXTS, "prepend"), shard_tokens, "edufineweb")
 
 
 @functools.cache
-def nanogpt_files() -> Files:
-    return {"train.bin": oracle.stream(oracle.ids(TEXTS))}
+def nanogpt_files(eot: str = "append") -> Files:
+    return {"train.bin": oracle.stream(oracle.ids(TEXTS, eot))}
 
 
 @functools.cache
@@ -107,9 +113,10 @@ def one_megatron_files() -> Files:
 
 
 @functools.cache
-def datatrove_files() -> Files:
+def datatrove_files(shard_tokens: int = 1500) -> Files:
     files = {}
-    for number, documents in enumerate(whole_documents(oracle.ids(TEXTS, "prepend"), 1500)):
+    shards = whole_documents(oracle.ids(TEXTS, "prepend"), shard_tokens)
+    for number, documents in enumerate(shards):
         stem = f"train/{number:05d}_tokens.ds"
         files[stem] = oracle.stream(documents)
         ends = np.cumsum([len(document) for document in documents])
