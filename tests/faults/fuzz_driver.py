@@ -30,7 +30,7 @@ import scenarios  # noqa: E402
 import vocabulary_mutations  # noqa: E402
 
 import tokenmill  # noqa: E402
-from tokenmill import assemble  # noqa: E402
+from tokenmill import storage  # noqa: E402
 from tokenmill.corpus import Input  # noqa: E402
 from tokenmill.encodings import get_encoding, loading  # noqa: E402
 from tokenmill.errors import TokenmillError  # noqa: E402
@@ -187,11 +187,11 @@ def state_trial(kind: str, case: int, folder: Path) -> Found:
     source, unfinished = _unfinished(folder)
     out = folder / "out"
     shutil.copytree(unfinished, out)
-    work = out / ".tokenmill"
-    [cursor] = work.glob("bench-*/cursor.json")
-    files = [work / "plan.json", cursor, *sorted((work / "records").iterdir())]
-    files += sorted((work / "parts").iterdir())
-    files += sorted(path for path in cursor.parent.iterdir() if path != cursor)
+    plan = out / ".tokenmill" / "plan.json"
+    [used] = out.glob(".tokenmill/*/used.json")
+    files = [plan, used]
+    for name in ("tasks", "records", "parts", "shards"):
+        files += sorted(path for path in (used.parent / name).iterdir() if path.is_file())
     path = rng.choice([*files[:2] * 3, *files])
     path.write_bytes(_state_mutated(path, rng))
     try:
@@ -208,7 +208,7 @@ def _unfinished(folder: Path) -> tuple[str, Path]:
     template = folder / "template"
     source = str(folder / "corpus.jsonl")
     if not template.exists():
-        assemble.CHECKPOINT_BYTES = 4000
+        storage.PIECE_BYTES = 3000
         scenarios.corpus(folder)
         with contextlib.suppress(Stopped):
             scenarios.prepared(source, str(template), val="none", watch=StopAfter(3))

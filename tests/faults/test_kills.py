@@ -266,10 +266,10 @@ def test_workers_killed_at_any_time_are_replaced(run, num_proc, scratch, tally):
 def test_workers_and_parent_killed_in_one_chain(scratch, tally):
     """Each attempt loses a worker first, then the parent."""
     attempts = Attempts(NPY, 2, scratch)
-    for number, point in enumerate(["part half", "part renamed", "record renamed"]):
+    for point in ["part half", "part renamed", "record renamed"]:
         faults = [
-            {"point": point, "slice": 4 * number + 1, "role": "worker", "act": "kill"},
-            {"point": "part opened", "slice": 4 * number + 3, "role": "worker", "act": "pause"},
+            {"point": point, "role": "worker", "act": "kill"},
+            {"point": "part opened", "nth": 4, "role": "worker", "act": "pause"},
         ]
         with launched(attempts.command(), scratch, faults=faults) as launch:
             launch.paused("part opened")
