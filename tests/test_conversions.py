@@ -35,8 +35,8 @@ CORPORA = {
     "many": SHORT,
     "one": [SHORT[0]],
     # Chance holds out none of these, and all of these.
-    "train-only": [text for text in SHORT if xxhash.xxh3_64_intdigest(text) >> 63][:4],
-    "val-only": [text for text in SHORT if xxhash.xxh3_64_intdigest(text) >> 62 == 0][:2],
+    "train-only": [text for text in SHORT if xxhash.xxh3_64_intdigest(text.encode()) >> 63][:4],
+    "val-only": [text for text in SHORT if xxhash.xxh3_64_intdigest(text.encode()) >> 62 == 0][:2],
     "empty": ["", *SHORT[:6], "", "", *SHORT[6:9], ""],
     # Validation gets one document of three tokens: with --seq-len it is all tail.
     "tail": [*SHORT[:5], "mill"],

@@ -25,7 +25,16 @@ from tokenmill import storage
 from tokenmill.cli import main
 from tokenmill.config import Config
 from tokenmill.errors import InputError
-from tokenmill.estimate import Estimate, Sample, cells, estimate, estimation, room, stretches
+from tokenmill.estimate import (
+    Estimate,
+    Sample,
+    cells,
+    estimate,
+    estimation,
+    room,
+    sample,
+    stretches,
+)
 from tokenmill.estimate.bounds import most_of
 from tokenmill.estimate.cells import Reading, numbers_in_head, table_cells
 from tokenmill.estimate.frame import frame_of
@@ -376,11 +385,12 @@ def test_null_token_counts_do_not_disturb(tmp_path):
 # What follows for a run
 
 
+@pytest.mark.parametrize("val", [None, "none"])
 @pytest.mark.parametrize("name", NAMES)
-def test_output_size_is_what_a_run_writes(name, tmp_path):
+def test_output_size_is_what_a_run_writes(name, val, tmp_path):
     path = write_corpus("parquet", tmp_path / "corpus", ONE_LANGUAGE)
-    found = estimate(Config(sources=(path,), format=name))
-    tokenmill.prepare(path, tmp_path / "out", format=name, num_proc=1, val="none")
+    found = estimate(Config(sources=(path,), format=name, val=val))
+    tokenmill.prepare(path, tmp_path / "out", format=name, num_proc=1, val=val)
     written = sum(
         file.stat().st_size
         for file in (tmp_path / "out").rglob("*")
@@ -512,7 +522,7 @@ def test_estimate_by_a_plan_is_that_without(tmp_path):
 
 
 def test_sample_opens_few_of_many_small_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenmill.estimate.sample.CELL_FILES", 4)
+    monkeypatch.setattr(sample, "CELL_FILES", 4)
     for number, text in enumerate(ONE_LANGUAGE[:600]):
         (tmp_path / f"{number:03d}.txt").write_text(text)
     opened = []
