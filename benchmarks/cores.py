@@ -37,7 +37,6 @@ from tokenmill import __version__
 from tokenmill.quantities import parsed_count
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-FILE_BYTES = 100_000_000  # of text in a file: small enough to be shared out evenly
 DISK_SECONDS = 0.2
 LOOP = "lean loop"
 WAYS = {
@@ -279,7 +278,7 @@ def table(medians: list[dict[str, Any]]) -> str:
     rows.append("|---|--:|--:|--:|--:|")
     for one in medians:
         ratio = "" if one["ratio"] is None else f"{one['ratio']:.2f}"
-        is_run = one["what"] in WAYS
+        is_run = one["what"] in WAYS and one["worker_mb"]  # one worker is the driver itself
         driver = f"{one['driver_seconds_per_gb']:.2f}" if is_run else ""
         cells = (one["what"], one["num_workers"], f"{one['mb_per_s']:,.0f}", ratio, driver)
         rows.append(f"| {' | '.join(map(str, cells))} |")
@@ -299,15 +298,15 @@ def machine() -> dict[str, Any]:
     }
 
 
-# The corpus: files of 100 MB of text, made by all cores.
+# The corpus, made by all cores.
 
 
-def make_file(task: tuple[int, str | None, str, str]) -> int:
+def make_file(task: tuple[int, int, str | None, str, str]) -> int:
     """One file, unless it is there; its bytes of text."""
-    number, source, language, folder = task
+    number, num_bytes, source, language, folder = task
     path = os.path.join(folder, f"{number:04d}.parquet")
     if not os.path.exists(path):
-        recipe = Recipe(FILE_BYTES, source, language, num_files=1, seed=number)
+        recipe = Recipe(num_bytes, source, language, num_files=1, seed=number)
         made = recipe.made(os.path.join(folder, f"{number:04d}.making"))
         [name] = os.listdir(made)
         os.replace(os.path.join(made, name), path)
@@ -323,11 +322,17 @@ def text_bytes_of(path: str) -> int:
     return sum(pc.sum(pc.binary_length(batch.column(0))).as_py() or 0 for batch in batches)
 
 
+def corpus_name(arguments: argparse.Namespace) -> str:
+    source = os.path.basename(os.path.normpath(arguments.corpus)) if arguments.corpus else "made"
+    return f"in-{source}-{arguments.language}-{arguments.file_bytes}"
+
+
 def made_corpus(arguments: argparse.Namespace, folder: str) -> dict[str, int]:
     """The files, and their bytes of text."""
     os.makedirs(folder, exist_ok=True)
-    num_files = max(1, round(parsed_count(arguments.bytes) / FILE_BYTES))
-    given = (arguments.corpus, arguments.language, folder)
+    file_bytes = parsed_count(arguments.file_bytes)
+    num_files = max(1, round(parsed_count(arguments.bytes) / file_bytes))
+    given = (file_bytes, arguments.corpus, arguments.language, folder)
     tasks = [(number, *given) for number in range(num_files)]
     with multiprocessing.get_context("spawn").Pool() as pool:
         sizes = pool.map(make_file, tasks, chunksize=1)
@@ -355,6 +360,9 @@ def parsed_arguments() -> argparse.Namespace:
     parser.add_argument("--corpus", help="folder of parquet files to take paragraphs from")
     parser.add_argument("--language", default="english", help="a folder below it, if there is one")
     parser.add_argument("--bytes", default="1G", help="how much text (default: 1G)")
+    parser.add_argument(
+        "--file-bytes", default="100M", help="of text in a file, as few as are shared out evenly"
+    )
     parser.add_argument("--workers", default=",".join(map(str, workers)), help="such as 1,2,4,8")
     parser.add_argument("--tokenizer", default="gpt2", help="or cl100k_base, o200k_base")
     parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
@@ -373,7 +381,7 @@ def main() -> int:
     workers = [int(number) for number in arguments.workers.split(",")]
     if glob.glob(os.path.join(HERE, "..", "src")):
         compile_package()
-    files = made_corpus(arguments, os.path.join(folder, f"in-{arguments.language}"))
+    files = made_corpus(arguments, os.path.join(folder, corpus_name(arguments)))
     shown = f"{sum(files.values()) / 1e9:.2f} GB of text, {machine()['cores']} cores"
     print(f"{shown}; {budget.left:.0f} of {budget.seconds:.0f} s are left", flush=True)
     sweep = Sweep(folder, budget, result, arguments.tokenizer)

@@ -26,7 +26,7 @@ from typing import Any  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# stage: where its functions are. A name that is gone is said: then this list wants mending.
+# stage: where its functions are. A name that is gone is said: then this list is to be corrected.
 STAGES = {
     "imports": (),
     "planning": ("run:_continued_or_new_plan", "run:all_inputs", "run:finished"),
@@ -38,9 +38,11 @@ STAGES = {
     "dtype and EOT": ("mill:packed",),
     "split": ("mill:held_out",),
     "parts: checksum": ("storage:NewFile.write",),
-    "shards: sha256": ("storage:GrowingFile.write",),
-    "shards: counting EOT": ("shards:_count",),
-    "assembling": ("assemble:Assembler.add", "assemble:Assembler.finish"),
+    "shards: reading parts": ("storage:read_in_order",),
+    "shards: sha256": ("storage:FilePiece.write",),
+    "shards: counting EOT": ("assemble.writing:EotScan.add",),
+    "shards: the rest of a task": ("assemble.writing:drafted", "assemble.writing:Draft.commit"),
+    "the books": ("assemble.books:Assembly.add", "assemble.books:Assembly.done"),
     "writing": ("storage:_write_all",),
     "fsync": ("os:fsync",),
     "publishing, manifest": ("run:publish", "run:make_manifest"),
@@ -154,7 +156,7 @@ def main() -> None:
     clock.spent["imports"] = [PROCESS_BEGAN, PROCESS_BEGAN, 0]
     clock.begin("imports")
     tokenmill = importlib.import_module("tokenmill")
-    for name in ("tokenmill.run", "tokenmill.mill", "gigatoken", "awkward", "tokenmill.assemble"):
+    for name in ("tokenmill.run", "tokenmill.mill", "gigatoken", "awkward"):
         importlib.import_module(name)
     clock.end()
     missing = wrap_all(clock)

@@ -55,15 +55,51 @@ def test_answers_when_a_document_differs_then_say_so(tmp_path, documents, what):
     assert answers.differs(wrong, right) == what
 
 
-def test_bare_loop_when_run_then_gives_the_oracles_tokens(tmp_path):
+@pytest.mark.parametrize("loop", ["bare.py", "lean.py"])
+def test_bare_loop_when_run_then_gives_the_oracles_tokens(tmp_path, loop):
     recipe = corpus.Recipe(60_000, row_group=10)
     folder = recipe.corpus(str(tmp_path))
     texts = [text for path in sorted(Path(folder).iterdir()) for text in texts_of(path)]
-    command = [sys.executable, str(BENCHMARKS / "limits" / "bare.py"), folder]
+    command = [sys.executable, str(BENCHMARKS / "limits" / loop), folder]
     subprocess.run([*command, str(tmp_path / "out"), "2"], check=True)
     found = answers.answer(str(tmp_path / "out"), "*.bin", EOT)
     wanted = written(tmp_path / "oracle", oracle.ids(texts, eot="none"))
     assert answers.differs(found, answers.answer(wanted, "*.bin", EOT)) == ""
+
+
+def test_cores_when_run_then_writes_every_measurement_with_its_ratio(tmp_path):
+    command = [sys.executable, str(BENCHMARKS / "cores.py"), "--bytes", "100K", "--rounds", "1"]
+    command += ["--workers", "1,2", "--folder", str(tmp_path), "--file-bytes", "100K"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "cores.json").read_text())
+    rows = {(row["what"], row["num_workers"]): row for row in found["rows"]}
+    ways = ("lean loop", "nanogpt", "llmc", "shuffle", "verify", "convert")
+    assert list(rows) == [(way, n) for n in (1, 2) for way in ways[:4]] + [
+        (way, n) for n in (1, 2) for way in ways[4:]
+    ]
+    loop, ours = rows["lean loop", 2], rows["nanogpt", 2]
+    assert ours["ratio"] == pytest.approx(loop["seconds"] / ours["seconds"], rel=0.01)
+    assert ours["peak_disk_bytes"] >= ours["output_bytes"] > 0
+    assert 0 < ours["driver_cpu_seconds"] < ours["cpu_seconds"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_cores_when_the_seconds_are_spent_then_leaves_out_and_says_so(tmp_path):
+    command = [sys.executable, str(BENCHMARKS / "cores.py"), "--bytes", "100K", "--seconds", "0"]
+    command += ["--workers", "2", "--folder", str(tmp_path), "--file-bytes", "100K"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nanogpt x2: left out" in done.stdout
+    assert json.loads((tmp_path / "cores.json").read_text())["rows"] == []
+
+
+def test_stages_when_listed_then_every_function_is_there():
+    code = "import stages; print(stages.wrap_all(stages.Clock()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
 
 
 def texts_of(path: Path) -> list[str]:

@@ -114,7 +114,7 @@ def test_simulation_when_small_then_it_runs_through(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     stages = [line.split()[0] for line in done.stdout.splitlines()]
-    assert stages == ["plan", "records", "resume", "task", "schedule"]
+    assert stages == ["plan", "records", "task", "resume", "schedule"]
     assert not list(tmp_path.iterdir())
 
 
