@@ -458,8 +458,10 @@ def _complete(out: str) -> None:
             _require_plan(out, plan)
             _write_manifest(out, staged, data)
     except (ConflictError, IntegrityError):
-        if _plan_seal(out) == plan or not _is_manifest(out, data):
+        if _plan_seal(out) == plan:
             raise
+        if not _is_manifest(out, data):
+            raise _taken_over(out)  # noqa: B904: it has a cause of its own
         return  # another has completed it
     if _plan_seal(out) in (plan, None):
         storage.remove(plan_path(out))
