@@ -461,7 +461,7 @@ def _complete(out: str) -> None:
         if _plan_seal(out) == plan:
             raise
         if not _is_manifest(out, data):
-            raise _taken_over(out)  # noqa: B904: it has a cause of its own
+            raise _taken_over(out)  # noqa: B904 (it has a cause of its own)
         return  # another has completed it
     if _plan_seal(out) in (plan, None):
         storage.remove(plan_path(out))
