@@ -23,7 +23,7 @@ from tokenmill import objectstore, storage
 from tokenmill.assemble.books import Assembly
 from tokenmill.assemble.use import UsedParts
 from tokenmill.config import Config
-from tokenmill.corpus import Input, Slice
+from tokenmill.corpus import HUB_SCHEME, Input, Slice
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConflictError, InputError, IntegrityError, NetworkError
 from tokenmill.estimate.room import room_warning
@@ -185,8 +185,7 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     if config.overwrite:
         replaced = replaced_names(config.out, format_, config.name)
     # Again: a run may take hours, and who knows what was put into the folder since.
-    paths = [source.path for source in plan.inputs]
-    require_inputs_apart(config.out, format_, config.name, paths)
+    _require_inputs_apart(config, plan.inputs)
     publish(config.out, plan.plan_id, manifest, replaced)
     return manifest
 
@@ -208,9 +207,14 @@ def all_inputs(config: Config, remote: RemoteInputs) -> FoundInputs:
     """The corpus: every input, here or elsewhere, in its order."""
     found = found_inputs(config, remote.inputs, remote.again)
     if config.out:
-        paths = [source.path for source in found.inputs]
-        require_inputs_apart(config.out, get_format(config.format), config.name, paths)
+        _require_inputs_apart(config, found.inputs)
     return found
+
+
+def _require_inputs_apart(config: Config, inputs: Iterable[Input]) -> None:
+    """No file of the user's may be replaced. What we fetch ourselves may be in the work folder."""
+    paths = [source.path for source in inputs if not source.name.startswith(HUB_SCHEME)]
+    require_inputs_apart(config.out, get_format(config.format), config.name, paths)
 
 
 def new_plan(config: Config, encoding: EncodingId, cutter: Cutter | None = None) -> Plan:
