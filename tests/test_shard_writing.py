@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,7 +89,9 @@ def test_worker_killed_at_a_shard_is_explained_and_changes_no_byte(folder, when)
     assert sums(folder / "out") == sums(folder / "expected")
     assert "died" in done.stderr
     if when == "writing":
-        assert "died while writing edufineweb_train_000002.npy: SIGKILL" in done.stderr
+        # Another shard may have been on its way to the disk in the same worker.
+        said = r"died while writing edufineweb_train_000002\.npy( and writing \S+)?: SIGKILL"
+        assert re.search(said, done.stderr), done.stderr
         assert "attempt 3 of 3" in done.stderr
 
 
