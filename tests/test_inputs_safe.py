@@ -56,7 +56,8 @@ def require_refused(place: Path, capsys, *words: object, dry_run: bool = True) -
         code = main([*map(str, words), *way])
         said = capsys.readouterr().err
         assert code == 2, (way, said)
-        assert "is an input of this command" in said or "is the input folder" in said, said
+        reasons = ("is an input of this command", "is the input folder", "is inside of")
+        assert any(reason in said for reason in reasons), said
         assert "hint: choose another" in said
         assert everything(place) == before, way
 
@@ -103,6 +104,142 @@ def test_prepare_when_folders_are_spelled_differently_then_refused(
     source, out = source.format(place=place), out.format(place=place)
     words = ("--format", "parquet", "--num-proc", "1")
     require_refused(place, capsys, "prepare", source, "-o", out, *words)
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink], ids=["hard-link", "link"])
+@pytest.mark.parametrize("is_source_the_link", [False, True])
+def test_prepare_when_a_link_leads_to_an_input_then_refused(
+    link, is_source_the_link, place, parquet, capsys
+):
+    """The input is somewhere else, and a file of the output folder is the same file."""
+    put(place / "in" / "corpus.parquet", parquet)
+    (place / "out").mkdir()
+    ours = place / "out" / "train-00000.parquet"
+    link(place / "in" / "corpus.parquet", ours)
+    source = ours if is_source_the_link else place / "in"
+    words = ("--format", "parquet", "--num-proc", "1")
+    require_refused(place, capsys, "prepare", source, "-o", "out", *words)
+
+
+@pytest.mark.parametrize("where", ["a subfolder", "the folder above"])
+def test_prepare_when_one_of_the_two_is_in_the_other_then_no_input_is_lost(
+    where, place, parquet, capsys
+):
+    """The source inside OUT, in a place where the format writes; OUT inside the source."""
+    if where == "a subfolder":
+        put(place / "in" / "train" / "chunk-0-0.bin", b"text")
+        words = ("in/train/*", "-o", "in", "--format", "litdata", "--input-format", "text")
+        require_refused(place, capsys, "prepare", *words, "--num-proc", "1")
+        return
+    put(place / "in" / "a.parquet", parquet)
+    put(place / "in" / "out" / "train-00000.parquet", parquet)  # an input, by the folder above
+    words = ("in", "-o", "in/out", "--format", "parquet", "--num-proc", "1")
+    require_refused(place, capsys, "prepare", *words)
+
+
+def test_prepare_when_out_is_apart_within_the_source_then_written_and_inputs_stay(
+    place, parquet, capsys
+):
+    put(place / "in" / "a.parquet", parquet)
+    before = everything(place)
+    for _ in range(2):
+        words = ("in", "-o", "in/out", "--format", "parquet", "--num-proc", "1", "--overwrite")
+        assert main(["prepare", *words]) == 0
+        assert main(["verify", "in/out", "--full"]) == 0
+    assert everything(place).items() >= before.items()
+
+
+@pytest.mark.parametrize("name", ["tokenmill.json", "tokenmill-quarantine.jsonl"])
+def test_prepare_when_an_input_is_called_like_our_own_files_then_refused(name, place, capsys):
+    put(place / "data" / name, b'{"text": "a row"}\n')
+    words = (f"data/{name}", "-o", "data", "--input-format", "jsonl", "--num-proc", "1")
+    require_refused(place, capsys, "prepare", *words)
+
+
+def test_prepare_when_an_input_is_in_the_work_folder_then_refused(place, capsys):
+    put(place / "data" / ".tokenmill" / "a.txt", b"text")
+    words = ("data/.tokenmill/a.txt", "-o", "data", "--num-proc", "1")
+    require_refused(place, capsys, "prepare", *words)
+
+
+def test_prepare_when_the_input_is_a_shard_of_the_dataset_that_it_replaces_then_refused(
+    place, parquet, capsys
+):
+    """In another format: its name is not one of the new format's, but the old manifest's."""
+    put(place / "a.parquet", parquet)
+    words = ("--num-proc", "1", "--no-val")
+    assert main(["prepare", "a.parquet", "-o", "data", "--format", "parquet", *words]) == 0
+    shard = "data/train-00000.parquet"
+    capsys.readouterr()
+    options = ("--text-column", "input_ids", "--num-proc", "1")
+    require_refused(place, capsys, "prepare", shard, "-o", "data", *options)
+
+
+def test_partition_when_an_input_has_a_shards_name_then_refused(place, parquet, capsys):
+    put(place / "rp" / "train-00000.parquet", parquet)
+    words = ("rp", "-o", "rp", "--format", "parquet", "--num-proc", "1", "--partition", "1/2")
+    before = everything(place)
+    assert main(["prepare", *words]) == 2
+    assert "is an input of this command" in capsys.readouterr().err
+    assert everything(place) == before
+
+
+def test_finish_when_an_input_is_in_its_way_then_nothing_is_lost(place, parquet, capsys):
+    """What a partition began is finished; an input that got a shard's name since stays."""
+    put(place / "in" / "a.parquet", parquet)
+    words = ("in", "-o", "out", "--format", "parquet", "--num-proc", "1", "--partition", "1/1")
+    assert main(["prepare", *words]) == 0
+    os.link(place / "in" / "a.parquet", place / "out" / "train-00000.parquet")
+    code = main(["finish", "out"])
+    assert code in (2, 6), capsys.readouterr().err
+    assert (place / "in" / "a.parquet").read_bytes() == parquet
+    assert (place / "out" / "train-00000.parquet").read_bytes() == parquet
+
+
+# `convert`
+
+
+@pytest.fixture
+def dataset(place, parquet) -> Path:
+    put(place / "a.parquet", parquet)
+    tokenmill.prepare("a.parquet", "data", num_proc=1, val_fraction=0.2)
+    return place / "data"
+
+
+@pytest.mark.parametrize("format_name", ["nanogpt", "npy", "megatron"])
+@pytest.mark.parametrize("out", ["data", "{place}/data", "./data/", "link", "data/../data"])
+def test_convert_onto_itself_is_refused(format_name, out, dataset, place, capsys):
+    (place / "link").symlink_to("data")
+    out = out.format(place=place)
+    words = ("convert", "data", out, "--format", format_name)
+    require_refused(place, capsys, *words, dry_run=False)
+
+
+def test_convert_into_the_parent_when_its_files_would_go_then_refused(place, parquet, capsys):
+    """litdata's shards are in OUT/train: where a source of that name is."""
+    put(place / "a.parquet", parquet)
+    tokenmill.prepare("a.parquet", "data", num_proc=1, format="datatrove", val="none")
+    shutil.move(place / "data", place / "made")
+    shutil.move(place / "made" / "train", place / "out" / "train")
+    words = ("convert", "out/train", "out", "--format", "datatrove", "--tokenizer", "gpt2")
+    require_refused(place, capsys, *words, dry_run=False)
+
+
+def test_convert_into_the_parent_with_overwrite_is_refused_and_without_leaves_the_source(
+    dataset, place, capsys
+):
+    os.rename(dataset, place / "x")
+    (place / "out").mkdir()
+    os.rename(place / "x", place / "out" / "data")
+    words = ("convert", "out/data", "out", "--format", "npy")
+    before = everything(place)
+    assert main([*words, "--overwrite"]) == 2
+    assert "out/data is inside of out" in capsys.readouterr().err
+    assert everything(place) == before
+    for _ in range(2):
+        assert main(list(words)) == 0
+        assert main(["verify", "out"]) == main(["verify", "out/data"]) == 0
+    assert everything(place).items() >= before.items()
 
 
 @pytest.mark.parametrize("link", [os.link, os.symlink], ids=["hard-link", "link"])
