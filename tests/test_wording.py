@@ -100,8 +100,8 @@ def test_speeds_and_times_have_as_many_digits_as_mean_something():
 
 
 def test_progress_before_anything_is_done_promises_nothing():
-    progress = Progress(SignalStop(), "1 worker", quiet=False, stream=io.StringIO())
-    assert progress._fields(0.5) == ["  0%", "0 documents", "0 tokens", "1 worker"]
+    progress = Progress(SignalStop(), lambda _: "1 worker", quiet=False, stream=io.StringIO())
+    assert progress._fields(0.5) == ["  0%", "0 documents", "0 tokens"]
 
 
 def test_command_of_a_note_stands_on_its_own_line():

@@ -49,7 +49,6 @@ def glance_lines(found: Glance) -> list[str]:
         )
     if found.split_rule is not None:
         lines.append(f"  val        {found.split_rule}")
-    lines += note_lines(found.notes)
     rows: list[tuple[str, ...]] = [("split", "tokens", "documents", "shards", "bytes")]
     rows += [
         (

@@ -218,7 +218,8 @@ class Progress:
         ]
         if text_bytes:
             fields.append(shown_rate(text_bytes / seconds))
-        fields.append(self._workers)
+        if self._workers:  # known once there is a plan
+            fields.append(self._workers)
         if fresh > 0:  # else nobody knows
             left = seconds * (self._total_bytes - done) / fresh
             fields.append(f"{shown_seconds(left)} left")
