@@ -198,7 +198,7 @@ def test_workers_killed_while_they_write_shards_are_replaced(run, num_proc, scra
     for _, (seconds, notice) in zip(launch.acts(), deaths(launch), strict=True):
         tally.add("real kills", "identical")
         tally.add("worker's death to message", "said", seconds=seconds)
-        assert "writing shard" in notice and "SIGKILL" in notice, notice
+        assert "died while " in notice and "writing " in notice and "SIGKILL" in notice, notice
 
 
 @pytest.mark.parametrize("point", ["shard half", "shard synced", "task recorded"])
