@@ -104,6 +104,8 @@ class Trials:
         assert not differences(self._kept, replacement.old.expected())
         self.old = files_in(self._kept)
         self.begin()
+        self.run()  # what a first run makes beside `out` is not part of the trials
+        self.begin()
         with disk(FaultyOs()) as counting:
             self.run()
         assert not differences(self.out, replacement.new.expected())
