@@ -434,9 +434,12 @@ def _complete(out: str) -> None:
             _require_plan(out, plan)
             _write_manifest(out, staged, data)
     except (ConflictError, IntegrityError):
-        if _plan_seal(out) == plan or not _is_manifest(out, data):
+        if _plan_seal(out) == plan:
             raise
-        return  # another has completed it
+        if _is_manifest(out, data):
+            return  # another has completed it
+        error = _taken_over(out)
+        raise error from error.__cause__
     if _plan_seal(out) in (plan, None):
         storage.remove(plan_path(out))
         storage.remove_folder(work)
