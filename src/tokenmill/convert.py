@@ -111,6 +111,12 @@ def convert(
         return manifest
     try:
         return _converted(source, origin, layout, target, asked, watch)
+    except IntegrityError as error:
+        # What was continued may be damaged: then --overwrite starts again, once.
+        if not target.overwrite or "--overwrite" not in (error.hint or ""):
+            raise
+        discard_work(target.out)
+        return _converted(source, origin, layout, target, asked, watch)
     except ConflictError:
         # There is no lock in an object store: another conversion may have been faster.
         manifest = _finished(source, target.out, asked) if is_url(target.out) else None
@@ -136,6 +142,7 @@ def _converted(
             notes = stack.enter_context(storage.scratch_folder())
         books = Books(work, plan_id)
         tokens = DatasetTokens(source, origin, layout, notes)
+        stack.enter_context(tokens.held)
         _write_shards(tokens, books, layout, target.num_proc or available_cpus(), watch)
         manifest = _manifest(origin, asked, books.output(layout))
         replaced = replaced_names(out, format_, layout.name) if target.overwrite else None

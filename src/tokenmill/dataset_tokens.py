@@ -9,6 +9,7 @@ read at once.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -58,6 +59,7 @@ class DatasetTokens:
         self._max_id = origin.identity["encoding"]["max_token_value"]
         self._files = {file.name: file for file in origin.files} if source.manifest else {}
         self._local = threading.local()
+        self.held = contextlib.ExitStack()  # objects that are hashed now and read later
 
     # Looking through
 
@@ -212,6 +214,7 @@ class DatasetTokens:
 
     def _require_sha256(self, file: OutputFile, piece: int = 0) -> None:
         path = path_inside(self._source.folder, file.name)
+        self.held.enter_context(mirror.held(path))
         if isinstance(file.sha256, str) or mirror.is_mirror(self._source.folder):
             with mirror.in_order(path) as opened:
                 found = storage.sha256_of(opened, in_pieces=not isinstance(file.sha256, str))

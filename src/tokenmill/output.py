@@ -460,9 +460,10 @@ def _complete(out: str) -> None:
     except (ConflictError, IntegrityError):
         if _plan_seal(out) == plan:
             raise
-        if not _is_manifest(out, data):
-            raise _taken_over(out)  # noqa: B904 (it has a cause of its own)
-        return  # another has completed it
+        if _is_manifest(out, data):
+            return  # another has completed it
+        error = _taken_over(out)
+        raise error from error.__cause__
     if _plan_seal(out) in (plan, None):
         storage.remove(plan_path(out))
         storage.remove_folder(work)

@@ -11,7 +11,16 @@ from pathlib import Path
 import launch
 import pytest
 
+from tokenmill import storage
+from tokenmill.verification import verify
+
 QUICK = {"tokenmill.patience.LONGEST_PAUSE_SECONDS": 0.05}
+
+
+@pytest.fixture(autouse=True)
+def same_pieces(monkeypatch):
+    """Files are hashed here as in the processes that are started."""
+    monkeypatch.setattr(storage, "PIECE_BYTES", launch.PIECE_BYTES)
 
 
 @pytest.mark.parametrize("trial", range(2))
@@ -47,3 +56,36 @@ def test_kill_when_at_any_request_then_the_same_command_finishes_with_the_same_b
     assert found == expected
     tally.add("kill of a run into an object store", "identical", 2)
     assert not s3.uploads(bucket)
+
+
+@pytest.mark.parametrize("trial", range(4))
+def test_kill_when_overwriting_then_one_of_the_two_datasets_is_whole_and_it_continues(
+    trial, s3, bucket, scratch, seed, tally
+):
+    source = launch.corpus(scratch)
+    old, new = (launch.MDS, launch.NPY) if trial % 2 else (launch.NPY, launch.MDS)
+    command = [*new.command(source, f"s3://{bucket}/out"), "--overwrite"]
+    new.call(source, f"s3://{bucket}/undisturbed")
+    num_requests = len(s3.requests)
+    expected = {
+        key.removeprefix("undisturbed/"): s3.read(bucket, key)
+        for key in s3.keys(bucket)
+        if key.startswith("undisturbed/")
+    }
+    old.call(source, f"s3://{bucket}/out")
+    numbers = random.Random(f"{seed} overwriting {trial}")
+    for _ in range(3):
+        s3.requests.clear()
+        at = numbers.randrange(1, num_requests)
+        with launch.launched(command, scratch, values=QUICK) as launched:
+            process = launched.process
+            launched.until(lambda at=at, p=process: len(s3.requests) >= at or p.poll() is not None)
+            process.kill()
+            launched.wait()
+            launched.gone_within(5.0)
+        assert verify(f"s3://{bucket}/out").is_whole
+    finished = launch.finished(command, scratch, values=QUICK)
+    assert finished.process.returncode == 0, finished.errors
+    keys = [key for key in s3.keys(bucket) if key.startswith("out/")]
+    assert {key.removeprefix("out/"): s3.read(bucket, key) for key in keys} == expected
+    tally.add("kill of a run that replaces a dataset in an object store", "identical", 3)
