@@ -253,7 +253,11 @@ def discard_work(out: str) -> None:
 def replaced_names(out: str, format_: Format, name: str | None) -> set[str]:
     """The files in the folder that a new dataset takes the place of: those of the finished one, and
     those that are called like ours."""
-    names = {other for other in storage.names_below(out) if _is_ours(other, format_, name)}
+    names = {
+        other
+        for other in storage.names_below(out)
+        if _is_ours(other, format_, name) or other == QUARANTINE_NAME
+    }
     if storage.exists(os.path.join(out, MANIFEST_NAME)):
         with contextlib.suppress(IntegrityError):  # a broken manifest lists nothing
             names |= {file.name for file in Manifest.load(out).files}
@@ -462,8 +466,8 @@ def _complete(out: str) -> None:
             raise
         if _is_manifest(out, data):
             return  # another has completed it
-        error = _taken_over(out)
-        raise error from error.__cause__
+        lost = _taken_over(out)
+        raise lost from lost.__cause__
     if _plan_seal(out) in (plan, None):
         storage.remove(plan_path(out))
         storage.remove_folder(work)

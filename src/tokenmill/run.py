@@ -184,8 +184,8 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     format_ = get_format(config.format)
     if config.overwrite:
         replaced = replaced_names(config.out, format_, config.name)
-    # Again: a run may take hours, and who knows what was put into the folder since.
-    _require_inputs_apart(config, plan.inputs)
+    if not is_url(config.out):  # again: a run may take hours, and what was put there since?
+        _require_inputs_apart(config, plan.inputs)
     publish(config.out, plan.plan_id, manifest, replaced)
     return manifest
 
