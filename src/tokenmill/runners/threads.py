@@ -42,5 +42,10 @@ def in_threads(
             if waiting:
                 wait([waiting[0]], return_when=FIRST_COMPLETED)
                 yield waiting.popleft().result()
-    finally:
+    except Exception:
         pool.shutdown(wait=True, cancel_futures=True)
+        raise
+    finally:
+        # Whoever is interrupted does not wait for the disk; what still runs writes what belongs
+        # there anyway.
+        pool.shutdown(wait=False, cancel_futures=True)
