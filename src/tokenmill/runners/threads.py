@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
+INTERRUPTED_SECONDS = 1.5
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -45,7 +46,9 @@ def in_threads(
     except Exception:
         pool.shutdown(wait=True, cancel_futures=True)
         raise
+    except BaseException:  # interrupted: what is under way may end, but is not waited for long
+        pool.shutdown(wait=False, cancel_futures=True)
+        wait([future for future in waiting if not future.cancelled()], INTERRUPTED_SECONDS)
+        raise
     finally:
-        # Whoever is interrupted does not wait for the disk; what still runs writes what belongs
-        # there anyway.
         pool.shutdown(wait=False, cancel_futures=True)
