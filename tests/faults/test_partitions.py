@@ -20,8 +20,8 @@ def task(source: str, out: str, partition: str, num_proc: int = 1) -> list[str]:
     return [*NPY.command(source, out, num_proc), "--partition", partition]
 
 
-def finish(out: str) -> list[str]:
-    return ["finish", out, "--max-bad-fraction", "0.5"]
+def finish(out: str, num_proc: int = 1) -> list[str]:
+    return ["finish", out, "--max-bad-fraction", "0.5", "--num-proc", str(num_proc)]
 
 
 def comes_to_the_oracles_bytes(source: str, out: str, scratch) -> None:
@@ -61,6 +61,17 @@ def test_finish_killed_at_every_point_then_repeated(scratch, tally):
         if point == "manifest renamed":
             assert looks_complete(out) and os.path.exists(os.path.join(out, ".tokenmill"))
     comes_to_the_oracles_bytes(source, out, scratch)
+
+
+@pytest.mark.parametrize("point", ["task recorded", "shard half"])
+def test_finish_when_a_worker_dies_then_another_writes_its_shard(point, scratch, tally):
+    source, out = corpus(scratch), str(scratch / "out")
+    for partition in ("2/2", "1/2"):
+        assert finished(task(source, out, partition), scratch).process.returncode == 0
+    launch = finished(finish(out, 2), scratch, faults=[{"point": point, "act": "kill"}])
+    assert launch.process.returncode == 0 and "died while writing" in launch.errors
+    tally.add("kills", "identical")
+    assert not wrongs(NPY, source, out)
 
 
 def test_finish_while_a_task_is_at_work_then_it_says_so_and_leaves(scratch, tally):
