@@ -6,7 +6,7 @@
 In every round and for every number of workers: the lean loop (limits/lean.py), then `prepare` to
 `nanogpt`, to `llmc`, and to `nanogpt` with --shuffle, of the same text. A ratio is the loop's
 seconds by ours within one round; what is shown at the end is the median over the rounds. Then
-`verify` and `convert` (to llmc) of the last nanogpt dataset, on one core and on all.
+`verify` and `convert` (to llmc) of the last nanogpt dataset, on one core, on eight and on all.
 
 Few workers get less text: 2 of 16 get a quarter of it, 8 and 16 get all. A line is printed after
 each measurement and the JSON is written again, so that whatever ends this early leaves what it has.
@@ -393,7 +393,7 @@ def main() -> int:
             corpus, text_bytes = share_of(files, num_workers, *sharing)
             sweep.round(number, num_workers, corpus, text_bytes)
         if os.path.exists(sweep.dataset):
-            for num_cores in sorted({1, max(workers)}):
+            for num_cores in sorted({1, min(8, max(workers)), max(workers)}):
                 sweep.readers(number, num_cores, text_bytes)
     sweep.write()
     print(table(sweep.medians()))

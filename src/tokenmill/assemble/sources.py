@@ -168,28 +168,22 @@ class ShuffledParts:
         return in_parallel(read, self._runs) if is_remote else map(read, self._runs)
 
     def _read_run(self, bucket: int, has_tokens: bool, run: PartRun) -> tuple[Any, ...]:
-        (first, first_token), (last, last_token) = self._directory(run, bucket, 2).tolist()
         width = DTYPE_BYTES[self.dtype]
-        ranges = [
-            (run.lengths_at + 4 * first, run.lengths_at + 4 * last),
-            (run.keys_at + 4 * first, run.keys_at + 4 * last),
-        ]
-        if has_tokens:
-            start = run.tokens_at
-            ranges.append((start + first_token * width, start + last_token * width))
-        with _part_expected(self._path(run)):
-            lengths, keys, *tokens = storage.read_ranges(self._path(run), ranges)
+        with _part_expected(self._path(run)), storage.range_reader(self._path(run)) as read:
+            (first, first_token), (last, last_token) = _starts(read, run, bucket, 2).tolist()
+            ranges = [
+                (run.lengths_at + 4 * first, run.lengths_at + 4 * last),
+                (run.keys_at + 4 * first, run.keys_at + 4 * last),
+            ]
+            if has_tokens:
+                start = run.tokens_at
+                ranges.append((start + first_token * width, start + last_token * width))
+            lengths, keys, *tokens = read(ranges)
         return np.frombuffer(lengths, "<u4"), np.frombuffer(keys, "<u4"), *tokens
 
-    def _directory(
-        self, run: PartRun, first: int = 0, count: int | None = None
-    ) -> npt.NDArray[np.uint64]:
-        """Where buckets `first` and so on begin in a run: (documents, tokens) each."""
-        count = self.num_buckets + 1 if count is None else count
-        at = run.directory_at + 16 * first
-        with _part_expected(self._path(run)):
-            [data] = storage.read_ranges(self._path(run), [(at, at + 16 * count)])
-        return np.frombuffer(data, "<u8").reshape(-1, 2)
+    def _directory(self, run: PartRun) -> npt.NDArray[np.uint64]:
+        with _part_expected(self._path(run)), storage.range_reader(self._path(run)) as read:
+            return _starts(read, run, 0, self.num_buckets + 1)
 
     def _path(self, run: PartRun) -> str:
         return _seen_part(self.work, run.slice_index, self.split)
@@ -206,3 +200,12 @@ class ShuffledParts:
         if len(rows) % len(_RUN_FIELDS):
             raise IntegrityError(f"{self._runs_path} is damaged", hint="start again: --overwrite")
         return [PartRun(*row) for row in rows.reshape(-1, len(_RUN_FIELDS)).tolist()]
+
+
+def _starts(
+    read: storage.RangeRead, run: PartRun, first: int, count: int
+) -> npt.NDArray[np.uint64]:
+    """Where buckets `first` and so on begin in a run: (documents, tokens) each."""
+    at = run.directory_at + 16 * first
+    [data] = read([(at, at + 16 * count)])
+    return np.frombuffer(data, "<u8").reshape(-1, 2)

@@ -40,8 +40,11 @@ class ShardStream:
             lambda block: source.lengths(block.whole),
             self._known_end,
         )
-        self._shard: list[Piece] = []  # the shard at hand
-        self._num_handed_out = 0  # of its pieces
+        self.end_of_tasks = 0  # how many tokens of the stream tasks were made for
+        # Of the shard at hand. A split of one shard may have a million pieces.
+        self._pieces: list[Piece] = []  # that have no task yet
+        self._num_pieces = 0  # that have tokens
+        self._shard_tokens = 0
         self._documents_before: collections.Counter[str] = collections.Counter()  # by split
         self._shard_begin = End(0, 0, False)
         # Of shards of several pieces that have files beside them: which pieces have no record yet,
@@ -72,12 +75,6 @@ class ShardStream:
         return self._taken()
 
     @property
-    def end_of_tasks(self) -> int:
-        """How many tokens of the stream tasks were made for."""
-        last = self._shard[self._num_handed_out - 1].end if self._num_handed_out else None
-        return (last or self._shard_begin).num_tokens
-
-    @property
     def is_done(self) -> bool:
         return not self._num_open and not self._waiting
 
@@ -104,17 +101,20 @@ class ShardStream:
         return due
 
     def _add(self, piece: Piece) -> None:
-        self._shard.append(piece)
+        self._pieces.append(piece)
+        self._num_pieces += bool(piece.stretches)
+        self._shard_tokens += sum(stretch.stop - stretch.start for stretch in piece.stretches)
         if piece.end.closes_shard:
-            self._hand_out(sum(_num_tokens(one) for one in self._shard))
-            self._close_shard()
+            self._hand_out(self._shard_tokens)
+            self._close_shard(piece)
         elif not header_of(self._layout, 0):  # a header tells how long the shard will be
             self._hand_out(0)
 
     def _hand_out(self, shard_tokens: int) -> None:
         """Make tasks of the pieces of the shard at hand that have none yet."""
-        for piece in self._shard[self._num_handed_out :]:
-            self._num_handed_out += 1
+        pieces, self._pieces = self._pieces, []
+        for piece in pieces:
+            self.end_of_tasks = piece.end.num_tokens
             if not piece.stretches:
                 self._save_end(piece)
                 continue
@@ -124,22 +124,22 @@ class ShardStream:
             self._num_open += 1
             self._due.append(task)
 
-    def _close_shard(self) -> None:
-        last = self._shard[-1]
+    def _close_shard(self, last: Piece) -> None:
         if last.shard in self._waiting:
             sides = dataclasses.replace(
-                self._task(last, sum(_num_tokens(piece) for piece in self._shard)),
+                self._task(last, self._shard_tokens),
                 piece=SIDES,
                 stretches=(),
                 first_token=0,
-                num_pieces=sum(bool(piece.stretches) for piece in self._shard),
+                num_pieces=self._num_pieces,
             )
             self._waiting[last.shard] = self._waiting[last.shard][0], sides
             self._release_sides(last.shard)
         split = split_of(self._layout, self._number, last.shard)
         documents = last.end.num_documents - self._shard_begin.num_documents
         self._documents_before[split] += documents
-        self._shard, self._num_handed_out, self._shard_begin = [], 0, last.end
+        self._num_pieces = self._shard_tokens = 0
+        self._shard_begin = last.end
 
     def _release_sides(self, shard: int) -> None:
         """Hand out what makes the files beside a shard, if its pieces are all there."""
@@ -200,10 +200,6 @@ class ShardStream:
             marks=tuple(marks),
             side_files=tuple(file for record in records for file in record.side_files),
         )
-
-
-def _num_tokens(piece: Piece) -> int:
-    return sum(stretch.stop - stretch.start for stretch in piece.stretches)
 
 
 def _pieces_of(layout: Layout, format_: Format, work: str) -> Pieces:
