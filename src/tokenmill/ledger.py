@@ -27,6 +27,7 @@ class Ledger(Mapping[int, PartRecord]):
         self._rows = bytearray()
         self._odd: dict[int, PartRecord] = {}
         self._num_records = 0
+        self._counts: Counts | None = None  # of all, until something is added
 
     def add(self, record: PartRecord) -> None:
         index = record.slice_index
@@ -35,6 +36,7 @@ class Ledger(Mapping[int, PartRecord]):
         if self._kinds[index] != _ABSENT:
             self.discard(index)
         self._num_records += 1
+        self._counts = None
         if not self._fits(record):
             self._kinds[index] = _ODD
             self._odd[index] = record
@@ -60,14 +62,17 @@ class Ledger(Mapping[int, PartRecord]):
             self._rows[index * _ROW.size : (index + 1) * _ROW.size] = _NO_ROW
             self._odd.pop(index, None)
             self._num_records -= 1
+            self._counts = None
 
     @property
     def counts(self) -> Counts:
         """What became of all rows."""
-        totals = [0] * _NUM_COUNTS
-        for row in _ROW.iter_unpack(self._rows):
-            totals = [total + number for total, number in zip(totals, row[8:], strict=True)]
-        return sum((record.counts for record in self._odd.values()), Counts(*totals))
+        if self._counts is None:
+            totals = [0] * _NUM_COUNTS
+            for row in _ROW.iter_unpack(self._rows):
+                totals = [total + number for total, number in zip(totals, row[8:], strict=True)]
+            self._counts = sum((record.counts for record in self._odd.values()), Counts(*totals))
+        return self._counts
 
     @property
     def num_tokens(self) -> int:

@@ -222,6 +222,8 @@ class Assembly(Books):
         self._hand_out(number, self._streams[number].feed(block))
 
     def _hand_out(self, number: int, tasks: list[ShardTask]) -> None:
+        if not tasks:
+            return
         self.due.extend(tasks)
         if not self._num_buckets:
             split = self._sources[number].split

@@ -63,13 +63,13 @@ class Cutter:
         self._piece_tokens = 0
         self._shard_tokens = 0
         self._shard_documents = 0  # that end in the shard
-        self._done = End(0, 0, False)  # of the stream: what is in stretches
+        self._num_tokens = self._num_documents = 0  # of the stream: what is in stretches
         self._ends: tuple[Block, npt.NDArray[np.int64]] | None = None  # of the block at hand
 
     def feed(self, block: Block) -> Iterator[Piece]:
         """The pieces that are complete with this block."""
         start = document = 0
-        begin = self._done
+        begin = (self._num_tokens, self._num_documents)
         while start < block.num_tokens or document < block.num_documents:
             if self._layout.has_boundaries:
                 end = self._between_documents(block, start, document, begin)
@@ -92,16 +92,13 @@ class Cutter:
             self._held.append(stretch)
         self._piece_tokens += num_tokens
         self._shard_tokens += num_tokens
+        self._num_tokens += num_tokens
         self._shard_documents += stretch.last - stretch.first
-        self._done = End(
-            self._done.num_tokens + num_tokens,
-            self._done.num_documents + stretch.last - stretch.first,
-            False,
-        )
+        self._num_documents += stretch.last - stretch.first
 
     def _closed(self, is_shard: bool) -> Piece:
         first = self._shard_tokens - self._piece_tokens
-        end = End(self._done.num_tokens, self._done.num_documents, is_shard)
+        end = End(self._num_tokens, self._num_documents, is_shard)
         piece = Piece(self._shard, self._piece, tuple(self._held), first, end)
         self._held, self._piece_tokens = [], 0
         self._piece += 1
@@ -125,17 +122,18 @@ class Cutter:
         return stop, last, taken == piece_room, taken == room
 
     def _between_documents(
-        self, block: Block, start: int, document: int, begin: End
+        self, block: Block, start: int, document: int, begin: tuple[int, int]
     ) -> tuple[int, int, bool, bool]:
-        """The same, where a shard ends with a document. `begin` is where the block begins."""
+        """The same, where a shard ends with a document. `begin` is where the block begins: tokens
+        and documents of the stream."""
         room, piece_room = self._limit - self._shard_tokens, self._piece_room
         left = block.num_tokens - start
         if left <= room and left <= piece_room:
             return block.num_tokens, block.num_documents, left == piece_room, False
         known = self._known_end(self._shard, self._piece)
         if known is not None:
-            stop = known.num_tokens - begin.num_tokens
-            return stop, known.num_documents - begin.num_documents, True, known.closes_shard
+            stop, last = known.num_tokens - begin[0], known.num_documents - begin[1]
+            return stop, last, True, known.closes_shard
         ends = self._ends_of(block)
         stop, last, is_shard = block.num_tokens, block.num_documents, False
         if left > room:
