@@ -173,6 +173,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seed", type=int, default=0, help="of the fault suite; `make soak` varies it"
     )
+    parser.addoption(
+        "--all-faults", action="store_true", help="every trial, as `make reliability` has it"
+    )
 
 
 # What tests left behind, as they are to be shown; of all processes of pytest-xdist.
@@ -212,6 +215,12 @@ def seed(request: pytest.FixtureRequest) -> int:
     """What random trials of the fault suite start from."""
     found: int = request.config.getoption("--seed")
     return found
+
+
+@pytest.fixture
+def share(request: pytest.FixtureRequest) -> int:
+    """One of so many trials is made: all of them take longer than a test suite may."""
+    return 1 if request.config.getoption("--all-faults") else 3
 
 
 @pytest.fixture

@@ -122,11 +122,11 @@ def held_at(s3: S3Server, number: int, action: Callable[[], object]) -> list[str
     ids=["shuffled", "formats"],
 )
 def test_late_run_when_held_at_any_write_then_the_newer_dataset_is_whole(
-    has_old, late, other, source, s3, bucket
+    has_old, late, other, source, s3, bucket, share
 ):
     """Even a request that was sent before the other run began, and arrives after it has ended."""
     num_late = 0
-    for number in itertools.count():
+    for number in itertools.count(has_old, share):
         out = f"s3://{bucket}/{number}/out"
         if has_old:
             prepared(source, out, **{**late, "seed": 7})
@@ -153,7 +153,7 @@ def test_late_run_when_held_at_any_write_then_the_newer_dataset_is_whole(
             assert "delete" in held[0], held  # all was done, but for the work folder
         else:
             require_whole(out, *newer, *([finished] if finished else []))
-    assert num_late > 8
+    assert num_late > 8 // share
 
 
 def test_late_run_when_stopped_by_a_signal_then_exit_6_and_the_newer_dataset_is_whole(
@@ -237,12 +237,12 @@ def test_overwrite_when_killed_midway_then_the_first_command_finds_its_dataset_w
 
 @pytest.mark.parametrize("other", [{"format": "megatron"}, {**NPY, "seed": 2, "shuffle": True}])
 def test_overwrite_when_killed_at_any_request_of_the_publication_then_one_of_the_two_is_whole(
-    other, source, s3, bucket
+    other, source, s3, bucket, share
 ):
     old = prepared(source, f"s3://{bucket}/old", **NPY)
     new = prepared(source, f"s3://{bucket}/new", **other)
     template = objects_in(s3, bucket, "old/")
-    for number in itertools.count():
+    for number in itertools.count(0, share):
         out = f"s3://{bucket}/{number}/out"
         for name, data in template.items():
             s3.client().put_object(Bucket=bucket, Key=f"{number}/out/{name}", Body=data)

@@ -45,7 +45,7 @@ def measured() -> dict[str, Any] | None:
         began = time.monotonic()
         command = [
             *(sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal"),
-            *("--tally", str(tally), "tests/faults"),
+            *("--tally", str(tally), "--all-faults", "tests/faults"),
             "tests/test_verify.py::test_every_random_mutation_is_detected",
         ]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:

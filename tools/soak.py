@@ -29,7 +29,16 @@ def main() -> int:
 
 
 def is_passed(seed: int) -> bool:
-    command = [sys.executable, "-m", "pytest", "-qx", "tests/faults", "--seed", str(seed)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-qx",
+        "--all-faults",
+        "tests/faults",
+        "--seed",
+        str(seed),
+    ]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if found.returncode == 0:
         return True

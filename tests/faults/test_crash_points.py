@@ -51,10 +51,10 @@ def crashed(scenario, source: str, out: str, fault: Crash) -> bool:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_crash_at_every_operation_then_resume(scenario, after, seed, scratch, tally):
+def test_crash_at_every_operation_then_resume(scenario, after, seed, share, scratch, tally):
     source, out = corpus(scratch), str(scratch / "out")
-    every = EVERY[scenario.name]
-    for at in range(1 + seed % every, num_operations(scenario, source, out) + 1, every):
+    every = EVERY[scenario.name] * share
+    for at in range(1 + (seed + after) % every, num_operations(scenario, source, out) + 1, every):
         assert crashed(scenario, source, out, Crash(at, after))
         if looks_complete(out):
             assert not differences(out, scenario.expected()), f"complete too early: {at}"
@@ -67,12 +67,12 @@ def test_crash_at_every_operation_then_resume(scenario, after, seed, scratch, ta
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_crash_resume_crash_resume(scenario, seed, scratch, tally):
+def test_crash_resume_crash_resume(scenario, seed, share, scratch, tally):
     """Chains of up to five crashes at random operations."""
     source, out = corpus(scratch), str(scratch / "out")
     most = num_operations(scenario, source, out)
     rng = random.Random(f"{scenario.name} {seed}")
-    for _ in range(NUM_CHAINS):
+    for _ in range(NUM_CHAINS // share):
         chain = [
             Crash(rng.randrange(1, most), rng.random() < 0.5) for _ in range(rng.randint(2, 5))
         ]

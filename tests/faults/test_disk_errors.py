@@ -32,11 +32,12 @@ def pieces(monkeypatch):
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("name", ERRNOS)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_every_operation_fails_then_resume(scenario, name, for_good, seed, scratch, tally):
+def test_every_operation_fails_then_resume(scenario, name, for_good, seed, share, scratch, tally):
     source, out = corpus(scratch), str(scratch / "out")
     most = num_operations(scenario, source, out)
-    first = 1 + (seed + list(ERRNOS).index(name)) % EVERY[scenario.name]
-    for at in range(first, most + 1, EVERY[scenario.name]):
+    every = EVERY[scenario.name] * share
+    first = 1 + (seed + list(ERRNOS).index(name) + for_good) % every
+    for at in range(first, most + 1, every):
         shows(scenario, source, out, Failure(at, ERRNOS[name], for_good), tally)
 
 

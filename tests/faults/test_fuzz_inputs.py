@@ -66,10 +66,10 @@ Found = dict[str, Any]
 
 
 @pytest.mark.parametrize("kind", INPUTS)
-def test_hostile_inputs_are_read_in_full_or_refused(kind, scratch, seed, tally):
+def test_hostile_inputs_are_read_in_full_or_refused(kind, scratch, seed, share, tally):
     folder = scratch / "files"
     folder.mkdir()
-    found = tried(kind, seed * SEEDS_APART, INPUTS[kind], folder)
+    found = tried(kind, seed * SEEDS_APART, INPUTS[kind] // share, folder)
     wrong = [case for case in found if not is_fine(kind, case)]
     died = [case for case in wrong if case["outcome"] == "died"]
     assert [case for case in wrong if case not in died] == []
@@ -89,8 +89,10 @@ def test_hostile_inputs_are_read_in_full_or_refused(kind, scratch, seed, tally):
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_hostile_vocabularies_and_records_are_refused_or_harmless(kind, scratch, seed, tally):
-    found = tried(kind, seed * SEEDS_APART, OTHERS[kind], scratch)
+def test_hostile_vocabularies_and_records_are_refused_or_harmless(
+    kind, scratch, seed, share, tally
+):
+    found = tried(kind, seed * SEEDS_APART, OTHERS[kind] // share, scratch)
     assert [case for case in found if not is_fine(kind, case)] == []
     num_ok = sum(case["outcome"] == "ok" for case in found)
     outcome = "harmless" if kind in ("state", "manifest") else "read in full"

@@ -129,8 +129,9 @@ class Trials:
         with pytest.raises(Gone), disk(FaultyOs(fault)):
             self.run()
 
-    def moments(self, seed: int, every: int = 1) -> list[int]:
-        before = range(1 + seed % EVERY, self.publication, EVERY * every)
+    def moments(self, seed: int, share: int, every: int = 1) -> list[int]:
+        """Operations up to the publication, of which a share is enough, and those of it."""
+        before = range(1 + seed % EVERY, self.publication, EVERY * every * share)
         first = self.publication + seed % every
         return [*before, *range(first, len(self.operations) + 1, every)]
 
@@ -162,11 +163,11 @@ class Trials:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @each_replacement
 def test_crash_at_every_operation_then_one_is_whole_and_the_command_continues(
-    replacement, after, seed, scratch, tally
+    replacement, after, seed, share, scratch, tally
 ):
     trials = Trials(replacement, scratch)
     seen = set()
-    for at in trials.moments(seed):
+    for at in trials.moments(seed, share):
         trial = f"Crash({at}, {after}) at {trials.operations[at - 1]}"
         trials.crash(Crash(at, after))
         seen.add(trials.check_one_is_whole(trial))
@@ -177,13 +178,13 @@ def test_crash_at_every_operation_then_one_is_whole_and_the_command_continues(
 
 @each_replacement
 def test_crash_in_publication_then_the_command_continues_though_nobody_opened_it(
-    replacement, scratch, tally
+    replacement, seed, share, scratch, tally
 ):
     """The command itself completes what it finds, and repeats crashes on the way."""
     trials = Trials(replacement, scratch)
     rng = random.Random(replacement.name)
     last = len(trials.operations) + 1
-    for at in range(trials.publication, last):
+    for at in range(trials.publication + seed % share, last, share):
         trials.crash(Crash(at))
         try:
             with disk(FaultyOs(Crash(rng.randrange(1, last - trials.publication), after=True))):
@@ -198,11 +199,12 @@ def test_crash_in_publication_then_the_command_continues_though_nobody_opened_it
 @pytest.mark.parametrize("name", ERRNOS)
 @each_replacement
 def test_every_operation_fails_then_one_is_whole_and_the_command_continues(
-    replacement, name, for_good, seed, scratch, tally
+    replacement, name, for_good, seed, share, scratch, tally
 ):
     trials = Trials(replacement, scratch)
     # Half of them for each: every operation fails with both errnos, once or for good.
-    for at in trials.moments(seed + for_good + ERRNOS.index(name), every=2):
+    number = seed + for_good + ERRNOS.index(name)
+    for at in trials.moments(number, share, every=2 * share):
         trials.begin()
         fault = Failure(at, getattr(errno, name), for_good)
         trial = f"{fault} at {trials.operations[at - 1]}"
@@ -231,10 +233,12 @@ def check_reader_is_told(trials: Trials, faulty: FaultyOs, trial: str) -> None:
 
 
 @each_replacement
-def test_power_loss_then_one_is_whole_and_the_command_continues(replacement, seed, scratch, tally):
+def test_power_loss_then_one_is_whole_and_the_command_continues(
+    replacement, seed, share, scratch, tally
+):
     trials = Trials(replacement, scratch)
     first, last = trials.publication, len(trials.operations)
-    for number in range(seed * NUM_LOSSES, (seed + 1) * NUM_LOSSES):
+    for number in range(seed * NUM_LOSSES, (seed + 1) * NUM_LOSSES, share):
         rng = random.Random(f"{replacement.name} {number}")
         at = rng.randint(1 if number % 4 == 0 else first, last)
         trials.begin()

@@ -20,11 +20,11 @@ def pieces(monkeypatch):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_power_loss_then_resume(scenario, seed, scratch, tally):
+def test_power_loss_then_resume(scenario, seed, share, scratch, tally):
     source, out = corpus(scratch), str(scratch / "root" / "out")
     (scratch / "root").mkdir()
     most = num_operations(scenario, source, out)
-    for number in range(seed * NUM_LOSSES, (seed + 1) * NUM_LOSSES):
+    for number in range(seed * NUM_LOSSES, (seed + 1) * NUM_LOSSES, share):
         at = random.Random(f"{scenario.name} {number}").randrange(1, most + 1)
         lossy = LossyDisk(str(scratch / "root"), Crash(at, after=True))
         with pytest.raises(Gone), disk(lossy):
