@@ -142,3 +142,16 @@ def test_python_floor_is_the_same_everywhere():
     assert f"--python-version {floor} " in MAKEFILE
     assert f"sys.version_info < ({floor.replace('.', ', ')})" in MAKEFILE
     assert f"needs Python {floor} or later" in MAKEFILE
+
+
+def test_planted_bugs_are_lines_of_the_product():
+    """`make teeth` takes long, so nobody runs it after every change: what it plants stays right."""
+    found = subprocess.run(
+        [sys.executable, "tools/teeth.py", "--list"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert len(found.stdout.splitlines()) > 30

@@ -2,6 +2,7 @@
 
     make teeth                     every bug
     python tools/teeth.py fsync    those whose name contains "fsync"
+    python tools/teeth.py --list   what could be planted; fails if a line is not there any more
 
 Each bug is a line of the product changed in a copy of it: a mistake that someone could make, and
 that a run without faults would never show. A bug that no test notices is a hole in the suite.
@@ -9,6 +10,7 @@ that a run without faults would never show. A bug that no test notices is a hole
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import shutil
 import subprocess
@@ -36,10 +38,16 @@ ERRORS = "tests/faults/test_disk_errors.py"
 DETERMINISM = "tests/faults/test_determinism.py"
 CHANGED = "tests/faults/test_changed_world.py"
 PARTITIONS = "tests/test_partition.py"
-WORKBENCH = "tests/test_workbench.py"
+OVERWRITE = "tests/faults/test_overwrite.py"
+SHARD_TASKS = "tests/test_shard_tasks.py tests/test_shard_writing.py"
 
-MOVE = "    if folder != out:\n        _move_files(folder, out, manifest)\n"
-MANIFEST = "    storage.write_file(os.path.join(out, MANIFEST_NAME), manifest.to_json())\n"
+MOVE = "        _move_files(staged, out, manifest)\n"
+WITHDRAW = "        if not is_in_place:\n            _withdraw_manifest(out, staged)\n"
+WRITE = (
+    "        if not is_in_place:\n            _require_plan(out, plan)\n"
+    "            _write_manifest(out, staged, data)\n"
+)
+REMOVE = "        _require_plan(out, plan, is_in_place)\n        _remove_files(out, removed)\n"
 
 BUGS = [
     Bug(
@@ -58,32 +66,132 @@ BUGS = [
         POWER,
     ),
     Bug(
-        "drop the fsync of a growing shard",
+        "drop the fsync of a shard's piece",
         "storage.py",
         'with _as_output_error("sync", self.path):\n            os.fsync(self._fd)',
         'with _as_output_error("sync", self.path):\n            pass',
         POWER,
     ),
     Bug(
-        "delete parts before their records are safe",
-        "assemble.py",
-        "        self._sync_records()\n",
-        "",
+        "drop the fsync of the folder of a shard's piece",
+        "storage.py",
+        "            os.fsync(self._fd)\n        fsync_folder(os.path.dirname(self.path))\n",
+        "            os.fsync(self._fd)\n",
         POWER,
+    ),
+    Bug(
+        "say that a shard task is done before its bytes are durable",
+        "assemble/writing.py",
+        "        with self.held:\n            is_remote",
+        "        with self.held:\n            self.record.save(self.task.work)\n"
+        "            is_remote",
+        POWER,
+    ),
+    Bug(
+        "take a shard task for done without a look at its bytes",
+        "assemble/writing.py",
+        "    if record.end != task.end:\n        return False\n",
+        "    return True\n",
+        SHARD_TASKS,
+    ),
+    Bug(
+        "take a shard task for done that ended elsewhere",
+        "assemble/writing.py",
+        "    if record.end != task.end:\n        return False\n",
+        "",
+        SHARD_TASKS,
+    ),
+    Bug(
+        "let a part go when its tasks are handed out, not when they are done",
+        "assemble/use.py",
+        "        self._users.update(files)\n",
+        "",
+        CRASHES,
+    ),
+    Bug(
+        "forget that a part was used and removed",
+        "assemble/use.py",
+        "            self._used.save(self._work)\n",
+        "",
+        SHARD_TASKS,
+    ),
+    Bug(
+        "forget where a shard ended whose lengths are gone",
+        "assemble/stream.py",
+        "        return None if record is None else record.end",
+        "        return None",
+        f"{CRASHES} {SHARD_TASKS}",
+    ),
+    Bug(
+        "write a piece from the beginning of its file",
+        "assemble/writing.py",
+        "    return len(header) + task.first_token * DTYPE_BYTES[task.layout.dtype]",
+        "    return len(header)",
+        SHARD_TASKS,
     ),
     Bug(
         "trust a part without its checksum",
         "run.py",
-        "return checksum.hexdigest() == record.checksum",
-        "return True",
+        "        if not is_url(path) and _checksum_of(path) != record.checksum[split]:",
+        "        if False:",
         POWER,
+    ),
+    Bug(
+        "trust a part by its record alone",
+        "run.py",
+        "    for split in needed_splits(record, used):\n        path = part_path(",
+        "    for split in ():\n        path = part_path(",
+        f"{CHANGED} {POWER}",
     ),
     Bug(
         "write the record before the part is renamed",
         "part.py",
-        "        self._file.commit()\n        record = PartRecord(",
-        "        record = PartRecord(",
+        "            file.commit()\n        made = ",
+        "            pass\n        made = ",
         f"{CRASHES} {ERRORS}",
+    ),
+    Bug(
+        "keep the old manifest while its shards are replaced",
+        "output.py",
+        WITHDRAW + MOVE,
+        MOVE,
+        OVERWRITE,
+    ),
+    Bug(
+        "write the manifest before the shards are there",
+        "output.py",
+        MOVE + REMOVE + WRITE,
+        WRITE + MOVE + REMOVE,
+        OVERWRITE,
+    ),
+    Bug(
+        "remove the old dataset before the new one is there",
+        "output.py",
+        "    names = {file.name for file in manifest.files}\n    if is_url(out):",
+        "    _remove_files(out, replaced or ())\n"
+        "    names = {file.name for file in manifest.files}\n    if is_url(out):",
+        OVERWRITE,
+    ),
+    Bug(
+        "leave an interrupted publication to nobody",
+        "output.py",
+        '    with storage.lock(os.path.join(work, "lock")):\n        _complete(out)\n',
+        "    pass\n",
+        OVERWRITE,
+    ),
+    Bug(
+        "compare inputs with what is replaced by their names alone",
+        "output.py",
+        "    return found.st_dev, found.st_ino",
+        "    return os.path.abspath(path)",
+        "tests/test_inputs_safe.py",
+    ),
+    Bug(
+        "finish with parts that are missing or damaged",
+        "tasks.py",
+        "    if missing := [index for index in indices if index not in records]:",
+        "    if missing := []:",
+        PARTITIONS,
     ),
     Bug(
         "rename without a temporary name",
@@ -93,54 +201,11 @@ BUGS = [
         CRASHES,
     ),
     Bug(
-        "trust a part by its record alone",
-        "run.py",
-        "    if storage.size(path) != record.num_bytes:\n        return False\n",
-        "    return True\n",
-        f"{CHANGED} {POWER}",
-    ),
-    Bug(
-        "write the cursor before the shards are synced",
-        "assemble.py",
-        "        self._shards.sync()\n        self._sync_records()",
-        "        self._sync_records()",
-        POWER,
-    ),
-    Bug(
-        "write the manifest before the shards are there",
-        "output.py",
-        MOVE + MANIFEST,
-        MANIFEST + MOVE,
-        CRASHES,
-    ),
-    Bug(
-        "take a workbench over without giving it a new name",
-        "workbench.py",
-        "            storage.rename(kept, self.folder)",
-        "            self.folder = kept",
-        WORKBENCH,
-    ),
-    Bug(
-        "cut a growing file while another may have it mapped",
-        "storage.py",
-        "            os.pwrite(self._fd, start, 0)\n",
-        "            os.pwrite(self._fd, start, 0)\n"
-        "            os.ftruncate(self._fd, num_bytes)\n",
-        WORKBENCH,
-    ),
-    Bug(
         "leave a parent's files open in a fork",
         "runners/birth.py",
         "            _close_all_but(3)\n",
         "",
         "tests/test_birth.py",
-    ),
-    Bug(
-        "remove a shard's lengths before the cursor is written",
-        "shards.py",
-        "            self._spent.append(self._lengths.path)\n",
-        "            storage.remove(self._lengths.path)\n",
-        CRASHES,
     ),
     Bug(
         "take a short write for a whole one",
@@ -175,13 +240,6 @@ BUGS = [
         "storage.py",
         "_locked_descriptor(path, fcntl.LOCK_SH)",
         "_locked_descriptor(path, fcntl.LOCK_EX)",
-        PARTITIONS,
-    ),
-    Bug(
-        "finish with parts that nobody looked at",
-        "tasks.py",
-        "        if not is_whole(job.work, record):",
-        "        if False:",
         PARTITIONS,
     ),
     Bug(
@@ -260,32 +318,42 @@ BUGS = [
 
 def main() -> int:
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    if wanted == "--list":
+        for bug in BUGS:
+            planted(bug, ROOT / "src")
+            print(bug.name)
+        return 0
     missed = []
-    for number, bug in enumerate(bug for bug in BUGS if wanted in bug.name):
-        began = time.monotonic()
-        caught = is_caught(bug)
-        seconds = time.monotonic() - began
-        print(
-            f"{number + 1:2}  {'caught' if caught else 'MISSED'}  {seconds:4.0f} s  {bug.name}",
-            flush=True,
-        )
-        if not caught:
-            missed.append(bug)
-    print(f"{len(missed)} missed")
+    bugs = [bug for bug in BUGS if wanted in bug.name]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for bug, (caught, seconds) in zip(bugs, pool.map(is_caught, bugs), strict=True):
+            print(f"{'caught' if caught else 'MISSED'}  {seconds:4.0f} s  {bug.name}", flush=True)
+            if not caught:
+                missed.append(bug)
+    print(f"{len(missed)} of {len(bugs)} missed")
     return 1 if missed else 0
 
 
-def is_caught(bug: Bug) -> bool:
+def planted(bug: Bug, source: Path) -> str:
+    """The file with the bug in it."""
+    text = (source / "tokenmill" / bug.file).read_text()
+    if text.count(bug.right) != 1:
+        raise SystemExit(f"{bug.name}: {bug.file} no longer has that line once:\n{bug.right}")
+    missing = [name for name in bug.tests.split() if "/" in name and not (ROOT / name).exists()]
+    if missing:
+        raise SystemExit(f"{bug.name}: there is no {missing[0]}")
+    return text.replace(bug.right, bug.wrong)
+
+
+def is_caught(bug: Bug) -> tuple[bool, float]:
+    """Whether a test turned red, and after how many seconds."""
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         for name in ("src", "tests"):
             shutil.copytree(ROOT / name, Path(folder, name))
         shutil.copy(ROOT / "pyproject.toml", folder)
-        path = Path(folder, "src", "tokenmill", bug.file)
-        text = path.read_text()
-        if text.count(bug.right) != 1:
-            raise SystemExit(f"{bug.name}: {bug.file} no longer has that line once:\n{bug.right}")
-        path.write_text(text.replace(bug.right, bug.wrong))
-        command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider"]
+        Path(folder, "src", "tokenmill", bug.file).write_text(planted(bug, Path(folder, "src")))
+        command = [sys.executable, "-m", "pytest", "-qx", "--all-faults", "-p", "no:cacheprovider"]
         found = subprocess.run(
             [*command, *bug.tests.split()],
             cwd=folder,
@@ -296,7 +364,7 @@ def is_caught(bug: Bug) -> bool:
         )
         if found.returncode not in (0, 1):
             raise SystemExit(f"{bug.name}: pytest did not run:\n{found.stdout}{found.stderr}")
-        return found.returncode == 1
+        return found.returncode == 1, time.monotonic() - began
 
 
 if __name__ == "__main__":
