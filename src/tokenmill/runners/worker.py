@@ -53,7 +53,7 @@ ENVIRONMENT = {
 MALLOC = {-1: 256 << 20, -2: 64 << 20, -3: 256 << 20}
 
 # A million tiny files are a million steps: what happens in less than this is told as one.
-STEP_SECONDS = 0.02
+STEP_SECONDS = 0.05
 NOTICE_SECONDS = 10.0  # between two notices: many requests fail at once
 
 
