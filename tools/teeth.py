@@ -37,6 +37,7 @@ POWER = "tests/faults/test_power_loss.py"
 ERRORS = "tests/faults/test_disk_errors.py"
 DETERMINISM = "tests/faults/test_determinism.py"
 CHANGED = "tests/faults/test_changed_world.py"
+KILLS = "tests/faults/test_kills.py"
 PARTITIONS = "tests/test_partition.py"
 OVERWRITE = "tests/faults/test_overwrite.py"
 SHARD_TASKS = "tests/test_shard_tasks.py tests/test_shard_writing.py"
@@ -80,26 +81,11 @@ BUGS = [
         POWER,
     ),
     Bug(
-        "say that a shard task is done before its bytes are durable",
-        "assemble/writing.py",
-        "        with self.held:\n            is_remote",
-        "        with self.held:\n            self.record.save(self.task.work)\n"
-        "            is_remote",
-        POWER,
-    ),
-    Bug(
         "take a shard task for done without a look at its bytes",
         "assemble/writing.py",
         "    if record.end != task.end:\n        return False\n",
         "    return True\n",
-        SHARD_TASKS,
-    ),
-    Bug(
-        "take a shard task for done that ended elsewhere",
-        "assemble/writing.py",
-        "    if record.end != task.end:\n        return False\n",
-        "",
-        SHARD_TASKS,
+        CHANGED,
     ),
     Bug(
         "let a part go when its tasks are handed out, not when they are done",
@@ -113,7 +99,7 @@ BUGS = [
         "assemble/use.py",
         "            self._used.save(self._work)\n",
         "",
-        SHARD_TASKS,
+        KILLS,
     ),
     Bug(
         "forget where a shard ended whose lengths are gone",
