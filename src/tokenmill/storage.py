@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -399,56 +400,44 @@ def wait_for(path: str) -> None:
 def read_in_order(path: str, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
     """Bytes `start` to `stop` of each range, one after the other. IntegrityError if the file is
     shorter."""
-    with RangeReader(path) as file:
+    if is_url(path):
         for one in ranges:
-            yield from file.read([one])
+            yield from read_ranges(path, [one])
+        return
+    with range_reader(path) as read:
+        for one in ranges:
+            yield from read([one])
 
 
 def read_ranges(path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
     """Bytes `start` to `stop` of each range. IntegrityError if the file is shorter."""
-    with RangeReader(path) as file:
-        return file.read(ranges)
+    with range_reader(path) as read:
+        return read(ranges)
 
 
-class RangeReader:
-    """A file that is read here and there, where what is read says what to read next."""
+RangeRead = Callable[[Sequence[tuple[int, int]]], list[bytes]]
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd = -1 if is_url(path) else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Bytes `start` to `stop` of each range. IntegrityError if the file is shorter."""
-        if self._fd < 0:
-            with _reading(self._path):
-                return objectstore.read_ranges(self._path, ranges)
-        return [self._read_here(*one) for one in ranges]
+@contextlib.contextmanager
+def range_reader(path: str) -> Iterator[RangeRead]:
+    """As `read_ranges`, several times, where what is read says what to read next."""
+    if is_url(path):
+        with _reading(path):
+            yield functools.partial(objectstore.read_ranges, path)
+        return
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield lambda ranges: [_read_at(fd, path, *one) for one in ranges]
+    finally:
+        os.close(fd)
 
-    def read_into(self, target: memoryview, start: int) -> None:
-        """Of a file on disk, as many bytes from `start` on as fit."""
-        if not hasattr(os, "preadv"):  # macOS
-            target[:] = self._read_here(start, start + len(target))
-            return
-        if len(target) and os.preadv(self._fd, [target], start) != len(target):
-            raise self._too_short(start + len(target))
-        heartbeat.beat()
 
-    def _read_here(self, start: int, stop: int) -> bytes:
-        data = os.pread(self._fd, stop - start, start)
-        if len(data) != stop - start:
-            raise self._too_short(stop)
-        heartbeat.beat()
-        return data
-
-    def _too_short(self, stop: int) -> IntegrityError:
-        return IntegrityError(f"{self._path} ends before byte {stop:,}")
-
-    def __enter__(self) -> RangeReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
+def _read_at(fd: int, path: str, start: int, stop: int) -> bytes:
+    data = os.pread(fd, stop - start, start)
+    if len(data) != stop - start:
+        raise IntegrityError(f"{path} ends before byte {stop:,}")
+    heartbeat.beat()
+    return data
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -147,48 +146,44 @@ class ShuffledParts:
         return (data[at : at + COPY_BYTES] for at in range(0, len(data), COPY_BYTES))
 
     def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
-        lengths, keys, _ = self._bucket(stretch.key[0], has_tokens=False)
-        sorted_lengths: npt.NDArray[np.uint32] = lengths[np.argsort(keys, kind="stable")]
+        lengths, keys = zip(*self._read(stretch.key, has_tokens=False), strict=True)
+        order = np.argsort(np.concatenate(keys), kind="stable")
+        sorted_lengths: npt.NDArray[np.uint32] = np.concatenate(lengths)[order]
         return sorted_lengths[stretch.first : stretch.last]
 
     def _sorted(self, key: tuple[int, ...]) -> pa.LargeBinaryArray:
-        lengths, keys, data = self._bucket(key[0], has_tokens=True)
-        offsets = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        documents = binary_array(offsets * DTYPE_BYTES[self.dtype], data)
+        width = DTYPE_BYTES[self.dtype]
+        found = list(self._read(key, has_tokens=True))
+        offsets = np.zeros(sum(len(one[0]) for one in found) + 1, np.int64)
+        np.cumsum(np.concatenate([one[0] for one in found]), out=offsets[1:])
+        data = b"".join(one[2] for one in found)
+        documents = binary_array(offsets * width, data)
+        keys = np.concatenate([one[1] for one in found])
         return documents.take(indices(np.argsort(keys, kind="stable")))
 
-    def _bucket(self, bucket: int, has_tokens: bool) -> tuple[Any, Any, Any]:
-        """Lengths, keys and tokens of a bucket's documents, run after run."""
-        room = _Room() if has_tokens and not is_url(self.work) else None
-        read = functools.partial(self._read_run, bucket, has_tokens, room)
-        found = list((map if room or not is_url(self.work) else in_parallel)(read, self._runs))
-        data = b"".join(one[2] for one in found) if room is None else room.filled
-        lengths, keys = (np.concatenate([one[i] for one in found]) for i in (0, 1))
-        return lengths, keys, data
+    def _read(self, key: tuple[int, ...], has_tokens: bool) -> Iterator[tuple[Any, ...]]:
+        """(lengths, keys, tokens) of the bucket's documents, run by run."""
+        read = functools.partial(self._read_run, key[0], has_tokens)
+        is_remote = is_url(self.work)
+        return in_parallel(read, self._runs) if is_remote else map(read, self._runs)
 
-    def _read_run(
-        self, bucket: int, has_tokens: bool, room: _Room | None, run: PartRun
-    ) -> tuple[Any, Any, bytes]:
-        """(lengths, keys, tokens) of the bucket's documents in a run. If there is room, the tokens
-        go there."""
+    def _read_run(self, bucket: int, has_tokens: bool, run: PartRun) -> tuple[Any, ...]:
         width = DTYPE_BYTES[self.dtype]
-        with _part_expected(self._path(run)), storage.RangeReader(self._path(run)) as file:
-            (first, first_token), (last, last_token) = _starts(file, run, bucket, 2).tolist()
-            start, stop = (run.tokens_at + token * width for token in (first_token, last_token))
+        with _part_expected(self._path(run)), storage.range_reader(self._path(run)) as read:
+            (first, first_token), (last, last_token) = _starts(read, run, bucket, 2).tolist()
             ranges = [
                 (run.lengths_at + 4 * first, run.lengths_at + 4 * last),
                 (run.keys_at + 4 * first, run.keys_at + 4 * last),
-                (start, stop if has_tokens and room is None else start),
             ]
-            lengths, keys, tokens = file.read(ranges)
-            if room is not None:
-                file.read_into(room.more(stop - start), start)
-        return np.frombuffer(lengths, "<u4"), np.frombuffer(keys, "<u4"), tokens
+            if has_tokens:
+                start = run.tokens_at
+                ranges.append((start + first_token * width, start + last_token * width))
+            lengths, keys, *tokens = read(ranges)
+        return np.frombuffer(lengths, "<u4"), np.frombuffer(keys, "<u4"), *tokens
 
     def _directory(self, run: PartRun) -> npt.NDArray[np.uint64]:
-        with _part_expected(self._path(run)), storage.RangeReader(self._path(run)) as file:
-            return _starts(file, run, 0, self.num_buckets + 1)
+        with _part_expected(self._path(run)), storage.range_reader(self._path(run)) as read:
+            return _starts(read, run, 0, self.num_buckets + 1)
 
     def _path(self, run: PartRun) -> str:
         return _seen_part(self.work, run.slice_index, self.split)
@@ -208,34 +203,9 @@ class ShuffledParts:
 
 
 def _starts(
-    file: storage.RangeReader, run: PartRun, first: int, count: int
+    read: storage.RangeRead, run: PartRun, first: int, count: int
 ) -> npt.NDArray[np.uint64]:
     """Where buckets `first` and so on begin in a run: (documents, tokens) each."""
     at = run.directory_at + 16 * first
-    [data] = file.read([(at, at + 16 * count)])
+    [data] = read([(at, at + 16 * count)])
     return np.frombuffer(data, "<u8").reshape(-1, 2)
-
-
-class _Room:
-    """A bucket's tokens, one after the other, in memory that this thread keeps for the next bucket:
-    fresh memory would cost more than the bytes that are read into it."""
-
-    _kept = threading.local()
-
-    def __init__(self) -> None:
-        self._data: Any = getattr(self._kept, "data", np.empty(0, np.uint8))
-        self._num_bytes = 0
-
-    def more(self, num_bytes: int) -> memoryview:
-        """Where the next bytes go."""
-        start, stop = self._num_bytes, self._num_bytes + num_bytes
-        if stop > len(self._data):
-            larger = np.empty(stop + stop // 2, np.uint8)
-            larger[:start] = self._data[:start]
-            self._data = self._kept.data = larger
-        self._num_bytes = stop
-        return memoryview(self._data)[start:stop]
-
-    @property
-    def filled(self) -> memoryview:
-        return memoryview(self._data)[: self._num_bytes]
