@@ -333,6 +333,7 @@ class Supervisor:
             item = next(work)
         except StopIteration:
             self._is_drawn = True
+            self._wake()  # it may be over: nothing else would say so before the next tick
             return None
         if item is None:
             return None
