@@ -117,6 +117,13 @@ def convert(
             raise
         discard_work(target.out)
         return _converted(source, origin, layout, target, asked, watch)
+    except FileNotFoundError as error:
+        if is_url(source.name) or not _is_below(str(error.filename), source.name):
+            raise
+        raise ConflictError(
+            f"{source.name} was changed while it was converted: {error.filename} is gone",
+            hint="run the same command again with --overwrite: it is read from the beginning",
+        ) from error
     except ConflictError:
         # There is no lock in an object store: another conversion may have been faster.
         manifest = _finished(source, target.out, asked) if is_url(target.out) else None
@@ -240,6 +247,10 @@ def _require_another_place(source: Dataset, target: Target) -> None:
             f"{source.name} is inside of {target.out}, where --overwrite replaces what is there",
             hint="choose another output folder",
         )
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return os.path.realpath(path).startswith(os.path.join(os.path.realpath(folder), ""))
 
 
 def _place(folder: str) -> str:

@@ -86,7 +86,7 @@ def open_dataset(
     if os.path.isdir(os.path.join(folder, WORK_NAME)):
         raise IntegrityError(
             f"{folder} is not finished: a run is under way or was interrupted",
-            hint="run the `tokenmill prepare` command again: it resumes",
+            hint="run the command that makes it again: it resumes",
         )
     return _of_strangers(folder, format_name, dtype, encoding, eot)
 

@@ -34,6 +34,7 @@ from tokenmill.formats import Format
 from tokenmill.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest, require_inside
 from tokenmill.objectstore import is_url, place_of
 from tokenmill.plan import identity_differences
+from tokenmill.record import SPLITS
 from tokenmill.seal import SEAL_BYTES, seal_of, sealed, unsealed
 
 WORK_NAME = ".tokenmill"
@@ -115,7 +116,7 @@ def conflict(what: str, changes: list[str]) -> ConflictError:
     shown = changes[:10] + ([f"and {len(changes) - 10} more"] if len(changes) > 10 else [])
     return ConflictError(
         "\n  ".join([f"{what}:", *shown]),
-        hint="use the same options and inputs, another folder with -o, or start again: --overwrite",
+        hint="use the same options and inputs, another output folder, or start again: --overwrite",
     )
 
 
@@ -164,10 +165,35 @@ def _made_work_folder(out: str, format_: Format, name: str | None, overwrite: bo
     work = os.path.join(out, WORK_NAME)
     if os.path.exists(out) and not os.path.isdir(out):
         raise ConflictError(f"{out} is a file, not a folder", hint="choose another with -o")
+    if os.path.islink(work):
+        raise ConflictError(
+            f"{work} is a link: a dataset is put together where it will be", hint="remove the link"
+        )
+    _require_places(out, format_, name)
     if not os.path.exists(os.path.join(work, PLAN_NAME)):
         _require_room(out, format_, name, overwrite)
     storage.make_folder(work)
     return work
+
+
+def _require_places(out: str, format_: Format, name: str | None) -> None:
+    """Refuse folders where files of ours will be, and files where folders of ours will be."""
+    folders = {os.path.dirname(format_.shard_name(name or "", split, 0)) for split in SPLITS}
+    for other in storage.names_in(out) if os.path.isdir(out) else ():
+        path = os.path.join(out, other)
+        is_folder = os.path.isdir(path)
+        is_file_of_ours = other == MANIFEST_NAME or _is_ours(other, format_, name)
+        if is_folder and is_file_of_ours:
+            _require_no_other(path, "folder")
+        if not is_folder and other in folders:
+            _require_no_other(path, "file")
+
+
+def _require_no_other(path: str, kind: str) -> None:
+    raise ConflictError(
+        f"{path} is a {kind}, and stands where the dataset has something else",
+        hint="move it away, or choose another output folder",
+    )
 
 
 @contextlib.contextmanager
@@ -253,15 +279,29 @@ def discard_work(out: str) -> None:
 def replaced_names(out: str, format_: Format, name: str | None) -> set[str]:
     """The files in the folder that a new dataset takes the place of: those of the finished one, and
     those that are called like ours."""
-    names = {
+    return _listed_names(out) | _names_like_ours(out, format_, name)
+
+
+def unlisted_names(out: str, format_: Format, name: str | None) -> list[str]:
+    """Those that no manifest lists: perhaps somebody else's."""
+    return sorted(_names_like_ours(out, format_, name) - _listed_names(out))
+
+
+def _names_like_ours(out: str, format_: Format, name: str | None) -> set[str]:
+    return {
         other
         for other in storage.names_below(out)
         if _is_ours(other, format_, name) or other == QUARANTINE_NAME
     }
-    if storage.exists(os.path.join(out, MANIFEST_NAME)):
-        with contextlib.suppress(IntegrityError):  # a broken manifest lists nothing
-            names |= {file.name for file in Manifest.load(out).files}
-    return names
+
+
+def _listed_names(out: str) -> set[str]:
+    if not storage.exists(os.path.join(out, MANIFEST_NAME)):
+        return set()
+    try:
+        return {file.name for file in Manifest.load(out).files}
+    except IntegrityError:
+        return set()  # a broken manifest lists nothing
 
 
 def require_inputs_apart(
@@ -327,6 +367,7 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
     _require_own_plan(out, plan_id)
     if not is_url(out):  # where another run of the same plan may be at it
         _require_names_free(out, names - set(replaced or ()))
+        _require_whole(os.path.join(work_of(out, plan_id), SHARDS_NAME), out, manifest)
     storage.write_record(path, sealed(json.dumps(data, sort_keys=True).encode()))
     try:
         # Where no lock keeps others out: whoever came in between has another plan now.
@@ -349,6 +390,24 @@ def _require_names_free(out: str, names: Iterable[str]) -> None:
         )
 
 
+def _require_whole(staged: str, out: str, manifest: Manifest) -> None:
+    """Raise an error, before the old dataset is touched, if the new one cannot be moved to its
+    place: a file of it is not there whole, or its folder is a file."""
+    for below in {os.path.dirname(file.name) for file in manifest.files} - {""}:
+        path = os.path.join(out, below)
+        if os.path.lexists(path) and not os.path.isdir(path):
+            _require_no_other(path, "file")
+    for file in manifest.files:
+        places = (os.path.join(folder, file.name) for folder in (staged, out))
+        found = next((size for size in map(storage.size, places) if size is not None), None)
+        if found != file.num_bytes:
+            raise IntegrityError(
+                f"{os.path.join(staged, file.name)} is missing or has changed size since it was "
+                "written",
+                hint="what changed it? Start again with --overwrite",
+            )
+
+
 def _require_own_plan(out: str, plan_id: str) -> None:
     """Raise ConflictError if another run, with another plan, is under way or finished here."""
     try:
@@ -357,6 +416,8 @@ def _require_own_plan(out: str, plan_id: str) -> None:
         is_own = seal_of(data) == plan_id or unsealed(data).get("plan_id") == plan_id
     except (FileNotFoundError, ValueError):
         is_own = False
+        if not is_url(out):
+            storage.require_lock(os.path.join(out, WORK_NAME, "lock"))
     if not is_own:
         raise _taken_over(out)
 
@@ -454,6 +515,8 @@ def _complete(out: str) -> None:
         return
     try:
         if not is_in_place:
+            if not is_url(out):
+                _require_whole(staged, out, manifest)
             _withdraw_manifest(out, staged)
         _move_files(staged, out, manifest)
         _require_plan(out, plan, is_in_place)

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from tokenmill import storage
 from tokenmill.config import Config
 from tokenmill.corpus import Input, Slice, Span
-from tokenmill.errors import IntegrityError
+from tokenmill.errors import ConflictError, IntegrityError
 from tokenmill.ranged import with_structure_ahead
 from tokenmill.readers import ReadOptions, reader_for
 from tokenmill.seal import seal_of, sealed, unsealed
@@ -66,6 +66,11 @@ class Plan:
         try:
             data = storage.read_file(path)
             plain = unsealed(data)
+            if "converted_from" in plain:
+                raise ConflictError(
+                    f"{path} is that of a conversion, which was not finished",
+                    hint="run the same `tokenmill convert` again: it resumes; or use --overwrite",
+                )
             if plain.get("tokenmill_plan") != PLAN_VERSION:
                 raise ValueError(f"plan version {plain.get('tokenmill_plan')!r}")
             inputs = tuple(Input(*fields) for fields in plain["inputs"])
@@ -78,7 +83,7 @@ class Plan:
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise IntegrityError(
                 f"{path} is not a plan that this version can read: {error!r}",
-                hint="start anew with --overwrite",
+                hint="start again with --overwrite",
             ) from error
 
     def _to_plain(self) -> dict[str, Any]:

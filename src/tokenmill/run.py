@@ -45,11 +45,13 @@ from tokenmill.output import (
     remove_leftovers,
     replaced_names,
     require_inputs_apart,
+    unlisted_names,
     work_folder,
     work_of,
 )
 from tokenmill.part import PART_CHECKSUM
 from tokenmill.plan import Cutter, Plan, differences, make_plan, notes_on
+from tokenmill.plural import counted
 from tokenmill.record import PartRecord, committed_records, part_path
 from tokenmill.runners import Runner, Stopped, Watch
 from tokenmill.runners.start import cutting_runner, encoding_of
@@ -112,6 +114,7 @@ def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manif
             plan = new_plan(config, encoding, functools.partial(runner.cut, watch=watch))
             _require_slices(plan, config)
             discard_work(config.out)
+        _tell_of_unlisted(config, watch)
     elif (manifest := finished(config.out, identity, inputs)) is not None:
         remove_leftovers(config.out, identity)
         return manifest
@@ -135,13 +138,22 @@ def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manif
     return _run(config, runner, watch, scratch)
 
 
+def _tell_of_unlisted(config: Config, watch: RunWatch) -> None:
+    """Before what may be somebody else's is replaced, there is time to say no."""
+    names = unlisted_names(config.out, get_format(config.format), config.name)
+    if names:
+        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        files = counted(len(names), "file")
+        watch.notice(f"--overwrite replaces {files} that no manifest lists: {shown}")
+
+
 def _is_continued(config: Config, identity: dict[str, Any], inputs: list[Input]) -> bool:
     """Whether this very run is under way, so that --overwrite continues it."""
     if not storage.exists(plan_path(config.out)):
         return False
     try:
         return not differences(Plan.load(plan_path(config.out)), identity, inputs)
-    except IntegrityError:
+    except (IntegrityError, ConflictError):
         return False
 
 
@@ -246,10 +258,10 @@ def require_few_bad(records: Ledger, config: Config) -> None:
 
 def _require_some_written(records: Ledger, config: Config) -> None:
     counts, num_tokens = records.counts, records.num_tokens
-    if counts.num_written and not num_tokens:
+    if counts.num_written and not (num_tokens and counts.text_bytes):
         storage.remove(plan_path(config.out))
         raise InputError(
-            f"nothing to write: no document has a token (documents: {counts.num_written:,})",
+            f"nothing to write: no document has text (documents: {counts.num_written:,})",
             hint="are these the right files, and is --text-column the right column?",
         )
     if not counts.num_written:

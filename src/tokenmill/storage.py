@@ -324,7 +324,7 @@ def write_record(path: str, data: bytes, is_durable: bool = True) -> None:
         return
     raise IntegrityError(
         f"{path} was written before, and says something else: the same work had two results",
-        hint="was it edited, or are machines at work that are not alike? Start anew: --overwrite",
+        hint="was it edited, or are machines at work that are not alike? Start again: --overwrite",
     )
 
 
@@ -769,7 +769,11 @@ def require_lock(path: str) -> None:
         with open(path, "rb") as file:
             owner = file.read(200)
     except FileNotFoundError:
-        owner = b""
+        folder = os.path.dirname(os.path.dirname(path))
+        raise ConflictError(
+            f"{folder} was removed or renamed while the run was writing to it",
+            hint="if it is in its place again, run the same command again: it resumes",
+        ) from None
     if owner != _owner():
         raise _held_by(owner, path)
 

@@ -15,7 +15,10 @@ from tokenmill.corpus import Input
 from tokenmill.errors import ConflictError, InputError, IntegrityError
 from tokenmill.inputs import object_digest
 
-_HINT = "put the file back and run the same command again, or start anew with --overwrite"
+_HINT = (
+    "put the file back with its time (cp -p) and run the same command again, "
+    "or start again with --overwrite"
+)
 
 
 def require_unchanged(source: Input) -> None:

@@ -68,7 +68,7 @@ examples:
         "do not fill a sample",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="remove what is in OUT, begin anew"
+        "--overwrite", action="store_true", help="replace what is in OUT, once the new is complete"
     )
     parser.add_argument(
         "--num-proc", type=int, metavar="N", help="threads (default: as many as there are CPUs)"

@@ -149,7 +149,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="keep files from the Hub in its cache (default), or remove each once it is encoded",
     )
     running.add_argument(
-        "--overwrite", action="store_true", help="remove what an earlier run left, start anew"
+        "--overwrite", action="store_true", help="replace what is in OUT, once the new is complete"
     )
     running.add_argument("--dry-run", action="store_true", help="show the plan, write nothing")
     running.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")

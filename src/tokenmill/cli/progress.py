@@ -144,6 +144,7 @@ class Progress:
         self.text_bytes += record.counts.text_bytes
         self._missing -= 1
         if not self._missing:
+            self._shown_at = 0.0  # what comes now is said at once: nothing may happen for a while
             self._stop.can_wait = False
             if self._stop.signum:
                 raise Interrupted(self._stop.signum)
@@ -220,7 +221,9 @@ class Progress:
             fields.append(shown_rate(text_bytes / seconds))
         if self._workers:  # known once there is a plan
             fields.append(self._workers)
-        if fresh > 0:  # else nobody knows
+        if self.plan is not None and not self._missing:
+            fields.append("writing shards")
+        elif fresh > 0:  # else nobody knows
             left = seconds * (self._total_bytes - done) / fresh
             fields.append(f"{shown_seconds(left)} left")
         return fields

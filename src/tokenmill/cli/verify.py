@@ -211,9 +211,9 @@ def _advice(report: Report) -> str:
     if status.get("sources") == "skipped" and status.get("files") == "passed":
         return (
             f"which documents are wrong, from the sources: tokenmill verify {report.folder} --full;"
-            " to make it anew: the `tokenmill prepare` command with --overwrite"
+            " to make it again: the `tokenmill prepare` command with --overwrite"
         )
-    return "to make it anew: the `tokenmill prepare` command with --overwrite"
+    return "to make it again: the `tokenmill prepare` command with --overwrite"
 
 
 class _MovingLine:

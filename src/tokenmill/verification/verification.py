@@ -113,7 +113,7 @@ def _checked(
     if os.path.isdir(os.path.join(folder, WORK_NAME)):
         raise IntegrityError(
             f"{folder} is not finished: a run is under way or was interrupted",
-            hint="run the `tokenmill prepare` command again: it resumes",
+            hint="run the command that makes it again: it resumes",
         )
     if tokenizer is not None:
         told = dataclasses.replace(told, encoding=tokenizer.encoding().identity)
