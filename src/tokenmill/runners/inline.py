@@ -29,7 +29,7 @@ class _Stopped(BaseException):
 
 @contextlib.contextmanager
 def one_arrow_thread() -> Iterator[None]:
-    """Batches are small: on 16 cores, Arrow's threads took a third more CPU, and no less time."""
+    """One thing after the other is meant: batches are too small for Arrow's threads."""
     import pyarrow as pa
 
     num_threads = pa.cpu_count()

@@ -16,6 +16,7 @@ from tokenmill.plural import counted
 from tokenmill.runners import Runner
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.processes import ProcessesRunner
+from tokenmill.runners.worker import settle
 
 
 def encoding_of(config: Config) -> EncodingId:
@@ -38,18 +39,20 @@ def workers_of(config: Config, num_slices: int | None = None) -> str:
 
 
 @contextlib.contextmanager
-def started_runner(config: Config, may_fork: bool = False) -> Iterator[Runner]:
+def started_runner(config: Config, owns_process: bool = False) -> Iterator[Runner]:
     if config.runner == "ray":
         from tokenmill.runners.ray.runner import RayRunner
 
         with RayRunner(config, encoding_of(config)) as runner:
             yield runner
     elif _is_inline(config):
+        if owns_process:
+            settle()  # it will do what a worker does
         yield InlineRunner()
     else:
         encoding = encoding_of(config)
         num_proc = num_proc_of(config)
-        with ProcessesRunner(num_proc, encoding, config.stall_timeout, may_fork) as processes:
+        with ProcessesRunner(num_proc, encoding, config.stall_timeout, owns_process) as processes:
             yield processes
 
 
