@@ -13,42 +13,21 @@ import tokenmill
 
 SOURCE = Path(tokenmill.__file__).parent
 
-# Each line may import from the lines above it, and packages from themselves.
+# Each line may import from the lines above it, and rooms from themselves.
 LAYERS = [
-    {"errors", "plural", "synonyms", "heartbeat"},
-    {"quantities", "keywords"},
-    {"patience"},
-    {"objectstore"},
-    {
-        "listing",
-        "storage",
-        "seal",
-        "corpus",
-        "config",
-        "machine",
-        "fineweb",
-        "arrays",
-        "plugins",
-        "partition",
-        "trainers",
-    },
-    {"ranged"},
-    {"mirror"},
-    {"readers", "encodings", "formats"},
-    {"documents", "unread", "hub", "job", "record", "slices"},
-    {"inputs"},
-    {"fetch", "ledger", "unchanged", "headstart", "notes"},
-    {"part", "tokenize", "stream"},
-    {"mill", "assemble", "plan", "inference"},
-    {"manifest", "runners", "settings"},
-    {"output"},
+    {"errors", "arrays"},
+    {"words"},
+    {"plugins", "storage"},
+    {"config", "encodings", "formats"},
+    {"corpus"},
+    {"encode"},
+    {"assemble"},
+    {"runners", "settings"},
+    {"dataset", "doctor", "testing"},
     {"estimate"},
-    {"dataset", "dataset_encoding", "remote"},
-    {"dataset_tokens"},
-    {"run", "convert", "doctor"},
-    {"tasks"},
-    {"inspection", "verification"},
-    {"cli", "testing"},
+    {"run"},
+    {"partition"},
+    {"cli"},
     {"api"},
 ]
 FORBIDDEN_MODULES = {
@@ -107,7 +86,7 @@ def test_only_storage_writes_and_nothing_pickles_or_evaluates(path):
             called = ast.unparse(node.func)
             assert called not in ("eval", "exec"), f"{path}:{node.lineno}"
             assert not any(k.arg == "shell" for k in node.keywords), f"{path}:{node.lineno}"
-            if path.name == "storage.py" or path.parent.name == "testing":
+            if path == SOURCE / "storage" / "files.py" or path.parent.name == "testing":
                 continue
             assert called not in (
                 *("os.rename", "os.replace", "os.unlink", "os.remove", "os.fsync", "os.truncate"),
