@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from tokenmill.corpus.plan import Cut
-from tokenmill.corpus.readers import ReadOptions
-from tokenmill.corpus.spans import Input, Slice
-from tokenmill.encode.job import Job, Step
-from tokenmill.encode.record import PartRecord
-
 if TYPE_CHECKING:  # heavy: workers are started before anything of that kind is loaded
     from tokenmill.assemble.task import ShardRecord, ShardTask
+    from tokenmill.corpus.plan import Cut
+    from tokenmill.corpus.readers import ReadOptions
+    from tokenmill.corpus.spans import Input, Slice
+    from tokenmill.encode.job import Job, Step
+    from tokenmill.encode.record import PartRecord
 
 
 class Stopped(Exception):

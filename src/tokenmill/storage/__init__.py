@@ -1,4 +1,4 @@
-"""Where bytes lie: files on disk, and objects in a store (s3:// ...). No room below knows of it.
+"""Where bytes lie: files on disk, and objects in a store (s3:// ...).
 
 files.py, listing.py    the only code that changes files; folders and globs, listed
 objects/, retry.py      an object store's requests; how long and how often a request is repeated
