@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,28 @@ def test_imports_point_one_way(path):
         return
     for other in first_party_imports(path) - {own}:
         assert layer_of(other) < layer_of(own), f"{own} must not import {other}"
+
+
+def loaded_with(path: Path, names: set[str]) -> set[str]:
+    """The modules that a module's own import imports: not those that a function does."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module in names:
+            below = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= below & names or {node.module}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & names
+    return found
+
+
+def test_modules_of_a_room_do_not_import_in_a_circle():
+    def name_of(path: Path) -> str:
+        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+        return ".".join(parts).removesuffix(".__init__")
+
+    names = {name_of(path) for path in modules()} - {"tokenmill"}
+    graph = {name_of(path): loaded_with(path, names) for path in modules()}
+    graphlib.TopologicalSorter(graph).prepare()  # CycleError names the circle
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
