@@ -5,7 +5,7 @@ relied on: an object appears whole or not at all, and `create` succeeds for one 
 
 fsspec brings the clients, which find their credentials themselves; a URL that carries some is
 refused, and never shown. Their own repetitions are turned off where that can be done: requests are
-repeated here, by retry.py, one budget for all, after which it is NetworkError. Lengths are
+repeated here, by ../retry.py, one budget for all, after which it is NetworkError. Lengths are
 compared, because s3fs fills what a short answer lacks with zeros, and others return it short.
 
 Raised as they are, for the caller knows what they mean there: FileNotFoundError, PermissionError.
@@ -93,7 +93,7 @@ def read_ranges(url: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
 def read_sealed(urls: Iterable[str]) -> Iterator[bytes | None]:
     """Small objects, in parallel and in order, with one request each; None where there is none.
 
-    Only for what tells by itself whether it is whole (checked_json.py): the length is not compared.
+    Only for what tells by itself whether it is whole (../checked_json.py): the length is not compared.
     """
     return in_parallel(lambda url: _bucket(url).read_unchecked(url), urls)
 
