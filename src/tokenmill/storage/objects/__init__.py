@@ -93,7 +93,7 @@ def read_ranges(url: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
 def read_sealed(urls: Iterable[str]) -> Iterator[bytes | None]:
     """Small objects, in parallel and in order, with one request each; None where there is none.
 
-    Only for what tells by itself whether it is whole (../checked_json.py): the length is not compared.
+    Only for what tells by itself whether it is whole (../checked_json.py): its length is unchecked.
     """
     return in_parallel(lambda url: _bucket(url).read_unchecked(url), urls)
 
