@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "tests"))
 
 from hub_server import HubServer  # noqa: E402
 from tokenmill.cli.screen import parsed_count  # noqa: E402
-from tokenmill.fineweb import REPOS, REVISIONS  # noqa: E402
+from tokenmill.corpus.fineweb import REPOS, REVISIONS  # noqa: E402
 
 
 def timed(arguments: list[str], environment: dict[str, str]) -> float:

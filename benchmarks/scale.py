@@ -33,27 +33,27 @@ from typing import Any
 
 import xxhash
 
-from tokenmill import __version__, storage
+from tokenmill import __version__
 from tokenmill.assemble.task import ShardRecord, ShardTask, make_folders, saved_record, task_path
 from tokenmill.assemble.use import UsedParts
 from tokenmill.assemble.writing import MARK_TOKENS
 from tokenmill.cli.progress import Progress, SignalStop
-from tokenmill.config import Config
-from tokenmill.corpus import Input, Slice, Span
+from tokenmill.config import Config, Partition
+from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.inputs import FoundInputs
+from tokenmill.corpus.plan import Cut, Plan, make_plan
+from tokenmill.corpus.spans import Input, Slice, Span
+from tokenmill.dataset.output import plan_path, work_of
+from tokenmill.encode.job import Job
+from tokenmill.encode.record import SPLITS, Counts, PartRecord, Run, part_path, record_path
 from tokenmill.encodings import get_encoding
-from tokenmill.fetch import RemoteInputs
-from tokenmill.inputs import FoundInputs
-from tokenmill.job import Job
-from tokenmill.output import plan_path, work_of
-from tokenmill.partition import Partition
-from tokenmill.plan import Cut, Plan, make_plan
-from tokenmill.record import SPLITS, Counts, PartRecord, Run, part_path, record_path
+from tokenmill.partition import _encode as encode_share
+from tokenmill.partition import _num_recorded
 from tokenmill.run import _carried_out, assembly_of
 from tokenmill.runners import Watch
-from tokenmill.seal import sealed
 from tokenmill.settings import identity_of, job_of, resolved
-from tokenmill.tasks import _encode as encode_share
-from tokenmill.tasks import _num_recorded
+from tokenmill.storage import files
+from tokenmill.storage.checked_json import sealed
 
 MAX_SECONDS = 60.0
 MAX_BYTES = 1e9
@@ -241,7 +241,7 @@ class Stages:
             write_part(work, record)
         for split, index in itertools.product(range(len(SPLITS)), range(max(num_used))):
             if index < num_used[split]:
-                storage.remove(part_path(work, index, split))
+                files.remove(part_path(work, index, split))
         UsedParts([[[0, number]] for number in num_used]).save(work)
 
     def resume(self) -> None:

@@ -134,14 +134,13 @@ def measured(corpus: str | None, num_bytes: int) -> dict[str, Any]:
 
 def measured_once(corpus: str, out: str) -> dict[str, float]:
     """CPU seconds per GB of text, or of tokens, on one core; and how the sizes compare."""
-    from tokenmill.config import Config
-    from tokenmill.inputs import local_inputs
-    from tokenmill.partition import Partition
-    from tokenmill.plan import make_plan
+    from tokenmill.config import Config, Partition
+    from tokenmill.corpus.inputs import local_inputs
+    from tokenmill.corpus.plan import make_plan
+    from tokenmill.dataset.verify import verify
+    from tokenmill.partition import encode_partition, finish
     from tokenmill.run import SilentWatch
     from tokenmill.runners.inline import InlineRunner
-    from tokenmill.tasks import encode_partition, finish
-    from tokenmill.verification import verify
 
     config = Config(sources=(corpus,), out=out, val="none", num_proc=1)
     inputs = local_inputs(config.sources, None)

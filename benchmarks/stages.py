@@ -30,20 +30,20 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 STAGES = {
     "imports": (),
     "planning": ("run:_continued_or_new_plan", "run:all_inputs", "run:finished"),
-    "reading": ("readers.parquet:ParquetReader.batches",),
+    "reading": ("corpus.readers.parquet:ParquetReader.batches",),
     "building the engine": ("encodings.gigatoken:GigatokenEngine.__init__",),
     "encoding (gigatoken)": ("encodings.gigatoken:GigatokenEngine._measured_call",),
     "search for Unicode 17": ("encodings.unicode_gap:CodePointSet.documents_holding_any",),
     "encoding (tiktoken)": ("encodings.gigatoken:encoded_documents",),
-    "dtype and EOT": ("mill:packed",),
-    "split": ("mill:held_out",),
-    "parts: checksum": ("storage:NewFile.write",),
-    "shards: reading parts": ("storage:read_in_order",),
-    "shards: sha256": ("storage:FilePiece.write",),
+    "dtype and EOT": ("encode.mill:packed",),
+    "split": ("encode.mill:held_out",),
+    "parts: checksum": ("storage.files:NewFile.write",),
+    "shards: reading parts": ("storage.files:read_in_order",),
+    "shards: sha256": ("storage.files:FilePiece.write",),
     "shards: counting EOT": ("assemble.writing:EotScan.add",),
     "shards: the rest of a task": ("assemble.writing:drafted", "assemble.writing:Draft.commit"),
     "the books": ("assemble.books:Assembly.add", "assemble.books:Assembly.done"),
-    "writing": ("storage:_write_all",),
+    "writing": ("storage.files:_write_all",),
     "fsync": ("os:fsync",),
     "publishing, manifest": ("run:publish", "run:make_manifest"),
 }
@@ -156,7 +156,7 @@ def main() -> None:
     clock.spent["imports"] = [PROCESS_BEGAN, PROCESS_BEGAN, 0]
     clock.begin("imports")
     tokenmill = importlib.import_module("tokenmill")
-    for name in ("tokenmill.run", "tokenmill.mill", "gigatoken", "awkward"):
+    for name in ("tokenmill.run", "tokenmill.encode.mill", "gigatoken", "awkward"):
         importlib.import_module(name)
     clock.end()
     missing = wrap_all(clock)

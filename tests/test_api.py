@@ -16,8 +16,8 @@ import pytest
 
 import tokenmill
 from tokenmill.config import COUNTS
+from tokenmill.dataset.manifest import Manifest, seal_of
 from tokenmill.errors import ConfigError
-from tokenmill.manifest import Manifest, seal_of
 
 
 def test_the_signature_of_prepare_has_the_fields_of_config_and_their_defaults():
@@ -135,9 +135,9 @@ def test_strangers_shards_are_told_by_an_encoding(tmp_path, corpus):
 
 def test_functions_stay_functions_when_modules_of_their_name_are_imported():
     script = (
-        "import tokenmill, tokenmill.convert, tokenmill.estimate\n"
+        "import tokenmill, tokenmill.dataset.convert, tokenmill.estimate\n"
         "from tokenmill import convert, estimate, prepare, verify\n"
-        "from tokenmill.convert import Target\n"
+        "from tokenmill.dataset.convert import Target\n"
         "print(*(getattr(tokenmill, f.__name__) is f for f in (convert, estimate, prepare)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -21,11 +21,11 @@ import oracle
 import shard_oracle
 import tokenmill
 from conftest import made_texts, write_corpus
-from tokenmill.convert import Target, convert
-from tokenmill.dataset import open_dataset
+from tokenmill.dataset.convert import Target, convert
+from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.formats import NAMES, get_format
-from tokenmill.verification import verify
 
 SEQ_LEN = 16
 VAL_FRACTION = 0.3

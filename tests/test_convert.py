@@ -15,13 +15,13 @@ import pytest
 
 import tokenmill
 from conftest import made_texts, write_corpus
-from tokenmill import storage
-from tokenmill.convert import Target, convert
-from tokenmill.dataset import open_dataset
+from tokenmill.dataset.convert import Target, convert
+from tokenmill.dataset.dataset import open_dataset
 from tokenmill.encodings import get_encoding
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.formats import NAMES, get_format
 from tokenmill.runners import Stopped
+from tokenmill.storage import files
 
 TEXTS = [*made_texts(150), "", "one", "\N{CJK UNIFIED IDEOGRAPH-6771}" * 40]
 
@@ -90,8 +90,8 @@ def test_convert_equals_prepare_in_that_format(name, nano, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_convert_stopped_anywhere_continues_to_the_same_bytes(name, nano, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenmill.dataset_tokens.READ_TOKENS", 700)
-    monkeypatch.setattr("tokenmill.storage.PIECE_BYTES", 4000)
+    monkeypatch.setattr("tokenmill.dataset.tokens.READ_TOKENS", 700)
+    monkeypatch.setattr("tokenmill.storage.files.PIECE_BYTES", 4000)
     monkeypatch.setattr("tokenmill.assemble.writing.MARK_TOKENS", 1000)
     converted(nano, tmp_path / "whole", name)
     target = Target(out=str(tmp_path / "out"), format=name, **options_of(name))
@@ -118,11 +118,11 @@ class Crash(BaseException):
 
 @pytest.mark.parametrize("name", ["nanogpt", "megatron", "mds"])
 def test_convert_crashed_at_any_storage_operation_continues(name, nano, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenmill.dataset_tokens.READ_TOKENS", 2000)
-    monkeypatch.setattr("tokenmill.storage.PIECE_BYTES", 8000)
+    monkeypatch.setattr("tokenmill.dataset.tokens.READ_TOKENS", 2000)
+    monkeypatch.setattr("tokenmill.storage.files.PIECE_BYTES", 8000)
     converted(nano, tmp_path / "whole", name)
     target = Target(out=str(tmp_path / "out"), format=name, **options_of(name))
-    rename, remove = storage.rename, storage.remove
+    rename, remove = files.rename, files.remove
     for crash_at in itertools.count(1):
         count = itertools.count(1)
 
@@ -134,18 +134,18 @@ def test_convert_crashed_at_any_storage_operation_continues(name, nano, tmp_path
 
             return crashing
 
-        monkeypatch.setattr(storage, "rename", counted(rename))
-        monkeypatch.setattr(storage, "remove", counted(remove))
+        monkeypatch.setattr(files, "rename", counted(rename))
+        monkeypatch.setattr(files, "remove", counted(remove))
         try:
             convert(open_dataset(str(nano)), target)
             break
         except Crash:
             pass
-        monkeypatch.setattr(storage, "rename", rename)
-        monkeypatch.setattr(storage, "remove", remove)
+        monkeypatch.setattr(files, "rename", rename)
+        monkeypatch.setattr(files, "remove", remove)
         convert(open_dataset(str(nano)), target)
         assert files_of(tmp_path / "out") == files_of(tmp_path / "whole"), crash_at
-        storage.remove_folder(target.out)
+        files.remove_folder(target.out)
     assert crash_at > 5
 
 

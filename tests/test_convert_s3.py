@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import os
@@ -19,33 +18,33 @@ from conftest import made_texts, write_corpus
 from s3_server import SECRET_KEY, Faults, require_no_secret
 from test_object_datasets import run
 from test_prepare_s3 import files_in, objects_in
-from tokenmill import objectstore, patience, storage
-from tokenmill.convert import Target, convert
-from tokenmill.dataset import open_dataset
+from tokenmill.dataset.convert import Target, convert
+from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.remote import at_hand
+from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, NetworkError, OutputError
 from tokenmill.formats import NAMES, get_format
-from tokenmill.objectstore import s3 as s3_store
-from tokenmill.remote import at_hand
 from tokenmill.runners import Stopped
-from tokenmill.verification import verify
+from tokenmill.storage import files, objects, retry
+from tokenmill.storage.objects import s3 as s3_store
 
 SAMPLES = {"seq_len": 64, "shard_tokens": 2048, "drop": ("tail",)}
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(patience, "LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(retry, "LONGEST_PAUSE_SECONDS", 0.02)
 
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    monkeypatch.setattr("tokenmill.dataset_tokens.READ_TOKENS", 700)
+    monkeypatch.setattr("tokenmill.dataset.tokens.READ_TOKENS", 700)
 
 
 @pytest.fixture
 def no_patience(monkeypatch):
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(patience, "UNREACHABLE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "UNREACHABLE_SECONDS", 0.05)
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +153,8 @@ def test_convert_when_from_url_to_url_then_the_same_files(nano, s3, bucket, tmp_
     with at_hand(three) as folder:
         converted(folder, back, "nanogpt")
     there, here, expected = objects_in(s3, bucket, "two/"), files_in(back), files_in(nano)
-    for files in (there, here, expected):
-        del files["tokenmill.json"]
+    for found in (there, here, expected):
+        del found["tokenmill.json"]
     assert there == here == expected
 
 
@@ -258,7 +257,8 @@ def test_convert_when_the_budget_is_used_up_then_exit_8_and_it_resumes_without_s
     out = f"s3://{bucket}/out"
     options = ("--format", "npy", "--shard-tokens", "3000", "--json", "-v")
     script = (
-        "import sys, tokenmill.patience as p; p.PATIENCE_SECONDS = p.LONGEST_PAUSE_SECONDS = 0.5; "
+        "import sys, tokenmill.storage.retry as p; "
+        "p.PATIENCE_SECONDS = p.LONGEST_PAUSE_SECONDS = 0.5; "
         "from tokenmill.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", script, "convert", nano, out, *options]
@@ -308,8 +308,8 @@ def test_convert_when_to_s3_then_the_scratch_folder_holds_a_shard_or_two(
         seen.append(sum(len(data) for data in files_in(str(tmp_path)).values()))
         return put_file(path, target)
 
-    put_file = storage.put_file
-    monkeypatch.setattr(storage, "put_file", looked)
+    put_file = files.put_file
+    monkeypatch.setattr(files, "put_file", looked)
     source = open_dataset(nano)
     convert(source, target_of(f"s3://{bucket}/out", name))
     assert source.num_tokens > 5 * 3000 and 5000 < max(seen) < 3 * 2 * 3000
@@ -400,7 +400,7 @@ def test_convert_when_the_url_is_the_input_then_refused(nano, s3, bucket):
     assert objects_in(s3, bucket, "one/") == before
     with pytest.raises(ConfigError, match="output folder is the input folder"):
         converted(nano, Path(nano).as_uri(), "llmc", overwrite=True)
-    assert objectstore.place_of("gs://a/b") != objectstore.place_of("s3://a/b")
+    assert objects.place_of("gs://a/b") != objects.place_of("s3://a/b")
 
 
 def test_convert_when_the_store_refuses_then_what_and_where(nano, s3):
@@ -415,14 +415,13 @@ def test_convert_when_the_store_refuses_then_what_and_where(nano, s3):
 # Two at once
 
 
-@pytest.mark.parametrize("moment", ["storage.put_file", "storage.write_record"])
+@pytest.mark.parametrize("moment", ["put_file", "write_record"])
 def test_convert_when_another_is_faster_then_its_result_is_taken(
     moment, nano, s3, bucket, tmp_path, small_batches, monkeypatch
 ):
     """Before there is a record of a shard that is uploaded, and right after a record."""
     target = target_of(f"s3://{bucket}/out", "npy")
-    module, name = moment.split(".")
-    do = getattr(importlib.import_module(f"tokenmill.{module}"), name)
+    do = getattr(files, moment)
     others = []
 
     def overtaken(*arguments):
@@ -442,7 +441,7 @@ def test_convert_when_another_cleans_up_while_a_record_is_compared_then_its_resu
     nano, s3, bucket, monkeypatch
 ):
     target = target_of(f"s3://{bucket}/out", "npy")
-    create, others = objectstore.create, []
+    create, others = objects.create, []
 
     def overtaken(url: str, data: bytes) -> bool:
         is_new = create(url, data)
@@ -452,7 +451,7 @@ def test_convert_when_another_cleans_up_while_a_record_is_compared_then_its_resu
             return False
         return is_new
 
-    monkeypatch.setattr(objectstore, "create", overtaken)
+    monkeypatch.setattr(objects, "create", overtaken)
     assert convert(open_dataset(nano), target) == others[0]
     assert verify(target.out).is_whole
     assert not [key for key in s3.keys(bucket) if ".tokenmill" in key]
@@ -479,7 +478,7 @@ def test_convert_when_two_run_at_once_then_both_succeed_with_the_same_files(
     nano, s3, bucket, tmp_path
 ):
     script = (
-        "import sys, tokenmill.dataset_tokens; tokenmill.dataset_tokens.READ_TOKENS = 700; "
+        "import sys, tokenmill.dataset.tokens; tokenmill.dataset.tokens.READ_TOKENS = 700; "
         "from tokenmill.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     options = ("--format", "megatron", "--shard-tokens", "1000")

@@ -21,9 +21,10 @@ import oracle
 import tokenmill
 from conftest import SEPARATOR, made_texts, write_corpus
 from hub_server import HubServer
-from tokenmill import storage
 from tokenmill.cli import main
 from tokenmill.config import Config
+from tokenmill.corpus.inputs import inputs_of
+from tokenmill.corpus.plan import read_options
 from tokenmill.errors import InputError
 from tokenmill.estimate import (
     Estimate,
@@ -42,11 +43,10 @@ from tokenmill.estimate.ratio import Design, ratio_total
 from tokenmill.estimate.sample import drawing_of, num_cells
 from tokenmill.estimate.stretches import plain_cells
 from tokenmill.formats import NAMES
-from tokenmill.inputs import inputs_of
-from tokenmill.plan import read_options
 from tokenmill.run import new_plan
 from tokenmill.runners.start import encoding_of
 from tokenmill.settings import resolved
+from tokenmill.storage import files
 
 ENGLISH = ["the", "mill", "grinds", "grain", "under", "a", "heavy", "stone", "while", "water"]
 OTHER = ["東京", "大学", "мельница", "зерно", "水車", "石臼", "🙂", "小麦粉", "Ünïcödé"]
@@ -453,7 +453,7 @@ def peak_of_run(path: Path, out: Path, monkeypatch, **options: object) -> int:
 
     with monkeypatch.context() as patch:
         for name in ("remove", "remove_folder", "write_record"):
-            patch.setattr(storage, name, measured(getattr(storage, name)))
+            patch.setattr(files, name, measured(getattr(files, name)))
         tokenmill.prepare(path, out, num_proc=1, **options)
     return peak
 
@@ -580,7 +580,7 @@ def test_run_that_fits_is_not_warned_of_although_a_token_a_byte_would_not(small_
 
 def test_question_whether_it_fits_survives_what_kills_the_sample(tmp_path, monkeypatch):
     path = write_corpus("jsonl", tmp_path, ONE_LANGUAGE)
-    monkeypatch.setattr(storage, "free_bytes", lambda folder: 1000)
+    monkeypatch.setattr(files, "free_bytes", lambda folder: 1000)
     monkeypatch.setattr(room.sys, "executable", "/bin/false")
     config = Config(sources=(path,), out=str(tmp_path / "out"), num_proc=1)
     encoding = encoding_of(config)

@@ -14,12 +14,11 @@ import pytest
 
 import tokenmill
 from s3_server import Faults
-from tokenmill import objectstore, patience
-from tokenmill.config import Config
-from tokenmill.partition import Partition
+from tokenmill.config import Config, Partition
+from tokenmill.partition import encode_partition, finish
 from tokenmill.run import SilentWatch
 from tokenmill.runners.start import started_runner
-from tokenmill.tasks import encode_partition, finish
+from tokenmill.storage import objects, retry
 
 OPTIONS = {"format": "megatron", "shard_tokens": 20_000, "slice_bytes": 60_000, "shuffle": True}
 
@@ -83,9 +82,9 @@ def test_shards_on_a_local_disk_are_the_same(way, expected, tmp_path):
 def test_shards_in_an_object_store_that_fails_now_and_then_are_the_same(
     way, expected, s3, bucket, monkeypatch
 ):
-    monkeypatch.setattr(patience, "LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "LONGEST_PAUSE_SECONDS", 0.05)
     source, shards = expected
-    objectstore.upload(f"s3://{bucket}/corpus/a.parquet", source)
+    objects.upload(f"s3://{bucket}/corpus/a.parquet", source)
     s3.faults = Faults(seed=7, fraction=0.05)
     assert WAYS[way](f"s3://{bucket}/corpus/", f"s3://{bucket}/out") == shards
     assert s3.faults.num_injected

@@ -19,14 +19,14 @@ import shard_oracle
 import tokenmill
 from conftest import made_texts, write_corpus
 from test_conversions import EOT_ID, SHORT, Variant, require_whole, told_apart
-from tokenmill.convert import Target, convert
-from tokenmill.dataset import open_dataset
+from tokenmill.dataset.convert import Target, convert
+from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.inspect import glance, look_into
+from tokenmill.dataset.verify import verify
 from tokenmill.encodings import get_encoding
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import NAMES, get_format
 from tokenmill.formats.mapped import split_of
-from tokenmill.inspection import glance, look_into
-from tokenmill.verification import verify
 
 HEADERLESS = ("nanogpt", "olmo", "datatrove")
 TEXTS = made_texts(30)

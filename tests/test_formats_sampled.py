@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokenmill import storage
 from tokenmill.errors import ConfigError, IntegrityError, OutputError
 from tokenmill.formats import Contents, Layout, Shard, ShardReader, get_format, parquet_shard
 from tokenmill.formats import parquet as parquet_module
+from tokenmill.storage import files
 
 DOCUMENTS = [[1, 2, 3, 9], [4, 9], [5, 6, 7, 8, 9]]
 NAMES = ("mds", "litdata", "parquet")
@@ -37,10 +37,10 @@ def layout_of(name: str, dtype: str = "uint16", seq_len: int = 0) -> Layout:
 
 def creator(folder: Path) -> Callable[[str], Any]:
     @contextlib.contextmanager
-    def create(name: str) -> Iterator[storage.NewFile]:
+    def create(name: str) -> Iterator[files.NewFile]:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with storage.NewFile(os.fspath(path.parent), path.name) as file:
+        with files.NewFile(os.fspath(path.parent), path.name) as file:
             yield file
             file.commit()
 

@@ -13,7 +13,7 @@ import pytest
 
 import tokenmill
 from conftest import made_texts, write_corpus
-from tokenmill import heartbeat, storage
+from tokenmill.storage import files, heartbeat
 
 # Gets into every process from outside: one shard is written block by block, with pauses.
 SITE = """
@@ -65,9 +65,9 @@ def test_bytes_that_are_written_read_or_hashed_are_signs_of_life(told, tmp_path,
     monkeypatch.setattr(heartbeat, "_seconds", 0.0)
     path = str(tmp_path / "file")
     for work in (
-        lambda: storage.write_file(path, b"0123456789"),
-        lambda: storage.read_ranges(path, [(0, 10)]),
-        lambda: storage.sha256_at(path, 0, 10, False),
+        lambda: files.write_file(path, b"0123456789"),
+        lambda: files.read_ranges(path, [(0, 10)]),
+        lambda: files.sha256_at(path, 0, 10, False),
     ):
         told.clear()
         work()

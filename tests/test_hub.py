@@ -24,9 +24,9 @@ import hub_server
 import oracle
 from conftest import made_texts
 from hub_server import HubServer
+from tokenmill.corpus.fineweb import REPOS, REVISIONS, fineweb_source
+from tokenmill.corpus.hub import HubSource, _matches
 from tokenmill.errors import ConfigError
-from tokenmill.fineweb import REPOS, REVISIONS, fineweb_source
-from tokenmill.hub import HubSource, _matches
 
 REPO, COMMIT = REPOS[True], REVISIONS[True]
 TEXTS = [made_texts(300, seed=seed) for seed in range(4)]

@@ -13,13 +13,13 @@ import pytest
 
 import tokenmill
 from conftest import made_texts, write_corpus
-from tokenmill import output
 from tokenmill.cli import main
-from tokenmill.dataset import open_dataset
+from tokenmill.dataset import output
+from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConflictError, IntegrityError
-from tokenmill.verification import verify
 
-converting = importlib.import_module("tokenmill.convert")
+converting = importlib.import_module("tokenmill.dataset.convert")
 
 
 @pytest.fixture

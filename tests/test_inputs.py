@@ -23,12 +23,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokenmill
-from tokenmill import listing
 from tokenmill.config import Config
+from tokenmill.corpus.inputs import FoundInputs, found_inputs, inputs_of
+from tokenmill.corpus.plan import Plan, make_plan, notes_on
+from tokenmill.corpus.readers.naming import way_out
 from tokenmill.errors import ConfigError, InputError, NetworkError, TokenmillError
-from tokenmill.inputs import FoundInputs, found_inputs, inputs_of
-from tokenmill.plan import Plan, make_plan, notes_on
-from tokenmill.readers.naming import way_out
+from tokenmill.storage import listing
 
 
 def written(folder: Path, *names: str) -> Path:
@@ -504,7 +504,7 @@ def test_tokenizer_when_it_is_a_model_of_the_hub_then_the_hint_fetches_its_file(
 
 def test_https_when_nobody_answers_then_it_is_the_network(monkeypatch):
     pytest.importorskip("aiohttp")
-    monkeypatch.setattr("tokenmill.patience.UNREACHABLE_SECONDS", 0.0)
+    monkeypatch.setattr("tokenmill.storage.retry.UNREACHABLE_SECONDS", 0.0)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         url = f"https://127.0.0.1:{free.getsockname()[1]}/a.jsonl"

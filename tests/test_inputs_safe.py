@@ -12,7 +12,7 @@ import pytest
 import tokenmill
 from conftest import write_corpus
 from tokenmill.cli import main
-from tokenmill.manifest import Manifest
+from tokenmill.dataset.manifest import Manifest
 
 
 def everything(folder: Path) -> dict[str, bytes | str]:

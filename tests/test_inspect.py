@@ -23,10 +23,7 @@ import oracle
 import tokenmill
 from conftest import made_texts, write_corpus
 from tokenmill.cli import main
-from tokenmill.errors import ConfigError, IntegrityError, TokenmillError
-from tokenmill.formats import NAMES, get_format
-from tokenmill.formats.mapped import MappedShard
-from tokenmill.inspection import (
+from tokenmill.dataset.inspect import (
     LookedInto,
     document,
     glance,
@@ -39,7 +36,10 @@ from tokenmill.inspection import (
     search_text,
     token_offset,
 )
-from tokenmill.stream import Stream, StreamShard
+from tokenmill.dataset.stream import Stream, StreamShard
+from tokenmill.errors import ConfigError, IntegrityError, TokenmillError
+from tokenmill.formats import NAMES, get_format
+from tokenmill.formats.mapped import MappedShard
 
 COMMAND = [sys.executable, "-m", "tokenmill", "inspect"]
 ALL = sys.maxsize

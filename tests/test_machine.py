@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill import machine
+from tokenmill.runners import machine
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and /sys")
 
@@ -39,7 +39,7 @@ def v2(root: Path, path: str, **files: str) -> None:
 
 def test_available_cpus_here_are_the_affinity(monkeypatch):
     assert machine.available_cpus() <= len(os.sched_getaffinity(0))
-    code = "from tokenmill.machine import available_cpus; print(available_cpus())"
+    code = "from tokenmill.runners.machine import available_cpus; print(available_cpus())"
     one = min(os.sched_getaffinity(0))
     pinned = f"import os; os.sched_setaffinity(0, [{one}]); {code}"
     assert subprocess.check_output([sys.executable, "-c", pinned]).strip() == b"1"

@@ -17,7 +17,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
 import tokenmill
-from tokenmill.trainers import embedding_rows, trainer_notes
+from tokenmill.dataset.trainers import embedding_rows, trainer_notes
 
 TRAIN = """
 import json, os

@@ -21,16 +21,16 @@ import pytest
 import tokenmill
 from conftest import made_texts, write_corpus
 from s3_server import Faults, S3Server
-from tokenmill import mirror, patience
 from tokenmill.cli import main
-from tokenmill.convert import Target, convert
-from tokenmill.dataset import open_dataset
+from tokenmill.dataset.convert import Target, convert
+from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.inspect import document, glance, look_into, token_offset
+from tokenmill.dataset.manifest import MANIFEST_NAME
+from tokenmill.dataset.remote import at_hand
+from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError
 from tokenmill.formats import NAMES
-from tokenmill.inspection import document, glance, look_into, token_offset
-from tokenmill.manifest import MANIFEST_NAME
-from tokenmill.remote import at_hand
-from tokenmill.verification import verify
+from tokenmill.storage import mirror, retry
 
 ALL = 1 << 30
 LARGE = ["nanogpt", "npy", "megatron", "olmo", "parquet", "mds"]
@@ -39,7 +39,7 @@ Upload = Callable[..., str]
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(patience, "LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(retry, "LONGEST_PAUSE_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -364,8 +364,8 @@ def test_when_the_store_fails_for_too_long_then_network_error(
     name, small, upload, s3, monkeypatch, tmp_path
 ):
     """The shard is not called damaged for it, whoever was reading."""
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(patience, "UNREACHABLE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "UNREACHABLE_SECONDS", 0.05)
     url = upload(small(name))
     is_of_manifest = lambda request: MANIFEST_NAME in request  # noqa: E731
     only_shards = Faults(

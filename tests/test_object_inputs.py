@@ -17,9 +17,14 @@ import pytest
 import tokenmill
 from conftest import SEPARATOR, made_texts, write_corpus
 from s3_server import ACCESS_KEY, SECRET_KEY, Faults
-from tokenmill import headstart, patience
 from tokenmill.config import Config
-from tokenmill.corpus import Input, Slice
+from tokenmill.corpus import prefetch
+from tokenmill.corpus.inputs import in_order, inputs_of
+from tokenmill.corpus.opening import opened, ranged_file
+from tokenmill.corpus.plan import cut, make_plan
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.spans import Input, Slice
+from tokenmill.dataset.verify import verify
 from tokenmill.errors import (
     ConfigError,
     ConflictError,
@@ -29,12 +34,9 @@ from tokenmill.errors import (
 )
 from tokenmill.estimate import estimate
 from tokenmill.estimate.sample import Sample
-from tokenmill.inputs import in_order, inputs_of
-from tokenmill.plan import cut, make_plan
-from tokenmill.ranged import MIN_READ_BYTES, RangedFile, opened
-from tokenmill.readers import ReadOptions
 from tokenmill.run import SilentWatch
-from tokenmill.verification import verify
+from tokenmill.storage import retry
+from tokenmill.storage.range_reader import MIN_READ_BYTES
 
 KINDS = ["parquet", "arrow", "feather", "jsonl", "jsonl.gz", "jsonl.zst", "txt", "txt.gz"]
 MANY_SLICES = {"slice_bytes": 20_000, "num_proc": 1, "val_fraction": 0.1}
@@ -42,7 +44,7 @@ MANY_SLICES = {"slice_bytes": 20_000, "num_proc": 1, "val_fraction": 0.1}
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(patience, "LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(retry, "LONGEST_PAUSE_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -295,8 +297,8 @@ def test_prepare_when_the_store_fails_for_too_long_then_network_error_and_it_res
     """The error is the network's (exit 8), whichever library was reading when it happened."""
     path = write_corpus(kind, tmp_path / "corpus", list(texts))
     url = upload(path)
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(patience, "UNREACHABLE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "UNREACHABLE_SECONDS", 0.05)
 
     def fail() -> None:
         s3.faults = Faults(kinds=("slow down",), only=lambda request: request.startswith("GET"))
@@ -317,7 +319,7 @@ def test_plan_when_the_store_fails_then_network_error(
     kind, tmp_path, texts, upload, s3, monkeypatch
 ):
     url = upload(write_corpus(kind, tmp_path / "corpus", list(texts)))
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.05)
     config = Config(sources=(url,), separator=SEPARATOR)
     inputs = inputs_of([url], None)
     _forget_edges()
@@ -452,7 +454,7 @@ def test_prepare_when_done_with_credentials_then_they_are_nowhere(tmp_path, text
 def test_inputs_when_the_reader_is_an_outside_packages_then_refused(
     bucket, upload, tmp_path, monkeypatch
 ):
-    from tokenmill.readers import naming
+    from tokenmill.corpus.readers import naming
 
     monkeypatch.setattr(naming, "kind_of", lambda name: ("warc", None))
     url = upload(_written(tmp_path / "a.warc", b"x"))
@@ -472,7 +474,7 @@ def test_prepare_when_finished_and_the_store_does_not_answer_then_still_finished
 ):
     url = upload(write_corpus("parquet", tmp_path / "corpus", list(texts)))
     done = tokenmill.prepare(url, tmp_path / "out", num_proc=1)
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.05)
     s3.faults = Faults(kinds=("slow down",))
     assert tokenmill.prepare(url, tmp_path / "out", num_proc=1) == done
 
@@ -498,14 +500,14 @@ def test_head_start_when_a_span_was_begun_then_it_is_read_once_and_the_same(
     url = upload(path)
     options = ReadOptions(separator=SEPARATOR)
     spans = [cut(source, options).spans[0] for source in inputs_of([path, url], None)]
-    rows = [batch.texts.to_pylist() for batch in headstart.batches_of(spans[0], options)[1]]
+    rows = [batch.texts.to_pylist() for batch in prefetch.batches_of(spans[0], options)[1]]
     _forget_edges()
     s3.requests.clear()
-    headstart.begin(spans[1], options)
-    reader, batches = headstart.batches_of(spans[1], options)
+    prefetch.begin(spans[1], options)
+    reader, batches = prefetch.batches_of(spans[1], options)
     assert [batch.texts.to_pylist() for batch in batches] == rows
     assert reader.place(spans[1], 0) in ("row 0", "line 1", "document 1")
-    assert not headstart._begun
+    assert not prefetch._begun
 
 
 def test_head_start_when_reading_fails_then_the_slice_says_so(tmp_path, upload, s3, bucket):
@@ -513,8 +515,8 @@ def test_head_start_when_reading_fails_then_the_slice_says_so(tmp_path, upload, 
     [span] = cut(inputs_of([url], None)[0], ReadOptions()).spans
     s3.client().delete_object(Bucket=bucket, Key="a.jsonl")
     _forget_edges()
-    headstart.begin(span, ReadOptions())
-    _, batches = headstart.batches_of(span, ReadOptions())
+    prefetch.begin(span, ReadOptions())
+    _, batches = prefetch.batches_of(span, ReadOptions())
     with pytest.raises(InputError, match="cannot be read"):
         list(batches)
 
@@ -524,9 +526,9 @@ def test_head_start_when_nobody_comes_for_them_then_two_are_kept(tmp_path, uploa
     for number in range(4):
         url = upload(_written(tmp_path / f"{number}.jsonl", b'{"text": "a"}\n'))
         spans += cut(inputs_of([url], None)[0], ReadOptions()).spans
-        headstart.begin(spans[-1], ReadOptions())
-    assert list(headstart._begun) == [(span, ReadOptions()) for span in spans[2:]]
-    headstart._begun.clear()
+        prefetch.begin(spans[-1], ReadOptions())
+    assert list(prefetch._begun) == [(span, ReadOptions()) for span in spans[2:]]
+    prefetch._begun.clear()
 
 
 def test_worker_when_a_slice_is_encoded_with_caution_then_nothing_else_is_begun(
@@ -537,8 +539,8 @@ def test_worker_when_a_slice_is_encoded_with_caution_then_nothing_else_is_begun(
     url = upload(_written(tmp_path / "a.jsonl", b'{"text": "a"}\n'))
     [span] = cut(inputs_of([url], None)[0], ReadOptions()).spans
     begun = []
-    monkeypatch.setattr(headstart, "begin", lambda span, options: begun.append(span))
-    monkeypatch.setattr("tokenmill.job.Job.from_plain", lambda plain: Namespace(read=None))
+    monkeypatch.setattr(prefetch, "begin", lambda span, options: begun.append(span))
+    monkeypatch.setattr("tokenmill.encode.job.Job.from_plain", lambda plain: Namespace(read=None))
     orders = [
         {"job": {}, "slice": Slice(0, (span,)).to_plain(), "caution": {"one_by_one": careful}}
         for careful in (False, True)
@@ -627,7 +629,7 @@ def test_ranged_file_when_read_anywhere_then_as_a_file(ranged):
 
 def test_ranged_file_when_a_range_is_nonsense_then_only_what_is_there_is_fetched(ranged):
     source, data = ranged
-    file = RangedFile(source)
+    file = ranged_file(source)
     file.expect([(-5, 3), (10, 5), (1 << 20, 1 << 40), (1 << 50, 1 << 51)])
     file.seek(1 << 20)
     assert file.read(10) == data[1 << 20 :][:10]
@@ -645,9 +647,9 @@ def test_ranged_file_when_the_object_is_shorter_than_planned_then_an_error(range
 
 
 def _forget_edges() -> None:
-    from tokenmill import ranged
+    from tokenmill.storage import range_reader
 
-    ranged._edges._pieces.clear()
+    range_reader._edges._pieces.clear()
 
 
 def _made(path: Path) -> Path:

@@ -17,17 +17,17 @@ import pytest
 import s3fs
 
 from s3_server import KINDS, SECRET_KEY, Faults, S3Server
-from tokenmill import objectstore, patience
+from tokenmill.dataset.output import WORK_NAME
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError
-from tokenmill.objectstore import s3 as s3_module
-from tokenmill.output import WORK_NAME
+from tokenmill.storage import objects, retry
+from tokenmill.storage.objects import s3 as s3_module
 
 MB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(patience, "LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(retry, "LONGEST_PAUSE_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -49,58 +49,58 @@ def big_file(tmp_path, monkeypatch) -> Path:
 
 def test_is_url_when_local_or_of_the_hub_then_no():
     for path in ("s3://b/k", "gs://b", "az://c/k", "memory://x", "abfs://c@account/k"):
-        assert objectstore.is_url(path), path
+        assert objects.is_url(path), path
     for path in ("/a/b", "a", "hf://datasets/a/b", "C:\\x", "s3:/x", "://x", ""):
-        assert not objectstore.is_url(path), path
+        assert not objects.is_url(path), path
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"0123456789" * 1000], ids=["empty", "one", "more"])
 def test_read_when_written_then_the_same_bytes(url, data):
-    objectstore.write(f"{url}/a", data)
-    assert objectstore.read(f"{url}/a") == data
-    info = objectstore.look(f"{url}/a")
+    objects.write(f"{url}/a", data)
+    assert objects.read(f"{url}/a") == data
+    info = objects.look(f"{url}/a")
     assert info is not None and info.num_bytes == len(data)
 
 
 def test_read_when_there_is_none_then_file_not_found(url):
-    assert objectstore.look(f"{url}/a") is None
+    assert objects.look(f"{url}/a") is None
     with pytest.raises(FileNotFoundError, match="some/folder/a"):
-        objectstore.read(f"{url}/a")
-    objectstore.write(f"{url}/below/b", b"x")
-    assert objectstore.look(f"{url}/below") is None  # a folder is no object
+        objects.read(f"{url}/a")
+    objects.write(f"{url}/below/b", b"x")
+    assert objects.look(f"{url}/below") is None  # a folder is no object
 
 
 def test_look_when_the_content_changes_then_so_does_the_tag(url):
-    objectstore.write(f"{url}/a", b"one")
-    one = objectstore.look(f"{url}/a")
-    objectstore.write(f"{url}/a", b"two")
-    assert objectstore.look(f"{url}/a") != one
-    objectstore.write(f"{url}/a", b"one")
-    assert objectstore.look(f"{url}/a") == one
+    objects.write(f"{url}/a", b"one")
+    one = objects.look(f"{url}/a")
+    objects.write(f"{url}/a", b"two")
+    assert objects.look(f"{url}/a") != one
+    objects.write(f"{url}/a", b"one")
+    assert objects.look(f"{url}/a") == one
 
 
 def test_read_ranges_when_many_then_each_in_order_and_exact(url, monkeypatch):
     data = os.urandom(5000)
-    objectstore.write(f"{url}/a", data)
+    objects.write(f"{url}/a", data)
     ranges = [(i * 7, i * 7 + i) for i in range(100)]
-    assert objectstore.read_ranges(f"{url}/a", ranges) == [data[a:b] for a, b in ranges]
-    monkeypatch.setattr(objectstore, "RANGE_BYTES", 333)
-    assert objectstore.read_ranges(f"{url}/a", [(0, 5000), (1, 334)]) == [data, data[1:334]]
+    assert objects.read_ranges(f"{url}/a", ranges) == [data[a:b] for a, b in ranges]
+    monkeypatch.setattr(objects, "RANGE_BYTES", 333)
+    assert objects.read_ranges(f"{url}/a", [(0, 5000), (1, 334)]) == [data, data[1:334]]
 
 
 @pytest.mark.parametrize("wanted", [(5, 11), (10, 12), (20, 30)])
 def test_read_ranges_when_the_object_is_shorter_then_integrity_error_at_once(url, s3, wanted):
-    objectstore.write(f"{url}/a", b"0123456789")
+    objects.write(f"{url}/a", b"0123456789")
     with pytest.raises(IntegrityError, match=r"ends before byte .* it has 10"):
-        objectstore.read_ranges(f"{url}/a", [wanted])
+        objects.read_ranges(f"{url}/a", [wanted])
     assert len(s3.requests) < 5
 
 
 def test_read_sealed_when_some_are_missing_then_none_in_their_place_and_one_request_each(url, s3):
     for i in range(0, 100, 2):
-        objectstore.write(f"{url}/{i}", str(i).encode())
+        objects.write(f"{url}/{i}", str(i).encode())
     s3.requests.clear()
-    found = list(objectstore.read_sealed(f"{url}/{i}" for i in range(100)))
+    found = list(objects.read_sealed(f"{url}/{i}" for i in range(100)))
     assert found == [str(i).encode() if i % 2 == 0 else None for i in range(100)]
     assert len(s3.requests) == 100 and all(r.startswith("GET") for r in s3.requests)
 
@@ -108,12 +108,12 @@ def test_read_sealed_when_some_are_missing_then_none_in_their_place_and_one_requ
 def test_find_when_given_a_prefix_or_a_glob_then_sorted_by_bytes(bucket):
     names = ["d/b.txt", "d/a.txt", "d/B.txt", "d/sub/c.txt", "d/ü.txt", "d2/x.txt"]
     for name in names:
-        objectstore.write(f"s3://{bucket}/{name}", name.encode())
+        objects.write(f"s3://{bucket}/{name}", name.encode())
 
     def found(pattern: str) -> list[str]:
         return [
             url.removeprefix(f"s3://{bucket}/")
-            for url, info in objectstore.find(f"s3://{bucket}/{pattern}")
+            for url, info in objects.find(f"s3://{bucket}/{pattern}")
             if info.num_bytes
         ]
 
@@ -125,9 +125,9 @@ def test_find_when_given_a_prefix_or_a_glob_then_sorted_by_bytes(bucket):
 
 
 def test_create_when_there_is_one_then_false_and_it_stays(url):
-    assert objectstore.create(f"{url}/a", b"one")
-    assert not objectstore.create(f"{url}/a", b"two")
-    assert objectstore.read(f"{url}/a") == b"one"
+    assert objects.create(f"{url}/a", b"one")
+    assert not objects.create(f"{url}/a", b"two")
+    assert objects.read(f"{url}/a") == b"one"
 
 
 def test_create_when_many_try_at_once_then_one_succeeds(url):
@@ -136,7 +136,7 @@ def test_create_when_many_try_at_once_then_one_succeeds(url):
 
     def attempt(number: int) -> None:
         together.wait()
-        outcomes.append(objectstore.create(f"{url}/a", str(number).encode()))
+        outcomes.append(objects.create(f"{url}/a", str(number).encode()))
 
     threads = [threading.Thread(target=attempt, args=(i,)) for i in range(8)]
     for thread in threads:
@@ -152,20 +152,20 @@ def test_everything_when_half_of_the_requests_fail_then_right_all_the_same(url, 
     url = f"{url}/{WORK_NAME}/plan"  # where uploads whose beginning went unheard are aborted
     with s3.failing(Faults(seed=3, fraction=0.5, kinds=(kind,), slow_seconds=0.02)) as faults:
         for i in range(3):
-            objectstore.write(f"{url}/{i}", data)
-            assert objectstore.read(f"{url}/{i}") == data
-            assert objectstore.read_ranges(f"{url}/{i}", [(5, 50), (9, 99_999)])[1] == data[9:99999]
-            objectstore.create(f"{url}/created", data)
-            assert objectstore.read(f"{url}/created") == data
-        objectstore.upload(f"{url}/big", str(big_file))
-        assert objectstore.read(f"{url}/big") == big_file.read_bytes()
+            objects.write(f"{url}/{i}", data)
+            assert objects.read(f"{url}/{i}") == data
+            assert objects.read_ranges(f"{url}/{i}", [(5, 50), (9, 99_999)])[1] == data[9:99999]
+            objects.create(f"{url}/created", data)
+            assert objects.read(f"{url}/created") == data
+        objects.upload(f"{url}/big", str(big_file))
+        assert objects.read(f"{url}/big") == big_file.read_bytes()
         for name in ("0", "big"):
-            objectstore.copy(f"{url}/{name}", f"{url}/copies/{name}")
-            copy = objectstore.read(f"{url}/copies/{name}")
-            assert copy == objectstore.read(f"{url}/{name}")
-        assert len(objectstore.find(url)) == 7
-        objectstore.remove(f"{url}/0")
-        objectstore.remove_below(url)
+            objects.copy(f"{url}/{name}", f"{url}/copies/{name}")
+            copy = objects.read(f"{url}/copies/{name}")
+            assert copy == objects.read(f"{url}/{name}")
+        assert len(objects.find(url)) == 7
+        objects.remove(f"{url}/0")
+        objects.remove_below(url)
     assert faults.num_injected > 10
     assert not s3.keys(url.split("/")[2]) and not s3.uploads(url.split("/")[2])
 
@@ -173,34 +173,34 @@ def test_everything_when_half_of_the_requests_fail_then_right_all_the_same(url, 
 def test_read_when_an_answer_is_cut_to_zeros_by_s3fs_then_ours_is_not(url, s3, monkeypatch):
     """s3fs itself returns a whole object of the right length whose second half is zeros."""
     data = os.urandom(100_000)
-    objectstore.write(f"{url}/a", data)
-    monkeypatch.setattr(objectstore, "RANGE_BYTES", 10_000)
+    objects.write(f"{url}/a", data)
+    monkeypatch.setattr(objects, "RANGE_BYTES", 10_000)
     with s3.failing(Faults(fraction=0.5, kinds=("wrong length",), only=_is_get)):
-        assert objectstore.read(f"{url}/a") == data
+        assert objects.read(f"{url}/a") == data
         theirs = s3fs.S3FileSystem().cat_file(f"{url}/a", chunksize=10_000)
     assert len(theirs) == len(data) and theirs != data
 
 
 def test_requests_when_the_budget_is_used_up_then_network_error(url, s3, monkeypatch):
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 1.0)
-    objectstore.write(f"{url}/a", b"x")
+    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 1.0)
+    objects.write(f"{url}/a", b"x")
     tries = len(s3.requests)
     with s3.failing(Faults(kinds=("slow down",))):
         began = time.monotonic()
         with pytest.raises(NetworkError, match=r"cannot read .*/a: .*reduce your request rate"):
-            objectstore.read_range(f"{url}/a", 0, 1)
+            objects.read_range(f"{url}/a", 0, 1)
         assert time.monotonic() - began < 10
     assert len(s3.requests) - tries >= 2
     assert NetworkError.exit_code == 8
-    assert objectstore.read(f"{url}/a") == b"x"
+    assert objects.read(f"{url}/a") == b"x"
 
 
 def test_requests_when_another_bucket_has_answered_then_this_one_is_waited_for(
     url, s3, monkeypatch
 ):
-    monkeypatch.setattr(patience, "UNREACHABLE_SECONDS", 0.0)
+    monkeypatch.setattr(retry, "UNREACHABLE_SECONDS", 0.0)
     other = f"s3://{s3.new_bucket()}/a"
-    objectstore.write(f"{url}/a", b"x")
+    objects.write(f"{url}/a", b"x")
     failed: list[str] = []
 
     def fails_first(request: str) -> bool:
@@ -208,7 +208,7 @@ def test_requests_when_another_bucket_has_answered_then_this_one_is_waited_for(
         return len(failed) <= 3
 
     with s3.failing(Faults(kinds=("cut before",), only=fails_first)):
-        objectstore.write(other, b"x")
+        objects.write(other, b"x")
     assert len(failed) > 3
 
 
@@ -216,18 +216,18 @@ def test_requests_when_another_bucket_has_answered_then_this_one_is_waited_for(
 def test_patience_when_nobody_answers_then_used_up_to_the_last_second(monkeypatch, has_answered):
     clock = [0.0]
     tries: list[float] = []
-    monkeypatch.setattr(patience, "LONGEST_PAUSE_SECONDS", 60.0)
-    monkeypatch.setattr(patience.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(patience.time, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    monkeypatch.setattr(retry, "LONGEST_PAUSE_SECONDS", 60.0)
+    monkeypatch.setattr(retry.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(retry.time, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
 
     def request() -> None:
         tries.append(clock[0])
         raise ConnectionRefusedError("refused")
 
-    patient = patience.Patience(lambda message: None, contact=patience.Contact(has_answered))
+    patient = retry.Patience(lambda message: None, contact=retry.Contact(has_answered))
     with pytest.raises(ConnectionRefusedError):
         patient.result_of(request)
-    budget = patience.PATIENCE_SECONDS if has_answered else patience.UNREACHABLE_SECONDS
+    budget = retry.PATIENCE_SECONDS if has_answered else retry.UNREACHABLE_SECONDS
     assert tries[-1] == pytest.approx(budget)
     assert len(tries) < 40
 
@@ -235,8 +235,8 @@ def test_patience_when_nobody_answers_then_used_up_to_the_last_second(monkeypatc
 def test_requests_when_nobody_answers_then_network_error(tmp_path, s3):
     """A process of its own: clients are kept for as long as a process lives."""
     script = (
-        "from tokenmill import objectstore, patience; patience.UNREACHABLE_SECONDS = 0.5\n"
-        "try: objectstore.read('s3://bucket/key')\n"
+        "from tokenmill.storage import objects, retry; retry.UNREACHABLE_SECONDS = 0.5\n"
+        "try: objects.read('s3://bucket/key')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     environment = {**os.environ, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
@@ -251,11 +251,11 @@ def test_requests_when_nobody_answers_then_network_error(tmp_path, s3):
 def test_upload_when_it_fails_for_good_then_its_parts_are_aborted(
     url, bucket, s3, big_file, monkeypatch, kind
 ):
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.2)
-    objectstore.write(f"{url}/before", b"")
+    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.2)
+    objects.write(f"{url}/before", b"")
     only_parts = Faults(kinds=(kind,), only=lambda request: "partNumber=2" in request)
     with s3.failing(only_parts), pytest.raises(NetworkError):
-        objectstore.upload(f"{url}/big", str(big_file))
+        objects.upload(f"{url}/big", str(big_file))
     assert not s3.uploads(bucket)
     assert s3.keys(bucket) == ["some/folder/before"]
 
@@ -274,8 +274,8 @@ def test_upload_when_another_aborts_it_then_it_begins_again(url, bucket, s3, big
         return False
 
     with s3.failing(Faults(only=abort)):
-        objectstore.upload(f"{url}/big", str(big_file))
-    assert aborted and objectstore.read(f"{url}/big") == big_file.read_bytes()
+        objects.upload(f"{url}/big", str(big_file))
+    assert aborted and objects.read(f"{url}/big") == big_file.read_bytes()
     assert not s3.uploads(bucket)
 
 
@@ -283,7 +283,7 @@ def test_upload_when_another_aborts_it_at_its_end_then_the_old_object_is_not_tak
     url, bucket, s3, big_file
 ):
     """An object of the same size has the name already."""
-    objectstore.write(f"{url}/big", bytes(big_file.stat().st_size))
+    objects.write(f"{url}/big", bytes(big_file.stat().st_size))
     client = s3.client()
     aborted = []
 
@@ -297,8 +297,8 @@ def test_upload_when_another_aborts_it_at_its_end_then_the_old_object_is_not_tak
         return False
 
     with s3.failing(Faults(only=abort)):
-        objectstore.upload(f"{url}/big", str(big_file))
-    assert aborted and objectstore.read(f"{url}/big") == big_file.read_bytes()
+        objects.upload(f"{url}/big", str(big_file))
+    assert aborted and objects.read(f"{url}/big") == big_file.read_bytes()
 
 
 def test_upload_when_done_then_its_sha256_is_found_until_somebody_replaces_it(
@@ -306,13 +306,13 @@ def test_upload_when_done_then_its_sha256_is_found_until_somebody_replaces_it(
 ):
     (tmp_path / "small").write_bytes(b"0123456789")
     for path in (big_file, tmp_path / "small"):
-        sha256 = objectstore.upload(f"{url}/a", str(path))
+        sha256 = objects.upload(f"{url}/a", str(path))
         assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-        info = objectstore.look(f"{url}/a")
+        info = objects.look(f"{url}/a")
         assert info is not None and info.sha256 == sha256
         data = bytes(path.stat().st_size)  # as large
         s3.client().put_object(Bucket=bucket, Key="some/folder/a", Body=data)
-        replaced = objectstore.look(f"{url}/a")
+        replaced = objects.look(f"{url}/a")
         assert replaced is not None and replaced.sha256 is None
         assert replaced.num_bytes == info.num_bytes
 
@@ -323,23 +323,23 @@ def test_copy_when_small_or_large_then_the_same_bytes_and_sha256(url, s3, big_fi
     (tmp_path / "empty").write_bytes(b"")
     other = f"s3://{s3.new_bucket()}/elsewhere"
     for path in (big_file, tmp_path / "small", tmp_path / "empty"):
-        sha256 = objectstore.upload(f"{url}/{name}", str(path))
+        sha256 = objects.upload(f"{url}/{name}", str(path))
         for target in (f"{url}/copies/{name}", f"{other}/{name}"):
             s3.requests.clear()
             s3.served.clear()
-            objectstore.copy(f"{url}/{name}", target)
+            objects.copy(f"{url}/{name}", target)
             assert sum(num_bytes for _, num_bytes in s3.served) < 10_000  # of XML
-            assert objectstore.read(target) == path.read_bytes()
-            info = objectstore.look(target)
+            assert objects.read(target) == path.read_bytes()
+            info = objects.look(target)
             assert info is not None and info.sha256 == sha256
 
 
 def test_copy_when_large_then_in_as_many_parts_as_it_takes(url, s3, big_file, monkeypatch):
-    objectstore.upload(f"{url}/big", str(big_file))
+    objects.upload(f"{url}/big", str(big_file))
 
     def num_parts() -> int:
         s3.requests.clear()
-        objectstore.copy(f"{url}/big", f"{url}/copy")
+        objects.copy(f"{url}/big", f"{url}/copy")
         return sum("partNumber=" in request for request in s3.requests)
 
     assert num_parts() == 3
@@ -347,14 +347,14 @@ def test_copy_when_large_then_in_as_many_parts_as_it_takes(url, s3, big_file, mo
     assert num_parts() == 2
     monkeypatch.setattr(s3_module, "MULTIPART_COPY_BYTES", 1 << 30)
     assert num_parts() == 0
-    assert objectstore.read(f"{url}/copy") == big_file.read_bytes()
+    assert objects.read(f"{url}/copy") == big_file.read_bytes()
 
 
 def test_copy_when_the_source_is_gone_then_file_not_found_and_the_target_stays(url, bucket, s3):
-    objectstore.write(f"{url}/target", b"old")
+    objects.write(f"{url}/target", b"old")
     with pytest.raises(FileNotFoundError, match="some/folder/gone"):
-        objectstore.copy(f"{url}/gone", f"{url}/target")
-    assert objectstore.read(f"{url}/target") == b"old"
+        objects.copy(f"{url}/gone", f"{url}/target")
+    assert objects.read(f"{url}/target") == b"old"
     assert not s3.uploads(bucket)
 
 
@@ -366,7 +366,7 @@ def test_copy_when_the_source_goes_meanwhile_then_file_not_found(
     if not in_parts:
         path = big_file.with_name("small")
         path.write_bytes(b"0123456789")
-    objectstore.upload(f"{url}/a", str(path))
+    objects.upload(f"{url}/a", str(path))
     client = s3.client()
 
     def remove(request: str) -> bool:
@@ -375,12 +375,12 @@ def test_copy_when_the_source_goes_meanwhile_then_file_not_found(
         return False
 
     with s3.failing(Faults(only=remove)), pytest.raises(FileNotFoundError, match="some/folder/a"):
-        objectstore.copy(f"{url}/a", f"{url}/copy")
+        objects.copy(f"{url}/a", f"{url}/copy")
     assert s3.keys(bucket) == [] and not s3.uploads(bucket)
 
 
 def test_copy_when_the_source_is_replaced_meanwhile_then_no_mixture(url, bucket, s3, big_file):
-    objectstore.upload(f"{url}/a", str(big_file))
+    objects.upload(f"{url}/a", str(big_file))
     client = s3.client()
     other = bytes(big_file.stat().st_size)
     replaced = []
@@ -391,13 +391,13 @@ def test_copy_when_the_source_is_replaced_meanwhile_then_no_mixture(url, bucket,
         return False
 
     with s3.failing(Faults(only=replace)):
-        objectstore.copy(f"{url}/a", f"{url}/copy")
-    assert replaced and objectstore.read(f"{url}/copy") == other
+        objects.copy(f"{url}/a", f"{url}/copy")
+    assert replaced and objects.read(f"{url}/copy") == other
     assert not s3.uploads(bucket)
 
 
 def test_copy_when_another_aborts_it_then_it_begins_again(url, bucket, s3, big_file):
-    objectstore.upload(f"{url}/big", str(big_file))
+    objects.upload(f"{url}/big", str(big_file))
     client = s3.client()
     aborted = []
 
@@ -411,34 +411,34 @@ def test_copy_when_another_aborts_it_then_it_begins_again(url, bucket, s3, big_f
         return False
 
     with s3.failing(Faults(only=abort)):
-        objectstore.copy(f"{url}/big", f"{url}/copy")
-    assert aborted and objectstore.read(f"{url}/copy") == big_file.read_bytes()
+        objects.copy(f"{url}/big", f"{url}/copy")
+    assert aborted and objects.read(f"{url}/copy") == big_file.read_bytes()
     assert not s3.uploads(bucket)
 
 
 def test_copy_when_it_fails_for_good_then_its_parts_are_aborted(
     url, bucket, s3, big_file, monkeypatch
 ):
-    objectstore.upload(f"{url}/big", str(big_file))
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.2)
+    objects.upload(f"{url}/big", str(big_file))
+    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.2)
     only_parts = Faults(kinds=("slow down",), only=lambda request: "partNumber=2" in request)
     with s3.failing(only_parts), pytest.raises(NetworkError, match="cannot copy"):
-        objectstore.copy(f"{url}/big", f"{url}/copy")
+        objects.copy(f"{url}/big", f"{url}/copy")
     assert not s3.uploads(bucket)
     assert s3.keys(bucket) == ["some/folder/big"]
 
 
 def test_copy_when_the_stores_differ_then_refused(url):
     with pytest.raises(ValueError, match="not in the same store"):
-        objectstore.copy(f"{url}/a", "memory://somewhere/a")
+        objects.copy(f"{url}/a", "memory://somewhere/a")
 
 
 def test_look_when_a_tool_left_an_object_for_a_folder_then_it_is_none(url, bucket, s3):
     s3.client().put_object(Bucket=bucket, Key="some/folder/", Body=b"")
-    assert objectstore.look(url) is None
-    assert objectstore.look(f"{url}/") is None
-    assert objectstore.look(f"s3://{bucket}") is None
-    assert objectstore.look(f"s3://{bucket}/") is None
+    assert objects.look(url) is None
+    assert objects.look(f"{url}/") is None
+    assert objects.look(f"s3://{bucket}") is None
+    assert objects.look(f"s3://{bucket}/") is None
 
 
 def test_abort_uploads_when_a_crash_left_some_then_only_those_of_the_plan_are_aborted(
@@ -449,23 +449,23 @@ def test_abort_uploads_when_a_crash_left_some_then_only_those_of_the_plan_are_ab
     others = ["some/a", "some/folder/a", f"{work}/plan2/a", f"{work}/plan22/a", "some/folder2/d"]
     for key in (*others, f"{work}/plan/a", f"{work}/plan/parts/b"):
         client.create_multipart_upload(Bucket=bucket, Key=key)
-    assert objectstore.abort_uploads_below(f"{url}/{WORK_NAME}/plan") == 2
+    assert objects.abort_uploads_below(f"{url}/{WORK_NAME}/plan") == 2
     assert sorted(s3.uploads(bucket)) == sorted(others)
     for prefix in (f"s3://{bucket}", url, f"{url}/{WORK_NAME}", f"{url}/{WORK_NAME}/"):
         with pytest.raises(ValueError, match="not the prefix of one plan"):
-            objectstore.abort_uploads_below(prefix)
-    objectstore.remove_below(url)
+            objects.abort_uploads_below(prefix)
+    objects.remove_below(url)
     assert sorted(s3.uploads(bucket)) == sorted(others)
-    objectstore.remove_below(f"{url}/{WORK_NAME}/plan2")
+    objects.remove_below(f"{url}/{WORK_NAME}/plan2")
     assert sorted(s3.uploads(bucket)) == sorted(set(others) - {f"{work}/plan2/a"})
 
 
 def test_remove_below_when_a_neighbour_begins_alike_then_it_stays(url, bucket, s3):
     for key in ("a", "sub/b"):
-        objectstore.write(f"{url}/{key}", b"x")
-    objectstore.write(f"{url}2/c", b"x")
-    objectstore.remove_below(url)
-    objectstore.remove(f"{url}/never there")
+        objects.write(f"{url}/{key}", b"x")
+    objects.write(f"{url}2/c", b"x")
+    objects.remove_below(url)
+    objects.remove(f"{url}/never there")
     assert s3.keys(bucket) == ["some/folder2/c"]
 
 
@@ -481,7 +481,7 @@ SECRET_URLS = [
 @pytest.mark.parametrize("secret", SECRET_URLS)
 def test_url_when_it_carries_credentials_then_refused_and_not_shown(secret):
     with pytest.raises(ConfigError, match="credentials do not belong into a URL") as caught:
-        objectstore.read(secret)
+        objects.read(secret)
     assert SECRET_KEY not in str(caught.value)
     assert "AWS_PROFILE" in str(caught.value)
 
@@ -493,19 +493,19 @@ def test_url_when_the_client_is_not_installed_then_says_what_to_install(scheme, 
     known = sys.modules[fsspec.filesystem.__module__]._registry
     monkeypatch.delitem(known, scheme, raising=False)
     with pytest.raises(ConfigError) as caught:
-        objectstore.read(f"{scheme}://not-asked-before/x")
+        objects.read(f"{scheme}://not-asked-before/x")
     assert caught.value.hint == f"pip install 'tokenmill[{extra}]'"
 
 
 def test_url_when_its_scheme_is_unknown_then_config_error():
     with pytest.raises(ConfigError, match="nope:// is not known"):
-        objectstore.read("nope://bucket/x")
+        objects.read("nope://bucket/x")
 
 
 def test_requests_when_there_are_no_credentials_then_says_how_to_give_some(s3):
     script = (
-        "from tokenmill import objectstore\n"
-        "try: objectstore.read('s3://bucket/key')\n"
+        "from tokenmill.storage import objects\n"
+        "try: objects.read('s3://bucket/key')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     environment = {k: v for k, v in os.environ.items() if "KEY" not in k}
@@ -519,25 +519,25 @@ def test_requests_when_there_are_no_credentials_then_says_how_to_give_some(s3):
 def test_another_client_when_it_is_fsspecs_own_then_it_works_alike(tmp_path):
     """Whatever fsspec knows: here its store in memory."""
     url = "memory:///somewhere/folder"
-    assert objectstore.create(f"{url}/a", b"one")
-    assert not objectstore.create(f"{url}/a", b"two")
-    assert objectstore.read(f"{url}/a") == b"one"
+    assert objects.create(f"{url}/a", b"one")
+    assert not objects.create(f"{url}/a", b"two")
+    assert objects.read(f"{url}/a") == b"one"
     (tmp_path / "file").write_bytes(b"0123456789")
-    assert objectstore.upload(f"{url}/b", str(tmp_path / "file")) is None
-    info = objectstore.look(f"{url}/b")
+    assert objects.upload(f"{url}/b", str(tmp_path / "file")) is None
+    info = objects.look(f"{url}/b")
     assert info is not None and info.num_bytes == 10 and info.sha256 is None
-    assert objectstore.read_ranges(f"{url}/b", [(2, 4), (0, 1)]) == [b"23", b"0"]
+    assert objects.read_ranges(f"{url}/b", [(2, 4), (0, 1)]) == [b"23", b"0"]
     with pytest.raises(IntegrityError):
-        objectstore.read_range(f"{url}/b", 5, 11)
-    assert [found for found, _ in objectstore.find(url)] == [f"{url}/a", f"{url}/b"]
-    assert list(objectstore.read_sealed([f"{url}/a", f"{url}/c"])) == [b"one", None]
-    objectstore.copy(f"{url}/b", f"{url}/a")
-    assert objectstore.read(f"{url}/a") == b"0123456789"
+        objects.read_range(f"{url}/b", 5, 11)
+    assert [found for found, _ in objects.find(url)] == [f"{url}/a", f"{url}/b"]
+    assert list(objects.read_sealed([f"{url}/a", f"{url}/c"])) == [b"one", None]
+    objects.copy(f"{url}/b", f"{url}/a")
+    assert objects.read(f"{url}/a") == b"0123456789"
     with pytest.raises(FileNotFoundError, match="folder/c"):
-        objectstore.copy(f"{url}/c", f"{url}/a")
-    assert objectstore.read(f"{url}/a") == b"0123456789"
-    objectstore.remove_below(url)
-    assert objectstore.find(url) == []
+        objects.copy(f"{url}/c", f"{url}/a")
+    assert objects.read(f"{url}/a") == b"0123456789"
+    objects.remove_below(url)
+    assert objects.find(url) == []
 
 
 def _is_get(request: str) -> bool:
@@ -547,7 +547,7 @@ def _is_get(request: str) -> bool:
 def test_server_when_asked_for_faults_then_as_many_as_asked(s3: S3Server, bucket):
     with s3.failing(Faults(seed=1, fraction=0.05, kinds=("slow",), slow_seconds=0.0)) as faults:
         for i in range(200):
-            objectstore.write(f"s3://{bucket}/{i}", b"x")
+            objects.write(f"s3://{bucket}/{i}", b"x")
     assert 2 <= faults.num_injected <= 25
 
 

@@ -17,16 +17,16 @@ import pytest
 import oracle
 import tokenmill
 from conftest import made_texts, write_corpus
-from tokenmill import storage
 from tokenmill.assemble.task import ShardRecord
+from tokenmill.config import Partition
+from tokenmill.corpus.plan import Plan
+from tokenmill.encode.ledger import Ledger
+from tokenmill.encode.record import Counts, PartRecord, Quarantined, Run
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
-from tokenmill.ledger import Ledger
-from tokenmill.partition import Partition
-from tokenmill.plan import Plan
-from tokenmill.record import Counts, PartRecord, Quarantined, Run
+from tokenmill.partition import TaskReport, encode_partition, finish
 from tokenmill.run import SilentWatch
 from tokenmill.runners.inline import InlineRunner
-from tokenmill.tasks import TaskReport, encode_partition, finish
+from tokenmill.storage import files
 
 TEXTS = made_texts(600, seed=11)
 OPTIONS = {"slice_bytes": 60_000, "format": "npy", "shard_tokens": 30_000, "num_proc": 1}
@@ -145,13 +145,13 @@ def test_tasks_when_an_ordinary_run_began_it_then_they_go_on_from_there(source, 
 
 def test_plan_when_there_is_one_then_it_is_not_made_again(source, tmp_path, monkeypatch):
     task(source, tmp_path, "1/3")
-    monkeypatch.setattr("tokenmill.tasks.make_plan", None)
+    monkeypatch.setattr("tokenmill.partition.make_plan", None)
     task(source, tmp_path, "2/3")
 
 
 def test_plan_when_another_task_was_first_then_that_one_counts(source, alone, tmp_path):
     """The other one writes its plan after this one looked for one, and before it wrote its own."""
-    real = storage.create_file
+    real = files.create_file
     rival = []
 
     def create_file(path: str, data: bytes) -> bool:
@@ -161,7 +161,7 @@ def test_plan_when_another_task_was_first_then_that_one_counts(source, alone, tm
         return real(path, data)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(storage, "create_file", create_file)
+        patched.setattr(files, "create_file", create_file)
         task(source, tmp_path, "2/2")
     finish(str(tmp_path))
     assert everything(tmp_path) == everything(alone)
@@ -226,7 +226,7 @@ def test_task_when_it_has_ended_then_what_it_did_is_durable(source, tmp_path, mo
         synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
         real(fd)
 
-    monkeypatch.setattr(storage.os, "fsync", fsync)
+    monkeypatch.setattr(files.os, "fsync", fsync)
     report = task(source, tmp_path, "2/3")
     for folder in ("parts", "records"):
         names = {path.name for path in (work_of(tmp_path) / folder).iterdir()}
@@ -371,7 +371,7 @@ def test_finish_when_too_many_rows_are_bad_then_told_and_allowed_by_its_own_opti
 def test_tasks_when_one_holds_the_lock_then_they_share_it_and_others_wait(source, alone, tmp_path):
     task(source, tmp_path, "1/2")
     lock = str(tmp_path / ".tokenmill" / "lock")
-    with storage.shared_lock(lock):
+    with files.shared_lock(lock):
         task(source, tmp_path, "2/2")
         for refused in (
             lambda: finish(str(tmp_path)),
@@ -380,7 +380,7 @@ def test_tasks_when_one_holds_the_lock_then_they_share_it_and_others_wait(source
         ):
             with pytest.raises(ConflictError, match="tasks with --partition are at work in"):
                 refused()
-    with storage.lock(lock), pytest.raises(ConflictError, match=f"process {os.getpid()} on"):
+    with files.lock(lock), pytest.raises(ConflictError, match=f"process {os.getpid()} on"):
         task(source, tmp_path, "2/2")
     finish(str(tmp_path))
     assert everything(tmp_path) == everything(alone)
@@ -397,8 +397,8 @@ def test_task_when_others_write_then_their_temporaries_stay(source, tmp_path):
 
 def test_create_file_when_it_exists_then_it_stays_and_nothing_else_is_left(tmp_path):
     path = tmp_path / "plan.json"
-    assert storage.create_file(str(path), b"first")
-    assert not storage.create_file(str(path), b"second")
+    assert files.create_file(str(path), b"first")
+    assert not files.create_file(str(path), b"second")
     assert path.read_bytes() == b"first" and os.listdir(tmp_path) == ["plan.json"]
 
 
@@ -406,8 +406,8 @@ def test_create_file_when_there_are_no_links_then_by_a_rename(tmp_path, monkeypa
     def link(*paths: str) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(storage.os, "link", link)
-    assert storage.create_file(str(tmp_path / "plan.json"), b"whole")
+    monkeypatch.setattr(files.os, "link", link)
+    assert files.create_file(str(tmp_path / "plan.json"), b"whole")
     assert (tmp_path / "plan.json").read_bytes() == b"whole"
     assert os.listdir(tmp_path) == ["plan.json"]
 
@@ -528,7 +528,7 @@ def test_finish_when_slices_are_missing_in_s3_then_conflict_and_uploads_go_on(
     out = f"s3://{bucket}/out"
     task(source, out, "1/2")
     cleaned = []
-    monkeypatch.setattr(storage, "remove_temporaries", cleaned.append)
+    monkeypatch.setattr(files, "remove_temporaries", cleaned.append)
     with pytest.raises(ConflictError, match=r"are not encoded yet: [^$]*of --partition 2/2"):
         finish(out)
     assert not cleaned  # a task may be uploading

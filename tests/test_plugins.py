@@ -17,7 +17,7 @@ VOCABULARY = str(Path(tokenmill.__file__).parent / "encodings/vocab/r50k_base.ti
 PACKAGE = """
 from tokenmill import get_encoding
 from tokenmill.formats.nanogpt import NanogptFormat
-from tokenmill.readers.text import TextReader
+from tokenmill.corpus.readers.text import TextReader
 
 
 class UpsideDownFormat(NanogptFormat):

@@ -13,7 +13,6 @@ import pytest
 
 import tokenmill
 from s3_server import SECRET_KEY, Faults, require_no_secret
-from tokenmill import patience
 from tokenmill.assemble import writing
 from tokenmill.errors import (
     ConflictError,
@@ -22,6 +21,7 @@ from tokenmill.errors import (
     NetworkError,
     OutputError,
 )
+from tokenmill.storage import retry
 
 SMALL = {"slice_bytes": 20_000, "num_proc": 1}
 LAYOUTS: dict[str, dict[str, object]] = {
@@ -35,7 +35,7 @@ LAYOUTS: dict[str, dict[str, object]] = {
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(patience, "LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(retry, "LONGEST_PAUSE_SECONDS", 0.02)
 
 
 def prepared(corpus: str, out: str, **options: object) -> tokenmill.Manifest:
@@ -132,7 +132,7 @@ def test_prepare_when_a_record_says_something_else_then_integrity_error(
     """Two machines that are not alike: the second finds another record where its own should be."""
     out = f"s3://{bucket}/out"
     with s3.failing(Faults(kinds=("slow down",), only=lambda r: "PUT" in r and "/tasks/" in r)):
-        monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.1)
+        monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.1)
         with pytest.raises(NetworkError):
             prepared(corpus, out, **LAYOUTS["npy"])
     [key] = [key for key in s3.keys(bucket) if key.endswith("records/00000000.json")]
@@ -164,7 +164,7 @@ def test_prepare_when_uploads_were_left_then_only_those_of_its_own_plan_are_abor
         s3.failing(Faults(kinds=("slow down",), only=lambda r: "PUT" in r and "/tasks/" in r)),
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(patience, "PATIENCE_SECONDS", 0.1)
+        patch.setattr(retry, "PATIENCE_SECONDS", 0.1)
         with pytest.raises(NetworkError):
             prepared(corpus, out, **options)
     [record] = [key for key in s3.keys(bucket) if key.endswith("records/00000000.json")]
@@ -184,7 +184,8 @@ def test_prepare_when_the_budget_is_used_up_then_exit_8_and_it_resumes_without_s
     out = f"s3://{bucket}/out"
     command = [*("prepare", corpus, "-o", out, "--format", "npy", "--shard-tokens", "20000", "-v")]
     script = (
-        "import sys, tokenmill.patience as p; p.PATIENCE_SECONDS = p.LONGEST_PAUSE_SECONDS = 1.0; "
+        "import sys, tokenmill.storage.retry as p; "
+        "p.PATIENCE_SECONDS = p.LONGEST_PAUSE_SECONDS = 1.0; "
         "from tokenmill.cli import main; sys.exit(main(sys.argv[1:]))"
     )
 
@@ -220,7 +221,7 @@ def test_prepare_when_workers_get_no_answer_at_first_then_they_wait_as_the_drive
     s3, bucket, corpus, tmp_path
 ):
     """The driver was answered, so there is a network. Who was never answered does not wait here."""
-    site = "import tokenmill.patience\ntokenmill.patience.UNREACHABLE_SECONDS = 0.0\n"
+    site = "import tokenmill.storage.retry\ntokenmill.storage.retry.UNREACHABLE_SECONDS = 0.0\n"
     (tmp_path / "sitecustomize.py").write_text(site)
     refused: list[str] = []
 

@@ -17,13 +17,13 @@ import tokenmill
 from conftest import made_texts, write_corpus
 from s3_server import Faults, S3Server
 from test_prepare_s3 import files_in, objects_in
-from tokenmill import patience
-from tokenmill.convert import Target, convert
-from tokenmill.dataset import open_dataset
+from tokenmill.dataset.convert import Target, convert
+from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.output import settle
+from tokenmill.dataset.remote import at_hand
+from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConfigError, ConflictError, NetworkError
-from tokenmill.output import settle
-from tokenmill.remote import at_hand
-from tokenmill.verification import verify
+from tokenmill.storage import retry
 
 NPY = {"format": "npy", "shard_tokens": 2000}
 SHUFFLED = {**NPY, "shuffle": True}
@@ -32,9 +32,9 @@ Writes = Callable[[str], bool]
 
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch):
-    monkeypatch.setattr(patience, "LONGEST_PAUSE_SECONDS", 0.02)
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(patience, "UNREACHABLE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "UNREACHABLE_SECONDS", 0.05)
 
 
 @pytest.fixture(scope="module")

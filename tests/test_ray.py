@@ -30,11 +30,11 @@ import pytest
 import tokenmill
 from conftest import made_texts, write_corpus
 from s3_server import NO_FAULTS, Faults, S3Server
-from tokenmill import patience
 from tokenmill.config import Config
 from tokenmill.errors import ConfigError
 from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
 from tokenmill.runners.start import workers_of
+from tokenmill.storage import retry
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc"),
@@ -578,7 +578,7 @@ def test_part_that_a_node_sees_late_is_waited_for(mill, shards, tmp_path, layout
     mill.grow_to(2)
     hide = """
         import contextlib, threading
-        from tokenmill.record import part_path
+        from tokenmill.encode.record import part_path
         path = part_path(task.work, task.stretches[0].key[0], task.source.split)
         with contextlib.suppress(FileNotFoundError):  # hidden by another task
             if times('task') < 6:
@@ -822,7 +822,7 @@ def test_nodes_when_the_store_does_not_answer_for_a_while_then_it_is_waited_for(
         if "/nonce." not in request or request.startswith("PUT"):
             return False
         began.append(time.monotonic())
-        return began[-1] - began[0] < 1.5 * patience.UNREACHABLE_SECONDS
+        return began[-1] - began[0] < 1.5 * retry.UNREACHABLE_SECONDS
 
     with s3_server.failing(Faults(kinds=("cut before",), only=fails)) as faults:
         done = mill.prepare(f"s3://{bucket}/out", *NPY)

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokenmill.corpus import Input, Span
+from tokenmill.corpus.readers import KINDS, ReadOptions, kind_of, reader_for
+from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError
-from tokenmill.readers import KINDS, ReadOptions, kind_of, reader_for
 
 SEPARATOR = "<|sep|>"
 TINY = ReadOptions(separator=SEPARATOR, span_bytes=64, batch_bytes=32)

@@ -7,8 +7,8 @@ import gzip
 import pytest
 
 from test_readers import TINY, jsonl_bytes, rows_read, source_of, zstd_bytes
+from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.errors import InputError
-from tokenmill.readers import ReadOptions, reader_for
 
 PACKERS = {"gz": gzip.compress, "zst": zstd_bytes}
 TEXTS = [f"document number {i}" for i in range(20)]
@@ -66,7 +66,7 @@ def test_stream_when_gzip_content_is_damaged_then_input_error(tmp_path):
 
 
 def test_stream_when_it_is_a_bomb_then_stops_at_the_document_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenmill.readers.text.MAX_DOCUMENT_BYTES", 1 << 20)
+    monkeypatch.setattr("tokenmill.corpus.readers.text.MAX_DOCUMENT_BYTES", 1 << 20)
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(bytes(64 << 20)))
     with pytest.raises(InputError, match="of the decompressed text is longer"):

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from test_readers import LARGE, SMALL, TINY, rows_read, source_of
+from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.errors import ConfigError, InputError
-from tokenmill.readers import ReadOptions, reader_for
 
 BAD = object()
 GOOD = b'{"text": "good"}\n'
@@ -211,7 +211,7 @@ def test_jsonl_when_field_is_in_no_line_then_error_lists_those_seen(tmp_path):
 
 
 def test_jsonl_when_line_is_longer_than_limit_then_error_names_its_offset(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenmill.readers.jsonl.MAX_DOCUMENT_BYTES", 1000)
+    monkeypatch.setattr("tokenmill.corpus.readers.jsonl.MAX_DOCUMENT_BYTES", 1000)
     (tmp_path / "a.jsonl").write_bytes(GOOD * 3 + b'{"text": "' + b"x" * 5000)
     with pytest.raises(InputError, match=f"the line at byte {len(GOOD) * 3} is longer"):
         rows_read(tmp_path / "a.jsonl", replace(LARGE, batch_bytes=100))

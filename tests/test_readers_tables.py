@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from test_readers import LARGE, SMALL, TINY, rows_read, source_of, write_arrow_stream
+from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.errors import ConfigError, InputError
-from tokenmill.readers import ReadOptions, reader_for
 
 VALUES = ["a", "héllo", None, "", "x" * 50, "a"] * 5
 KINDS = [
@@ -302,7 +302,7 @@ def test_parquet_when_footer_announces_too_much_then_is_refused_at_plan_time(
 ):
     path = tmp_path / "a.parquet"
     _write(path, pa.table({"text": VALUES}))
-    monkeypatch.setattr(f"tokenmill.readers.parquet.{limit}", value)
+    monkeypatch.setattr(f"tokenmill.corpus.readers.parquet.{limit}", value)
     with pytest.raises(InputError, match=message):
         reader_for("parquet", LARGE).spans(source_of(path))
 
@@ -312,7 +312,7 @@ def test_parquet_when_ratio_is_that_of_a_bomb_then_is_refused_at_plan_time(tmp_p
     table = pa.table({"text": ["a" * 5_000_000]})
     pq.write_table(table, path, compression="zstd", use_dictionary=False)
     assert rows_read(path, LARGE)[0] == ["a" * 5_000_000]
-    monkeypatch.setattr("tokenmill.readers.parquet.MIN_BOMB_BYTES", 1_000_000)
+    monkeypatch.setattr("tokenmill.corpus.readers.parquet.MIN_BOMB_BYTES", 1_000_000)
     with pytest.raises(InputError, match="a bomb"):
         reader_for("parquet", LARGE).spans(source_of(path))
 
@@ -338,8 +338,8 @@ def test_parquet_when_dictionary_repeats_long_texts_then_batches_stay_small(tmp_
 _PEAK_OF_READING = """
 import os, sys
 import pyarrow as pa
-from tokenmill.corpus import Input
-from tokenmill.readers import ReadOptions, reader_for
+from tokenmill.corpus.spans import Input
+from tokenmill.corpus.readers import ReadOptions, reader_for
 path, kind = sys.argv[1:]
 def anonymous():
     return int(open("/proc/self/status").read().split("RssAnon:")[1].split()[0]) // 1024

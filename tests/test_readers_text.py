@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from test_readers import rows_read, source_of
+from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.errors import ConfigError, InputError
-from tokenmill.readers import ReadOptions, reader_for
 
 WHOLE = ReadOptions()
 
@@ -121,7 +121,7 @@ def test_text_when_document_has_200_mb_then_is_not_copied(tmp_path):
 def test_text_when_separated_document_is_longer_than_limit_then_error_names_offset(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("tokenmill.readers.text.MAX_DOCUMENT_BYTES", 1000)
+    monkeypatch.setattr("tokenmill.corpus.readers.text.MAX_DOCUMENT_BYTES", 1000)
     (tmp_path / "a.txt").write_bytes(b"ab|cd|" + b"x" * 5000)
     with pytest.raises(InputError, match="the document at byte 6 is longer than"):
         rows_read(tmp_path / "a.txt", ReadOptions(separator="|", batch_bytes=100))

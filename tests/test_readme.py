@@ -20,7 +20,7 @@ import tokenmill
 from conftest import made_texts
 from hub_server import HubServer
 from tokenmill.cli.formats import defaults_of
-from tokenmill.fineweb import REPOS, REVISIONS
+from tokenmill.corpus.fineweb import REPOS, REVISIONS
 from tokenmill.formats import NAMES, get_format
 
 ROOT = Path(__file__).parent.parent

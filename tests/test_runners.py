@@ -23,14 +23,14 @@ import pytest
 
 import tokenmill
 from conftest import made_texts
-from tokenmill import machine
-from tokenmill.corpus import Input, Slice
+from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.spans import Input, Slice
+from tokenmill.encode.job import Caution, Job, Step
+from tokenmill.encode.mill import encode_slice
+from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import get_encoding
 from tokenmill.errors import ConflictError, InputError, OutputError, TokenmillError, WorkerError
-from tokenmill.job import Caution, Job, Step
-from tokenmill.mill import encode_slice
-from tokenmill.readers import ReadOptions, reader_for
-from tokenmill.record import PartRecord
+from tokenmill.runners import machine
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.death import Death, Exit, death_of, last_words
 from tokenmill.runners.inline import InlineRunner
@@ -434,7 +434,7 @@ def test_worker_killed_between_documents_blames_none(tmp_path, faulty):
     """Died when the next batch was read: the last document named is not the one to blame."""
     work = made_work(tmp_path)
     faulty("""
-    import tokenmill.readers.jsonl as jsonl
+    import tokenmill.corpus.readers.jsonl as jsonl
     if not hasattr(jsonl.JsonlReader, "real"):
         jsonl.JsonlReader.real = jsonl.JsonlReader.batches
         def batches(self, span):
@@ -615,9 +615,9 @@ def test_runner_that_never_ran_leaves_no_process():
 
 SCRIPT = """
 import sys, pickle
-from tokenmill.corpus import Slice
+from tokenmill.corpus.spans import Slice
 from tokenmill.encodings import get_encoding
-from tokenmill.job import Job
+from tokenmill.encode.job import Job
 from tokenmill.runners.processes import ProcessesRunner
 import json
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tokenmill.cli import parser
-from tokenmill.partition import Partition
+from tokenmill.config import Partition
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples" / "cluster"

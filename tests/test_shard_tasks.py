@@ -26,9 +26,9 @@ from tokenmill.assemble.fitting import Wish
 from tokenmill.assemble.sources import task_of
 from tokenmill.assemble.task import ShardTask
 from tokenmill.assemble.writing import carry_out
+from tokenmill.encode.part import PartWriter
+from tokenmill.encode.record import Counts, PartRecord
 from tokenmill.formats import Layout, get_format
-from tokenmill.part import PartWriter
-from tokenmill.record import Counts, PartRecord
 from tokenmill.runners import workload
 
 EOT_ID = 50256
@@ -63,8 +63,8 @@ Documents = list[list[int]]
 
 @pytest.fixture(autouse=True)
 def small_units(monkeypatch):
-    monkeypatch.setattr("tokenmill.storage.PIECE_BYTES", PIECE_BYTES)
-    monkeypatch.setattr("tokenmill.part.RUN_BYTES", RUN_BYTES)
+    monkeypatch.setattr("tokenmill.storage.files.PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr("tokenmill.encode.part.RUN_BYTES", RUN_BYTES)
     monkeypatch.setattr("tokenmill.assemble.writing.MARK_TOKENS", MARK_TOKENS)
 
 

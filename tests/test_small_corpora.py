@@ -14,8 +14,8 @@ import oracle
 import shard_oracle
 import tokenmill
 from tokenmill.cli import main
+from tokenmill.dataset.manifest import Manifest
 from tokenmill.formats import format_names, get_format
-from tokenmill.manifest import Manifest
 
 WORDS = "To be, or not to be: that is the question; whether the mill grinds or stands still. "
 # Formats whose default is to hold something out.

@@ -23,14 +23,14 @@ import pytest
 
 import tokenmill
 from conftest import SEPARATOR, made_texts, write_corpus
-from tokenmill import part
-from tokenmill.convert import Target, convert
-from tokenmill.dataset import open_dataset
+from tokenmill.dataset.convert import Target, convert
+from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.verify import Report, verify
+from tokenmill.encode import part
 from tokenmill.encodings import get_encoding
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import NAMES, get_format
-from tokenmill.manifest import Manifest
-from tokenmill.verification import Report, verify
 
 SLICE = 4000  # bytes, so that a small corpus has many slices
 TEXTS = [*made_texts(120, seed=3), "", "one", "\N{CJK UNIFIED IDEOGRAPH-6771}" * 40]
@@ -152,8 +152,8 @@ def test_rows_that_no_engine_could_encode_are_left_out_again(tmp_path, monkeypat
 
 def test_part_of_several_runs_in_a_shuffle_is_no_false_alarm(tmp_path, source, monkeypatch):
     monkeypatch.setattr(part, "RUN_BYTES", 500)
-    monkeypatch.setattr("tokenmill.mill.HOLD_BYTES", 100)
-    monkeypatch.setattr("tokenmill.mill.HOLD_BATCHES", 1)
+    monkeypatch.setattr("tokenmill.encode.mill.HOLD_BYTES", 100)
+    monkeypatch.setattr("tokenmill.encode.mill.HOLD_BATCHES", 1)
     out = prepared(source, tmp_path / "out", shuffle=True, val_fraction=0.3)
     for asked in ({"full": True}, {"sample": 50}):
         assert problems(verify(out, **asked)) == []
@@ -747,7 +747,7 @@ def test_document_that_the_reference_cannot_encode_is_left_to_the_engine(tmp_pat
                 raise BaseException("StackOverflow")
             return reference_of(get_encoding("gpt2").identity).encode_ordinary(text)
 
-    monkeypatch.setattr("tokenmill.verification.reencoding.reference_of", lambda _: Panicking())
+    monkeypatch.setattr("tokenmill.dataset.verify.reencoding.reference_of", lambda _: Panicking())
     path = write_corpus("jsonl", tmp_path, ["easy", "hard one", "also easy"])
     report = verify(prepared(path, tmp_path / "out", val="none"), full=True)
     assert problems(report) == [] and "1 by the engine" in detail(report)["sources"]

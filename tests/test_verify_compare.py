@@ -14,13 +14,13 @@ import pytest
 
 import tokenmill
 from conftest import made_texts, write_corpus
-from tokenmill.convert import Target, convert
-from tokenmill.dataset import open_dataset
-from tokenmill.dataset_encoding import NamedTokenizer
+from tokenmill.dataset.convert import Target, convert
+from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.encoding import NamedTokenizer
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.verify import Report, verify
 from tokenmill.encodings import get_encoding
 from tokenmill.errors import ConfigError, InputError, NetworkError
-from tokenmill.manifest import Manifest
-from tokenmill.verification import Report, verify
 
 VOCABULARY = Path(tokenmill.__file__).parent / "encodings" / "vocab" / "r50k_base.tiktoken"
 EOT = 50256
@@ -211,7 +211,7 @@ def test_verify_when_a_source_does_not_answer_then_what_is_wrong_is_reported_all
     def unreachable(*arguments: object) -> None:
         raise NetworkError("the store does not answer")
 
-    monkeypatch.setattr("tokenmill.verification.sources.found_inputs", unreachable)
+    monkeypatch.setattr("tokenmill.dataset.verify.sources.found_inputs", unreachable)
     with pytest.raises(NetworkError):
         verify(out, full=True)
     with open(out / "train.bin", "r+b") as file:

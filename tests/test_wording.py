@@ -14,7 +14,7 @@ import pytest
 from tokenmill.cli.progress import Progress, SignalStop
 from tokenmill.cli.screen import shown_rate, shown_seconds
 from tokenmill.cli.summary import note_lines, shown_speed
-from tokenmill.plural import counted, noun_for
+from tokenmill.words.plural import counted, noun_for
 
 # A count of one before a plural, and rates and times that say nothing.
 _NOUNS = (

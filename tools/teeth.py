@@ -43,7 +43,7 @@ OVERWRITE = "tests/faults/test_overwrite.py"
 SHARD_TASKS = "tests/test_shard_tasks.py tests/test_shard_writing.py"
 
 MOVE = "        _move_files(staged, out, manifest)\n"
-WITHDRAW = "        if not is_in_place:\n            _withdraw_manifest(out, staged)\n"
+WITHDRAW = "            _withdraw_manifest(out, staged)\n"
 WRITE = (
     "        if not is_in_place:\n            _require_plan(out, plan)\n"
     "            _write_manifest(out, staged, data)\n"
@@ -53,7 +53,7 @@ REMOVE = "        _require_plan(out, plan, is_in_place)\n        _remove_files(o
 BUGS = [
     Bug(
         "drop the fsync of a new file",
-        "storage.py",
+        "storage/files.py",
         "                if self._is_durable and not is_url(self.final_path):\n"
         "                    os.fsync(fd)",
         "                pass",
@@ -61,21 +61,21 @@ BUGS = [
     ),
     Bug(
         "drop the fsync of a folder after a rename",
-        "storage.py",
+        "storage/files.py",
         "    if is_durable:\n        fsync_folder(os.path.dirname(target))\n",
         "",
         POWER,
     ),
     Bug(
         "drop the fsync of a shard's piece",
-        "storage.py",
+        "storage/files.py",
         'with _as_output_error("sync", self.path):\n            os.fsync(self._fd)',
         'with _as_output_error("sync", self.path):\n            pass',
         POWER,
     ),
     Bug(
         "drop the fsync of the folder of a shard's piece",
-        "storage.py",
+        "storage/files.py",
         "            os.fsync(self._fd)\n        fsync_folder(os.path.dirname(self.path))\n",
         "            os.fsync(self._fd)\n",
         POWER,
@@ -90,7 +90,7 @@ BUGS = [
     Bug(
         "let a part go when its tasks are handed out, not when they are done",
         "assemble/use.py",
-        "        self._users.update(files)\n",
+        "        self._users.update(needed)\n",
         "",
         CRASHES,
     ),
@@ -131,28 +131,28 @@ BUGS = [
     ),
     Bug(
         "write the record before the part is renamed",
-        "part.py",
+        "encode/part.py",
         "            file.commit()\n        made = ",
         "            pass\n        made = ",
         f"{CRASHES} {ERRORS}",
     ),
     Bug(
         "keep the old manifest while its shards are replaced",
-        "output.py",
-        WITHDRAW + MOVE,
-        MOVE,
+        "dataset/output.py",
+        WITHDRAW,
+        "",
         OVERWRITE,
     ),
     Bug(
         "write the manifest before the shards are there",
-        "output.py",
+        "dataset/output.py",
         MOVE + REMOVE + WRITE,
         WRITE + MOVE + REMOVE,
         OVERWRITE,
     ),
     Bug(
         "remove the old dataset before the new one is there",
-        "output.py",
+        "dataset/output.py",
         "    names = {file.name for file in manifest.files}\n    if is_url(out):",
         "    _remove_files(out, replaced or ())\n"
         "    names = {file.name for file in manifest.files}\n    if is_url(out):",
@@ -160,28 +160,28 @@ BUGS = [
     ),
     Bug(
         "leave an interrupted publication to nobody",
-        "output.py",
-        '    with storage.lock(os.path.join(work, "lock")):\n        _complete(out)\n',
+        "dataset/output.py",
+        '    with files.lock(os.path.join(work, "lock")):\n        _complete(out)\n',
         "    pass\n",
         OVERWRITE,
     ),
     Bug(
         "compare inputs with what is replaced by their names alone",
-        "output.py",
+        "dataset/output.py",
         "    return found.st_dev, found.st_ino",
         "    return os.path.abspath(path)",
         "tests/test_inputs_safe.py",
     ),
     Bug(
         "finish with parts that are missing or damaged",
-        "tasks.py",
+        "partition.py",
         "    if missing := [index for index in indices if index not in records]:",
         "    if missing := []:",
         PARTITIONS,
     ),
     Bug(
         "rename without a temporary name",
-        "storage.py",
+        "storage/files.py",
         'self.path = f"{self.final_path}.{unique}"',
         "self.path = self.final_path",
         CRASHES,
@@ -195,49 +195,49 @@ BUGS = [
     ),
     Bug(
         "take a short write for a whole one",
-        "storage.py",
+        "storage/files.py",
         "    while view:\n        view = view[os.write(fd, view) :]",
         "    os.write(fd, view)",
         f"{ERRORS} -k only_part",
     ),
     Bug(
         "swallow an error of the disk",
-        "storage.py",
+        "storage/files.py",
         '        raise OutputError(f"cannot {doing} {path}: {reason}", hint=hint) from error',
         "        pass",
         ERRORS,
     ),
     Bug(
         "list inputs in the order of the folder",
-        "inputs.py",
+        "corpus/inputs.py",
         "return sorted(inputs, key=lambda source: os.fsencode(source.name))",
         "return list(inputs)[::-1]",
         f"{DETERMINISM} tests/test_prepare.py",
     ),
     Bug(
         "let a task write its plan over another's",
-        "storage.py",
+        "storage/files.py",
         "os.link(self.path, self.final_path)",
         "os.replace(self.path, self.final_path)",
         PARTITIONS,
     ),
     Bug(
         "let a task keep the lock for itself",
-        "storage.py",
+        "storage/files.py",
         "_locked_descriptor(path, fcntl.LOCK_SH)",
         "_locked_descriptor(path, fcntl.LOCK_EX)",
         PARTITIONS,
     ),
     Bug(
         "take a record of another plan",
-        "record.py",
+        "encode/record.py",
         "record if record.plan_id == plan_id and record.slice_index == slice_index else None",
         "record",
         PARTITIONS,
     ),
     Bug(
         "put the time into the manifest",
-        "manifest.py",
+        "dataset/manifest.py",
         'return {"tokenmill_manifest": MANIFEST_VERSION, **plain}',
         'import time\n\n        return {\n            "tokenmill_manifest": MANIFEST_VERSION,\n'
         '            **plain,\n            "at": time.time(),\n        }',
@@ -245,7 +245,7 @@ BUGS = [
     ),
     Bug(
         "choose the split by Python's hash",
-        "documents.py",
+        "encode/documents.py",
         "(hashed(data[a:b], seed) < below for a, b in itertools.pairwise(bounds))",
         "((hash(bytes(data[a:b])) & (1 << 64) - 1) < below for a, b in itertools.pairwise(bounds))",
         DETERMINISM,
@@ -259,21 +259,21 @@ BUGS = [
     ),
     Bug(
         "do not notice that an input changed",
-        "plan.py",
+        "corpus/plan.py",
         "        if dataclasses.replace(now, path=source.path) != source:",
         "        if False:",
         CHANGED,
     ),
     Bug(
         "cast ids without a check",
-        "documents.py",
+        "encode/documents.py",
         "    if largest > np.iinfo(dtype).max:",
         "    if False:",
         "tests/faults/test_text_properties.py",
     ),
     Bug(
         "leave a bad row out without counting it",
-        "mill.py",
+        "encode/mill.py",
         "self.counts += held.counts + Counts(num_quarantined=len(bad))",
         "self.counts += held.counts",
         "tests/test_bad_input.py",
@@ -287,7 +287,7 @@ BUGS = [
     ),
     Bug(
         "follow a link out of the folder",
-        "dataset.py",
+        "dataset/dataset.py",
         "    if os.path.commonpath(",
         "    if False and os.path.commonpath(",
         "tests/faults/test_security.py",

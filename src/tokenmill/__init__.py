@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from tokenmill.api.verify import VerifyReport as VerifyReport
     from tokenmill.api.verify import verify as verify
     from tokenmill.config import Config as Config
+    from tokenmill.dataset.manifest import Manifest as Manifest
+    from tokenmill.encode.datasets_map import Tokenize as Tokenize
     from tokenmill.encodings import Encoding as Encoding
     from tokenmill.encodings import get_encoding as get_encoding
     from tokenmill.estimate import Estimate as Estimate
-    from tokenmill.manifest import Manifest as Manifest
-    from tokenmill.tokenize import Tokenize as Tokenize
 
 __version__ = "0.1.0"
 
@@ -35,8 +35,8 @@ _HOMES = {
     "Config": "tokenmill.config",
     "Encoding": "tokenmill.encodings",
     "Estimate": "tokenmill.estimate",
-    "Manifest": "tokenmill.manifest",
-    "Tokenize": "tokenmill.tokenize",
+    "Manifest": "tokenmill.dataset.manifest",
+    "Tokenize": "tokenmill.encode.datasets_map",
     "VerifyReport": "tokenmill.api.verify",
     "convert": "tokenmill.api.convert",
     "estimate": "tokenmill.api.estimate",
@@ -60,7 +60,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps `tokenmill.convert` a function: to import the module tokenmill.convert puts that in
+    """Keeps `tokenmill.estimate` a function: to import the package tokenmill.estimate puts that in
     its place, as Python does with every submodule."""
 
     def __setattr__(self, name: str, value: Any) -> None:

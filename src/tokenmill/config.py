@@ -1,4 +1,5 @@
 """The configuration of one run: validated once, built alike by Python and the command line.
+`Partition` is the share of a run that one command does (`--partition I/N`).
 
 Options left at None follow the format (docs: `tokenmill prepare --help`), resolved by `resolved()`.
 `identity()` holds the options that decide the output's bytes; a run can only be resumed with the
@@ -10,12 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from tokenmill.errors import ConfigError, unknown_name
-from tokenmill.objectstore import is_url, require_lasting, require_output, require_plain
-from tokenmill.quantities import count_of
+from tokenmill.storage.objects import is_url, require_lasting, require_output, require_plain
+from tokenmill.words.quantities import count_of
 
 EOT_POLICIES = ("append", "prepend", "both", "none")
 DTYPES = ("auto", "uint16", "uint32")
@@ -178,3 +180,46 @@ def _require_known(option: str, value: str | None, known: tuple[str, ...]) -> No
 def _require_positive(option: str, value: float | None) -> None:
     if value is not None and not value > 0:  # so that nan is refused too
         raise ConfigError(f"{option} must be positive, got {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Which slices are a task's, when a run is shared out: `number` of `count`, from 1, as people
+    write it: 1/3, 2/3, 3/3.
+
+    Neighbouring slices, so that a task reads few files, and most files are read (or fetched) by one
+    task only. The alternative, every Nth slice, would even out slices that take longer in one part
+    of the corpus than in another; slices are cut to the same amount of text, so there is little to
+    even out. Nothing depends on the rule but who does what: any N gives the same bytes, and tasks
+    of different Ns may follow one another.
+    """
+
+    number: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.count:
+            raise ConfigError(
+                f"there is no partition {self}: they are numbered from 1",
+                hint=f"--partition 1/{max(1, self.count)} to "
+                f"--partition {max(1, self.count)}/{max(1, self.count)}, one for each task",
+            )
+
+    @staticmethod
+    def parsed(text: str) -> Partition:
+        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
+        if match is None:
+            raise ConfigError(
+                f"--partition is I/N, got {text!r}",
+                hint="--partition 1/3, --partition 2/3 and --partition 3/3, one for each task",
+            )
+        return Partition(int(match[1]), int(match[2]))
+
+    def of(self, num_slices: int) -> range:
+        """The indices of this partition's slices."""
+        return range(
+            (self.number - 1) * num_slices // self.count, self.number * num_slices // self.count
+        )
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"

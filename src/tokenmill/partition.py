@@ -1,50 +1,363 @@
-"""A partition: which slices are a task's, when a run is shared out among tasks beforehand.
+"""One run shared out among many commands, or tasks: for Slurm arrays, Kubernetes jobs and the like.
 
-Neighbouring slices, so that a task reads few files, and most files are read (or fetched) by one
-task only. The alternative, every Nth slice, would even out slices that take longer in one part of
-the corpus than in another; slices are cut to the same amount of text, so there is little to even
-out. Nothing depends on the rule but who does what: any N gives the same bytes, and tasks of
-different Ns may follow one another.
+    tokenmill prepare SOURCE -o OUT --partition I/N     `encode_partition`, N tasks, in any order
+    tokenmill finish OUT                                `finish`, once, when they have ended
+
+Tasks share a folder and nothing else. The first that has made the plan writes it, the others find
+it and compare. A task only adds: parts and records, each under a name and with bytes that do not
+depend on who writes it. So tasks may be repeated, or run twice at once, and none removes or locks
+out anything of another's; they hold the run's lock together, which keeps whole runs and `finish`
+out where locks work. Where they do not, these find the same files, whoever wrote them last.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+import contextlib
+import functools
+import json
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from tokenmill.errors import ConfigError
+from tokenmill.assemble.books import Assembly
+from tokenmill.assemble.task import ShardRecord
+from tokenmill.assemble.use import UsedParts
+from tokenmill.config import Config, Partition
+from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.plan import Plan, make_plan
+from tokenmill.corpus.spans import Input, Slice
+from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
+from tokenmill.dataset.output import (
+    WORK_NAME,
+    finished,
+    plan_path,
+    remove_leftovers,
+    settle,
+    shared_work_folder,
+    work_folder,
+    work_of,
+)
+from tokenmill.encode.job import Job
+from tokenmill.encode.ledger import Ledger
+from tokenmill.encode.record import Counts, committed_record, part_path, record_path
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
+from tokenmill.formats import get_format
+from tokenmill.run import (
+    RunWatch,
+    SilentWatch,
+    all_inputs,
+    assembly_of,
+    committed,
+    completed,
+    continued_plan,
+    encoded,
+    places_of,
+)
+from tokenmill.runners import Runner, Stopped
+from tokenmill.runners.start import encoding_of, writing_runner
+from tokenmill.runners.workload import Workload
+from tokenmill.settings import identity_of, job_of, resolved
+from tokenmill.storage import files, objects
+from tokenmill.storage.objects import is_url
+
+_SHOWN_RANGES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
-    """`number` of `count`, from 1, as people write it: 1/3, 2/3, 3/3."""
+class TaskReport:
+    """What a task did, and what the run still lacks."""
 
-    number: int
-    count: int
+    partition: Partition
+    num_slices: int  # of the whole run
+    num_own: int  # of this partition, all encoded now
+    num_tokens: int  # of this partition
+    counts: Counts
+    num_missing: int | None  # slices of other partitions without a record; None: not looked for
+    is_finished: bool = False  # by `finish`, before this task began
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.number <= self.count:
-            raise ConfigError(
-                f"there is no partition {self}: they are numbered from 1",
-                hint=f"--partition 1/{max(1, self.count)} to "
-                f"--partition {max(1, self.count)}/{max(1, self.count)}, one for each task",
-            )
 
-    @staticmethod
-    def parsed(text: str) -> Partition:
-        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
-        if match is None:
-            raise ConfigError(
-                f"--partition is I/N, got {text!r}",
-                hint="--partition 1/3, --partition 2/3 and --partition 3/3, one for each task",
-            )
-        return Partition(int(match[1]), int(match[2]))
-
-    def of(self, num_slices: int) -> range:
-        """The indices of this partition's slices."""
-        return range(
-            (self.number - 1) * num_slices // self.count, self.number * num_slices // self.count
+def encode_partition(
+    config: Config, partition: Partition, runner: Runner, watch: RunWatch
+) -> TaskReport:
+    """Encode one partition's slices; the rest of the run is left to other tasks and `finish`."""
+    if config.overwrite:
+        raise ConfigError(
+            "--overwrite with --partition: every task would remove what the others did",
+            hint=f"remove {config.out} by hand, then start the tasks",
         )
+    objects.listen(watch.notice)
+    encoding = encoding_of(config)
+    config = resolved(config, encoding)
+    identity = identity_of(config, encoding)
+    # Not in the work folder: what a task fetches for itself it may remove.
+    with (
+        tempfile.TemporaryDirectory(prefix="tokenmill-", ignore_cleanup_errors=True) as scratch,
+        contextlib.closing(RemoteInputs(config, scratch, watch.notice)) as remote,
+    ):
+        found = all_inputs(config, remote)
+        inputs = list(found.inputs)
+        if (manifest := finished(config.out, identity, inputs)) is not None:
+            with contextlib.suppress(ConflictError):  # others may still be at work
+                remove_leftovers(config.out, identity)
+            return _report_of_finished(manifest, partition)
+        plan = None
+        if not files.exists(plan_path(config.out)):
+            files.make_folder(os.path.join(scratch, "structure"))
+            cutter = functools.partial(runner.cut, watch=watch)
+            plan = make_plan(identity, inputs, config, remote.structure_of, cutter)
+            plan = replace(plan, notes=found.notes)
+            if not plan.slices:
+                raise InputError(f"no documents in {', '.join(config.sources)}")
+        with shared_work_folder(config.out, get_format(config.format), config.name) as top:
+            if (manifest := finished(config.out, identity, inputs)) is not None:
+                return _report_of_finished(manifest, partition)
+            plan = _agreed_plan(config.out, plan, identity, inputs)
+            work = work_of(config.out, plan.plan_id)
+            for name in ("parts", "records"):
+                files.make_folder(os.path.join(work, name))
+            _note_count(top, partition)
+            job = job_of(config, encoding, plan, work)
+            records = _encode(job, plan, partition, runner, remote, inputs, watch)
+            return TaskReport(
+                partition,
+                len(plan.slices),
+                len(records),
+                records.num_tokens,
+                records.counts,
+                None if is_url(work) else len(plan.slices) - _num_recorded(work),
+            )
 
-    def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
+
+def finish(
+    out: str,
+    watch: RunWatch | None = None,
+    max_bad_fraction: float | None = None,
+    num_proc: int | None = None,
+) -> Manifest:
+    """Assemble what tasks have encoded into `out`, and return the proof. Needs nothing but `out`.
+
+    Raises ConflictError if a slice is missing, or if tasks are still at work.
+    """
+    watch = watch or SilentWatch()
+    objects.listen(watch.notice)
+    settle(out)
+    if files.exists(os.path.join(out, MANIFEST_NAME)):
+        identity = Manifest.load(out).identity
+        manifest = finished(out, identity, None)
+        assert manifest is not None
+        remove_leftovers(out, identity)
+        return manifest
+    if not files.exists(plan_path(out)):
+        raise ConfigError(
+            f"there is nothing to finish in {out}: no plan",
+            hint=f"begin with: tokenmill prepare SOURCE -o {shlex.quote(out)} --partition 1/N",
+        )
+    plan = Plan.load(plan_path(out))
+    config, encoding = _config_of(plan, out, max_bad_fraction)
+    work = work_of(out, plan.plan_id)
+    job = job_of(config, encoding, plan, work)
+    # Nobody is kept out of an object store, and what tasks are uploading would be cleaned away.
+    records = _all_records(job, plan, out) if is_url(out) else None
+    with work_folder(out, get_format(config.format), config.name):
+        records = _all_records(job, plan, out) if records is None else records
+        assembly = assembly_of(config, encoding, plan, work)
+        _assemble(job, plan, records, assembly, watch, num_proc)
+        return completed(config, plan, records, assembly)
+
+
+def _all_records(job: Job, plan: Plan, out: str) -> Ledger:
+    """Every slice's record, each with its part, or ConflictError."""
+    indices = range(len(plan.slices))
+    records = committed(job, indices)
+    if missing := [index for index in indices if index not in records]:
+        is_recorded = [committed_record(job.work, i, job.plan_id) is not None for i in missing]
+        how = "damaged" if all(is_recorded) else "not encoded yet"
+        raise _incomplete(out, len(indices), missing, how)
+    return records
+
+
+def _encode(
+    job: Job,
+    plan: Plan,
+    partition: Partition,
+    runner: Runner,
+    remote: RemoteInputs,
+    inputs: list[Input],
+    watch: RunWatch,
+) -> Ledger:
+    """Encode what has no record yet of the partition; all its records."""
+    own = partition.of(len(plan.slices))
+    records = committed(job, own)
+    share = Plan(plan.identity, plan.inputs, plan.slices[own.start : own.stop])
+    watch.planned(share, records)
+    missing = [index for index in own if index not in records]
+    places = places_of(plan, inputs)
+
+    def is_recorded(index: int) -> bool:
+        # An object is not asked for again and again: that takes longer than it saves.
+        return not is_url(job.work) and committed_record(job.work, index, job.plan_id) is not None
+
+    damaged = set(filter(is_recorded, missing))
+
+    def slices() -> Iterator[Slice]:
+        for index in missing:
+            # The same task may run elsewhere at the same time: what it has done is done.
+            if index in damaged or not is_recorded(index):
+                yield plan.slices[index].read_from(places)
+
+    with contextlib.closing(encoded(job, slices(), runner, remote, watch)) as fresh:
+        for record in fresh:
+            records.add(record)
+    if watch.should_stop():
+        raise Stopped
+    for index in missing:
+        if index not in records:
+            found = committed_record(job.work, index, job.plan_id)
+            if found is None:
+                raise Stopped
+            records.add(found)
+            watch.recorded(found)
+    _sync(job.work, records)
+    return records
+
+
+def _sync(work: str, records: Ledger) -> None:
+    """Make parts and records durable. An ordinary run does not: it can make them again. But when a
+    task has ended its machine may go, and with it what was not written yet."""
+    if is_url(work):
+        return
+    used = UsedParts.of(work)
+    parts = [
+        part_path(work, record.slice_index, split)
+        for record in records.values()
+        for split, num_bytes in enumerate(record.num_bytes)
+        if num_bytes and (split, record.slice_index) not in used
+    ]
+    for paths in (parts, [record_path(work, index) for index in records]):
+        if paths:
+            files.sync_files(os.path.dirname(paths[0]), map(os.path.basename, paths))
+
+
+def _assemble(
+    job: Job,
+    plan: Plan,
+    records: Ledger,
+    assembly: Assembly,
+    watch: RunWatch,
+    num_proc: int | None,
+) -> None:
+    """Have all shards written."""
+    watch.planned(plan, records)
+    assembly.resume(records)
+    workload = Workload(iter(()), 0, assembly.due)
+    with writing_runner(num_proc) as runner:
+        if assembly.is_done:
+            workload.close()
+        for record in runner.run(job, workload, watch):
+            assert isinstance(record, ShardRecord)
+            assembly.done(record)
+            if assembly.is_done:
+                workload.close()
+    if not assembly.is_done:
+        raise Stopped
+
+
+def _agreed_plan(
+    out: str, made: Plan | None, identity: dict[str, Any], inputs: list[Input]
+) -> Plan:
+    """The run's plan: ours, if it is the first, or else the one that is there."""
+    if made is not None and made.create(plan_path(out)):
+        return made
+    if not files.exists(plan_path(out)):
+        raise ConflictError(
+            f"the run in {out} was removed while this task began",
+            hint="run the same command again",
+        )
+    return continued_plan(out, identity, inputs)
+
+
+def _report_of_finished(manifest: Manifest, partition: Partition) -> TaskReport:
+    num_slices = max((len(numbers) for numbers in manifest.slice_documents.values()), default=0)
+    num_own = len(partition.of(num_slices))
+    return TaskReport(partition, num_slices, num_own, 0, Counts(), 0, is_finished=True)
+
+
+def _num_recorded(work: str) -> int:
+    """For a message. Not of an object store: a request a slice and task would be too many."""
+    names = files.names_in(os.path.join(work, "records"))
+    return sum(name.endswith(".json") for name in names)
+
+
+def _config_of(plan: Plan, out: str, max_bad_fraction: float | None) -> tuple[Config, EncodingId]:
+    """The configuration that the plan was made with, as far as assembly asks."""
+    given: dict[str, Any] = {}
+    if max_bad_fraction is not None:
+        given["max_bad_fraction"] = max_bad_fraction
+    try:
+        # Where the vocabulary lies is not in a plan, and nothing is encoded here.
+        encoding = EncodingId.from_plain({**plan.identity["encoding"], "source": None})
+        options = dict(plan.identity["options"])
+    except (KeyError, TypeError) as error:
+        raise IntegrityError(f"the plan in {out} says nothing of its {error}") from error
+    names = tuple(source.name for source in plan.inputs)
+    return Config(sources=names, out=out, **options, **given), encoding
+
+
+# Which N the tasks were given last. For messages only: nothing depends on it.
+
+
+def _note_count(work: str, partition: Partition) -> None:
+    if _noted_count(work) != partition.count:
+        data = json.dumps({"num_partitions": partition.count}).encode()
+        files.write_file(os.path.join(work, "partitions.json"), data)
+
+
+def _noted_count(work: str) -> int | None:
+    try:
+        noted = json.loads(files.read_file(os.path.join(work, "partitions.json")))
+        count = noted["num_partitions"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return count if isinstance(count, int) and count > 0 else None
+
+
+def _incomplete(out: str, num_slices: int, lacking: list[int], how: str) -> ConflictError:
+    """Which slices are missing or damaged, whose they are, and what to type."""
+    lines = [
+        f"{len(lacking):,} of {num_slices:,} slices in {out} are {how}: {_shown_ranges(lacking)}"
+    ]
+    again = "the `tokenmill prepare` command of the tasks that failed"
+    count = _noted_count(os.path.join(out, WORK_NAME))
+    if count is not None:
+        owners = _owners(lacking, num_slices, count)
+        lines.append(f"of --partition {', '.join(map(str, owners[:10]))}")
+        if len(owners) > 10:
+            lines[-1] += f" and {len(owners) - 10:,} more of {count:,}"
+        again = f"the same `tokenmill prepare` command with --partition {owners[0]}"
+        if len(owners) > 1:
+            again += " and so on"
+    return ConflictError(
+        "\n  ".join(lines), hint=f"run {again}, then: tokenmill finish {shlex.quote(out)}"
+    )
+
+
+def _owners(indices: Sequence[int], num_slices: int, count: int) -> list[Partition]:
+    """The partitions that these slices belong to."""
+    numbers = {((index + 1) * count - 1) // num_slices + 1 for index in indices}
+    return [Partition(number, count) for number in sorted(numbers)]
+
+
+def _shown_ranges(numbers: list[int]) -> str:
+    """Sorted numbers as people write them: 1, 4-7, 9."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    shown = [f"{a}" if a == b else f"{a}-{b}" for a, b in ranges[:_SHOWN_RANGES]]
+    return ", ".join(shown) + (", ..." if len(ranges) > _SHOWN_RANGES else "")

@@ -19,22 +19,15 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from dataclasses import replace
 from typing import Any, Protocol
 
-from tokenmill import objectstore, storage
 from tokenmill.assemble.books import Assembly
 from tokenmill.assemble.use import UsedParts
 from tokenmill.config import Config
-from tokenmill.corpus import HUB_SCHEME, Input, Slice
-from tokenmill.encodings import EncodingId
-from tokenmill.errors import ConflictError, InputError, IntegrityError, NetworkError
-from tokenmill.estimate.room import room_warning
-from tokenmill.fetch import RemoteInputs
-from tokenmill.formats import get_format
-from tokenmill.inputs import FoundInputs, found_inputs
-from tokenmill.job import Job, Step
-from tokenmill.ledger import Ledger
-from tokenmill.manifest import Manifest, make_manifest, quarantine_file
-from tokenmill.objectstore import in_parallel, is_url
-from tokenmill.output import (
+from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.inputs import FoundInputs, found_inputs
+from tokenmill.corpus.plan import Cutter, Plan, differences, make_plan, notes_on
+from tokenmill.corpus.spans import HUB_SCHEME, Input, Slice
+from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
+from tokenmill.dataset.output import (
     WORK_NAME,
     conflict,
     discard_work,
@@ -49,14 +42,21 @@ from tokenmill.output import (
     work_folder,
     work_of,
 )
-from tokenmill.part import PART_CHECKSUM
-from tokenmill.plan import Cutter, Plan, differences, make_plan, notes_on
-from tokenmill.plural import counted
-from tokenmill.record import PartRecord, committed_records, part_path
+from tokenmill.encode.job import Job, Step
+from tokenmill.encode.ledger import Ledger
+from tokenmill.encode.part import PART_CHECKSUM
+from tokenmill.encode.record import PartRecord, committed_records, part_path
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import ConflictError, InputError, IntegrityError, NetworkError
+from tokenmill.estimate.room import room_warning
+from tokenmill.formats import get_format
 from tokenmill.runners import Runner, Stopped, Watch
 from tokenmill.runners.start import cutting_runner, encoding_of
 from tokenmill.runners.workload import Workload
 from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved, wish_of
+from tokenmill.storage import files, objects
+from tokenmill.storage.objects import in_parallel, is_url
+from tokenmill.words.plural import counted
 
 
 class RunWatch(Watch, Protocol):
@@ -85,10 +85,10 @@ class SilentWatch:
 
 
 def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
-    objectstore.listen(watch.notice)
+    objects.listen(watch.notice)
     if not is_url(config.out):
         return _run(config, runner, watch, os.path.join(config.out, WORK_NAME))
-    with storage.scratch_folder() as scratch:
+    with files.scratch_folder() as scratch:
         return _run(config, runner, watch, scratch)
 
 
@@ -143,13 +143,13 @@ def _tell_of_unlisted(config: Config, watch: RunWatch) -> None:
     names = unlisted_names(config.out, get_format(config.format), config.name)
     if names:
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-        files = counted(len(names), "file")
-        watch.notice(f"--overwrite replaces {files} that no manifest lists: {shown}")
+        num_files = counted(len(names), "file")
+        watch.notice(f"--overwrite replaces {num_files} that no manifest lists: {shown}")
 
 
 def _is_continued(config: Config, identity: dict[str, Any], inputs: list[Input]) -> bool:
     """Whether this very run is under way, so that --overwrite continues it."""
-    if not storage.exists(plan_path(config.out)):
+    if not files.exists(plan_path(config.out)):
         return False
     try:
         return not differences(Plan.load(plan_path(config.out)), identity, inputs)
@@ -237,7 +237,7 @@ def new_plan(config: Config, encoding: EncodingId, cutter: Cutter | None = None)
             cutter = functools.partial(runner.cut, watch=SilentWatch())
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         remote = RemoteInputs(config, folder, lambda message: None)
-        storage.make_folder(os.path.join(folder, "structure"))
+        files.make_folder(os.path.join(folder, "structure"))
         found = all_inputs(config, remote)
         identity = identity_of(config, encoding)
         plan = make_plan(identity, found.inputs, config, remote.structure_of, cutter)
@@ -259,13 +259,13 @@ def require_few_bad(records: Ledger, config: Config) -> None:
 def _require_some_written(records: Ledger, config: Config) -> None:
     counts, num_tokens = records.counts, records.num_tokens
     if counts.num_written and not (num_tokens and counts.text_bytes):
-        storage.remove(plan_path(config.out))
+        files.remove(plan_path(config.out))
         raise InputError(
             f"nothing to write: no document has text (documents: {counts.num_written:,})",
             hint="are these the right files, and is --text-column the right column?",
         )
     if not counts.num_written:
-        storage.remove(plan_path(config.out))  # there is nothing to resume
+        files.remove(plan_path(config.out))  # there is nothing to resume
         raise InputError(
             f"nothing to write: of {counts.num_rows:,} rows, {counts.num_empty:,} are empty, "
             f"{counts.num_null:,} null, {counts.num_quarantined:,} quarantined",
@@ -273,7 +273,7 @@ def _require_some_written(records: Ledger, config: Config) -> None:
         )
     drops_tail = config.seq_len and get_format(config.format).traits.boundaries
     if drops_tail and max(records.num_tokens_by_split) < (config.seq_len or 0):
-        storage.remove(plan_path(config.out))
+        files.remove(plan_path(config.out))
         raise InputError(
             f"nothing to write: {num_tokens:,} tokens fill no sample of {config.seq_len:,}",
             hint="a smaller --seq-len, or --seq-len document for a sample of each document",
@@ -383,7 +383,7 @@ def _if_whole(work: str, used: UsedParts, record: PartRecord) -> PartRecord | No
     """The record, if the part files that are still needed are what it says."""
     for split in needed_splits(record, used):
         path = part_path(work, record.slice_index, split)
-        if storage.size(path) != record.num_bytes[split]:
+        if files.size(path) != record.num_bytes[split]:
             return None
         # An object does not change by a crash.
         if not is_url(path) and _checksum_of(path) != record.checksum[split]:
@@ -403,7 +403,7 @@ def _continued_or_new_plan(
     config: Config, identity: dict[str, Any], inputs: list[Input], make: Callable[[], Plan]
 ) -> Plan:
     path = plan_path(config.out)
-    is_continued = storage.exists(path)
+    is_continued = files.exists(path)
     plan = continued_plan(config.out, identity, inputs) if is_continued else make()
     if is_url(path):
         try:
@@ -414,9 +414,9 @@ def _continued_or_new_plan(
         return plan
     work = work_of(config.out, plan.plan_id)
     for name in ("parts", "records"):
-        storage.make_folder(os.path.join(work, name))
-        storage.remove_temporaries(os.path.join(work, name))
-    storage.remove_temporaries(os.path.dirname(path))
+        files.make_folder(os.path.join(work, name))
+        files.remove_temporaries(os.path.join(work, name))
+    files.remove_temporaries(os.path.dirname(path))
     if not is_continued:
         plan.save(path)
     return plan
@@ -440,9 +440,9 @@ def _new_plan_of(
     scratch: str,
 ) -> Plan:
     structures = os.path.join(scratch, "structure")
-    storage.make_folder(structures)
+    files.make_folder(structures)
     plan = make_plan(identity, found.inputs, config, remote.structure_of, cutter)
-    storage.remove_folder(structures)
+    files.remove_folder(structures)
     _require_slices(plan, config)
     return replace(plan, notes=found.notes)
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from tokenmill.assemble.fitting import Wish
 from tokenmill.config import Config
+from tokenmill.corpus.plan import Plan, read_options
+from tokenmill.encode.job import Job
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError
 from tokenmill.formats import DTYPE_BYTES, Layout, chosen_dtype, get_format
-from tokenmill.job import Job
-from tokenmill.plan import Plan, read_options
 
 BYTES_VERSION = 2  # raised when the same inputs and options would give other bytes
 BUCKET_BYTES = 32 << 20

@@ -1,7 +1,7 @@
-"""A disk that fails on command: stands in for `os` and `shutil` inside tokenmill.storage.
+"""A disk that fails on command: stands in for `os` and `shutil` inside tokenmill.storage.files.
 
-storage.py is the only code that changes files, so replacing its `os` puts every change under our
-hand. Each change is an operation with a number; a fault is what happens at one of them.
+storage/files.py is the only code that changes files, so replacing its `os` puts every change under
+our hand. Each change is an operation with a number; a fault is what happens at one of them.
 
     Crash       the process is gone: nothing reaches the disk from then on, clean-up included
     Failure     the operation raises an errno, once or for good, without or after its effect
@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill import storage
+from tokenmill.storage import files
 
 # What changes the disk. Reads, stat, listings and locks are not operations.
 CHANGES = (
@@ -105,13 +105,13 @@ class FaultyOs:
 
 @contextmanager
 def disk(faulty: FaultyOs) -> Iterator[FaultyOs]:
-    """Put a disk under tokenmill.storage."""
-    kept = storage.os, storage.shutil
-    storage.os = storage.shutil = faulty  # type: ignore[assignment]
+    """Put a disk under tokenmill.storage.files."""
+    kept = files.os, files.shutil
+    files.os = files.shutil = faulty  # type: ignore[assignment]
     try:
         yield faulty
     finally:
-        storage.os, storage.shutil = kept  # type: ignore[assignment]
+        files.os, files.shutil = kept  # type: ignore[assignment]
 
 
 def _shown(target: Any) -> str:

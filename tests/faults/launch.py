@@ -28,8 +28,9 @@ import pytest
 import scenarios
 from scenarios import Files, differences, looks_complete
 
-from tokenmill import dataset_tokens, storage
-from tokenmill.manifest import MANIFEST_NAME
+from tokenmill.dataset import tokens as dataset_tokens
+from tokenmill.dataset.manifest import MANIFEST_NAME
+from tokenmill.storage import files
 
 INJECTED = Path(__file__).parent / "injected"
 # Every trial ends long before; a hang is a failure and not a longer wait.
@@ -41,8 +42,8 @@ READ_TOKENS = 1000
 NUM_SLICES = 14
 SMALL = {
     "tokenmill.config.Config.slice_bytes": SLICE_BYTES,
-    "tokenmill.storage.PIECE_BYTES": PIECE_BYTES,
-    "tokenmill.dataset_tokens.READ_TOKENS": READ_TOKENS,
+    "tokenmill.storage.files.PIECE_BYTES": PIECE_BYTES,
+    "tokenmill.dataset.tokens.READ_TOKENS": READ_TOKENS,
 }
 
 
@@ -110,7 +111,7 @@ def corpus(scratch: Path) -> str:
 def small() -> Iterator[None]:
     """The sizes of SMALL for what is called in this process; the calls name their own slices."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "PIECE_BYTES", PIECE_BYTES)
+        patch.setattr(files, "PIECE_BYTES", PIECE_BYTES)
         patch.setattr(dataset_tokens, "READ_TOKENS", READ_TOKENS)
         yield
 

@@ -19,15 +19,15 @@ import numpy as np
 import oracle
 import tokenmill
 from conftest import made_texts
-from tokenmill import dataset_tokens, storage
-from tokenmill.config import Config
-from tokenmill.convert import Target, convert
-from tokenmill.dataset import open_dataset
-from tokenmill.manifest import MANIFEST_NAME
-from tokenmill.partition import Partition
+from tokenmill.config import Config, Partition
+from tokenmill.dataset import tokens as dataset_tokens
+from tokenmill.dataset.convert import Target, convert
+from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.manifest import MANIFEST_NAME
+from tokenmill.partition import encode_partition, finish
 from tokenmill.run import SilentWatch
 from tokenmill.runners.inline import InlineRunner
-from tokenmill.tasks import encode_partition, finish
+from tokenmill.storage import files
 
 TEXTS = made_texts(36, seed=5)
 Files = dict[str, bytes]
@@ -166,7 +166,7 @@ SCENARIOS = [
 
 def small_pieces(monkeypatch) -> None:
     """Pieces of a few kilobytes, so that a small shard has several."""
-    monkeypatch.setattr(storage, "PIECE_BYTES", 3000)
+    monkeypatch.setattr(files, "PIECE_BYTES", 3000)
     monkeypatch.setattr(dataset_tokens, "READ_TOKENS", 1000)
 
 

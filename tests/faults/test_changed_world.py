@@ -29,11 +29,11 @@ from launch import (
 from scenarios import TEXTS, differences
 
 from oracle import VOCAB
-from tokenmill import plan as plan_module
 from tokenmill import settings
 from tokenmill.cli import main
 from tokenmill.cli.progress import SignalStop
 from tokenmill.config import Config
+from tokenmill.corpus import plan as plan_module
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc"),

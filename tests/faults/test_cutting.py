@@ -1,7 +1,7 @@
 """Plans are made in workers, which may die of a file: the plan is the same, the file is named.
 
 Faults get into workers from outside: PYTHONPATH leads to a sitecustomize.py that wraps
-`tokenmill.plan.cut`, so the product knows nothing of them.
+`tokenmill.corpus.plan.cut`, so the product knows nothing of them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import pytest
 
 from conftest import made_texts, write_corpus
 from tokenmill.config import Config
+from tokenmill.corpus.inputs import in_order, inputs_of
+from tokenmill.corpus.plan import make_plan
 from tokenmill.encodings import get_encoding
 from tokenmill.errors import InputError
-from tokenmill.inputs import in_order, inputs_of
-from tokenmill.plan import make_plan
 from tokenmill.run import SilentWatch
 from tokenmill.runners import Runner, Stopped
 from tokenmill.runners.processes import ProcessesRunner
@@ -51,7 +51,7 @@ def fault(path):
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name != "tokenmill.plan":
+        if name != "tokenmill.corpus.plan":
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         run = spec.loader.exec_module

@@ -39,9 +39,9 @@ from bombs import (
 from fuzz_driver import READ, source_of
 from mutations import sound_parquet_file
 
+from tokenmill.corpus.readers import kind_of
+from tokenmill.corpus.readers.pages import repeatable_bytes
 from tokenmill.errors import TokenmillError
-from tokenmill.readers import kind_of
-from tokenmill.readers.pages import repeatable_bytes
 from tokenmill.run import SilentWatch
 from tokenmill.runners.processes import ProcessesRunner
 

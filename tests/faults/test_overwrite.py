@@ -20,14 +20,14 @@ from power import LossyDisk
 from scenarios import Files, Scenario, converted, corpus, differences, prepared, small_pieces
 
 import tokenmill
-from tokenmill import objectstore, storage
-from tokenmill.dataset import open_dataset
+from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.inspect import look_into
+from tokenmill.dataset.manifest import MANIFEST_NAME
+from tokenmill.dataset.output import WORK_NAME
+from tokenmill.dataset.remote import at_hand
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError, OutputError
-from tokenmill.inspection import look_into
-from tokenmill.manifest import MANIFEST_NAME
-from tokenmill.output import WORK_NAME
-from tokenmill.remote import at_hand
-from tokenmill.storage import PIECE_BYTES
+from tokenmill.storage import files, objects
+from tokenmill.storage.files import PIECE_BYTES
 
 NUM_LOSSES = 40  # for each replacement
 # Before publication, a share of the operations, which moves on with the seed. All of publication.
@@ -308,7 +308,7 @@ def test_reader_when_the_new_dataset_is_not_complete_then_it_sees_the_old_one(
 
 def test_reader_when_a_live_run_publishes_then_conflict(trials):
     trials.crash(Crash(operation(trials, "unlink tokenmill.json"), after=True))
-    with storage.lock(os.path.join(trials.out, LOCK)):
+    with files.lock(os.path.join(trials.out, LOCK)):
         for read in (open_dataset, tokenmill.verify):
             with pytest.raises(ConflictError, match="is being replaced by a new dataset") as caught:
                 read(trials.out)
@@ -319,7 +319,7 @@ def test_reader_when_a_live_run_publishes_then_conflict(trials):
 def test_reader_when_a_live_run_only_cleans_up_then_it_sees_the_new_one(trials):
     trials.crash(Crash(operation(trials, "unlink plan.json")))
     assert files_in(trials.out) == trials.new
-    with storage.lock(os.path.join(trials.out, LOCK)):
+    with files.lock(os.path.join(trials.out, LOCK)):
         assert open_dataset(trials.out).num_tokens
         assert tokenmill.verify(trials.out).is_whole
 
@@ -467,7 +467,7 @@ class Store:
 
     def crash(self, monkeypatch, name: str, calls: int = 1) -> None:
         """Until the so many-th call of a function of `storage` in publication."""
-        real, left = getattr(storage, name), [calls]
+        real, left = getattr(files, name), [calls]
 
         def dying(*arguments, **options):
             left[0] -= 1
@@ -476,13 +476,13 @@ class Store:
             return real(*arguments, **options)
 
         with monkeypatch.context() as patch, pytest.raises(Gone):
-            patch.setattr(storage, name, dying)
+            patch.setattr(files, name, dying)
             self.run()
 
 
 @pytest.fixture
 def store(s3, bucket, scratch, monkeypatch) -> Store:
-    monkeypatch.setattr(storage, "PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr(files, "PIECE_BYTES", PIECE_BYTES)
     return Store(s3, bucket, corpus(scratch), scratch)
 
 
@@ -530,7 +530,7 @@ def test_reader_of_a_store_that_it_may_not_write_to_then_it_says_so(store, monke
         raise PermissionError(errno.EACCES, "Access Denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr(objectstore, "copy", denied)
+        patch.setattr(objects, "copy", denied)
         denial = pytest.raises(OutputError, match="was not moved to its place completely")
         with denial, at_hand(store.out):
             pass

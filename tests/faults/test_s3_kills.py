@@ -11,16 +11,16 @@ from pathlib import Path
 import launch
 import pytest
 
-from tokenmill import storage
-from tokenmill.verification import verify
+from tokenmill.dataset.verify import verify
+from tokenmill.storage import files
 
-QUICK = {"tokenmill.patience.LONGEST_PAUSE_SECONDS": 0.05}
+QUICK = {"tokenmill.storage.retry.LONGEST_PAUSE_SECONDS": 0.05}
 
 
 @pytest.fixture(autouse=True)
 def same_pieces(monkeypatch):
     """Files are hashed here as in the processes that are started."""
-    monkeypatch.setattr(storage, "PIECE_BYTES", launch.PIECE_BYTES)
+    monkeypatch.setattr(files, "PIECE_BYTES", launch.PIECE_BYTES)
 
 
 @pytest.mark.parametrize("trial", range(2))

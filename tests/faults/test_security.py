@@ -19,8 +19,8 @@ import pytest
 import tokenmill
 from conftest import made_texts, write_corpus
 from hub_server import HubServer
-from tokenmill import storage
 from tokenmill.cli import main
+from tokenmill.storage import files
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -205,8 +205,8 @@ def test_a_token_stands_in_no_output(scratch):
         "HF_HUB_DISABLE_XET": "1",
     }
     data = Path(write_corpus("parquet", scratch, made_texts(50))).read_bytes()
-    for files, name in (({"data/a.parquet": data}, "good"), ({}, "empty")):
-        with HubServer(files, repo="OWNER/NAME") as hub:
+    for held, name in (({"data/a.parquet": data}, "good"), ({}, "empty")):
+        with HubServer(held, repo="OWNER/NAME") as hub:
             source = "hf://datasets/OWNER/NAME/data/*.parquet"
             command = ["prepare", source, "-v", "-o", str(scratch / name), "--num-proc", "1"]
             found = subprocess.run(
@@ -271,7 +271,7 @@ def test_nothing_is_left_outside_of_the_output_folder_and_the_cache_of_the_hub(s
 
 def test_what_waits_among_temporary_files_for_its_upload_is_for_nobody_else(scratch, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    with storage.NewFile("memory://somewhere", "0.part") as file:
+    with files.NewFile("memory://somewhere", "0.part") as file:
         file.write(b"tokens")
         assert Path(file.path).parent == scratch
         assert stat.S_IMODE(os.stat(file.path).st_mode) == 0o600

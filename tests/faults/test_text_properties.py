@@ -28,11 +28,11 @@ from hypothesis import strategies as st
 
 import oracle
 import tokenmill
-from tokenmill.documents import packed
+from tokenmill.corpus.plan import cut
+from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.encode.documents import packed
 from tokenmill.encodings import ENCODING_NAMES, TokenArray, get_encoding
 from tokenmill.errors import ConfigError, IntegrityError
-from tokenmill.plan import cut
-from tokenmill.readers import ReadOptions, reader_for
 from tokenmill.settings import resolved
 
 NUM_EXAMPLES = 300

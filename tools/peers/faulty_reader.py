@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import mishap
 import pyarrow.compute as pc
 
-from tokenmill.corpus import Span
-from tokenmill.readers import TextBatch
-from tokenmill.readers.jsonl import JsonlReader
+from tokenmill.corpus.readers import TextBatch
+from tokenmill.corpus.readers.jsonl import JsonlReader
+from tokenmill.corpus.spans import Span
 
 
 class FaultyReader(JsonlReader):

@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterable
 
 from tokenmill.api.tokenizer import encoding_named
-from tokenmill.convert import Target
-from tokenmill.convert import convert as converted
-from tokenmill.dataset import open_dataset
+from tokenmill.dataset.convert import Target
+from tokenmill.dataset.convert import convert as converted
+from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.remote import at_hand
 from tokenmill.encodings import Encoding
-from tokenmill.keywords import suggesting
-from tokenmill.manifest import Manifest
-from tokenmill.quantities import Quantity, count_of
-from tokenmill.remote import at_hand
+from tokenmill.words.keywords import suggesting
+from tokenmill.words.quantities import Quantity, count_of
 
 
 @suggesting

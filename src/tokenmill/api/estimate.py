@@ -9,7 +9,7 @@ from tokenmill.config import Config
 from tokenmill.encodings import Encoding
 from tokenmill.estimate import Estimate
 from tokenmill.estimate import estimate as estimated
-from tokenmill.keywords import suggesting
+from tokenmill.words.keywords import suggesting
 
 
 @suggesting

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from tokenmill.config import Config
+from tokenmill.dataset.manifest import Manifest
 from tokenmill.encodings import Encoding
-from tokenmill.keywords import suggesting
-from tokenmill.manifest import Manifest
-from tokenmill.quantities import Quantity
 from tokenmill.run import RunWatch, SilentWatch, run
 from tokenmill.runners.start import started_runner, workers_of
+from tokenmill.words.keywords import suggesting
+from tokenmill.words.quantities import Quantity
 
 _NOT_OPTIONS = ("watch", "progress")
 

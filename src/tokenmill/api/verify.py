@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from tokenmill import verification
 from tokenmill.api.tokenizer import encoding_named
+from tokenmill.dataset.verify import Report as VerifyReport
+from tokenmill.dataset.verify import verify as verified
 from tokenmill.encodings import Encoding
-from tokenmill.keywords import suggesting
-from tokenmill.quantities import Quantity, count_of
-from tokenmill.verification import Report as VerifyReport
+from tokenmill.words.keywords import suggesting
+from tokenmill.words.quantities import Quantity, count_of
 
 __all__ = ["VerifyReport", "verify"]
 
@@ -41,7 +41,7 @@ def verify(
     """
     if isinstance(sources, (str, os.PathLike)):
         sources = (sources,)
-    return verification.verify(
+    return verified(
         folder,
         format_name=format,
         dtype=dtype,

@@ -16,7 +16,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tokenmill import storage
 from tokenmill.assemble.fitting import Fitted, Share, Totals, Wish, fitted
 from tokenmill.assemble.sources import PartsInOrder, ShuffledParts
 from tokenmill.assemble.stream import ShardStream
@@ -31,10 +30,11 @@ from tokenmill.assemble.task import (
 )
 from tokenmill.assemble.use import PartsInUse
 from tokenmill.assemble.writing import created
+from tokenmill.encode.ledger import Ledger
+from tokenmill.encode.record import SPLITS, PartRecord
 from tokenmill.formats import Layout, Shard, SideFile, get_format
-from tokenmill.ledger import Ledger
-from tokenmill.objectstore import is_url
-from tokenmill.record import SPLITS, PartRecord
+from tokenmill.storage import files
+from tokenmill.storage.objects import is_url
 
 # Tasks that wait to be handed out. A run that is resumed could have a hundred thousand of them at
 # once, of 10 kB each; more are cut as these are done.
@@ -69,7 +69,7 @@ class Books:
         self._plan_id = plan_id
         self._streams: list[ShardStream] = []
         if is_url(work):
-            storage.remove_temporaries(work)
+            files.remove_temporaries(work)
         else:
             make_folders(work)
 
@@ -237,8 +237,8 @@ def _index_files(folder: str, layout: Layout, shards: Sequence[Shard]) -> tuple[
     written = []
     for split in SPLITS:
         of_split = [shard for shard in shards if shard.split == split]
-        files = get_format(layout.format).index(split, of_split, layout) if of_split else {}
-        for name, data in sorted(files.items()):
+        index = get_format(layout.format).index(split, of_split, layout) if of_split else {}
+        for name, data in sorted(index.items()):
             with created(folder, name) as file:
                 file.write(data)
             written.append(SideFile(name, file.num_bytes, file.digest))

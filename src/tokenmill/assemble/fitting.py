@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.assemble.task import Block, TokenSource
+from tokenmill.encode.record import PartRecord, Run
 from tokenmill.formats import Layout
-from tokenmill.record import PartRecord, Run
 
 # Of a corpus that is too small for the usual shards or for a split by documents: what is held out.
 SMALL_VAL_FRACTION = 0.1

@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill import storage
 from tokenmill.arrays import binary_array, indices
 from tokenmill.assemble.task import Block, ShardTask, Stretch
-from tokenmill.documents import data_of
+from tokenmill.encode.documents import data_of
+from tokenmill.encode.part import PartRun, part_runs
+from tokenmill.encode.record import PartRecord, part_path
 from tokenmill.errors import ConflictError, IntegrityError
 from tokenmill.formats import DTYPE_BYTES
-from tokenmill.objectstore import in_parallel, is_url
-from tokenmill.part import PartRun, part_runs
-from tokenmill.record import PartRecord, part_path
+from tokenmill.storage import files
+from tokenmill.storage.objects import in_parallel, is_url
 
 # Of a file on disk, what stays in the cache between read, hash and write: 4 MB took three times the
 # CPU. Of an object, a request.
@@ -44,7 +44,7 @@ def _seen_part(work: str, slice_index: int, split: int) -> str:
     """Where a part is that has a record; whoever made it may have been another machine."""
     path = part_path(work, slice_index, split)
     if not is_url(path):
-        storage.wait_for(path)
+        files.wait_for(path)
     return path
 
 
@@ -72,14 +72,14 @@ class PartsInOrder:
         step = REQUEST_BYTES if is_url(path) else COPY_BYTES
         ranges = ((at, min(at + step, stop)) for at in range(start, stop, step))
         with _part_expected(path):
-            yield from storage.read_in_order(path, ranges)
+            yield from files.read_in_order(path, ranges)
 
     def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
         slice_index, _, lengths_at = stretch.key
         wanted = lengths_at + 4 * stretch.first, lengths_at + 4 * stretch.last
         path = _seen_part(self.work, slice_index, self.split)
         with _part_expected(path):
-            return np.frombuffer(storage.read_ranges(path, [wanted])[0], "<u4")
+            return np.frombuffer(files.read_ranges(path, [wanted])[0], "<u4")
 
 
 @contextlib.contextmanager
@@ -129,7 +129,7 @@ class ShuffledParts:
             for run in part_runs(record, self.split, self.dtype, self.num_buckets)
         ]
         data = np.array(rows, "<i8").tobytes()
-        storage.write_record(self._runs_path, data)
+        files.write_record(self._runs_path, data)
 
     def blocks(self) -> Iterator[Block]:
         """The buckets, once `save_runs` was called."""
@@ -169,7 +169,7 @@ class ShuffledParts:
 
     def _read_run(self, bucket: int, has_tokens: bool, run: PartRun) -> tuple[Any, ...]:
         width = DTYPE_BYTES[self.dtype]
-        with _part_expected(self._path(run)), storage.range_reader(self._path(run)) as read:
+        with _part_expected(self._path(run)), files.range_reader(self._path(run)) as read:
             (first, first_token), (last, last_token) = _starts(read, run, bucket, 2).tolist()
             ranges = [
                 (run.lengths_at + 4 * first, run.lengths_at + 4 * last),
@@ -182,7 +182,7 @@ class ShuffledParts:
         return np.frombuffer(lengths, "<u4"), np.frombuffer(keys, "<u4"), *tokens
 
     def _directory(self, run: PartRun) -> npt.NDArray[np.uint64]:
-        with _part_expected(self._path(run)), storage.range_reader(self._path(run)) as read:
+        with _part_expected(self._path(run)), files.range_reader(self._path(run)) as read:
             return _starts(read, run, 0, self.num_buckets + 1)
 
     def _path(self, run: PartRun) -> str:
@@ -195,16 +195,14 @@ class ShuffledParts:
     @functools.cached_property
     def _runs(self) -> Sequence[PartRun]:
         if not is_url(self.work):
-            storage.wait_for(self._runs_path)
-        rows = np.frombuffer(storage.read_file(self._runs_path), "<i8")
+            files.wait_for(self._runs_path)
+        rows = np.frombuffer(files.read_file(self._runs_path), "<i8")
         if len(rows) % len(_RUN_FIELDS):
             raise IntegrityError(f"{self._runs_path} is damaged", hint="start again: --overwrite")
         return [PartRun(*row) for row in rows.reshape(-1, len(_RUN_FIELDS)).tolist()]
 
 
-def _starts(
-    read: storage.RangeRead, run: PartRun, first: int, count: int
-) -> npt.NDArray[np.uint64]:
+def _starts(read: files.RangeRead, run: PartRun, first: int, count: int) -> npt.NDArray[np.uint64]:
     """Where buckets `first` and so on begin in a run: (documents, tokens) each."""
     at = run.directory_at + 16 * first
     [data] = read([(at, at + 16 * count)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 
-from tokenmill import storage
 from tokenmill.assemble.cuts import WHOLE, Cutter, Piece, Pieces
 from tokenmill.assemble.task import (
     SIDES,
@@ -19,7 +18,8 @@ from tokenmill.assemble.task import (
 )
 from tokenmill.assemble.writing import header_of, split_of
 from tokenmill.formats import DTYPE_BYTES, Format, Layout, Shard, get_format
-from tokenmill.objectstore import is_url
+from tokenmill.storage import files
+from tokenmill.storage.objects import is_url
 
 
 class ShardStream:
@@ -208,4 +208,4 @@ def _pieces_of(layout: Layout, format_: Format, work: str) -> Pieces:
         return WHOLE
     width = DTYPE_BYTES[layout.dtype]
     header = format_.header(layout.shard_tokens or 0, layout.dtype)
-    return Pieces((storage.PIECE_BYTES - len(header)) // width, storage.PIECE_BYTES // width)
+    return Pieces((files.PIECE_BYTES - len(header)) // width, files.PIECE_BYTES // width)

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tokenmill import storage
+from tokenmill.encode.record import SPLITS
 from tokenmill.formats import Layout, SideFile
-from tokenmill.record import SPLITS
-from tokenmill.seal import sealed, unsealed
+from tokenmill.storage import files
+from tokenmill.storage.checked_json import sealed, unsealed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -186,7 +186,7 @@ class ShardRecord:
 
     def save(self, work: str) -> None:
         data = json.dumps(dataclasses.asdict(self), sort_keys=True).encode()
-        storage.write_record(task_path(work, *self.place), sealed(data))
+        files.write_record(task_path(work, *self.place), sealed(data))
 
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> ShardRecord:
@@ -211,15 +211,15 @@ def make_folders(work: str) -> None:
     """Make the folders that tasks write into, and remove what killed tasks left half written."""
     for name in (SHARDS_NAME, _TASKS_NAME, _LENGTHS_NAME):
         folder = os.path.join(work, name)
-        storage.make_folder(folder)
-        for below in (folder, *storage.folders_in(folder)):
-            storage.remove_temporaries(below)
+        files.make_folder(folder)
+        for below in (folder, *files.folders_in(folder)):
+            files.remove_temporaries(below)
 
 
 def saved_record(work: str, plan_id: str, place: tuple[int, int, int]) -> ShardRecord | None:
     """The record that an earlier attempt left, if there is one of this plan and it is whole."""
     try:
-        record = ShardRecord.from_plain(unsealed(storage.read_file(task_path(work, *place))))
+        record = ShardRecord.from_plain(unsealed(files.read_file(task_path(work, *place))))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
     return record if (record.plan_id, record.place) == (plan_id, place) else None

@@ -13,11 +13,11 @@ import collections
 import json
 import os
 
-from tokenmill import storage
 from tokenmill.assemble.task import ShardTask
-from tokenmill.objectstore import is_url
-from tokenmill.record import SPLITS, part_path
-from tokenmill.seal import sealed, unsealed
+from tokenmill.encode.record import SPLITS, part_path
+from tokenmill.storage import files
+from tokenmill.storage.checked_json import sealed, unsealed
+from tokenmill.storage.objects import is_url
 
 _USED_NAME = "used.json"
 RANGES_PER_FILE = 8  # so many ranges are written, at most, for each part file that goes
@@ -48,9 +48,9 @@ class PartsInUse:
         self._users[file] += 1
 
     def task_made(self, task: ShardTask, split: int) -> None:
-        files = {(split, stretch.key[0]) for stretch in task.stretches}
-        self._files_of[task.stream, task.shard, task.piece] = files
-        self._users.update(files)
+        needed = {(split, stretch.key[0]) for stretch in task.stretches}
+        self._files_of[task.stream, task.shard, task.piece] = needed
+        self._users.update(needed)
 
     def blocks_done(self, stream: int, num_tokens: int) -> None:
         """Tasks were made for so many tokens of a stream."""
@@ -63,11 +63,11 @@ class PartsInUse:
         """A task has its record."""
         self._release(sorted(self._files_of.pop(place, ())))
 
-    def _release(self, files: list[PartFile]) -> None:
-        if not files:
+    def _release(self, released: list[PartFile]) -> None:
+        if not released:
             return
-        self._users.subtract(files)
-        unused = [file for file in dict.fromkeys(files) if not self._users[file]]
+        self._users.subtract(released)
+        unused = [file for file in dict.fromkeys(released) if not self._users[file]]
         for file in unused:
             del self._users[file]
         if is_url(self._work):
@@ -81,7 +81,7 @@ class PartsInUse:
         if self._unused and len(self._unused) >= self._used.num_ranges // RANGES_PER_FILE:
             self._used.save(self._work)
             for split, index in self._unused:
-                storage.remove(part_path(self._work, index, split))
+                files.remove(part_path(self._work, index, split))
             self._unused = []
 
 
@@ -95,7 +95,7 @@ class UsedParts:
     def of(work: str) -> UsedParts:
         """What an earlier attempt has noted; nothing, if it has not, or if that is damaged."""
         try:
-            ranges = unsealed(storage.read_file(os.path.join(work, _USED_NAME)))["used"]
+            ranges = unsealed(files.read_file(os.path.join(work, _USED_NAME)))["used"]
             return UsedParts([[[int(a), int(b)] for a, b in of_split] for of_split in ranges])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return UsedParts()
@@ -106,7 +106,7 @@ class UsedParts:
 
     def save(self, work: str) -> None:
         data = sealed(json.dumps({"used": self._ranges}).encode())
-        storage.write_file(os.path.join(work, _USED_NAME), data, is_durable=False)
+        files.write_file(os.path.join(work, _USED_NAME), data, is_durable=False)
 
     def add(self, split: int, index: int) -> None:
         ranges = self._ranges[split]

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill import objectstore, storage
 from tokenmill.assemble.task import (
     SHARDS_NAME,
     SIDES,
@@ -31,11 +30,12 @@ from tokenmill.assemble.task import (
     Tail,
     saved_record,
 )
+from tokenmill.encode.part import PART_CHECKSUM
+from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES, Contents, File, Layout, SideFile, get_format
-from tokenmill.objectstore import is_url
-from tokenmill.part import PART_CHECKSUM
-from tokenmill.record import SPLITS
+from tokenmill.storage import files, objects
+from tokenmill.storage.objects import is_url
 
 # How often a long shard notes how many EOT ids came before, so that a document can be found without
 # a search from the beginning: a search through 16M tokens takes milliseconds.
@@ -57,7 +57,7 @@ def drafted(task: ShardTask) -> Draft:
     try:
         desk = os.path.join(task.work, SHARDS_NAME)
         if is_url(task.work):
-            desk = held.enter_context(storage.scratch_folder())
+            desk = held.enter_context(files.scratch_folder())
         draft = _Writing(task, desk).draft()
         draft.held = held
         return draft
@@ -78,7 +78,7 @@ class Draft:
     record: ShardRecord
     desk: str
     is_saved: bool = False
-    file: storage.FilePiece | None = None  # what is still open
+    file: files.FilePiece | None = None  # what is still open
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def commit(self) -> ShardRecord:
@@ -103,7 +103,7 @@ class Draft:
         if self.record.num_bytes:
             names.insert(0, shard_name(self.task))
         return {
-            name: storage.put_file(os.path.join(self.desk, name), _place(self.task, name))
+            name: files.put_file(os.path.join(self.desk, name), _place(self.task, name))
             for name in names
         }
 
@@ -144,18 +144,18 @@ def _is_intact(task: ShardTask, record: ShardRecord) -> bool:
     if is_url(task.work):
         return all(_is_same_object(_place(task, name), tag) for name, tag in record.tags.items())
     for file in record.side_files:
-        found = storage.sha256_at(_place(task, file.name), 0, file.num_bytes, False)
+        found = files.sha256_at(_place(task, file.name), 0, file.num_bytes, False)
         if found != (file.sha256,):
             return False
     if not record.num_bytes:
         return True
     at, is_raw = _byte_of(task), get_format(task.layout.format).traits.is_raw
     path = _place(task, shard_name(task))
-    return storage.sha256_at(path, at, at + record.num_bytes, is_raw) == record.sha256
+    return files.sha256_at(path, at, at + record.num_bytes, is_raw) == record.sha256
 
 
 def _is_same_object(url: str, sha256: str | None) -> bool:
-    info = objectstore.look(url)
+    info = objects.look(url)
     return info is not None and info.sha256 == sha256
 
 
@@ -176,7 +176,7 @@ class _Writing:
 
     def draft(self) -> Draft:
         if os.path.dirname(self._name):
-            storage.make_folder(os.path.dirname(os.path.join(self._desk, self._name)))
+            files.make_folder(os.path.dirname(os.path.join(self._desk, self._name)))
         if self._task.piece == SIDES:
             return self._sides()
         return self._raw() if self._format.traits.is_raw else self._dressed()
@@ -184,7 +184,7 @@ class _Writing:
     def _raw(self) -> Draft:
         """A header and tokens at their place; and what is beside, if that is all of the shard."""
         task, lengths = self._task, None
-        file = storage.FilePiece(os.path.join(self._desk, self._name), _byte_of(task))
+        file = files.FilePiece(os.path.join(self._desk, self._name), _byte_of(task))
         try:
             if task.piece == 0:
                 file.write(header_of(self._layout, task.shard_tokens))
@@ -205,8 +205,8 @@ class _Writing:
         task = self._task
         paths = [task.lengths_path(piece) for piece in range(task.num_pieces)]
         for path in paths:
-            storage.wait_for(path)
-        found = b"".join(map(storage.read_file, paths))
+            files.wait_for(path)
+        found = b"".join(map(files.read_file, paths))
         self._write_sides(task.shard_tokens, np.frombuffer(found, "<u4"))
         record = dataclasses.replace(self._record, side_files=self._side_files())
         return Draft(task, record, self._desk)
@@ -216,7 +216,7 @@ class _Writing:
         task, layout = self._task, self._layout
         lengths = self._lengths() if layout.has_boundaries else None
         tail = Tail()
-        with storage.NewFile(self._desk, f"{self._name}.tokens", PART_CHECKSUM()) as scratch:
+        with files.NewFile(self._desk, f"{self._name}.tokens", PART_CHECKSUM()) as scratch:
             self._copy_tokens(scratch)
             tokens = _mapped(scratch.path, self._dtype, 0, task.num_tokens)
             if layout.seq_len and self._format.traits.boundaries:
@@ -250,7 +250,7 @@ class _Writing:
 
     def _keep_lengths(self, lengths: npt.NDArray[np.uint32]) -> None:
         path = self._task.lengths_path(self._task.piece)
-        storage.write_file(path, lengths.astype("<u4", copy=False).tobytes())
+        files.write_file(path, lengths.astype("<u4", copy=False).tobytes())
 
     def _write_sides(self, num_tokens: int, lengths: npt.NDArray[np.uint32] | None) -> None:
         path = os.path.join(self._desk, self._name)
@@ -307,10 +307,10 @@ class EotScan:
 
 
 @contextlib.contextmanager
-def created(folder: str, name: str) -> Iterator[storage.NewFile]:
+def created(folder: str, name: str) -> Iterator[files.NewFile]:
     """A new file of a dataset, by its name relative to the folder."""
     path = os.path.join(folder, name)
-    with storage.NewFile(os.path.dirname(path), os.path.basename(path)) as file:
+    with files.NewFile(os.path.dirname(path), os.path.basename(path)) as file:
         yield file
         file.commit()
 

@@ -100,12 +100,12 @@ def _values(action: argparse.Action, known: dict[str, tuple[str, ...]]) -> tuple
 def _known_values() -> dict[str, tuple[str, ...]]:
     """By the name of the option; for those that take other values, too."""
     from tokenmill.config import RUNNERS
+    from tokenmill.corpus.fineweb import VERSIONS
+    from tokenmill.corpus.readers import kinds
+    from tokenmill.encode.record import SPLITS
     from tokenmill.encodings.patterns import PATTERNS
     from tokenmill.encodings.shipped import ENCODING_NAMES
-    from tokenmill.fineweb import VERSIONS
     from tokenmill.formats import format_names
-    from tokenmill.readers import kinds
-    from tokenmill.record import SPLITS
 
     formats = tuple(sorted(format_names()))
     return {

@@ -18,13 +18,13 @@ from tokenmill.cli.screen import (
     tell_of_tries,
 )
 from tokenmill.cli.summary import note_lines
-from tokenmill.plural import counted
+from tokenmill.words.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokenmill.dataset import Dataset
-    from tokenmill.manifest import Manifest
+    from tokenmill.dataset.dataset import Dataset
+    from tokenmill.dataset.manifest import Manifest
 
 SHOW_SECONDS = 0.2
 
@@ -101,8 +101,8 @@ def add_stranger_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.cli.progress import Interrupted, SignalStop
-    from tokenmill.objectstore import require_lasting, require_output
-    from tokenmill.remote import at_hand
+    from tokenmill.dataset.remote import at_hand
+    from tokenmill.storage.objects import require_lasting, require_output
 
     require_output(arguments.out)
     require_lasting(arguments.out)
@@ -124,8 +124,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def convert_from(folder: str, arguments: argparse.Namespace) -> None:
-    from tokenmill.convert import Target, convert
-    from tokenmill.dataset import open_dataset
+    from tokenmill.dataset.convert import Target, convert
+    from tokenmill.dataset.dataset import open_dataset
     from tokenmill.encodings import get_encoding
 
     encoding = None
@@ -192,7 +192,7 @@ def _inferred(source: Dataset) -> Iterator[str]:
 
 
 def _summary(manifest: Manifest, from_format: str, seconds: float) -> list[str]:
-    from tokenmill.notes import notes_of
+    from tokenmill.dataset.notes import notes_of
 
     lines = [
         f"{from_format} -> {manifest.identity['options']['format']}: "

@@ -56,16 +56,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 def require_own(out: str, stdlib: str) -> None:
     """Raise ConflictError if `out` holds anything but what an earlier demo has left there."""
-    from tokenmill import storage
+    from tokenmill.dataset.output import WORK_NAME, plan_path, settle
     from tokenmill.errors import ConflictError
-    from tokenmill.objectstore import is_url
-    from tokenmill.output import WORK_NAME, plan_path, settle
+    from tokenmill.storage import files
+    from tokenmill.storage.objects import is_url
 
     if not is_url(out) and not os.path.isdir(out):
         return
     settle(out)
-    names = set(storage.names_below(out) if is_url(out) else storage.names_in(out))
-    if storage.exists(plan_path(out)):
+    names = set(files.names_below(out) if is_url(out) else files.names_in(out))
+    if files.exists(plan_path(out)):
         names.add(WORK_NAME)
     others = sorted(names - _names_of_demo(out, os.path.join(stdlib, "")))
     if others:
@@ -78,11 +78,11 @@ def require_own(out: str, stdlib: str) -> None:
 
 def _names_of_demo(out: str, stdlib: str) -> set[str]:
     """What a demo has made in the folder: a dataset, a run on its way, or nothing."""
-    from tokenmill import storage
+    from tokenmill.corpus.plan import Plan
+    from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
+    from tokenmill.dataset.output import WORK_NAME, plan_path
     from tokenmill.errors import IntegrityError
-    from tokenmill.manifest import MANIFEST_NAME, Manifest
-    from tokenmill.output import WORK_NAME, plan_path
-    from tokenmill.plan import Plan
+    from tokenmill.storage import files
 
     names = set()
     with contextlib.suppress(IntegrityError):
@@ -90,7 +90,7 @@ def _names_of_demo(out: str, stdlib: str) -> set[str]:
         if all(source.path.startswith(stdlib) for source in manifest.inputs):
             names |= {MANIFEST_NAME, *(file.name for file in manifest.files)}
     with contextlib.suppress(IntegrityError):
-        is_begun = storage.exists(plan_path(out))
+        is_begun = files.exists(plan_path(out))
         if not is_begun or all(
             source.path.startswith(stdlib) for source in Plan.load(plan_path(out)).inputs
         ):

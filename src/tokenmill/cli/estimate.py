@@ -20,7 +20,7 @@ from tokenmill.cli.screen import (
     shown_seconds,
 )
 from tokenmill.cli.summary import MIN_RATED_BYTES
-from tokenmill.plural import counted
+from tokenmill.words.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.config import Config

@@ -39,7 +39,7 @@ examples:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tokenmill.fineweb import SHARD_NAMES, fineweb_source, local_fineweb_source
+    from tokenmill.corpus.fineweb import SHARD_NAMES, fineweb_source, local_fineweb_source
 
     source = fineweb_source(arguments.version, arguments.edu, arguments.revision)
     if arguments.local_dir is not None:

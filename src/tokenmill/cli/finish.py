@@ -42,9 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
     from tokenmill.cli.prepare import report
     from tokenmill.cli.progress import SignalStop, orderly, stderr_progress
     from tokenmill.errors import ConfigError
-    from tokenmill.machine import available_cpus
-    from tokenmill.plural import counted
-    from tokenmill.tasks import finish
+    from tokenmill.partition import finish
+    from tokenmill.runners.machine import available_cpus
+    from tokenmill.words.plural import counted
 
     num_proc = arguments.num_proc
     if num_proc is not None and num_proc < 1:

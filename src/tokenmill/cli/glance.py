@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from tokenmill.cli.screen import shown_bytes
 from tokenmill.cli.summary import note_lines
-from tokenmill.plural import counted
+from tokenmill.words.plural import counted
 
 if TYPE_CHECKING:
-    from tokenmill.inspection import Glance
+    from tokenmill.dataset.inspect import Glance
 
 _EOT_WORDS = {
     "append": "appended to each document",

@@ -14,12 +14,12 @@ from tokenmill.cli.glance import glance_lines
 from tokenmill.cli.paint import coloured, is_coloured, marked, plain
 from tokenmill.cli.screen import parsed_count, printable, shown_count, tell_of_tries
 from tokenmill.errors import ConfigError, InputError, TokenmillError
-from tokenmill.plural import counted, noun_for
+from tokenmill.words.plural import counted, noun_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokenmill.inspection import Hit, LookedInto, Searched, View
+    from tokenmill.dataset.inspect import Hit, LookedInto, Searched, View
 
 MAX_TOKENS = 2000
 LIMIT = 10
@@ -128,7 +128,7 @@ def require_effect(arguments: argparse.Namespace) -> None:
 
 
 def show(arguments: argparse.Namespace) -> None:
-    from tokenmill.remote import at_hand
+    from tokenmill.dataset.remote import at_hand
 
     tell_of_tries(arguments.folder)
     with at_hand(arguments.folder) as folder:
@@ -136,7 +136,7 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def show_folder(folder: str, arguments: argparse.Namespace) -> None:
-    from tokenmill.inspection import look_into
+    from tokenmill.dataset.inspect import look_into
 
     looked = look_into(
         folder,
@@ -159,7 +159,7 @@ def show_folder(folder: str, arguments: argparse.Namespace) -> None:
 
 
 def show_glance(looked: LookedInto, arguments: argparse.Namespace) -> None:
-    from tokenmill.inspection import glance
+    from tokenmill.dataset.inspect import glance
 
     found = glance(looked, arguments.split, arguments.seed or 0)
     if arguments.json:
@@ -189,14 +189,14 @@ def show_views(looked: LookedInto, arguments: argparse.Namespace) -> None:
 
 def has_to_count(looked: LookedInto, split: str | None) -> bool:
     """Whether to find a document by its number will take long."""
-    from tokenmill.inspection import COUNT_TOKENS
+    from tokenmill.dataset.inspect import COUNT_TOKENS
 
     stream = looked.stream(split)
     return looked.dataset.manifest is None and stream.num_tokens > COUNT_TOKENS
 
 
 def views(looked: LookedInto, arguments: argparse.Namespace) -> Iterator[View]:
-    from tokenmill.inspection import WINDOW_TOKENS, document, random_document, token_offset
+    from tokenmill.dataset.inspect import WINDOW_TOKENS, document, random_document, token_offset
 
     asked = None if arguments.max_tokens is None else parsed_count(arguments.max_tokens)
     max_tokens = (asked or sys.maxsize) if asked is not None else MAX_TOKENS
@@ -224,7 +224,7 @@ def parsed_number(option: str, text: str) -> int:
 
 
 def show_view(looked: LookedInto, view: View, arguments: argparse.Namespace) -> None:
-    from tokenmill.inspection import pieces
+    from tokenmill.dataset.inspect import pieces
 
     sys.stdout.flush()
     print(printable(header(view)), file=sys.stderr, flush=True)
@@ -275,7 +275,7 @@ def header(view: View) -> str:
 
 
 def show_search(looked: LookedInto, arguments: argparse.Namespace) -> None:
-    from tokenmill.inspection import search_ids, search_text
+    from tokenmill.dataset.inspect import search_ids, search_text
 
     limit = LIMIT if arguments.limit is None else parsed_count(arguments.limit)
     if not limit:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from tokenmill.cli.screen import printable
 
 if TYPE_CHECKING:
-    from tokenmill.inspection import Piece
+    from tokenmill.dataset.inspect import Piece
 
 BOUNDARY = "│"
 RESET = "\x1b[0m"

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 from tokenmill.cli.screen import printable
 from tokenmill.cli.summary import shown_speed
-from tokenmill.plural import counted
+from tokenmill.words.plural import counted
 
 if TYPE_CHECKING:
-    from tokenmill.config import Config
-    from tokenmill.partition import Partition
-    from tokenmill.tasks import TaskReport
+    from tokenmill.config import Config, Partition
+    from tokenmill.partition import TaskReport
 
 
 def run_and_report(config: Config, partition: Partition, arguments: argparse.Namespace) -> int:
@@ -31,7 +30,7 @@ def run_and_report(config: Config, partition: Partition, arguments: argparse.Nam
     progress = stderr_progress(stop, partial(workers_of, config), arguments.quiet)
     with orderly(progress, stop):
         with started_runner(config, arguments.owns_process) as runner:
-            from tokenmill.tasks import encode_partition  # heavy: loads while the workers load
+            from tokenmill.partition import encode_partition  # heavy: loads while the workers load
 
             report = encode_partition(config, partition, runner, progress)
         progress.end()

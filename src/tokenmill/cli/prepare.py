@@ -18,14 +18,13 @@ from tokenmill.cli.screen import (
 )
 from tokenmill.cli.summary import summary
 from tokenmill.errors import ConfigError
-from tokenmill.partition import Partition
-from tokenmill.plural import counted
+from tokenmill.words.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.cli.progress import Progress
-    from tokenmill.config import Config
+    from tokenmill.config import Config, Partition
+    from tokenmill.dataset.manifest import Manifest
     from tokenmill.estimate import Estimate
-    from tokenmill.manifest import Manifest
 
 
 def add_parser(commands: Any) -> None:
@@ -198,7 +197,7 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
 
 def config_from(arguments: argparse.Namespace) -> Config:
     from tokenmill.config import Config
-    from tokenmill.objectstore import require_lasting
+    from tokenmill.storage.objects import require_lasting
 
     if not arguments.out:
         raise ConfigError("-o is empty", hint="is the variable set? -o data/mine")
@@ -246,9 +245,15 @@ def parsed_seq_len(text: str) -> int:
     return 0 if text in ("document", "documents") else parsed_count(text)
 
 
+def parsed_partition(text: str) -> Partition:
+    from tokenmill.config import Partition
+
+    return Partition.parsed(text)
+
+
 def run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments)
-    share = None if arguments.partition is None else Partition.parsed(arguments.partition)
+    share = None if arguments.partition is None else parsed_partition(arguments.partition)
     if arguments.dry_run:
         return show_plan(config, arguments.json)
     if share is not None:

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, TextIO
 
 from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import printable, shown_count, shown_rate, shown_seconds
-from tokenmill.corpus import Slice
-from tokenmill.job import Step
-from tokenmill.plural import counted, noun_for
-from tokenmill.record import PartRecord
+from tokenmill.corpus.spans import Slice
+from tokenmill.encode.job import Step
+from tokenmill.encode.record import PartRecord
+from tokenmill.words.plural import counted, noun_for
 
 if TYPE_CHECKING:
-    from tokenmill.manifest import Manifest
-    from tokenmill.plan import Plan
+    from tokenmill.corpus.plan import Plan
+    from tokenmill.dataset.manifest import Manifest
 
 TERMINAL_SECONDS = 0.1
 LOG_SECONDS = 5.0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from tokenmill.errors import OutputError
-from tokenmill.quantities import parsed_count as parsed_count  # noqa: PLC0414
+from tokenmill.words.quantities import parsed_count as parsed_count  # noqa: PLC0414
 
 
 class CheckedStdout:
@@ -124,7 +124,7 @@ def shown_seconds(seconds: float) -> str:
 
 def tell_of_tries(folder: str) -> None:
     """If it is a URL, have requests that are repeated for a while told of on stderr."""
-    from tokenmill import objectstore
+    from tokenmill.storage import objects
 
-    if objectstore.is_url(folder):
-        objectstore.listen(lambda message: print(printable(message), file=sys.stderr, flush=True))
+    if objects.is_url(folder):
+        objects.listen(lambda message: print(printable(message), file=sys.stderr, flush=True))

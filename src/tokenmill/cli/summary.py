@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.screen import shown_bytes, shown_count, shown_rate, shown_seconds
-from tokenmill.plural import counted, noun_for
+from tokenmill.words.plural import counted, noun_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tokenmill.manifest import Manifest
+    from tokenmill.dataset.manifest import Manifest
 
 # What takes less text than this measures how long Python takes to start.
 MIN_RATED_BYTES = 1_000_000

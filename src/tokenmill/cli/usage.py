@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from tokenmill.errors import ConfigError
-from tokenmill.synonyms import command_meant, option_called, option_meant
+from tokenmill.words.synonyms import command_meant, option_called, option_meant
 
 _MAX_WORDS = 8  # of a command that is short enough to be shown again
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")

@@ -21,11 +21,11 @@ from tokenmill.cli.screen import (
     tell_of_tries,
 )
 from tokenmill.errors import ConfigError, IntegrityError, UncheckedError
-from tokenmill.plural import noun_for
+from tokenmill.words.plural import noun_for
 
 if TYPE_CHECKING:
-    from tokenmill.dataset_encoding import NamedTokenizer
-    from tokenmill.verification import Report
+    from tokenmill.dataset.encoding import NamedTokenizer
+    from tokenmill.dataset.verify import Report
 
 _SHOW_SECONDS = {True: 0.1, False: 5.0}  # how often, on a terminal and elsewhere
 
@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--sample must be positive", hint="--sample 100")
     moving = _MovingLine(sys.stderr, arguments.quiet or arguments.json)
     try:
-        from tokenmill.verification import verify
+        from tokenmill.dataset.verify import verify
 
         tell_of_tries(arguments.folder)
         report = verify(
@@ -150,7 +150,7 @@ def _tokenizer(arguments: argparse.Namespace) -> NamedTokenizer | None:
                 name = option.replace("_", "-")
                 raise ConfigError(f"--{name} needs --tokenizer", hint="--tokenizer FILE")
         return None
-    from tokenmill.dataset_encoding import NamedTokenizer
+    from tokenmill.dataset.encoding import NamedTokenizer
 
     return NamedTokenizer(arguments.tokenizer, arguments.pattern, arguments.eot_token)
 
@@ -188,7 +188,7 @@ def _undone(report: Report) -> dict[str, list[str]]:
 
 
 def _check_lines(report: Report) -> list[str]:
-    from tokenmill.verification.report import CHECKS
+    from tokenmill.dataset.verify.report import CHECKS
 
     width = max(len(check.name) for check in report.checks)
     lines = [f"{report.folder}: {report.format or 'format unknown'}"]

@@ -10,11 +10,11 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tokenmill import machine
 from tokenmill.doctor.findings import gigabytes
 from tokenmill.doctor.machine_findings import DOCKER_SHM_BYTES
 from tokenmill.doctor.watch import Watched, is_spawned, signal_name
-from tokenmill.plural import counted
+from tokenmill.runners import machine
+from tokenmill.words.plural import counted
 
 _NATIVE = {signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP}
 # With this share of the memory in use, a SIGKILL was most likely the kernel's.

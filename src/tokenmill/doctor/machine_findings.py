@@ -1,6 +1,6 @@
 """What the machine grants: CPUs, memory, shared memory, open files, threads, disk.
 
-Functions take `root`, the folder that holds proc/, sys/ and dev/, as `tokenmill.machine` does.
+Functions take `root`, the folder that holds proc/, sys/ and dev/, as runners/machine.py does.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import sys
 import threading
 from collections.abc import Mapping
 
-from tokenmill import machine
 from tokenmill.doctor.findings import Finding, Level, gigabytes
 from tokenmill.doctor.proc import process_status
+from tokenmill.runners import machine
 
 # What one map worker with tiktoken and a batch of documents holds, generously.
 WORKER_BYTES = 10**9

@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
-from tokenmill import machine
 from tokenmill.doctor import proc
 from tokenmill.doctor.family import Family, Member, adopt_orphans
 from tokenmill.doctor.relay import Relay
 from tokenmill.errors import ConfigError
+from tokenmill.runners import machine
 
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.01, 0.2
 # Between two questions whether somebody was born.

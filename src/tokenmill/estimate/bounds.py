@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenmill.config import Config
-from tokenmill.corpus import Input
-from tokenmill.documents import EOTS_PER_DOCUMENT
+from tokenmill.corpus.spans import Input
+from tokenmill.encode.documents import EOTS_PER_DOCUMENT
 from tokenmill.encodings import EncodingId
 
 REPLACED_BYTES = 3  # U+FFFD, for a single bad byte

@@ -20,9 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokenmill.arrays import mask, offsets_of
-from tokenmill.corpus import Input, Slice, Span
+from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.estimate.sample import num_cells
-from tokenmill.readers import ReadOptions, reader_for
 
 MAX_READ_BYTES = 16 << 20
 

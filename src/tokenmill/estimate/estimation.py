@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill import storage
 from tokenmill.config import Config
-from tokenmill.documents import EOTS_PER_DOCUMENT
+from tokenmill.corpus.plan import Plan
+from tokenmill.encode.documents import EOTS_PER_DOCUMENT
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.reference import ReferenceEngine
@@ -22,9 +22,9 @@ from tokenmill.estimate.presence import held_bytes, needed_for_downloads
 from tokenmill.estimate.ratio import CONFIDENCE
 from tokenmill.estimate.sample import SLOW_SAMPLE, Sample
 from tokenmill.formats import NAMES
-from tokenmill.plan import Plan
 from tokenmill.runners.start import encoding_of, num_proc_of
 from tokenmill.settings import resolved
+from tokenmill.storage import files
 
 # Of what a worker reads and encodes while it runs alone, how much each of several does, with parts
 # and shards to be written and hashed besides. Fitted to six runs with 2 workers on 2 cores, which
@@ -130,7 +130,7 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
         download_bytes=frame.absent.num_bytes,
         held_bytes=held,
         needed_bytes=max(0, footprint.disk_bytes + downloads - held),
-        free_bytes=storage.free_bytes(config.out) if config.out else None,
+        free_bytes=files.free_bytes(config.out) if config.out else None,
         estimate_seconds=time.monotonic() - began,
         notes=(*frame.notes, *found.notes),
     )

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.config import Config
-from tokenmill.documents import EOTS_PER_DOCUMENT
+from tokenmill.corpus.plan import read_options
+from tokenmill.encode.documents import EOTS_PER_DOCUMENT
 from tokenmill.encodings import Encoding, EncodingId
 from tokenmill.estimate.cells import Reading
 from tokenmill.estimate.frame import Frame
@@ -18,9 +19,8 @@ from tokenmill.estimate.publisher import COLUMN, PublisherCount, publisher_count
 from tokenmill.estimate.ratio import Design, Total, ratio_total
 from tokenmill.estimate.sample import Drawing, Sample, drawing_of
 from tokenmill.estimate.survey import Measured, Survey
-from tokenmill.plan import read_options
-from tokenmill.plural import counted, noun_for
 from tokenmill.settings import TEXT_BYTES_PER_TOKEN
+from tokenmill.words.plural import counted, noun_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tokenmill import storage
 from tokenmill.assemble.fitting import SMALL_VAL_FRACTION
 from tokenmill.config import Config
+from tokenmill.encode.part import RUN_BYTES
 from tokenmill.formats import DTYPE_BYTES, get_format
-from tokenmill.objectstore import is_url
-from tokenmill.part import RUN_BYTES
 from tokenmill.runners.supervisor import TASKS_PER_WORKER
 from tokenmill.settings import num_buckets_of
+from tokenmill.storage import files
+from tokenmill.storage.objects import is_url
 
 NUM_SPLITS = 2
 LENGTH_BYTES = KEY_BYTES = 4  # of a document in a part, and of its place in a shuffle
@@ -140,7 +140,7 @@ def _shard_tokens(config: Config) -> int | None:
 def _written_at_once(config: Config) -> float:
     """The tokens of one shard task, in bytes."""
     if get_format(config.format).traits.is_raw:
-        return storage.PIECE_BYTES
+        return files.PIECE_BYTES
     return (_shard_tokens(config) or 0) * DTYPE_BYTES[config.dtype]
 
 

@@ -15,18 +15,18 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from tokenmill import storage
 from tokenmill.config import Config
-from tokenmill.corpus import Input, Slice
+from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.inputs import found_inputs
+from tokenmill.corpus.plan import Plan, make_plan, num_slices_in, read_options
+from tokenmill.corpus.readers import reader_for
+from tokenmill.corpus.spans import Input, Slice
 from tokenmill.errors import InputError
 from tokenmill.estimate.bounds import is_plain
 from tokenmill.estimate.cells import num_rows_of
 from tokenmill.estimate.presence import parted
 from tokenmill.estimate.sample import Sample
-from tokenmill.fetch import RemoteInputs
-from tokenmill.inputs import found_inputs
-from tokenmill.plan import Plan, make_plan, num_slices_in, read_options
-from tokenmill.readers import reader_for
+from tokenmill.storage import files
 
 MAX_FOOTERS = 24  # to be fetched, at three requests each
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, of files that are not here
@@ -74,7 +74,7 @@ def frame_of(config: Config, sample: Sample) -> Frame:
     """Raises InputError or ConfigError for what a run is bound to fail on."""
     with tempfile.TemporaryDirectory() as folder:
         remote = RemoteInputs(config, folder, lambda message: None)
-        storage.make_folder(os.path.join(folder, "structure"))
+        files.make_folder(os.path.join(folder, "structure"))
         found = found_inputs(config, remote.inputs, remote.again)
         here, elsewhere = parted(found.inputs)
         units = _units(here, config, sample.among(here).cell_bytes)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from tokenmill import storage
 from tokenmill.config import Config
-from tokenmill.corpus import Input
-from tokenmill.fetch import MAX_WAITING_FILES
-from tokenmill.objectstore import is_url
-from tokenmill.output import WORK_NAME
+from tokenmill.corpus.fetch import MAX_WAITING_FILES
+from tokenmill.corpus.spans import Input
+from tokenmill.dataset.output import WORK_NAME
+from tokenmill.storage import files
+from tokenmill.storage.objects import is_url
 
 
 def parted(inputs: Iterable[Input]) -> tuple[list[Input], list[Input]]:
@@ -18,7 +18,7 @@ def parted(inputs: Iterable[Input]) -> tuple[list[Input], list[Input]]:
     here: list[Input] = []
     elsewhere: list[Input] = []
     for source in inputs:
-        is_here = is_url(source.path) or storage.size(source.path) == source.num_bytes
+        is_here = is_url(source.path) or files.size(source.path) == source.num_bytes
         (here if is_here else elsewhere).append(source)
     return here, elsewhere
 
@@ -31,7 +31,7 @@ def needed_for_downloads(absent: Sequence[Input], config: Config) -> int:
         return sum(sizes[-MAX_WAITING_FILES:])
     if not sizes or not config.out:
         return sum(sizes)
-    return sum(sizes) if storage.on_one_disk(absent[0].path, config.out) else 0
+    return sum(sizes) if files.on_one_disk(absent[0].path, config.out) else 0
 
 
 def held_bytes(out: str) -> int:
@@ -42,5 +42,5 @@ def held_bytes(out: str) -> int:
     for folder, below, names in os.walk(os.path.join(out, WORK_NAME)):
         # There may be a million records, of a few hundred bytes.
         below[:] = [name for name in below if name not in ("records", "tasks")]
-        total += sum(storage.size(os.path.join(folder, name)) or 0 for name in names)
+        total += sum(files.size(os.path.join(folder, name)) or 0 for name in names)
     return total

@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokenmill.corpus import Input, Slice
+from tokenmill.corpus.opening import with_structure_ahead
+from tokenmill.corpus.readers.native import native_file
+from tokenmill.corpus.readers.parquet import chunk_range
+from tokenmill.corpus.spans import Input, Slice
 from tokenmill.errors import InputError, NetworkError
-from tokenmill.ranged import with_structure_ahead
-from tokenmill.readers.native import native_file
-from tokenmill.readers.parquet import chunk_range
 
 COLUMN = "token_count"
 MAX_UNITS = 50_000  # beyond that, summing it takes more than some seconds

@@ -13,7 +13,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tokenmill.corpus import Input, Slice
+from tokenmill.corpus.spans import Input, Slice
 from tokenmill.errors import ConfigError
 
 MIN_CELLS = 8

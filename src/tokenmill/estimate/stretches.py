@@ -22,13 +22,14 @@ import numpy as np
 import pyarrow as pa
 
 from tokenmill.arrays import binary_array_of, mask
-from tokenmill.corpus import Input, Slice, Span
+from tokenmill.corpus.opening import opened, unreadable
+from tokenmill.corpus.readers.jsonrows import rows_of
+from tokenmill.corpus.readers.rows import checked_rows
+from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.errors import InputError, NetworkError
 from tokenmill.estimate.cells import Cell, Reading, numbers_in_head
 from tokenmill.estimate.sample import num_cells
-from tokenmill.ranged import ByteFile, opened, unreadable
-from tokenmill.readers.jsonrows import rows_of
-from tokenmill.readers.rows import checked_rows
+from tokenmill.storage.range_reader import ByteFile
 
 HEAD_BYTES = 2 << 20
 _WINDOW_BYTES = 64 << 10

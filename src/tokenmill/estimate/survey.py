@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tokenmill.corpus import Slice
-from tokenmill.documents import data_of
+from tokenmill.corpus.spans import Slice
+from tokenmill.encode.documents import data_of
 from tokenmill.encodings import Encoding
 from tokenmill.estimate.bounds import is_plain
 from tokenmill.estimate.cells import Cell, Reading, table_cells, whole_unit

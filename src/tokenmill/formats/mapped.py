@@ -10,8 +10,8 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill import mirror
 from tokenmill.errors import IntegrityError, TokenmillError
+from tokenmill.storage import mirror
 
 _SPLIT = re.compile(
     r"(?<![a-z])((?P<train>train(ing)?)|val|valid|validation|eval|dev)(?![a-z])", re.IGNORECASE

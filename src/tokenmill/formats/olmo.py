@@ -25,7 +25,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
-from tokenmill import mirror
 from tokenmill.arrays import indices
 from tokenmill.errors import IntegrityError, TokenmillError
 from tokenmill.formats.format import (
@@ -46,6 +45,7 @@ from tokenmill.formats.mapped import (
     split_of,
 )
 from tokenmill.formats.npy import is_npy
+from tokenmill.storage import mirror
 
 _BLOCK_BYTES = 1 << 22
 # What a .csv.gz may unpack to is bounded by the tokens beside it: a document for each of them and

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tokenmill import mirror
 from tokenmill.errors import IntegrityError, TokenmillError
 from tokenmill.formats.index_json import parsed_json
+from tokenmill.storage import mirror
 
 COLUMN = "input_ids"
 _COLUMNS = (COLUMN, "tokens", "ids")

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from tokenmill.corpus import Input, Slice
-from tokenmill.job import Job, Step
-from tokenmill.plan import Cut
-from tokenmill.readers import ReadOptions
-from tokenmill.record import PartRecord
-
 if TYPE_CHECKING:  # heavy: workers are started before anything of that kind is loaded
     from tokenmill.assemble.task import ShardRecord, ShardTask
+    from tokenmill.corpus.plan import Cut
+    from tokenmill.corpus.readers import ReadOptions
+    from tokenmill.corpus.spans import Input, Slice
+    from tokenmill.encode.job import Job, Step
+    from tokenmill.encode.record import PartRecord
 
 
 class Stopped(Exception):
@@ -41,7 +40,7 @@ class Runner(Protocol):
     def cut(
         self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None, watch: Watch
     ) -> Iterator[Cut]:
-        """Cut the inputs into spans (plan.py), in order; before `run`."""
+        """Cut the inputs into spans (corpus/plan.py), in order; before `run`."""
 
     def run(
         self, job: Job, work: Iterable[Slice | ShardTask | None], watch: Watch

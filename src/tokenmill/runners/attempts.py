@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tokenmill.corpus import Slice, Span
+from tokenmill.corpus.readers import reader_for
+from tokenmill.corpus.spans import Slice, Span
+from tokenmill.encode.job import NO_CAUTION, Caution, Job, Step
 from tokenmill.errors import WorkerError
-from tokenmill.job import NO_CAUTION, Caution, Job, Step
-from tokenmill.readers import reader_for
 from tokenmill.runners.death import Death, printable
 
 MAX_ATTEMPTS = 3

@@ -19,9 +19,9 @@ from collections import deque
 from typing import Any
 
 from tokenmill.encodings import EncodingId
-from tokenmill.machine import peak_rss_bytes
 from tokenmill.runners.birth import Process
 from tokenmill.runners.death import Exit
+from tokenmill.runners.machine import peak_rss_bytes
 from tokenmill.runners.task import Task
 
 TAIL_BYTES = 8192

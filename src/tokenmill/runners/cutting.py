@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tokenmill.corpus import Input, Span
+from tokenmill.corpus.plan import Cut
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, TokenmillError
-from tokenmill.plan import Cut
-from tokenmill.readers import ReadOptions
 from tokenmill.runners.death import Death, printable
 
 CUT_INPUTS = 64  # for one order: an answer each way for every input would cost 0.1 ms

@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-from tokenmill import machine
+from tokenmill.runners import machine
 
 # With this share of the memory in use, a SIGKILL was most likely the kernel's.
 TIGHT_SHARE = 0.9

@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tokenmill.corpus import Input, Slice
-from tokenmill.job import Job, Step
-from tokenmill.plan import Cut, cut_here
-from tokenmill.readers import ReadOptions
-from tokenmill.record import PartRecord
+from tokenmill.corpus.plan import Cut, cut_here
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.spans import Input, Slice
+from tokenmill.encode.job import Job, Step
+from tokenmill.encode.record import PartRecord
 from tokenmill.runners import Watch
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class InlineRunner:
         self, job: Job, work: Iterable[Slice | ShardTask | None], watch: Watch
     ) -> Iterator[PartRecord | ShardRecord]:
         from tokenmill.assemble.writing import carry_out
-        from tokenmill.mill import encode_slice
+        from tokenmill.encode.mill import encode_slice
 
         for item in work:
             if item is None:

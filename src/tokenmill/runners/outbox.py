@@ -11,9 +11,9 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tokenmill.corpus import Slice
-from tokenmill.job import Step
-from tokenmill.record import PartRecord
+from tokenmill.corpus.spans import Slice
+from tokenmill.encode.job import Step
+from tokenmill.encode.record import PartRecord
 from tokenmill.runners.cutting import Cutting
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tokenmill.corpus import Input, Slice
+from tokenmill.corpus.plan import Cut
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.spans import Input, Slice
+from tokenmill.encode.job import Job
+from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
-from tokenmill.job import Job
-from tokenmill.plan import Cut
-from tokenmill.readers import ReadOptions
-from tokenmill.record import PartRecord
 from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.cutting import CUT_INPUTS, Cutting
 from tokenmill.runners.outbox import End, Notice, Progress, Written

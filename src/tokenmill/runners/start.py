@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from tokenmill.config import Config
 from tokenmill.encodings import EncodingId, get_encoding
-from tokenmill.machine import available_cpus
-from tokenmill.plural import counted
 from tokenmill.runners import Runner
 from tokenmill.runners.inline import InlineRunner
+from tokenmill.runners.machine import available_cpus
 from tokenmill.runners.processes import ProcessesRunner
 from tokenmill.runners.worker import settle
+from tokenmill.words.plural import counted
 
 
 def encoding_of(config: Config) -> EncodingId:

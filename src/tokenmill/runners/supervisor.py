@@ -22,12 +22,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tokenmill import machine
-from tokenmill.corpus import Slice
+from tokenmill.corpus.spans import Slice
+from tokenmill.encode.job import Job, Step
+from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import TokenmillError, WorkerError, error_from_plain
-from tokenmill.job import Job, Step
-from tokenmill.record import PartRecord
+from tokenmill.runners import machine
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.birth import Process, forked, load_for_forks, started
 from tokenmill.runners.child import Child

@@ -35,7 +35,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokenmill.job import Caution, Report, Step
+    from tokenmill.encode.job import Caution, Report, Step
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -129,10 +129,6 @@ def import_package(paths: list[str]) -> None:
 
 def load_modules() -> None:
     """Import what a worker needs for its work."""
-    import tokenmill.assemble.sources
-    import tokenmill.assemble.writing
-    import tokenmill.mill
-    import tokenmill.plan  # noqa: F401
 
 
 class Wire:
@@ -173,12 +169,12 @@ def _receive(fd: int, orders: queue.SimpleQueue[bytes]) -> None:
 def _serve(orders: queue.SimpleQueue[bytes], wire: Wire) -> None:
     import pyarrow as pa
 
-    from tokenmill import heartbeat, objectstore
+    from tokenmill.storage import heartbeat, objects
 
     pa.set_cpu_count(1)
     heartbeat.listen(lambda: wire.send("alive"))
-    objectstore.listen(wire.notice)
-    objectstore.expect_answers()
+    objects.listen(wire.notice)
+    objects.expect_answers()
 
     def cut_what_waits() -> None:
         """Until it is ready, a worker is sent nothing but inputs to be cut."""
@@ -254,14 +250,14 @@ def load(encoding: dict[str, Any] | None, between: Callable[[], None]) -> tuple[
 
     It takes half a second, so `between` its steps is time for something else.
     """
-    import tokenmill.plan
+    import tokenmill.corpus.plan
 
     between()
     if encoding is None:
         return ("ready",)
     import pyarrow as pa
 
-    import tokenmill.mill  # noqa: F401
+    import tokenmill.encode.mill  # noqa: F401
     from tokenmill.arrays import binary_array_of
     from tokenmill.encodings import Encoding, EncodingId, ragged
     from tokenmill.encodings.loading import engine_of
@@ -278,11 +274,11 @@ def load(encoding: dict[str, Any] | None, between: Callable[[], None]) -> tuple[
 
 def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:
     """Cut inputs. Each is answered before the next is begun: the parent knows which one kills."""
-    from tokenmill.corpus import Input
+    from tokenmill.corpus.opening import with_structure_ahead
+    from tokenmill.corpus.plan import cut
+    from tokenmill.corpus.readers import ReadOptions
+    from tokenmill.corpus.spans import Input
     from tokenmill.errors import TokenmillError
-    from tokenmill.plan import cut
-    from tokenmill.ranged import with_structure_ahead
-    from tokenmill.readers import ReadOptions
 
     options = ReadOptions(**order["read"])
     alive_at = 0.0
@@ -313,15 +309,15 @@ def _give_head_start(order: dict[str, Any], was_careful: bool) -> bool:
     Beside one that is, nothing else may be read: what that does to the process would be blamed on
     the document at hand.
     """
-    from tokenmill import headstart
-    from tokenmill.corpus import Slice
-    from tokenmill.job import Job
+    from tokenmill.corpus import prefetch
+    from tokenmill.corpus.spans import Slice
+    from tokenmill.encode.job import Job
 
     is_careful: bool = order["caution"]["one_by_one"]
     if not is_careful and not was_careful:
         with contextlib.suppress(Exception):  # it will be said when it is the slice's turn
             span = Slice.from_plain(order["slice"]).spans[0]
-            headstart.begin(span, Job.from_plain(order["job"]).read)
+            prefetch.begin(span, Job.from_plain(order["job"]).read)
     return is_careful
 
 
@@ -337,9 +333,9 @@ def _encode(order: dict[str, Any], wire: Wire) -> tuple[Any, ...]:
 
 def encode(order: dict[str, Any], report: Report) -> tuple[Any, ...]:
     """Encode the slice of an order, as `Attempts.order` makes them."""
-    from tokenmill.corpus import Slice
-    from tokenmill.job import Job
-    from tokenmill.mill import encode_slice
+    from tokenmill.corpus.spans import Slice
+    from tokenmill.encode.job import Job
+    from tokenmill.encode.mill import encode_slice
 
     slice_ = Slice.from_plain(order["slice"])
     caution = _caution(order["caution"])
@@ -348,7 +344,7 @@ def encode(order: dict[str, Any], report: Report) -> tuple[Any, ...]:
 
 
 def _caution(plain: dict[str, Any]) -> Caution:
-    from tokenmill.job import Caution
+    from tokenmill.encode.job import Caution
 
     skip = {(span, row): reason for span, row, reason in plain["skip"]}
     return Caution(skip, plain["one_by_one"])

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tokenmill.corpus import Slice
+from tokenmill.corpus.spans import Slice
 
 if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardTask

@@ -23,11 +23,11 @@ from tokenmill.arrays import binary_array_of
 from tokenmill.assemble.books import Assembly, Output
 from tokenmill.assemble.fitting import Wish
 from tokenmill.assemble.writing import carry_out
+from tokenmill.encode.part import PartWriter
+from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES, Format, FoundShard, Layout, Shard, registered
-from tokenmill.part import PartWriter
-from tokenmill.record import SPLITS, Counts
-from tokenmill.storage import names_below
+from tokenmill.storage.files import names_below
 
 EOT = 7
 NUM_MUTATIONS = 150

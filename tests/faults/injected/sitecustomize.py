@@ -142,7 +142,7 @@ def is_due(fault: dict) -> bool:
 
 
 class FaultyDisk:
-    """Stands in for `os` and `shutil` inside tokenmill.storage."""
+    """Stands in for `os` and `shutil` inside tokenmill.storage.files."""
 
     def __getattr__(self, name: str):
         real = getattr(shutil if name in ("rmtree", "disk_usage") else os, name)
@@ -253,8 +253,8 @@ def change_default(kind, name: str, value) -> None:
 
 
 CHANGES = {
-    "tokenmill.storage": change_storage,
-    "tokenmill.mill": change_mill,
+    "tokenmill.storage.files": change_storage,
+    "tokenmill.encode.mill": change_mill,
     "tokenmill.encodings.gigatoken": change_gigatoken,
 }
 

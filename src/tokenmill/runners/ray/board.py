@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from tokenmill import machine
-from tokenmill.job import Step
+from tokenmill.encode.job import Step
+from tokenmill.runners import machine
 from tokenmill.runners.outbox import merged
 
 NAMESPACE = "tokenmill"

@@ -19,8 +19,8 @@ from typing import Any
 
 from tokenmill.config import Config
 from tokenmill.errors import ConfigError
-from tokenmill.machine import available_cpus
-from tokenmill.plural import counted
+from tokenmill.runners.machine import available_cpus
+from tokenmill.words.plural import counted
 
 OBJECT_STORE_BYTES = 128 << 20  # of our own cluster: nothing but records passes through it
 CONNECT_SECONDS = 5.0

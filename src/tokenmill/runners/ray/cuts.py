@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from tokenmill.corpus import Input
+from tokenmill.corpus.plan import Cut
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.spans import Input
 from tokenmill.errors import TokenmillError, error_from_plain
-from tokenmill.plan import Cut
-from tokenmill.readers import ReadOptions
 from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.cutting import CUT_INPUTS, Cutting
 from tokenmill.runners.death import Death

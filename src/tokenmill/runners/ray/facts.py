@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from tokenmill import __version__, storage
+from tokenmill import __version__
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.shipped import SHIPPED_ENCODINGS
 from tokenmill.encodings.vocabulary_file import SHIPPED, vocabulary_bytes
@@ -28,6 +28,7 @@ from tokenmill.errors import (
     NetworkError,
     TokenmillError,
 )
+from tokenmill.storage import files
 
 STORAGE = "storage"
 # A client of a network file system may be that late to see a new file.
@@ -47,15 +48,15 @@ class Nonce:
         """The name is a new one each time: clients of a network file system may go on seeing what
         an old name stood for."""
         value = os.urandom(16).hex()
-        path = os.path.join(work, f"nonce.{value}{storage.TEMPORARY_SUFFIX}")
-        storage.write_file(path, value.encode())
+        path = os.path.join(work, f"nonce.{value}{files.TEMPORARY_SUFFIX}")
+        files.write_file(path, value.encode())
         return Nonce(path, value)
 
 
 def require_nonce(path: str | None) -> None:
     """Raise ConflictError if the nonce is gone. A process that does not find it is not to blame
     then: another run has removed the work folder, perhaps because it has finished the dataset."""
-    if path is not None and storage.size(path) is None:
+    if path is not None and files.size(path) is None:
         raise ConflictError(
             f"{path} was removed while the run was under way",
             hint="by another run? Once that has ended, run the same command again: it resumes",
@@ -94,7 +95,7 @@ def nonce_at(path: str) -> str:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            return storage.read_file(path)[:64].decode(errors="replace")
+            return files.read_file(path)[:64].decode(errors="replace")
         except OSError as error:
             if time.monotonic() > deadline:
                 return f"{error.strerror or error}: {path}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokenmill.job import Step
+from tokenmill.encode.job import Step
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.ray.cluster import Cluster
 from tokenmill.runners.ray.remote import end_process

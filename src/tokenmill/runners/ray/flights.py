@@ -17,10 +17,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.corpus import Slice
+from tokenmill.corpus.spans import Slice
+from tokenmill.encode.job import Job
+from tokenmill.encode.record import PartRecord
 from tokenmill.errors import TokenmillError, error_from_plain
-from tokenmill.job import Job
-from tokenmill.record import PartRecord
 from tokenmill.runners import Watch
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.death import Death, Exit, memory_error_of, stall_of

@@ -12,11 +12,12 @@ import os
 import signal
 from typing import Any
 
-from tokenmill import heartbeat, machine, objectstore
 from tokenmill.encodings import EncodingId
+from tokenmill.runners import machine
 from tokenmill.runners.ray.board import Speaker
 from tokenmill.runners.ray.facts import facts_here, nonce_at
 from tokenmill.runners.worker import cut_inputs, encode, load, outcome, reporter, settle
+from tokenmill.storage import heartbeat, objects
 
 TAIL_BYTES = 8192
 
@@ -39,7 +40,7 @@ def cut_here(order: dict[str, Any]) -> list[list[Any]]:
     import ray
 
     said: list[list[Any]] = []
-    objectstore.expect_answers()  # the driver had some
+    objects.expect_answers()  # the driver had some
     found = _facts(order)
     if found != order["facts"]:
         return [["refused", found, ray.get_runtime_context().get_node_id()]]
@@ -57,8 +58,8 @@ def work_here(order: dict[str, Any]) -> list[Any]:
     speaker.say()
     # Who moves bytes, or waits for a store that answers late, is alive and no stall.
     heartbeat.listen(speaker.say, order["step_seconds"])
-    objectstore.listen(lambda _: speaker.say())
-    objectstore.expect_answers()
+    objects.listen(lambda _: speaker.say())
+    objects.expect_answers()
     found = _facts(order)
     if found != order["facts"]:
         return ["refused", found, speaker.whereabouts]

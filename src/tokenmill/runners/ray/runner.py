@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill import __version__
 from tokenmill.config import Config
-from tokenmill.corpus import Input, Slice
+from tokenmill.corpus.plan import Cut
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.spans import Input, Slice
+from tokenmill.encode.job import Job
+from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError
-from tokenmill.job import Job
-from tokenmill.plan import Cut
-from tokenmill.readers import ReadOptions
-from tokenmill.record import PartRecord
 from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.ray.board import Board
 from tokenmill.runners.ray.cluster import Cluster, require_ray, signals_heard

@@ -1,0 +1,142 @@
+"""Inputs that lie elsewhere, brought here one after the other while earlier ones are encoded.
+
+The plan needs only a parquet file's footer, so it is made before anything is downloaded: head and
+footer go into a sparse file of the right size, which is all that a reader looks at to cut spans.
+Files of other kinds have to be here whole before they can be cut.
+
+One file at a time: it arrives as early as it can, so encoding begins early. Without
+--keep-downloads the files go into the work folder, at most two wait there (or as many as one slice
+needs), and each is removed once the last of its slices has a record.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from tokenmill.config import Config
+from tokenmill.corpus.hub import SCHEME, Closing, Hub, HubFile, HubSource
+from tokenmill.corpus.spans import Input, Slice
+from tokenmill.storage import files
+from tokenmill.storage.retry import Notice
+
+MAX_WAITING_FILES = 2
+CLOSE_SECONDS = 2.0
+
+
+class RemoteInputs:
+    """The run's inputs from the Hub; none, if no source names it."""
+
+    def __init__(self, config: Config, work: str, notice: Notice) -> None:
+        self._structures = os.path.join(work, "structure")
+        self._structure_numbers = itertools.count()
+        self._keeps = config.keep_downloads
+        self._files: dict[str, HubFile] = {}
+        self.inputs: list[Input] = []
+        self.again: list[str] = []  # names of files that more than one source named
+        sources = [HubSource.parsed(url) for url in config.sources if url.startswith(SCHEME)]
+        if sources:
+            self._hub = Hub(None if self._keeps else os.path.join(work, "downloads"), notice)
+            for source in sources:
+                for file in self._hub.files(source):
+                    if file.url in self._files:
+                        self.again.append(file.url)
+                    self._files[file.url] = file
+            self.inputs = [self._hub.input(f, config.input_format) for f in self._files.values()]
+        self._uses: collections.Counter[str] = collections.Counter()  # slices to be encoded
+        self._queue: list[HubFile] = []
+        self._here: set[str] = set()
+        self._waiting: set[str] = set()  # of these, what slices still need
+        self._awaited: set[str] = set()  # what the next slice needs
+        self._error: BaseException | None = None
+        self._is_closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._fetch_all, name="fetch", daemon=True)
+
+    def structure_of(self, source: Input) -> Input:
+        """An input that a reader can cut into spans, before the file itself is here."""
+        file = self._files.get(source.name)
+        if file is None or self._hub.is_here(file):
+            return source
+        if source.kind != "parquet":
+            self._hub.download(file)
+            return source
+        head, footer = self._hub.parquet_edges(file)
+        path = os.path.join(self._structures, f"{next(self._structure_numbers):08d}.parquet")
+        files.write_sparse_file(
+            path, source.num_bytes, {0: head, source.num_bytes - len(footer): footer}
+        )
+        return dataclasses.replace(source, path=path)
+
+    def begin(self, slices: Iterable[Slice]) -> None:
+        """Start to fetch what these slices need, in their order."""
+        for slice_ in slices if self._files else ():
+            for name in {span.input.name for span in slice_.spans} & self._files.keys():
+                if not self._uses[name]:
+                    self._queue.append(self._files[name])
+                self._uses[name] += 1
+        if self._queue:
+            self._thread.start()
+
+    def as_they_arrive(self, slices: Iterable[Slice]) -> Iterator[Slice | None]:
+        """The slices, each once its files are here; None while the next one must wait."""
+        for slice_ in slices:
+            needed = {span.input.name for span in slice_.spans} & self._files.keys()
+            with self._changed:
+                self._awaited = needed
+                self._changed.notify_all()
+            while not needed <= self._here:
+                if self._error is not None:
+                    raise self._error
+                yield None
+            yield slice_
+
+    def release(self, slice_: Slice) -> None:
+        """The slice is done: files that no other slice needs may go."""
+        for source in {span.input for span in slice_.spans}:
+            if source.name in self._files:
+                self._uses[source.name] -= 1
+                if not self._uses[source.name] and not self._keeps:
+                    files.remove(source.path)
+                with self._changed:
+                    if not self._uses[source.name]:
+                        self._waiting.discard(source.name)
+                    self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            # It may sit out a pause between two tries; as a daemon it will not keep us.
+            self._thread.join(CLOSE_SECONDS)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many files are here, of how many that are needed."""
+        return len(self._here), len(self._queue)
+
+    def _fetch_all(self) -> None:
+        try:
+            for file in self._queue:
+                with self._changed:
+                    self._changed.wait_for(partial(self._may_fetch, file))
+                    if self._is_closing:
+                        return
+                self._hub.download(file, lambda: self._is_closing)
+                with self._changed:
+                    self._waiting.add(file.url)
+                    self._here.add(file.url)
+        except Closing:
+            return
+        except BaseException as error:
+            self._error = error
+
+    def _may_fetch(self, file: HubFile) -> bool:
+        has_room = self._keeps or len(self._waiting) < MAX_WAITING_FILES
+        return has_room or file.url in self._awaited or self._is_closing

@@ -1,0 +1,91 @@
+"""Inputs opened for reading, wherever they lie: a file of the disk, or an object read by ranges.
+
+Of many inputs, what is needed first of the next ones (small objects as a whole, footers of tables)
+is fetched while one is read: `with_small_ahead`, `with_structure_ahead`.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from tokenmill.corpus.spans import Input, Span
+from tokenmill.errors import InputError, TokenmillError
+from tokenmill.storage import objects
+from tokenmill.storage.range_reader import (
+    MAX_AHEAD_OBJECTS,
+    MIN_READ_BYTES,
+    SMALL_OBJECT_BYTES,
+    ByteFile,
+    Range,
+    RangedFile,
+    fetch_ahead,
+)
+
+Item = TypeVar("Item")
+
+
+def ranged_file(source: Input) -> RangedFile:
+    """An input that is an object, as a file."""
+    return RangedFile(source.path, source.num_bytes, source.digest)
+
+
+@contextlib.contextmanager
+def opened(source: Input, expected: Iterable[Range] = ()) -> Iterator[ByteFile]:
+    """The input's bytes. `expected` are ranges that will be read, in this order."""
+    if not objects.is_url(source.path):
+        with open(source.path, "rb") as file:
+            yield file
+        return
+    with contextlib.closing(ranged_file(source)) as ranged:
+        ranged.expect(expected)
+        yield ranged
+
+
+def unreadable(source: Input, error: Exception) -> TokenmillError:
+    """What to raise when an input cannot be read; a network's failure is not the input's."""
+    if isinstance(error, TokenmillError):
+        return error
+    reason = getattr(error, "strerror", None) or error
+    return InputError(f"{source.name}: cannot be read: {reason}")
+
+
+def with_small_ahead(spans: Iterable[Span]) -> Iterator[Span]:
+    """The spans; objects that take one request each are fetched while one before is worked on."""
+    return _with_edges_ahead(spans, lambda span: (span.input, _whole_if_small(span.input)))
+
+
+def with_structure_ahead(sources: Iterable[Input]) -> Iterator[Input]:
+    """The inputs; where the next ones say what is in them is fetched while one is worked on."""
+    return _with_edges_ahead(sources, lambda source: (source, _structure_edge(source)))
+
+
+def _with_edges_ahead(
+    items: Iterable[Item], wanted: Callable[[Item], tuple[Input, Range | None]]
+) -> Iterator[Item]:
+    waiting: collections.deque[Item] = collections.deque()
+    for item in items:
+        source, edge = wanted(item)
+        if edge is not None:
+            fetch_ahead(source.path, source.digest, edge)
+        waiting.append(item)
+        if edge is None or len(waiting) > MAX_AHEAD_OBJECTS:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def _whole_if_small(source: Input) -> Range | None:
+    if not objects.is_url(source.path) or source.num_bytes > SMALL_OBJECT_BYTES:
+        return None
+    return 0, source.num_bytes
+
+
+def _structure_edge(source: Input) -> Range | None:
+    """A table tells at its end what is in it, text at its beginning."""
+    if not objects.is_url(source.path) or source.num_bytes <= SMALL_OBJECT_BYTES:
+        return _whole_if_small(source)
+    if source.kind == "parquet":
+        return source.num_bytes - MIN_READ_BYTES, source.num_bytes
+    return 0, SMALL_OBJECT_BYTES

@@ -1,0 +1,287 @@
+"""The plan: inputs and configuration, frozen into a list of slices before any work begins.
+
+Planning reads every footer and schema and cuts slices of about 32 MB of text. It depends on the
+inputs and the configuration alone, never on the number of workers. A wrong column in file 900
+fails here, in seconds, before a token is written.
+
+Footers are parsed by native code, and a crafted one can kill the process that reads it. So who
+makes a plan says where `cut` is called: the processes runner does it in its workers, which may die.
+
+The plan is written once, as `plan.json`, and only read after that: a later attempt continues with
+the slices it finds there, once `differences` says that nothing has changed since.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tokenmill.config import Config
+from tokenmill.corpus.opening import with_structure_ahead
+from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.slices import SliceTable
+from tokenmill.corpus.spans import Input, Slice, Span
+from tokenmill.errors import ConflictError, IntegrityError
+from tokenmill.storage import files
+from tokenmill.storage.checked_json import seal_of, sealed, unsealed
+
+PLAN_VERSION = 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    identity: dict[str, Any]  # what decides the bytes: options, encoding, versions
+    inputs: tuple[Input, ...]
+    slices: SliceTable
+    # What a person should know about how the corpus was found. Saved with the plan, so that every
+    # attempt and `finish` say the same, but no part of `plan_id`: it decides no byte.
+    notes: tuple[str, ...] = ()
+
+    @property
+    def text_bytes(self) -> int:
+        return self.slices.text_bytes
+
+    @functools.cached_property
+    def plan_id(self) -> str:
+        return hashlib.sha256(self.to_json()).hexdigest()
+
+    def to_json(self) -> bytes:
+        """What the plan's id is the hash of: all of it but the notes."""
+        return json.dumps(self._to_plain(), sort_keys=True).encode()
+
+    def save(self, path: str) -> None:
+        files.write_record(path, self._sealed())
+
+    def create(self, path: str) -> bool:
+        """Save it unless there is a plan already; whether this one was saved."""
+        return files.create_file(path, self._sealed())
+
+    @staticmethod
+    def load(path: str) -> Plan:
+        try:
+            data = files.read_file(path)
+            plain = unsealed(data)
+            if "converted_from" in plain:
+                raise ConflictError(
+                    f"{path} is that of a conversion, which was not finished",
+                    hint="run the same `tokenmill convert` again: it resumes; or use --overwrite",
+                )
+            if plain.get("tokenmill_plan") != PLAN_VERSION:
+                raise ValueError(f"plan version {plain.get('tokenmill_plan')!r}")
+            inputs = tuple(Input(*fields) for fields in plain["inputs"])
+            slices = SliceTable.from_plain(inputs, plain["slices"])
+            notes = tuple(str(note) for note in plain.get("notes", ()))
+            plan = Plan(plain["identity"], inputs, slices, notes)
+            # What `cached_property` would compute.
+            plan.__dict__["plan_id"] = str(plain.get("plan_id", seal_of(data)))
+            return plan
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            raise IntegrityError(
+                f"{path} is not a plan that this version can read: {error!r}",
+                hint="start again with --overwrite",
+            ) from error
+
+    def _to_plain(self) -> dict[str, Any]:
+        return {
+            "tokenmill_plan": PLAN_VERSION,
+            "identity": self.identity,
+            "inputs": [source.to_plain() for source in self.inputs],
+            "slices": self.slices.to_plain(),
+        }
+
+    def _sealed(self) -> bytes:
+        if not self.notes:
+            return sealed(self.to_json())  # whose seal is the plan's id
+        plain = {**self._to_plain(), "notes": self.notes, "plan_id": self.plan_id}
+        return sealed(json.dumps(plain, sort_keys=True).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An input, cut: its spans, and how many rows they have if that was asked for."""
+
+    spans: tuple[Span, ...]
+    num_rows: int | None = None
+
+
+class Cutter(Protocol):
+    def __call__(
+        self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None
+    ) -> Iterator[Cut]:
+        """`cut` for each input, in order; may draw a few inputs ahead of what it yields."""
+
+
+def cut(
+    source: Input,
+    options: ReadOptions,
+    max_rows: int | None = None,
+    alive: Callable[[], None] = lambda: None,
+) -> Cut:
+    """Cut one input into spans, of its first `max_rows` rows if given.
+
+    Where a file does not say how many rows it has, they are counted; `alive` is called meanwhile.
+    """
+    reader = reader_for(source.kind, options)
+    spans = reader.spans(source)
+    if max_rows is None:
+        return Cut(tuple(spans))
+    limited: list[Span] = []
+    left = max_rows
+    for span in spans:
+        found = span.num_rows
+        if found is None:
+            found = 0
+            for batch in reader.batches(dataclasses.replace(span, max_rows=left)):
+                found += len(batch.texts)
+                alive()
+        if found >= left:
+            share = left / found
+            text_bytes = max(1, int(span.text_bytes * share))
+            limited.append(dataclasses.replace(span, max_rows=left, text_bytes=text_bytes))
+            return Cut(tuple(limited), max_rows)
+        left -= found
+        limited.append(span)
+    return Cut(tuple(limited), max_rows - left)
+
+
+def cut_here(
+    inputs: Iterable[Input], options: ReadOptions, max_rows: int | None = None
+) -> Iterator[Cut]:
+    """The Cutter that works in this process."""
+    return (cut(source, options, max_rows) for source in with_structure_ahead(inputs))
+
+
+def make_plan(
+    identity: dict[str, Any],
+    inputs: Iterable[Input],
+    config: Config,
+    structure_of: Callable[[Input], Input] = lambda source: source,
+    cutter: Cutter = cut_here,
+) -> Plan:
+    """Cut the inputs into slices. Raises ConfigError or InputError for what is bound to fail.
+
+    `structure_of` gives, for an input that is not here yet, one from which its spans can be told.
+    """
+    inputs = tuple(inputs)
+    options = read_options(config)
+    if config.limit_docs is None:
+        spans = _spans(inputs, cutter((structure_of(s) for s in inputs), options, None))
+    else:
+        spans = _limited(inputs, config.limit_docs, options, structure_of, cutter)
+    return Plan(identity, inputs, SliceTable.of(inputs, _slices(spans, config.slice_bytes)))
+
+
+def read_options(config: Config) -> ReadOptions:
+    return ReadOptions(
+        text_column=config.text_column,
+        separator=config.separator,
+        replace_bad_text=config.on_bad_document == "replace",
+        span_bytes=config.slice_bytes,
+    )
+
+
+def num_slices_in(spans: Iterable[Span], slice_bytes: int) -> int:
+    """How many slices these spans make."""
+    return sum(1 for _ in _slices(spans, slice_bytes))
+
+
+def _slices(spans: Iterable[Span], slice_bytes: int) -> Iterator[Slice]:
+    held: list[Span] = []
+    index = held_bytes = 0
+    for span in spans:
+        if held and held_bytes + span.text_bytes > slice_bytes:
+            yield Slice(index, tuple(held))
+            index, held, held_bytes = index + 1, [], 0
+        held.append(span)
+        held_bytes += span.text_bytes
+    if held:
+        yield Slice(index, tuple(held))
+
+
+def _spans(inputs: Iterable[Input], cuts: Iterable[Cut]) -> Iterator[Span]:
+    for source, found in zip(inputs, cuts, strict=True):
+        for span in found.spans:
+            yield dataclasses.replace(span, input=source)
+
+
+def _limited(
+    inputs: Iterable[Input],
+    num_rows: int,
+    options: ReadOptions,
+    structure_of: Callable[[Input], Input],
+    cutter: Cutter,
+) -> Iterator[Span]:
+    """The spans of the first `num_rows` rows. One input at a time: the rest is not looked at."""
+    for source in inputs:
+        cuts = list(cutter([structure_of(source)], options, num_rows))
+        yield from _spans([source], cuts)
+        num_rows -= cuts[0].num_rows or 0
+        if not num_rows:
+            return
+
+
+def notes_on(plan: Plan, num_rows: int) -> tuple[str, ...]:
+    """What a person should know about the corpus, now that so many rows were found in it."""
+    options = plan.identity["options"]
+    separator, limit = options["separator"], options["limit_docs"]
+    if separator is None or (limit is not None and num_rows >= limit):
+        return plan.notes
+    texts = [source for source in plan.inputs if source.kind == "text"]
+    other_rows = 0 if len(texts) == len(plan.inputs) else _num_rows_of_tables(plan)
+    if other_rows is None or num_rows - other_rows > len(texts):
+        return plan.notes
+    if len(texts) == 1:
+        return (*plan.notes, f"--separator {separator!r} divides nothing: the file is one document")
+    note = f"--separator {separator!r} divides none of {len(texts):,} files: each is one document"
+    return (*plan.notes, note)
+
+
+def _num_rows_of_tables(plan: Plan) -> int | None:
+    """The rows of inputs that are not plain text; None where one of them does not say."""
+    found = 0
+    for slice_ in plan.slices:
+        for span in slice_.spans:
+            if span.input.kind != "text":
+                if span.num_rows is None:
+                    return None
+                found += span.num_rows
+    return found
+
+
+def differences(old: Plan, identity: dict[str, Any], inputs: Iterable[Input]) -> list[str]:
+    """What changed since the plan was made, one readable line each; empty: nothing."""
+    return identity_differences(old.identity, identity) + input_differences(old.inputs, inputs)
+
+
+def identity_differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    lines = []
+    for key in sorted(old.keys() | new.keys()):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            lines += identity_differences(before, after, f"{prefix}{key}.")
+        elif before != after:
+            lines.append(f"{prefix}{key}: was {before!r}, now {after!r}")
+    return lines
+
+
+def input_differences(old: Iterable[Input], new: Iterable[Input]) -> list[str]:
+    before = {source.name: source for source in old}
+    after = {source.name: source for source in new}
+    lines = [f"input removed: {path}" for path in before if path not in after]
+    lines += [f"input added: {path}" for path in after if path not in before]
+    for path, source in before.items():
+        now = after.get(path, source)
+        if dataclasses.replace(now, path=source.path) != source:
+            if now.num_bytes != source.num_bytes:
+                what = f"was {source.num_bytes:,} bytes, now {now.num_bytes:,}"
+            elif now.digest != source.digest:
+                what = "same size, other content"
+            else:
+                what = "modified since (same size; its modification time changed)"
+            lines.append(f"input changed: {path}: {what}")
+    return lines

@@ -1,0 +1,54 @@
+"""A head start for the next slice: its first span is begun to be read while this one is encoded.
+
+Only where text comes over a network: without it, a worker waits for the first bytes of each slice,
+0.1 s at 40 ms a request, where encoding takes 0.2. What is read beforehand is one batch, and what
+readers expect (storage/range_reader.py), at most 32 MiB.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+
+from tokenmill.corpus.readers import Reader, ReadOptions, TextBatch, reader_for
+from tokenmill.corpus.spans import Span
+from tokenmill.storage.objects import is_url
+from tokenmill.storage.range_reader import Begun
+
+
+class _BegunSpan:
+    def __init__(self, span: Span, options: ReadOptions) -> None:
+        self.reader = reader_for(span.input.kind, options)
+        self._batches = self.reader.batches(span)
+        self._first = Begun(lambda: list(itertools.islice(self._batches, 1)))
+
+    @property
+    def batches(self) -> Iterator[TextBatch]:
+        yield from self._first.result()
+        yield from self._batches
+
+
+# A worker has two slices at most: one that it encodes, or is about to, and one that waits.
+_MAX_BEGUN = 2
+_begun: dict[tuple[Span, ReadOptions], _BegunSpan] = {}
+_lock = threading.Lock()
+
+
+def begin(span: Span, options: ReadOptions) -> None:
+    """Begin to read a span that will be asked for soon."""
+    if is_url(span.input.path):
+        with _lock:
+            while len(_begun) >= _MAX_BEGUN:
+                del _begun[next(iter(_begun))]
+            _begun[span, options] = _BegunSpan(span, options)
+
+
+def batches_of(span: Span, options: ReadOptions) -> tuple[Reader, Iterator[TextBatch]]:
+    """The span's reader and batches, whether they were begun or not."""
+    with _lock:
+        begun = _begun.pop((span, options), None)
+    if begun is not None:
+        return begun.reader, begun.batches
+    reader = reader_for(span.input.kind, options)
+    return reader, reader.batches(span)

@@ -1,0 +1,114 @@
+"""The bytes of an input, in chunks: a range of a plain file, or all of a compressed one.
+
+pyarrow's CompressedInputStream reads gzip and zstd, and is strict: several members or frames in a
+row are one stream, a stream cut anywhere raises, and so does garbage after the end (the tests cut
+at every byte; they pass with pyarrow 17 and 26). It decompresses no more than it is asked for, so a
+bomb costs time, not memory, and it refuses zstd windows over 128 MiB. What nothing can detect: a
+file cut exactly between two members, and flipped bits in zstd frames written without a checksum.
+
+A UTF-8 byte order mark at the start of the file is dropped.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from tokenmill.corpus.opening import opened, unreadable
+from tokenmill.corpus.readers.native import native_file
+from tokenmill.corpus.readers.signature import HEAD_BYTES, UTF8_BOM, check_signature
+from tokenmill.corpus.spans import Input, Span
+from tokenmill.errors import InputError, NetworkError
+from tokenmill.storage.objects import is_url
+
+MAX_DOCUMENT_BYTES = 1 << 30  # of a document that has to be collected in memory
+
+
+def chunks_of(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterator[bytes]:
+    """Bytes [start, stop) of a plain file; of a compressed one everything, decompressed."""
+    chunks = (
+        _decompressed(source, stop, chunk_bytes)
+        if source.compression
+        else _plain(source, start, stop, chunk_bytes)
+    )
+    return _without_mark(chunks) if start == 0 else chunks
+
+
+def head_of(source: Input, num_bytes: int = HEAD_BYTES) -> bytes:
+    """The first bytes of the text, or fewer where it ends. Raises InputError if it is no text."""
+    head = b""
+    for chunk in chunks_of(source, 0, min(num_bytes, source.num_bytes), num_bytes):
+        head += chunk
+        if len(head) >= num_bytes:
+            break
+    check_signature(source.name, head)
+    return head
+
+
+def is_counted_from_start(span: Span, max_bytes: int) -> bool:
+    """Whether what lies before a span is read to number its documents within the file.
+
+    Not that of an object, whose places must not depend on where it is read: `verify` may be given
+    a copy on disk.
+    """
+    return span.start <= max_bytes and not is_url(span.input.name)
+
+
+def too_long(source: Input, what: str, offset: int) -> InputError:
+    inside = " of the decompressed text" if source.compression else ""
+    return InputError(
+        f"{source.name}: {what} at byte {offset}{inside} is longer than {MAX_DOCUMENT_BYTES} bytes",
+        hint="split it, or leave the file out",
+    )
+
+
+def _plain(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterator[bytes]:
+    try:
+        with opened(source, [(start, stop)]) as file:
+            file.seek(start)
+            while start < stop:
+                chunk = file.read(min(chunk_bytes, stop - start))
+                if not chunk:
+                    raise InputError(f"{source.name}: ends at byte {start}, before byte {stop}")
+                start += len(chunk)
+                yield chunk
+    except OSError as error:
+        raise unreadable(source, error) from error
+
+
+def _decompressed(source: Input, expected: int, chunk_bytes: int) -> Iterator[bytes]:
+    """All of it, decompressed; the first `expected` bytes of the file are likely to be read."""
+    name = shlex.quote(source.name)
+    hint = f"{'gzip' if source.compression == 'gzip' else 'zstd'} -t {name}, then fetch it again"
+    if source.num_bytes == 0:
+        raise InputError(f"{source.name}: empty, not a {source.compression} stream", hint)
+    with native_file(source) as (file, expect):
+        expect([(0, expected)])
+        stream = pa.CompressedInputStream(file, source.compression)
+        while True:
+            try:
+                chunk = stream.read(chunk_bytes)
+            except NetworkError:
+                raise
+            except (OSError, pa.ArrowException) as error:
+                near = f"broken {source.compression} stream near byte {file.tell()}"
+                if "too much memory" in str(error):
+                    hint = f"zstd -d --long=31 {name}: its window is over 128 MiB"
+                raise InputError(f"{source.name}: {near}: {error}", hint) from error
+            if not chunk:
+                return
+            yield chunk
+
+
+def _without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= len(UTF8_BOM):
+            break
+    head = head.removeprefix(UTF8_BOM)
+    if head:
+        yield head
+    yield from chunks

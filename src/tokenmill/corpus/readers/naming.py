@@ -1,0 +1,111 @@
+"""How a file is read, by its name or as the user says; and the way out where no reader takes it.
+
+What is not text, whatever the user says of its folder, is known here by its name as well, so that
+`--input-format text` does not make one document of a table or an archive.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from tokenmill.corpus.readers import compression_of, kind_of, kinds
+from tokenmill.errors import ConfigError, InputError, TokenmillError
+from tokenmill.storage.objects import is_url
+
+
+def _table_command(delimiter: str) -> str:
+    options = f'csv.ParseOptions(delimiter="{delimiter}", newlines_in_values=True)'
+    code = (
+        "import sys; from pyarrow import csv, parquet; parquet.write_table("
+        f"csv.read_csv(sys.argv[1], parse_options={options}), sys.argv[2])"
+    )
+    return f"python -c '{code}' {{name}} {{result}}"
+
+
+_TAR = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
+_OFFICE = (".docx", ".odt", ".rtf", ".epub")
+# By the end of a name: the command, and what its result is called in place of that end.
+_CONVERSIONS = {
+    **dict.fromkeys(_TAR, ("mkdir {result} && tar -xf {name} -C {result}", "")),
+    ".zip": ("unzip {name} -d {result}", ""),
+    # pyarrow decompresses these tables by itself.
+    **{f".csv{packed}": (_table_command(","), ".parquet") for packed in ("", ".gz", ".bz2")},
+    **{f".tsv{packed}": (_table_command(r"\t"), ".parquet") for packed in ("", ".gz", ".bz2")},
+    ".pdf": ("pdftotext {name} {result}", ".txt"),
+    **dict.fromkeys(_OFFICE, ("pandoc -t plain -o {result} {name}", ".txt")),
+}
+_DECOMPRESSORS = {".bz2": "bunzip2", ".xz": "unxz", ".lz4": "unlz4", ".gz": "gunzip"}
+_DECOMPRESSORS |= dict.fromkeys((".zst", ".zstd"), "unzstd")
+_BINARY = (
+    *(".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".mp3", ".mp4", ".wav", ".ttf", ".woff"),
+    *(".bin", ".npy", ".npz", ".pt", ".pth", ".pkl", ".safetensors", ".h5", ".db", ".sqlite"),
+    *(".o", ".so", ".a", ".exe", ".pyc", ".class", ".jar", ".xls", ".xlsx", ".ppt", ".pptx"),
+    *(".7z", ".rar", ".doc"),
+)
+
+
+def kind_named(path: str, input_format: str | None) -> tuple[str, str | None]:
+    """(kind, compression) of a file that the user named, by path or URL; else an error that says
+    what to do."""
+    kind, compression = kind_of(path) or (None, None)
+    if input_format is not None:
+        kind, compression = input_format, compression_of(path)
+    if kind is None:
+        raise unread(path)
+    if kind in ("parquet", "arrow") and compression:
+        raise InputError(
+            f"{path}: {kind} files are not read through {compression}", hint=way_out(path)
+        )
+    return kind, compression if kind in ("jsonl", "text") else None
+
+
+def unread(path: str) -> TokenmillError:
+    """The error for a file that no reader takes by its name."""
+    hint = way_out(path)
+    if hint is not None:
+        return InputError(f"{path}: tokenmill does not read {ending(path)} files", hint=hint)
+    return ConfigError(
+        f"cannot tell from its name how to read {path}",
+        hint=f"leave it out, or say how to read all sources: --input-format {'|'.join(kinds())}",
+    )
+
+
+def way_out(path: str) -> str | None:
+    """How to make something readable of a file, as a command to type; None: it may be text."""
+    if is_url(path) or path.startswith("hf://"):
+        local = way_out(path.rpartition("/")[2])
+        return f"copy it to a disk first; there: {local}" if local else None
+    if found := _conversion(path):
+        command, result = found
+        return f"{command}, then give {shlex.quote(result)} as SOURCE"
+    return "leave it out" if ending(path) in _BINARY else None
+
+
+def _conversion(path: str) -> tuple[str, str] | None:
+    """A command that makes something readable of a file, and what it makes."""
+    name, end = shlex.quote(path), ending(path)
+    last = os.path.splitext(end)[1] or end
+    if end in _CONVERSIONS:
+        command, new_end = _CONVERSIONS[end]
+        result = path[: -len(end)] + new_end
+        return command.format(name=name, result=shlex.quote(result)), result
+    if last in _DECOMPRESSORS and not _is_readable_as_text(path):
+        return f"{_DECOMPRESSORS[last]} -k {name}", path[: -len(last)]
+    return None
+
+
+def may_be_text(path: str) -> bool:
+    """Whether a file that no reader claims by its name is worth reading as text."""
+    return kind_of(path) is None and way_out(path) is None
+
+
+def ending(path: str) -> str:
+    """The name's extension, in lower case; both of two if the last says how it is packed."""
+    stem, last = os.path.splitext(os.path.basename(path).lower())
+    return os.path.splitext(stem)[1] + last if last in _DECOMPRESSORS else last
+
+
+def _is_readable_as_text(path: str) -> bool:
+    """Whether a packed file can be text that --input-format decompresses by itself."""
+    return compression_of(path) is not None and may_be_text(os.path.splitext(path)[0])

@@ -1,0 +1,33 @@
+"""Inputs opened for pyarrow: files of the disk by its own means, objects by ranges.
+
+pyarrow hands an exception of a Python file on as it is, so a network's failure arrives as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+
+import pyarrow as pa
+
+from tokenmill.corpus.opening import ranged_file, unreadable
+from tokenmill.corpus.spans import Input
+from tokenmill.storage.objects import is_url
+from tokenmill.storage.range_reader import Range
+
+Expect = Callable[[Iterable[Range]], None]
+
+
+@contextmanager
+def native_file(source: Input, is_mapped: bool = False) -> Iterator[tuple[pa.NativeFile, Expect]]:
+    """The file, and how to say which ranges of it will be read."""
+    if is_url(source.path):
+        with closing(ranged_file(source)) as ranged, pa.PythonFile(ranged, mode="r") as file:
+            yield file, ranged.expect
+        return
+    try:
+        file = pa.memory_map(source.path) if is_mapped else pa.OSFile(source.path)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(source, error) from error
+    with file:
+        yield file, lambda ranges: None

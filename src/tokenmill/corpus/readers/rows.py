@@ -1,0 +1,197 @@
+"""Rows: raw Arrow arrays become valid UTF-8, then numbered batches of even size.
+
+Parquet and Arrow string columns may hold any bytes, so every row is checked. Arrow's cast from
+binary to large_string checks and widens the offsets in one pass without copying the text: 23 GB/s
+for English, 2.5 for Chinese, 1.4 for text with an accent in every word. Python's decode does 0.4 to
+1.1. Rows are looked at one by one only in a piece that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill.arrays import nulls_of, numbers_of, offsets_of
+from tokenmill.corpus.readers import ReadOptions, TextBatch
+from tokenmill.corpus.spans import Span
+from tokenmill.errors import InputError
+
+MAX_BATCH_ROWS = 1 << 16  # empty rows have no bytes, but still cost memory
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Consecutive rows. Null in `texts` where a row is null or bad; `replaced` holds positions."""
+
+    texts: pa.LargeStringArray
+    bad: dict[int, str] = field(default_factory=dict)
+    replaced: tuple[int, ...] = ()
+
+    def head(self, num_rows: int) -> Rows:
+        return Rows(
+            self.texts.slice(0, num_rows),
+            {row: reason for row, reason in self.bad.items() if row < num_rows},
+            tuple(row for row in self.replaced if row < num_rows),
+        )
+
+
+def text_batches(
+    span: Span, arrays: Iterable[pa.Array], options: ReadOptions
+) -> Iterator[TextBatch]:
+    """Batches of a text column, from arrays that `sound_binary` let through, of any size."""
+    rows = (
+        checked_rows(piece, options.replace_bad_text)
+        for array in arrays
+        for piece in _pieces(array, options.batch_bytes)
+    )
+    return numbered(span, _gathered(rows, options.batch_bytes))
+
+
+def numbered(span: Span, parts: Iterable[Rows]) -> Iterator[TextBatch]:
+    """Rows as batches: numbered within the span, cut at `max_rows`, counted against `num_rows`."""
+    first_row = 0
+    for part in parts:
+        if span.max_rows is not None and first_row + len(part.texts) >= span.max_rows:
+            part = part.head(span.max_rows - first_row)  # noqa: PLW2901
+            if len(part.texts):
+                yield TextBatch(part.texts, first_row, part.bad, len(part.replaced))
+            return
+        if len(part.texts):
+            yield TextBatch(part.texts, first_row, part.bad, len(part.replaced))
+        first_row += len(part.texts)
+    if span.num_rows is not None and first_row != span.num_rows:
+        raise InputError(
+            f"{span.input.name}: read {first_row} rows where the file announces {span.num_rows}, "
+            f"from row {span.first_row} on",
+            hint="the file is damaged or has changed; fetch it again",
+        )
+
+
+def sound_binary(array: pa.Array) -> pa.Array:
+    """The same buffers as bytes: not taken for valid UTF-8 yet, but safe to walk.
+
+    Offsets and dictionary indices come from the file; out of bounds they raise ArrowInvalid here,
+    where later they would be followed. Costs nothing beside the UTF-8 check.
+    """
+    binary = _as_binary(array)
+    binary.validate(full=True)
+    return binary
+
+
+def _as_binary(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        values = _as_binary(array.dictionary)
+        return pa.DictionaryArray.from_arrays(array.indices, values, safe=False)
+    if pa.types.is_string(kind):
+        return array.view(pa.binary())
+    if pa.types.is_large_string(kind):
+        return array.view(pa.large_binary())
+    if pa.types.is_string_view(kind):
+        return array.view(pa.binary_view())
+    return array
+
+
+def checked_rows(raw: pa.Array, replace: bool) -> Rows:
+    """Binary rows of any layout as valid text; what is not UTF-8 is replaced, or null and bad."""
+    if pa.types.is_dictionary(raw.type):
+        raw = raw.dictionary.take(raw.indices)
+    if pa.types.is_binary_view(raw.type):
+        raw = _without_views(raw)
+    try:
+        return Rows(raw.cast(pa.large_string()))
+    except pa.ArrowInvalid:
+        return _mended_rows(raw.cast(pa.large_binary()), replace)
+
+
+def _mended_rows(raw: pa.LargeBinaryArray, replace: bool) -> Rows:
+    texts: list[str | None] = []
+    bad: dict[int, str] = {}
+    replaced: list[int] = []
+    for row, value in enumerate(raw.to_pylist()):
+        try:
+            texts.append(None if value is None else value.decode())
+        except UnicodeDecodeError as error:
+            if replace:
+                texts.append(value.decode(errors="replace"))
+                replaced.append(row)
+            else:
+                texts.append(None)
+                bad[row] = f"invalid UTF-8 at byte {error.start} (0x{value[error.start]:02x})"
+    return Rows(pa.array(texts, pa.large_string()), bad, tuple(replaced))
+
+
+def _pieces(array: pa.Array, batch_bytes: int) -> Iterator[pa.Array]:
+    """The array in slices of about `batch_bytes` of text; a single row may be larger.
+
+    Dictionaries and views can repeat a value without end, so slices are made before values are.
+    """
+    ends = np.cumsum(_byte_lengths(array))
+    start = 0
+    while start < len(array):
+        before = ends[start - 1] if start else 0
+        stop = int(np.searchsorted(ends, before + batch_bytes, side="right"))
+        stop = max(start + 1, min(stop, start + MAX_BATCH_ROWS))
+        yield array.slice(start, stop - start)
+        start = stop
+
+
+def _without_views(array: pa.Array) -> pa.LargeBinaryArray:
+    # Not by a cast: pyarrow 17 has none, and that of 26 uses the length beneath a null, which no
+    # validation looks at: a negative one is a segfault.
+    return pa.array(array.to_pylist(), pa.large_binary())
+
+
+def _byte_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Of the rows, as they count for memory; a null counts what lies beneath it, or nothing."""
+    if pa.types.is_dictionary(array.type):
+        numbers, nulls = numbers_of(array.indices), nulls_of(array.indices)
+        lengths = np.zeros(len(array), np.int64)
+        lengths[~nulls] = _byte_lengths(array.dictionary)[numbers[~nulls]]
+        return lengths
+    if pa.types.is_binary_view(array.type):
+        return _view_lengths(array)
+    return np.diff(offsets_of(array))
+
+
+def _view_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
+    """A view is 16 bytes, of which the first 4 are its length; those beneath a null are random."""
+    views = array.buffers()[1]
+    if not len(array) or views is None:
+        return np.zeros(len(array), np.int64)
+    lengths = np.frombuffer(views, "<i4")[4 * array.offset :: 4][: len(array)].astype(np.int64)
+    lengths[nulls_of(array)] = 0
+    return lengths
+
+
+def _gathered(parts: Iterable[Rows], batch_bytes: int) -> Iterator[Rows]:
+    """Small neighbours joined up to `batch_bytes`; a part that stands alone is not copied."""
+    waiting: list[Rows] = []
+    num_bytes = num_rows = 0
+    for part in parts:
+        size, count = part.texts.nbytes, len(part.texts)
+        if waiting and (num_bytes + size > batch_bytes or num_rows + count > MAX_BATCH_ROWS):
+            yield _joined(waiting)
+            waiting, num_bytes, num_rows = [], 0, 0
+        waiting.append(part)
+        num_bytes += size
+        num_rows += count
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    if len(parts) == 1:
+        return parts[0]
+    bad: dict[int, str] = {}
+    replaced: list[int] = []
+    first_row = 0
+    for part in parts:
+        bad.update((first_row + row, reason) for row, reason in part.bad.items())
+        replaced.extend(first_row + row for row in part.replaced)
+        first_row += len(part.texts)
+    return Rows(pa.concat_arrays([part.texts for part in parts]), bad, tuple(replaced))

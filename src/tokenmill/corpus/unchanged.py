@@ -1,0 +1,64 @@
+"""Whether an input is still the one that was planned; if not, the run stops with a conflict.
+
+A file is looked at before it is read. An object is looked at after all that a slice needs of it was
+read, once: if it is the planned one then, so was everything that was read before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+
+from tokenmill.corpus.inputs import object_digest
+from tokenmill.corpus.spans import Input
+from tokenmill.errors import ConflictError, InputError, IntegrityError
+from tokenmill.storage import objects
+
+_HINT = (
+    "put the file back with its time (cp -p) and run the same command again, "
+    "or start again with --overwrite"
+)
+
+
+def require_unchanged(source: Input) -> None:
+    """Raise ConflictError if the file is not the one that was planned."""
+    try:
+        found = os.stat(source.path)
+    except OSError as error:
+        raise InputError(f"cannot read {source.name}: {error.strerror}", hint=_HINT) from error
+    if found.st_size != source.num_bytes or source.mtime_ns not in (0, found.st_mtime_ns):
+        raise ConflictError(
+            f"{source.name} changed while the run was under way "
+            f"({source.num_bytes:,} bytes planned, {found.st_size:,} now, or modified since)",
+            hint=_HINT,
+        )
+
+
+@contextlib.contextmanager
+def unchanged_objects(sources: Iterable[Input]) -> Iterator[None]:
+    """Raise ConflictError at the end if an object is not the one that was planned.
+
+    That comes before any error that reading it may have ended with: it explains it.
+    """
+    remote = [source for source in dict.fromkeys(sources) if objects.is_url(source.path)]
+    try:
+        yield
+    except (InputError, IntegrityError):
+        _require_unchanged_objects(remote)
+        raise
+    _require_unchanged_objects(remote)
+
+
+def _require_unchanged_objects(sources: list[Input]) -> None:
+    looks = objects.in_parallel(objects.look, [source.path for source in sources])
+    for source, found in zip(sources, looks, strict=True):
+        if found is None:
+            raise InputError(f"cannot read {source.name}: it is gone", hint=_HINT)
+        if (found.num_bytes, object_digest(found)) != (source.num_bytes, source.digest):
+            raise ConflictError(
+                f"{source.name} changed while the run was under way "
+                f"({source.num_bytes:,} bytes and {source.digest} planned, "
+                f"{found.num_bytes:,} and {object_digest(found)} now)",
+                hint=_HINT,
+            )

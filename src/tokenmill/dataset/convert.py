@@ -1,0 +1,432 @@
+"""Convert: a finished dataset in another format, without tokenizing again.
+
+Each split's token stream stays what it is, EOT ids and all; it is only cut and dressed differently.
+What the target cannot hold is refused before work begins, or left out if the user says so.
+
+Like a run, a conversion keeps what it did in OUT/.tokenmill and continues from there: `plan.json`
+says what is asked for, and each shard task that is done has its record (assemble/). The source is
+looked through once before (tokens.py). All of it is done by threads of this process: what
+takes time is hashing, reading and writing, during which they do not wait for each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tokenmill.assemble.books import Books, Output
+from tokenmill.assemble.writing import carry_out
+from tokenmill.config import Config
+from tokenmill.corpus.plan import identity_differences
+from tokenmill.dataset.dataset import Dataset, path_inside
+from tokenmill.dataset.manifest import (
+    Manifest,
+    OutputFile,
+    SplitTotals,
+    output_files,
+    own_notes,
+    require_tokens,
+    split_totals,
+)
+from tokenmill.dataset.output import (
+    conflict,
+    discard_work,
+    finished,
+    is_settled,
+    plan_path,
+    publish,
+    remove_leftovers,
+    replaced_names,
+    require_inputs_apart,
+    work_folder,
+    work_of,
+)
+from tokenmill.dataset.tokens import DatasetTokens
+from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.encode.record import SPLITS, Counts
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
+from tokenmill.formats import Layout, chosen_dtype, get_format
+from tokenmill.runners import Stopped
+from tokenmill.runners.machine import available_cpus
+from tokenmill.runners.threads import in_threads
+from tokenmill.settings import whole_samples
+from tokenmill.storage import files
+from tokenmill.storage.checked_json import seal_of, sealed, unsealed
+from tokenmill.storage.objects import is_url, place_of, require_output
+
+DROPPABLE = ("boundaries", "tail")
+
+# Told after every shard task how many tokens are done; returns whether to stop.
+Watcher = Callable[[int], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What to convert to. Options left at None follow the format."""
+
+    out: str
+    format: str
+    name: str | None = None
+    shard_tokens: int | None = None
+    seq_len: int | None = None
+    dtype: str = "auto"
+    drop: tuple[str, ...] = ()  # of DROPPABLE: what may be left out
+    overwrite: bool = False
+    num_proc: int | None = None  # threads; None: as many as there are CPUs
+
+
+def convert(
+    source: Dataset,
+    target: Target,
+    encoding: EncodingId | None = None,
+    watch: Watcher = lambda num_tokens: False,
+) -> Manifest:
+    """Write `source` in the target's format, or go on with that, and return the proof.
+
+    `encoding` is needed where the source has no manifest to say it.
+    """
+    _require_another_place(source, target)
+    if not source.num_tokens:
+        raise InputError(
+            f"{source.name} holds no tokens: there is nothing to convert",
+            hint=f"is it the right folder? tokenmill inspect {source.name}",
+        )
+    origin = source.manifest or _manifest_of_strangers(source, encoding)
+    layout = _layout(source, origin, target)
+    came_from = {"format": source.format.name, "manifest_sha256": _sha256_of(origin)}
+    asked = {"identity": _identity(origin, layout), "converted_from": came_from}
+    _require_source_apart(source, target, layout.name)
+    if target.overwrite:
+        if not (is_settled(target.out) and _is_continued(target.out, asked)):
+            discard_work(target.out)
+    elif (manifest := _finished(source, target.out, asked)) is not None:
+        return manifest
+    try:
+        return _converted(source, origin, layout, target, asked, watch)
+    except IntegrityError as error:
+        # What was continued may be damaged: then --overwrite starts again, once.
+        if not target.overwrite or "--overwrite" not in (error.hint or ""):
+            raise
+        discard_work(target.out)
+        return _converted(source, origin, layout, target, asked, watch)
+    except FileNotFoundError as error:
+        if is_url(source.name) or not _is_below(str(error.filename), source.name):
+            raise
+        raise ConflictError(
+            f"{source.name} was changed while it was converted: {error.filename} is gone",
+            hint="run the same command again with --overwrite: it is read from the beginning",
+        ) from error
+    except ConflictError:
+        # There is no lock in an object store: another conversion may have been faster.
+        manifest = _finished(source, target.out, asked) if is_url(target.out) else None
+        if manifest is None:
+            raise
+        return manifest
+
+
+def _converted(
+    source: Dataset,
+    origin: Manifest,
+    layout: Layout,
+    target: Target,
+    asked: dict[str, Any],
+    watch: Watcher,
+) -> Manifest:
+    out, format_ = target.out, get_format(layout.format)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(work_folder(out, format_, layout.name, target.overwrite))
+        plan_id = _begin_or_continue(out, asked)
+        notes = work = work_of(out, plan_id)
+        if is_url(out):
+            notes = stack.enter_context(files.scratch_folder())
+        books = Books(work, plan_id)
+        tokens = DatasetTokens(source, origin, layout, notes)
+        stack.enter_context(tokens.held)
+        _write_shards(tokens, books, layout, target.num_proc or available_cpus(), watch)
+        manifest = _manifest(origin, asked, books.output(layout))
+        replaced = replaced_names(out, format_, layout.name) if target.overwrite else None
+        publish(out, plan_id, manifest, replaced)
+    return manifest
+
+
+def _write_shards(
+    tokens: DatasetTokens, books: Books, layout: Layout, num_threads: int, watch: Watcher
+) -> None:
+    """Look the source through, then carry out shard tasks until there are none left."""
+    segments = {split: tokens.segments(split) for split in SPLITS}
+    for _ in in_threads(lambda check: check(), tokens.checks(), num_threads):
+        pass
+    looked = in_threads(tokens.look_through, itertools.chain(*segments.values()), num_threads)
+    for number, split in enumerate(SPLITS):
+        stream = books.add_stream(layout, number, tokens)
+        if segments[split]:
+            found = itertools.islice(looked, len(segments[split]))
+            for block in tokens.blocks(split, found):
+                books.due.extend(stream.feed(block))
+            for _ in found:  # nothing is left uncompared
+                pass
+        books.due.extend(stream.finish())
+    num_done = 0
+    for record in in_threads(carry_out, books.tasks(), num_threads):
+        books.done(record)
+        num_done += record.num_tokens
+        if watch(num_done):
+            raise Stopped
+
+
+def _begin_or_continue(out: str, asked: dict[str, Any]) -> str:
+    """The plan's hash. Whoever comes second must have asked for the same."""
+    data = sealed(json.dumps(asked, sort_keys=True).encode())
+    if _begun(out) is None:
+        with contextlib.suppress(IntegrityError):  # another was first
+            files.write_record(plan_path(out), data)
+    begun = _begun(out)
+    if begun is None:
+        raise FileNotFoundError(f"there is no {plan_path(out)}")
+    if changes := identity_differences(begun, asked):
+        raise conflict(f"the conversion in {out} was begun differently", changes)
+    return seal_of(data)
+
+
+def _is_continued(out: str, asked: dict[str, Any]) -> bool:
+    try:
+        begun = _begun(out)
+    except IntegrityError:
+        return False
+    return begun is not None and not identity_differences(begun, asked)
+
+
+def _begun(out: str) -> dict[str, Any] | None:
+    """What the conversion that is under way was asked for; None if there is none."""
+    try:
+        return unsealed(files.read_file(plan_path(out)))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise IntegrityError(
+            f"{plan_path(out)} is damaged: {error}", hint="start again with --overwrite"
+        ) from error
+
+
+def _require_source_apart(source: Dataset, target: Target, name: str) -> None:
+    """No file of the source may be one that this conversion would replace."""
+    names = [shard.name for stream in source.streams.values() for shard in stream.shards]
+    if source.manifest is not None:
+        names += [file.name for file in source.manifest.files]
+    paths = [os.path.join(source.name, file) for file in names]
+    require_inputs_apart(target.out, get_format(target.format), name, paths)
+
+
+def _finished(source: Dataset, out: str, asked: dict[str, Any]) -> Manifest | None:
+    """The manifest, if this very conversion is finished, and nothing else is left of it. Another's
+    result is a conflict."""
+    manifest = finished(out, asked["identity"], None)
+    if manifest is None:
+        return None
+    if manifest.converted_from != asked["converted_from"]:
+        raise conflict(f"{out} was made of another dataset", [source.name])
+    remove_leftovers(out, asked["identity"])
+    return manifest
+
+
+def _require_another_place(source: Dataset, target: Target) -> None:
+    given, out = _place(source.name), _place(target.out)
+    if given == out:
+        raise ConfigError("the output folder is the input folder", hint="choose another")
+    require_output(target.out)
+    if target.overwrite and given.startswith(f"{out}/"):
+        raise ConfigError(
+            f"{source.name} is inside of {target.out}, where --overwrite replaces what is there",
+            hint="choose another output folder",
+        )
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return os.path.realpath(path).startswith(os.path.join(os.path.realpath(folder), ""))
+
+
+def _place(folder: str) -> str:
+    return place_of(folder) if is_url(folder) else os.path.realpath(folder)
+
+
+def _layout(source: Dataset, origin: Manifest, target: Target) -> Layout:
+    """How the target's shards will be. Raises ConfigError for what they cannot hold."""
+    format_ = get_format(target.format)
+    defaults, traits = format_.defaults, format_.traits
+    encoding = origin.identity["encoding"]
+    if target.shard_tokens is not None and traits.one_file:
+        raise ConfigError(f"--shard-tokens does not apply to {target.format}: one file per split")
+    if target.name is not None and defaults.name is None:
+        raise ConfigError(f"--name does not apply to {target.format}, whose file names are fixed")
+    if target.seq_len and not traits.samples:
+        raise ConfigError(f"--seq-len does not apply to {target.format}")
+    seq_len = defaults.seq_len if target.seq_len is None else target.seq_len
+    has_boundaries = traits.boundaries and not seq_len
+    _require_holdable(source, target, seq_len if traits.boundaries else 0, has_boundaries)
+    layout = Layout(
+        format=target.format,
+        name=target.name or defaults.name or "",
+        dtype=chosen_dtype(target.dtype, encoding["max_token_value"], encoding["name"], format_),
+        shard_tokens=whole_samples(target.shard_tokens or defaults.shard_tokens, seq_len),
+        seq_len=seq_len,
+        first_shard_is_val=False,
+        eot_id=encoding["eot_token"],
+        encoding=encoding["name"],
+        has_boundaries=has_boundaries,
+    )
+    format_.check(layout)
+    return layout
+
+
+def _require_holdable(source: Dataset, target: Target, seq_len: int, boundaries: bool) -> None:
+    if seq_len and all(stream.num_tokens < seq_len for stream in source.streams.values()):
+        longest = max(stream.num_tokens for stream in source.streams.values())
+        raise ConfigError(
+            f"no split fills a sample of {seq_len:,}: the longest has {longest:,} tokens",
+            hint=f"--seq-len {1 << (longest.bit_length() - 1)}, or --seq-len document for a sample "
+            "of each document",
+        )
+    for split, stream in source.streams.items():
+        if boundaries and not stream.knows_documents:
+            raise ConfigError(
+                f"{target.format} keeps documents apart, but {source.name} does not say where "
+                "they end",
+                hint="choose a format that does not: nanogpt, npy, llmc, litdata",
+            )
+        tail = stream.num_tokens % seq_len if seq_len else 0
+        if tail and "tail" not in target.drop:
+            raise ConfigError(
+                f"the last {tail:,} tokens of {split} do not fill a sample of {seq_len:,}",
+                hint="--drop tail leaves them out; --seq-len document makes a sample of each "
+                "document",
+            )
+        is_lost = stream.has_boundaries and not boundaries and source.eot in (None, "none")
+        if is_lost and "boundaries" not in target.drop:
+            raise ConfigError(
+                f"{target.format} cannot tell where documents end: these have no EOT ids",
+                hint="--drop boundaries gives them up; megatron, olmo, datatrove and parquet keep "
+                "them",
+            )
+
+
+def _identity(origin: Manifest, layout: Layout) -> dict[str, Any]:
+    changed = {
+        "format": layout.format,
+        "name": layout.name or None,
+        "dtype": layout.dtype,
+        "shard_tokens": layout.shard_tokens,
+        "seq_len": layout.seq_len,
+    }
+    return {**origin.identity, "options": {**origin.identity["options"], **changed}}
+
+
+def _manifest_of_strangers(source: Dataset, encoding: EncodingId | None) -> Manifest:
+    """What a manifest of someone else's folder would say, as far as it can be known."""
+    if encoding is None:
+        raise ConfigError(
+            f"{source.name} does not say which tokenizer made it",
+            hint="name it: --tokenizer gpt2",
+        )
+    if source.eot is None:
+        raise ConfigError(
+            f"{source.name} does not say where its EOT ids stand, and its tokens do not tell: "
+            f"{source.inferred['eot'].why}",
+            hint="say it: --eot append if documents end with one, prepend if they begin with one, "
+            f"both or none; {source.format.name} usually has {source.format.defaults.eot}",
+        )
+    config = Config(sources=(source.name,), format=source.format.name, eot=source.eot)
+    identity = {
+        "options": {**config.identity(), "val": "none", "empty": "keep", "dtype": source.dtype},
+        "encoding": {k: v for k, v in encoding.to_plain().items() if k != "source"},
+        "versions": {},
+    }
+    shards = [shard for stream in source.streams.values() for shard in stream.shards]
+    found = tuple(
+        OutputFile(
+            shard.name,
+            None,
+            shard.num_tokens,
+            None,
+            os.path.getsize(path_inside(source.folder, shard.name)),
+            "",
+        )
+        for shard in shards
+    )
+    return Manifest(identity, (), found, {}, Counts(), split_rule="none")
+
+
+def _manifest(origin: Manifest, asked: dict[str, Any], output: Output) -> Manifest:
+    """Check that every token arrived, and say so."""
+    tails = output.tails.values()
+    num_written = sum(shard.num_tokens for shard in output.shards)
+    num_written += sum(tail.num_tokens for tail in tails)
+    num_read = origin.num_tokens or sum(file.num_tokens for file in origin.files)
+    if num_written != num_read:
+        raise IntegrityError(f"{num_read:,} tokens were read, {num_written:,} written")
+    per_document = EOTS_PER_DOCUMENT[asked["identity"]["options"]["eot"]]
+    counts = origin.counts
+    documents = dict.fromkeys(SPLITS, 0)
+    documents |= {split: totals.num_documents for split, totals in origin.splits.items()}
+    if not origin.splits:
+        documents = {split: _num_documents(output, split, per_document) for split in SPLITS}
+        total = sum(documents.values())
+        counts = Counts(num_rows=total, num_written=total)
+    require_tokens(output, counts.num_written, asked["identity"]["options"]["seq_len"])
+    manifest = dataclasses.replace(
+        origin,
+        identity=asked["identity"],
+        files=output_files(output, per_document),
+        splits=_splits(origin, split_totals(output, documents), documents),
+        counts=counts,
+        converted_from=asked["converted_from"],
+    )
+    return dataclasses.replace(manifest, notes=_notes(origin, manifest))
+
+
+def _notes(origin: Manifest, manifest: Manifest) -> tuple[str, ...]:
+    """What was said of the source, but for what was said of its format; and what is to be said."""
+    if not origin.splits:
+        return ()
+    said, own = own_notes(origin), own_notes(manifest)
+    return (*(note for note in origin.notes if note not in {*said, *own}), *own)
+
+
+def _splits(
+    origin: Manifest, written: dict[str, SplitTotals], documents: dict[str, int]
+) -> dict[str, SplitTotals]:
+    """The totals of what was written, and of splits that samples left nothing of: their documents
+    and tails still count. A tail is what is left out now and what was left out before."""
+    found = {}
+    for split in SPLITS:
+        now, before = written.get(split), origin.splits.get(split)
+        if now is None and before is None:
+            continue
+        totals = now or SplitTotals(0, documents[split])
+        if before is not None:
+            totals = dataclasses.replace(
+                totals,
+                num_tail_tokens=totals.num_tail_tokens + before.num_tail_tokens,
+                num_tail_eot=totals.num_tail_eot + before.num_tail_eot,
+            )
+        found[split] = totals
+    return found
+
+
+def _num_documents(output: Output, split: str, per_document: int) -> int:
+    """Of someone else's tokens: by the boundaries, else by the EOT ids, else unknown: 0."""
+    shards = [shard for shard in output.shards if shard.split == split]
+    if shards and all(shard.num_documents is not None for shard in shards):
+        return sum(shard.num_documents or 0 for shard in shards)
+    return sum(shard.num_eot for shard in shards) // per_document if per_document else 0
+
+
+def _sha256_of(manifest: Manifest) -> str:
+    return hashlib.sha256(manifest.to_json()).hexdigest()

@@ -1,0 +1,158 @@
+"""A folder opened for looking: the dataset, and the encoding that turns its tokens into text.
+
+A manifest names its encoding by sha256. Those that come with the package are found by name; a
+vocabulary file has to be named again, because the manifest holds no path, and is compared. Without
+an encoding a dataset can still be looked into, as ids.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from dataclasses import dataclass
+
+from tokenmill.dataset.dataset import Dataset, open_dataset, path_inside
+from tokenmill.dataset.encoding import NamedTokenizer, is_same, made_with_of, vocabulary_file
+from tokenmill.dataset.inspect.lengths import FAR_INDEX_TOKENS, INDEX_TOKENS, UNPACKED_INDEX_TOKENS
+from tokenmill.dataset.inspect.token_bytes import TokenBytes
+from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
+from tokenmill.dataset.stream import Stream
+from tokenmill.encodings import ENCODING_NAMES, Encoding, EncodingId, get_encoding
+from tokenmill.errors import ConfigError, IntegrityError, unknown_name
+from tokenmill.words.plural import counted
+
+
+@dataclass(frozen=True)
+class LookedInto:
+    dataset: Dataset
+    made_with: EncodingId | None  # what made the tokens, as far as anything says
+    encoding: Encoding | None  # the same, there to decode them
+    missing: str | None  # why there is none, and what to type
+
+    @functools.cached_property
+    def token_bytes(self) -> TokenBytes | None:
+        return None if self.encoding is None else TokenBytes.of(self.encoding)
+
+    def stream(self, split: str | None) -> Stream:
+        """The split of that name; without one, `train` or whatever there is."""
+        streams = self.dataset.streams
+        if split is None:
+            split = "train" if "train" in streams or not streams else next(iter(streams))
+        if split not in streams:
+            raise unknown_name("split", split, tuple(streams))
+        return streams[split]
+
+    def num_documents(self, split: str) -> int | None:
+        """How many documents `document` finds in a split, if that is known without a search."""
+        stream, manifest = self.dataset.streams[split], self.dataset.manifest
+        if manifest is None and stream.has_boundaries and not self.is_indexed_quickly(split):
+            return None
+        counted = stream.num_documents()
+        if counted is not None or manifest is None:
+            return counted
+        options = manifest.identity["options"]
+        if options["eot"] == "both" and options["val"] == "first-shard":
+            return None  # val and train both have a piece of the document that was cut
+        totals = manifest.splits.get(split)
+        return totals.num_documents if totals is not None and totals.num_documents else None
+
+    def is_indexed_quickly(self, split: str) -> bool:
+        """Whether the ends of all documents can be had from the format without a long wait."""
+        most = INDEX_TOKENS if self.dataset.format.traits.is_raw else UNPACKED_INDEX_TOKENS
+        if self.dataset.is_far:
+            most = min(most, FAR_INDEX_TOKENS)
+        return self.dataset.streams[split].num_tokens <= most
+
+
+def look_into(
+    folder: str,
+    *,
+    format_name: str | None = None,
+    dtype: str | None = None,
+    tokenizer: str | None = None,
+    pattern: str | None = None,
+    eot_token: str | None = None,
+    eot: str | None = None,
+) -> LookedInto:
+    """Open a folder. What its manifest says is not for the options to contradict.
+
+    Raises IntegrityError for a dataset that is unfinished or damaged as far as sizes tell.
+    """
+    named = None
+    if not os.path.exists(os.path.join(folder, MANIFEST_NAME)) and tokenizer is not None:
+        named = get_encoding(tokenizer, pattern=pattern, eot=eot_token)
+    dataset = open_dataset(
+        folder,
+        format_name=format_name,
+        dtype=dtype,
+        encoding=None if named is None else named.identity,
+        eot=eot,
+    )
+    if dataset.manifest is None:
+        missing = None if named else "no tokenizer is known: name it with --tokenizer gpt2"
+        return LookedInto(dataset, named.identity if named else None, named, missing)
+    _require_agreement(dataset.manifest, {"format": format_name, "dtype": dtype, "eot": eot})
+    _require_sizes(folder, dataset.manifest)
+    made_with = _identity(folder, dataset.manifest)
+    if tokenizer is None:
+        encoding, missing = _shipped(made_with)
+    else:
+        asked = NamedTokenizer(tokenizer, pattern, eot_token)
+        encoding, missing = asked.encoding_of(made_with), None
+    return LookedInto(_by_eot(dataset), made_with, encoding, missing)
+
+
+def _by_eot(dataset: Dataset) -> Dataset:
+    """Where a format has to be unpacked to tell where documents end, their EOT ids tell it sooner:
+    the manifest vouches for those, and has marks that lead close to a document."""
+    if dataset.format.traits.is_raw or dataset.eot not in ("append", "prepend"):
+        return dataset
+    streams = {
+        split: Stream(split, stream.shards, False, dataset.eot, dataset.eot_id)
+        for split, stream in dataset.streams.items()
+    }
+    return dataclasses.replace(dataset, streams=streams)
+
+
+def _require_agreement(manifest: Manifest, asked: dict[str, str | None]) -> None:
+    for option, value in asked.items():
+        said = manifest.identity["options"][option]
+        if value is not None and value != said:
+            raise ConfigError(
+                f"--{option} {value}, but the manifest says {said}",
+                hint=f"leave --{option} out: it is for folders without {MANIFEST_NAME}",
+            )
+
+
+def _require_sizes(folder: str, manifest: Manifest) -> None:
+    """Raise IntegrityError unless every file is there, inside the folder, as long as promised."""
+    for file in manifest.files:
+        path = path_inside(folder, file.name)
+        found = os.path.getsize(path) if os.path.isfile(path) else None
+        if found != file.num_bytes:
+            seen = "is missing" if found is None else f"has {counted(found, 'byte')}"
+            raise IntegrityError(
+                f"{path} {seen}, but the manifest says {file.num_bytes:,}",
+                hint=f"tokenmill verify {folder}",
+            )
+
+
+def _identity(folder: str, manifest: Manifest) -> EncodingId:
+    try:
+        return made_with_of(manifest.identity["encoding"])
+    except IntegrityError as error:
+        path = os.path.join(folder, MANIFEST_NAME)
+        raise IntegrityError(f"{path} is not a manifest: {error.message}") from error
+
+
+def _shipped(made_with: EncodingId) -> tuple[Encoding | None, str | None]:
+    """The encoding of the package that is this one, or what to type."""
+    if made_with.name in ENCODING_NAMES and made_with.kind == "tiktoken":
+        try:
+            encoding = get_encoding(made_with.name, eot=made_with.eot)
+        except ConfigError:  # it has no such EOT
+            encoding = None
+        if encoding is not None and is_same(encoding.identity, made_with):
+            return encoding, None
+    return None, f"made with {vocabulary_file(made_with)}: name it with --tokenizer FILE"

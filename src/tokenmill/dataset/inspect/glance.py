@@ -1,0 +1,151 @@
+"""What is in a folder, at a glance: counts from the manifest, lengths from a sample."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tokenmill.dataset.dataset import Dataset, path_inside
+from tokenmill.dataset.inspect.folder import LookedInto
+from tokenmill.dataset.inspect.lengths import Lengths, document_lengths
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.notes import split_words, training_notes
+from tokenmill.dataset.stream import Tokens
+
+# Without a manifest, bytes a token are those of so many tokens at random places.
+_SAMPLE_TOKENS = 4096
+_NUM_SAMPLES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SplitGlance:
+    split: str
+    num_tokens: int
+    num_documents: int | None  # None: not known without reading all of it
+    num_shards: int
+    num_bytes: int  # of its shards
+    lengths: Lengths | None
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    folder: str
+    format: str
+    trainers: str
+    has_manifest: bool
+    tokenizer: dict[str, Any] | None  # name, sha256, n_vocab
+    dtype: str
+    eot: str | None  # append, prepend, both or none; None: not known
+    eot_token: str | None
+    eot_id: int | None
+    is_shuffled: bool | None
+    num_tokens: int
+    num_documents: int | None
+    num_bytes: int
+    text_bytes: int | None
+    bytes_per_token: float | None
+    tokens_per_byte: float | None
+    is_ratio_exact: bool  # counted for the manifest, not a sample
+    splits: tuple[SplitGlance, ...]
+    split_rule: str | None  # how the validation split was chosen; None: not known
+    notes: tuple[str, ...]  # what to know before training; the second line of one is a command
+    inferred: dict[str, str]  # dtype, eot: of what the files do not say, what it was told from
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def glance(looked: LookedInto, split: str | None = None, seed: int = 0) -> Glance:
+    """The whole folder in numbers; of its splits only `split`, if one is named."""
+    dataset, manifest, made_with = looked.dataset, looked.dataset.manifest, looked.made_with
+    names = dataset.streams if split is None else [looked.stream(split).split]
+    splits = tuple(_split(looked, name, seed) for name in names)
+    counts = [split.num_documents for split in splits]
+    known = None if None in counts else sum(count or 0 for count in counts)
+    options = {} if manifest is None else manifest.identity["options"]
+    text_bytes, ratio = _text(looked, manifest, seed)
+    return Glance(
+        folder=dataset.name,
+        format=dataset.format.name,
+        trainers=dataset.format.trainers,
+        has_manifest=manifest is not None,
+        tokenizer=None
+        if made_with is None
+        else {"name": made_with.name, "sha256": made_with.sha256, "n_vocab": made_with.n_vocab},
+        dtype=dataset.dtype,
+        eot=options.get("eot", dataset.eot),
+        eot_token=None if made_with is None else made_with.eot,
+        eot_id=dataset.eot_id,
+        is_shuffled=None if manifest is None else bool(options.get("shuffle")),
+        num_tokens=dataset.num_tokens,
+        num_documents=known if manifest is None else manifest.num_documents or known,
+        num_bytes=sum(s.num_bytes for s in splits) if manifest is None else manifest.num_bytes,
+        text_bytes=text_bytes,
+        bytes_per_token=ratio,
+        tokens_per_byte=1 / ratio if ratio else None,
+        is_ratio_exact=text_bytes is not None,
+        splits=splits,
+        split_rule=None if manifest is None else split_words(manifest),
+        notes=_notes(looked),
+        inferred={name: found.why for name, found in dataset.inferred.items()},
+    )
+
+
+def _notes(looked: LookedInto) -> tuple[str, ...]:
+    dataset, made_with = looked.dataset, looked.made_with
+    if dataset.manifest is not None and dataset.manifest.notes:
+        return dataset.manifest.notes
+    if made_with is None:
+        return ()
+    return tuple(training_notes(dataset.format.name, dataset.dtype, dataset.eot, made_with))
+
+
+def _split(looked: LookedInto, split: str, seed: int) -> SplitGlance:
+    dataset = looked.dataset
+    stream = dataset.streams[split]
+    lengths = document_lengths(dataset, split, seed)
+    num_documents = looked.num_documents(split)
+    if num_documents is None and lengths is not None and lengths.is_exact:
+        num_documents = lengths.num_documents
+    return SplitGlance(
+        split,
+        stream.num_tokens,
+        num_documents,
+        len(stream.shards),
+        sum(os.path.getsize(path_inside(dataset.folder, s.name)) for s in stream.shards),
+        lengths,
+    )
+
+
+def _text(
+    looked: LookedInto, manifest: Manifest | None, seed: int
+) -> tuple[int | None, float | None]:
+    """How much text it was, if that was counted, and bytes a token, EOT ids included."""
+    if manifest is not None and manifest.counts.text_bytes:
+        tails = sum(totals.num_tail_tokens for totals in manifest.splits.values())
+        num_tokens = manifest.num_tokens + tails
+        text_bytes = manifest.counts.text_bytes
+        return text_bytes, text_bytes / num_tokens if num_tokens else None
+    table = looked.token_bytes
+    if table is None or not looked.dataset.num_tokens:
+        return None, None
+    num_bytes = num_tokens = 0
+    for tokens in _some_tokens(looked.dataset, seed):
+        num_bytes += table.num_bytes(tokens)
+        num_tokens += len(tokens)
+    return None, num_bytes / num_tokens
+
+
+def _some_tokens(dataset: Dataset, seed: int) -> Iterator[Tokens]:
+    """All tokens if they are few, else those at random places."""
+    if dataset.num_tokens <= _NUM_SAMPLES * _SAMPLE_TOKENS:
+        yield from (stream.tokens(0, stream.num_tokens) for stream in dataset.streams.values())
+        return
+    rng = random.Random(seed)
+    for stream in dataset.streams.values():
+        num_places = -(-_NUM_SAMPLES * stream.num_tokens // dataset.num_tokens)
+        for place in sorted(rng.randrange(stream.num_tokens) for _ in range(num_places)):
+            yield stream.tokens(place, place + _SAMPLE_TOKENS)

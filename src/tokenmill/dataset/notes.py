@@ -1,0 +1,151 @@
+"""What a person should know of a finished dataset before training on it, as plain strings."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tokenmill.dataset.trainers import trainer_notes
+from tokenmill.encode.record import Counts
+from tokenmill.encodings import EncodingId
+from tokenmill.formats import get_format
+from tokenmill.words.plural import counted
+
+
+class SplitSums(Protocol):
+    @property
+    def num_tokens(self) -> int: ...
+
+    @property
+    def num_documents(self) -> int: ...
+
+    @property
+    def num_tail_tokens(self) -> int: ...
+
+
+class Finished(Protocol):
+    """What a manifest says that notes are made of."""
+
+    @property
+    def identity(self) -> dict[str, Any]: ...
+
+    @property
+    def splits(self) -> Mapping[str, SplitSums]: ...
+
+    @property
+    def counts(self) -> Counts: ...
+
+    @property
+    def split_rule(self) -> str: ...
+
+
+# By documents, fewer than this are worth a word: chance has a large say in what they are.
+FEW_DOCUMENTS = 10
+
+
+def split_rule_of(options: Mapping[str, Any]) -> str:
+    """How the validation split of a run with these options is chosen, if its corpus is not small:
+    by documents, first-shard, or none."""
+    return "documents" if options["val"] == "fraction" else str(options["val"])
+
+
+def split_words(finished: Finished) -> str:
+    """How the validation split was chosen, for a person."""
+    rule, options = finished.split_rule, finished.identity["options"]
+    if rule == "tokens" and "val" not in finished.splits:
+        rule = "none"
+    if rule == "documents":
+        return f"{options['val_fraction']:.4g} of all documents, by a hash of their text"
+    if rule == "none" and "val" in finished.splits:  # strangers' shards, converted
+        return "as the shards had it that this was converted from"
+    rules = {
+        "tokens": "the last tokens: the documents are too few to choose among them",
+        "first-shard": "the first shard",
+        "none": "nothing is held out",
+    }
+    return rules.get(rule, rule)
+
+
+def notes_of(finished: Finished) -> list[str]:
+    """A note may have a second line: a command, to be pasted as it stands."""
+    options = finished.identity["options"]
+    encoding = EncodingId.from_plain({**finished.identity["encoding"], "source": None})
+    return [
+        *training_notes(options["format"], options["dtype"], options["eot"], encoding),
+        *_split_notes(options, finished.splits, finished.split_rule),
+        *_document_notes(finished.counts),
+    ]
+
+
+def training_notes(
+    format_name: str, dtype: str, eot: str | None, encoding: EncodingId
+) -> list[str]:
+    """What follows from the tokens alone, whoever wrote them."""
+    return [
+        *trainer_notes(format_name, dtype, encoding.n_vocab),
+        *_template_notes(eot, encoding),
+    ]
+
+
+def _template_notes(eot: str | None, encoding: EncodingId) -> list[str]:
+    """A tokenizer.json may say what to put before a text; we put EOT ids around it, no more."""
+    bos = encoding.bos
+    if bos is None or (bos == encoding.eot and eot in ("prepend", "both")):
+        return []
+    note = f"the template of {encoding.name}, which begins every text with {bos}, is not applied"
+    if " " in bos:  # several tokens
+        return [note]
+    instead = "" if eot == "none" else f" instead of {encoding.eot}"
+    asked = shlex.quote(bos)
+    return [f"{note}; to begin documents with it{instead}: --eot-token {asked} --eot prepend"]
+
+
+def _split_notes(
+    options: Mapping[str, Any], splits: Mapping[str, SplitSums], rule: str
+) -> list[str]:
+    found = []
+    val = splits.get("val")
+    if "train" not in splits:
+        found.append(
+            "all tokens are in the validation shard: the corpus is smaller than one shard; "
+            "use a smaller --shard-tokens, --val-fraction 0.01 or --no-val"
+        )
+    elif rule == "tokens" and val is not None:
+        found.append(
+            f"val is the last {counted(val.num_tokens, 'token')} of the corpus: there are too few "
+            "documents to hold some out by chance"
+        )
+    elif rule == "first-shard" and val is not None and _is_shrunk(options, val):
+        found.append(
+            f"val is the first shard, {counted(val.num_tokens, 'token')}: shards are small because "
+            "the corpus is; with --shard-tokens they are what you say"
+        )
+    elif options["val"] == "fraction" and val is None:
+        found.append("nothing is held out for validation: there is too little to hold some out")
+    elif rule == "documents" and val is not None and val.num_documents < FEW_DOCUMENTS:
+        found.append(
+            f"val holds only {counted(val.num_documents, 'document')}, "
+            f"{counted(val.num_tokens, 'token')}: for more, --val-fraction 0.01"
+        )
+    return found + [
+        f"the last {counted(totals.num_tail_tokens, 'token')} of {split}: too few to fill a sample "
+        f"of {options['seq_len']:,}, left out"
+        for split, totals in splits.items()
+        if totals.num_tail_tokens
+    ]
+
+
+def _is_shrunk(options: Mapping[str, Any], val: SplitSums) -> bool:
+    """Whether shards are smaller than usual, because the size of the corpus decided that."""
+    usual = get_format(options["format"]).defaults.shard_tokens
+    return options["shard_tokens"] is None and usual is not None and val.num_tokens < usual
+
+
+def _document_notes(counts: Counts) -> list[str]:
+    found = []
+    if counts.num_replaced:
+        found.append(f"{counted(counts.num_replaced, 'document')} had bytes replaced by U+FFFD")
+    if counts.num_quarantined:
+        found.append("what was left out, and why: tokenmill-quarantine.jsonl")
+    return found

@@ -1,0 +1,12 @@
+"""Is this folder what it says it is? Every file, every token, and if asked, every document again.
+
+    report = verify("data/mine", sample=100)
+    report.is_whole, report.failures, report.checks
+
+verification.py is the file to read first; report.py is what comes out.
+"""
+
+from tokenmill.dataset.verify.report import Check, Failure, Report
+from tokenmill.dataset.verify.verification import verify
+
+__all__ = ["Check", "Failure", "Report", "verify"]

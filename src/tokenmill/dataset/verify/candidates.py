@@ -1,0 +1,206 @@
+"""Which files here are the inputs that a dataset was made from, known by their contents.
+
+Names only help: they choose between files of the same contents, and tell an input that has changed
+from one that is not there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tokenmill.corpus.hub import SCHEME, Hub, HubFile, HubSource, digest_of
+from tokenmill.corpus.inputs import inputs_of
+from tokenmill.corpus.spans import Input
+from tokenmill.dataset.manifest import InputFile
+from tokenmill.errors import ConfigError, InputError
+from tokenmill.storage.objects import is_url
+
+_MOVED = "--source DIR: a folder that holds the inputs now"
+_CHANGED = (
+    "--source DIR: a folder that holds the inputs as they were; "
+    "to make the dataset from what they are now: `tokenmill prepare` with --overwrite"
+)
+
+
+class NotAtHand(Exception):
+    """Something is not here that is needed to encode again; the message says what, the hint what to
+    type, if anything helps."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """An input that is not here as it was."""
+
+    what: str
+    hint: str
+
+
+def found_inputs(
+    entries: Iterable[InputFile], sources: Sequence[str], input_format: str | None
+) -> list[Input]:
+    """Every input, in order, where it was or among `sources`. Raises NotAtHand, which says what
+    became of the first that is not here as it was."""
+    entries = list(entries)
+    if sources:
+        return _among(entries, sources, input_format)
+    return _kept(entries, input_format)
+
+
+def _not_at_hand(first: _Lost, num_lost: int, num_inputs: int) -> NotAtHand:
+    more = f", and {num_lost - 1:,} more of {num_inputs:,} inputs are not as they were"
+    return NotAtHand(first.what + (more if num_lost > 1 else ""), first.hint)
+
+
+# Where they were
+
+
+def _kept(entries: list[InputFile], input_format: str | None) -> list[Input]:
+    here = [_where_it_was(entry, input_format) for entry in entries]
+    if lost := [one for one in here if isinstance(one, _Lost)]:
+        raise _not_at_hand(lost[0], len(lost), len(entries))
+    return [one for one in here if isinstance(one, Input)]
+
+
+def _where_it_was(entry: InputFile, input_format: str | None) -> Input | _Lost:
+    if entry.path.startswith(SCHEME):
+        return _in_cache(entry, input_format)
+    if not is_url(entry.path) and not os.path.lexists(entry.path):
+        return _Lost(f"{entry.path} was not found where it was", _MOVED)
+    try:
+        [here] = inputs_of([entry.path], input_format)
+    except (InputError, ConfigError) as error:
+        return _Lost(error.message, _MOVED)
+    except ValueError:  # a folder by now
+        return _Lost(f"{entry.path} is not a file any more", _MOVED)
+    return _unchanged(here, entry) or _changed(here, entry)
+
+
+def _in_cache(entry: InputFile, input_format: str | None) -> Input | _Lost:
+    """A file from the Hub, if its cache still has it. Nothing is fetched."""
+    try:
+        source = HubSource.parsed(entry.path)
+        hub = Hub(None, lambda message: None)
+        file = HubFile(source.repo, source.revision, source.pattern, entry.num_bytes, entry.digest)
+        if not hub.is_here(file):
+            fetch = f"{source.download_command}, then --source DIR"
+            return _Lost(f"{entry.path} was not found in the cache of the Hub", fetch)
+        here = hub.input(file, input_format)
+    except ConfigError as error:
+        return _Lost(error.message, error.hint or _MOVED)
+    return _unchanged(here, entry) or _changed(here, entry)
+
+
+# Where the user says
+
+
+def _among(
+    entries: list[InputFile], sources: Sequence[str], input_format: str | None
+) -> list[Input]:
+    try:
+        listing = _Listing(inputs_of(sources, input_format))
+    except (InputError, ConfigError) as error:
+        raise NotAtHand(error.message, error.hint or _MOVED) from None
+    pairs = [(entry, listing.same(entry)) for entry in entries]
+    found = [_as_it_was(here, entry) for entry, here in pairs if here is not None]
+    if lost := [entry for entry, here in pairs if here is None]:
+        taken = {one.path for one in found}
+        first = listing.lost(lost[0], taken, ", ".join(sources))
+        raise _not_at_hand(first, len(lost), len(entries))
+    return found
+
+
+class _Listing:
+    """Files by their contents and by their names."""
+
+    def __init__(self, inputs: list[Input]) -> None:
+        self._by_size: dict[int, list[Input]] = defaultdict(list)
+        self._by_name: dict[str, list[Input]] = defaultdict(list)
+        self._by_digest: dict[tuple[int, str], dict[str, list[Input]]] = {}
+        for one in inputs:
+            self._by_size[one.num_bytes].append(one)
+            self._by_name[_name(one.path)].append(one)
+
+    def same(self, entry: InputFile) -> Input | None:
+        """The file with these contents; of several, the one whose path is most like it."""
+        key = entry.num_bytes, _algorithm(entry.digest)
+        if key not in self._by_digest:
+            self._by_digest[key] = defaultdict(list)
+            for one in self._by_size.get(entry.num_bytes, ()):
+                self._by_digest[key][_digest(one, key[1])].append(one)
+        return _most_like(entry, self._by_digest[key].get(entry.digest, ()))
+
+    def lost(self, entry: InputFile, taken: set[str], where: str) -> _Lost:
+        """What became of an input whose contents are nowhere."""
+        named = [one for one in self._by_name.get(_name(entry.path), ()) if one.path not in taken]
+        namesake = _most_like(entry, named)
+        if namesake is None:
+            return _Lost(f"{entry.path} was not found at {where}", _MOVED)
+        return _changed(namesake, entry)
+
+
+# Contents
+
+
+def _unchanged(here: Input, entry: InputFile) -> Input | None:
+    is_same = here.num_bytes == entry.num_bytes
+    if not is_same or _digest(here, _algorithm(entry.digest)) != entry.digest:
+        return None
+    return _as_it_was(here, entry)
+
+
+def _as_it_was(here: Input, entry: InputFile) -> Input:
+    return dataclasses.replace(here, digest=entry.digest, origin=entry.path)
+
+
+def _changed(here: Input, entry: InputFile) -> _Lost:
+    """What became of an input: this, which has its name."""
+    name = entry.path if here.path == entry.path else f"{here.path} (then {entry.path})"
+    if here.num_bytes != entry.num_bytes:
+        sizes = f"it has {here.num_bytes:,} bytes, and had {entry.num_bytes:,}"
+        return _Lost(f"{name} has changed since it was read: {sizes}", _CHANGED)
+    if _digest(here, algorithm := _algorithm(entry.digest)):
+        how = "it has another tag" if algorithm == "tag" else "as many bytes, but other ones"
+        return _Lost(f"{name} has changed since it was read: {how}", _CHANGED)
+    if algorithm == "tag":
+        what = f"{here.path} cannot be compared with {entry.path}, known by its store's tag alone"
+        return _Lost(what, f"--source {entry.path.rpartition('/')[0]}")
+    what = f"{here.path}, known by its store's tag alone, cannot be compared with {entry.path}"
+    return _Lost(what, "--source DIR: a folder with copies of the objects")
+
+
+def _algorithm(digest: str) -> str:
+    """What a digest is of: "" for the ends of a file, else the hash or tag that it names."""
+    name, colon, _ = digest.partition(":")
+    return name if colon else ""
+
+
+def _digest(here: Input, algorithm: str) -> str:
+    """A file's digest of that kind; "" if it has none."""
+    if _algorithm(here.digest) == algorithm and here.origin is None:
+        return here.digest
+    if is_url(here.path) or algorithm in ("", "tag"):
+        return ""
+    return digest_of(here.path, algorithm)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _most_like(entry: InputFile, candidates: Iterable[Input]) -> Input | None:
+    return max(candidates, key=lambda one: _likeness(one.path, entry.path), default=None)
+
+
+def _likeness(path: str, other: str) -> int:
+    """How many names two paths have in common at their ends."""
+    pairs = zip(reversed(path.split("/")), reversed(other.split("/")), strict=False)
+    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))

@@ -1,0 +1,336 @@
+"""The files of a dataset against its manifest: which there are, their bytes, their tokens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tokenmill.dataset.dataset import Dataset, path_inside
+from tokenmill.dataset.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest, OutputFile
+from tokenmill.dataset.stream import StreamShard
+from tokenmill.dataset.verify.chain import Chain, Link, check_order
+from tokenmill.dataset.verify.look import Looked, Progress, Task, looked_at, size_of
+from tokenmill.dataset.verify.report import Failure, Findings
+from tokenmill.dataset.verify.scan import Rules
+from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.encode.record import SPLITS
+from tokenmill.errors import IntegrityError
+from tokenmill.storage import files, mirror
+from tokenmill.storage.files import names_below
+from tokenmill.words.plural import counted
+
+_OF_TOKENS = ("headers", "vocabulary", "EOT", "boundaries")
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What was looked at."""
+
+    format: str | None
+    num_bytes: int
+    num_tokens: int
+
+
+def check_files(dataset: Dataset, manifest: Manifest, findings: Findings) -> None:
+    """Which files there are: those of the manifest, and no other that a trainer would read."""
+    for file in manifest.files:
+        size = size_of(dataset.folder, file.name)
+        if isinstance(size, str):
+            findings.failed("files", Failure(file.name, size))
+        elif size != file.num_bytes:
+            message = f"has {counted(size, 'byte')}, but was written with {file.num_bytes:,}"
+            findings.failed("sizes", Failure(file.name, message, byte=min(size, file.num_bytes)))
+    for name in _uninvited(dataset, manifest):
+        message = "is not of this dataset, but a trainer would take it for a shard of it"
+        findings.failed("files", Failure(name, message))
+    count = len(manifest.files)
+    findings.passed("files", f"{counted(count, 'file')}, none missing, none added")
+    findings.passed("sizes", counted(manifest.num_bytes, "byte"))
+
+
+def _uninvited(dataset: Dataset, manifest: Manifest) -> list[str]:
+    format_, stem = dataset.format, manifest.identity["options"].get("name")
+    ours = {MANIFEST_NAME, *(file.name for file in manifest.files)}
+    others = [
+        name
+        for name in names_below(dataset.folder)
+        if name not in ours and not os.path.basename(name).startswith(".")
+    ]
+    pattern = format_.pattern.replace("{name}", re.escape(stem if isinstance(stem, str) else ""))
+    found = {name for name in others if re.fullmatch(pattern, name)}
+    if not format_.traits.one_file:
+        # `find` looks into files: only into those of the folder itself.
+        inside = [name for name in others if isinstance(size_of(dataset.folder, name), int)]
+        # An index may list shards of ours, which are not among these: that is no shard too many.
+        with contextlib.suppress(IntegrityError):
+            found |= {shard.name for shard in format_.find(dataset.folder, inside)}
+    return sorted(found)
+
+
+def check_contents(
+    dataset: Dataset,
+    manifest: Manifest,
+    num_proc: int,
+    findings: Findings,
+    progress: Progress,
+) -> Totals:
+    """Hash every file, open every shard, look at every token."""
+    link = link_out_of(dataset.folder, _opens_with(manifest))
+    tasks = _tasks(dataset, manifest, link is None)
+    looked = looked_at(dataset.folder, tasks, num_proc, progress)
+    _check_sha256(manifest, looked, findings)
+    _check_quarantine(dataset.folder, manifest, findings)
+    if link is None:
+        _check_shards(dataset, manifest, looked, findings)
+    else:
+        for name in _OF_TOKENS:
+            reason = f"{link} leads out of the folder, so no shard was opened"
+            findings.unable(name, reason, "put the file itself there, or take the link away")
+    scans = [one.scan for one in looked.values() if one.scan is not None]
+    return Totals(
+        dataset.format.name,
+        sum(one.num_bytes for one in looked.values() if one.missing is None),
+        sum(scan.num_tokens for scan in scans),
+    )
+
+
+def link_out_of(folder: str, matters: Callable[[str], bool] = lambda name: True) -> str | None:
+    """A link that leads out of the folder, of those that matter."""
+    for name in names_below(folder):
+        if os.path.basename(name).startswith(".") or not matters(name):
+            continue
+        try:
+            path_inside(folder, name)
+        except IntegrityError:
+            if not os.path.isdir(os.path.join(folder, name)):
+                return name
+    return None
+
+
+def _opens_with(manifest: Manifest) -> Callable[[str], bool]:
+    """Which files a format may open with a shard: those named like it, and an index of all."""
+    stems = {file.name.partition(".")[0] for file in manifest.files}
+
+    def matters(name: str) -> bool:
+        return name.partition(".")[0] in stems or os.path.basename(name) == "index.json"
+
+    return matters
+
+
+def _tasks(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[Task]:
+    opens: dict[str, StreamShard] = {}
+    edges: dict[str, tuple[bool, bool]] = {}
+    # Only a conversion keeps apart what the end of a split had cut.
+    first, second = (manifest.converted_from and manifest.one_stream) or (None, None)
+    tails = _tails(manifest)
+    for split, stream in dataset.streams.items():
+        opens |= {shard.name: shard for shard in stream.shards}
+        edges[stream.shards[0].name] = (split == second, False)
+        last = stream.shards[-1].name
+        # What filled no sample may have begun in the middle of a document.
+        ends_cut = bool(tails.get(split)) or split == first
+        edges[last] = (edges.get(last, (False, False))[0], ends_cut)
+    tasks = []
+    for file in manifest.files:
+        shard = opens.get(file.name) if can_open else None
+        begins, ends = edges.get(file.name, (False, False))
+        tasks.append(
+            Task(
+                name=file.name,
+                is_hashed=size_of(dataset.folder, file.name) == file.num_bytes,
+                in_pieces=not isinstance(file.sha256, str),
+                open=None if shard is None else shard.open,
+                is_raw=dataset.format.traits.is_raw,
+                rules=_rules(manifest),
+                marks=file.marks,
+                has_boundaries=_has_boundaries(dataset),
+                may_begin_cut=begins,
+                may_end_cut=ends,
+            )
+        )
+    return tasks
+
+
+def _rules(manifest: Manifest) -> Rules:
+    encoding = manifest.identity["encoding"]
+    # Of someone else's shards, converted, nobody knows whether every document has its EOT ids.
+    eot = manifest.identity["options"]["eot"] if manifest.inputs else None
+    return Rules(encoding["max_token_value"] + 1, encoding["eot_token"], eot)
+
+
+def _has_boundaries(dataset: Dataset) -> bool:
+    return any(stream.has_boundaries for stream in dataset.streams.values())
+
+
+def _tails(manifest: Manifest) -> dict[str, int]:
+    """How many tokens at the end of each split were left out, because they filled no sample."""
+    return {split: totals.num_tail_tokens for split, totals in manifest.splits.items()}
+
+
+def _changed(file: OutputFile, found: str | tuple[str, ...]) -> Failure:
+    """What to say of a file with another sha256; of one in pieces, where the first of those is."""
+    if isinstance(found, str) or isinstance(file.sha256, str):
+        return Failure(
+            file.name,
+            f"its bytes have changed: sha256 {found[:16]!s}, was {file.first_sha256[:16]}",
+        )
+    pairs = enumerate(zip(found, file.sha256, strict=False))
+    number, (now, was) = next((pair for pair in pairs if pair[1][0] != pair[1][1]), (0, ("", "")))
+    first, last = number * files.PIECE_BYTES, (number + 1) * files.PIECE_BYTES
+    return Failure(
+        file.name,
+        f"its bytes have changed between {first:,} and {min(last, file.num_bytes):,}: sha256 "
+        f"{now[:16]}, was {was[:16]}",
+    )
+
+
+def _check_sha256(manifest: Manifest, looked: Mapping[str, Looked], findings: Findings) -> None:
+    num_bytes = 0
+    for file in manifest.files:
+        found = looked[file.name]
+        num_bytes += found.num_bytes if found.sha256 else 0
+        if found.sha256 is not None and found.sha256 != file.sha256:
+            findings.failed("sha256", _changed(file, found.sha256))
+        elif found.sha256 is None and found.missing and found.num_bytes:
+            findings.failed("sha256", Failure(file.name, found.missing))
+    if any(one.sha256 for one in looked.values()) or not manifest.files:
+        findings.passed("sha256", f"{counted(num_bytes, 'byte')} hashed")
+    findings.skip_if_new("sha256", "no file has the size that it was written with")
+
+
+def _check_quarantine(folder: str, manifest: Manifest, findings: Findings) -> None:
+    listed = [file for file in manifest.files if file.name == QUARANTINE_NAME]
+    if not listed or size_of(folder, QUARANTINE_NAME) != listed[0].num_bytes:
+        return
+    with mirror.opened(path_inside(folder, QUARANTINE_NAME)) as file:
+        num_lines = sum(1 for _ in file)
+    if num_lines != manifest.counts.num_quarantined:
+        message = f"lists {counted(num_lines, 'row')}, not {manifest.counts.num_quarantined:,}"
+        findings.failed("conservation", Failure(QUARANTINE_NAME, message))
+
+
+def _check_shards(
+    dataset: Dataset, manifest: Manifest, looked: Mapping[str, Looked], findings: Findings
+) -> None:
+    has_boundaries = _has_boundaries(dataset)
+    chains = {}
+    for split in SPLITS:
+        shards = [file for file in manifest.shards if file.split == split]
+        links = [Link(looked[file.name], file.num_documents) for file in shards]
+        if links:
+            chains[split] = Chain(links, has_boundaries, dataset.eot, dataset.eot_id)
+    for chain in chains.values():
+        check_chain(chain, dataset.folder, findings)
+    _check_against_counts(dataset, manifest, looked, findings)
+    if not has_boundaries:
+        _check_order(chains, manifest, findings)
+    _say_what_passed(dataset, manifest, looked, findings)
+
+
+def _check_order(chains: Mapping[str, Chain], manifest: Manifest, findings: Findings) -> None:
+    rules, tails = _rules(manifest), _tails(manifest)
+    first, second = manifest.one_stream or (None, None)
+    if manifest.one_stream and not tails.get(first or ""):
+        in_sequence = [chains[split] for split in manifest.one_stream if split in chains]
+        check_order(in_sequence, rules, findings, may_end_cut=any(tails.values()))
+        return
+    for split, chain in chains.items():
+        # The end of the first was left out, which the second continued from.
+        may_end_cut = bool(tails.get(split)) or split == first
+        check_order([chain], rules, findings, split == second, may_end_cut)
+
+
+def check_chain(chain: Chain, folder: str, findings: Findings) -> None:
+    """What is wrong with a split's shards one by one."""
+    for position, link in enumerate(chain.links):
+        looked = link.looked
+        if looked.broken is not None:
+            findings.failed("headers", located(looked.broken, folder, looked.name))
+        elif looked.scan is not None:
+            for name, fault in looked.scan.faults.items():
+                findings.failed(name, chain.failure(position, fault))
+
+
+def located(message: str, folder: str, name: str) -> Failure:
+    """A format's message as a failure of the file whose path it begins with, or else of `name`."""
+    rest = message.replace(os.path.join(folder, ""), "")
+    named = [other for other in names_below(folder) if rest.startswith(other)]
+    if named:
+        name = max(named, key=len)
+        rest = rest.removeprefix(name).lstrip(": ")
+    return Failure(name, rest)
+
+
+def _check_against_counts(
+    dataset: Dataset, manifest: Manifest, looked: Mapping[str, Looked], findings: Findings
+) -> None:
+    """What is in the shards against what the manifest says is in them."""
+    has_boundaries = _has_boundaries(dataset)
+    options = manifest.identity["options"]
+    per_document = EOTS_PER_DOCUMENT[options["eot"]]
+    for file in manifest.shards:
+        found = looked[file.name]
+        scan = found.scan
+        if scan is None:
+            continue
+        if scan.num_tokens != file.num_tokens:
+            held = counted(scan.num_tokens, "token")
+            message = f"holds {held}, but was written with {file.num_tokens:,}"
+            findings.failed("headers", Failure(file.name, message))
+        seq_len = options.get("seq_len") if dataset.format.traits.boundaries else 0
+        if seq_len and scan.num_tokens % seq_len:
+            message = f"{counted(scan.num_tokens, 'token')}: not whole samples of {seq_len:,}"
+            findings.failed("boundaries", Failure(file.name, message))
+        if has_boundaries and found.num_documents != file.num_documents:
+            held = counted(found.num_documents or 0, "document")
+            message = f"holds {held}, not {file.num_documents}"
+            findings.failed("boundaries", Failure(file.name, message))
+        if not has_boundaries and file.num_documents not in (None, scan.num_eot):
+            message = f"holds {scan.num_eot:,} EOT ids, not {file.num_documents:,}"
+            findings.failed("EOT", Failure(file.name, message))
+    scans = [looked[file.name].scan for file in manifest.shards]
+    if not per_document or not manifest.inputs or None in scans:
+        return
+    num_eot = sum(scan.num_eot for scan in scans if scan is not None)
+    num_eot += sum(totals.num_tail_eot for totals in manifest.splits.values())
+    expected = manifest.counts.num_written * per_document
+    if num_eot != expected and not findings.has_failed("EOT"):
+        documents = counted(manifest.counts.num_written, "document")
+        message = f"{counted(num_eot, 'EOT id')} in all, but {documents}"
+        findings.failed("EOT", Failure(MANIFEST_NAME, message))
+
+
+def _say_what_passed(
+    dataset: Dataset, manifest: Manifest, looked: Mapping[str, Looked], findings: Findings
+) -> None:
+    scans = [one.scan for one in looked.values() if one.scan is not None]
+    num_shards, num_documents = len(manifest.shards), manifest.num_documents
+    if len(scans) < num_shards:
+        reason = (
+            f"{num_shards - len(scans):,} of {counted(num_shards, 'shard')} could not be opened"
+        )
+        for name in _OF_TOKENS:
+            findings.skipped(name, reason)
+        return
+    rules = _rules(manifest)
+    findings.passed("headers", f"{counted(num_shards, 'shard')} opened")
+    largest = max((scan.largest for scan in scans), default=-1)
+    findings.passed("vocabulary", f"largest id {largest:,}, vocabulary {rules.n_vocab:,}")
+    num_eot = sum(scan.num_eot for scan in scans)
+    if rules.eot in (None, "none"):
+        findings.skipped("EOT", "documents have no EOT ids (--eot none)")
+    else:
+        findings.passed(
+            "EOT",
+            f"{counted(num_eot, 'EOT id')} ({rules.eot}), {counted(num_documents, 'document')}",
+        )
+    if _has_boundaries(dataset):
+        found = sum(one.num_documents or 0 for one in looked.values())
+        findings.passed("boundaries", f"{counted(found, 'document')}, each with its EOT ids")
+    elif dataset.format.traits.boundaries:
+        findings.passed("boundaries", "samples, all of the same length")
+    else:
+        findings.skipped("boundaries", f"{dataset.format.name} keeps none: EOT ids tell them")

@@ -1,0 +1,141 @@
+"""The check against the sources: finds what is needed for it, and says what it came to."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from dataclasses import dataclass
+
+from tokenmill.dataset.dataset import Dataset
+from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
+from tokenmill.dataset.verify.candidates import NotAtHand
+from tokenmill.dataset.verify.comparison import Comparison
+from tokenmill.dataset.verify.look import Progress, size_of
+from tokenmill.dataset.verify.reencoding import Reencoder, identity_of_tokenizer
+from tokenmill.dataset.verify.report import Failure, Findings
+from tokenmill.dataset.verify.sources import Corpus, corpus_of
+from tokenmill.dataset.verify.whereabouts import Whereabouts
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import InputError, IntegrityError, NetworkError
+from tokenmill.words.plural import counted
+
+NOT_ASKED_FOR = "not asked for: --sample 100 or --full"
+_COUNTS = ("num_rows", "num_written", "num_empty", "num_null", "num_quarantined")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How much is to be encoded again, and where the inputs are now (empty: where they were)."""
+
+    sample: int
+    full: bool
+    sources: tuple[str, ...]
+    num_proc: int
+
+    def __bool__(self) -> bool:
+        return bool(self.is_to_encode or self.sources)
+
+    @property
+    def is_to_encode(self) -> bool:
+        return bool(self.sample or self.full)
+
+
+def check_sources(
+    dataset: Dataset,
+    asked: Asked,
+    named: EncodingId | None,
+    findings: Findings,
+    progress: Progress,
+) -> None:
+    """`named` is the tokenizer, where the user says which file it is."""
+    manifest = dataset.manifest
+    assert manifest is not None, "strangers' shards have no sources"
+    try:
+        corpus = corpus_of(dataset.folder, manifest, asked.sources)
+        _check_inputs(manifest, corpus, findings)
+        if not asked.is_to_encode:
+            findings.skipped("sources", NOT_ASKED_FOR)
+            return
+        _require_room_for_documents(dataset.folder, manifest, corpus)
+        encoding = identity_of_tokenizer(manifest, named)
+        where = Whereabouts(dataset, manifest, corpus)
+        with concurrent.futures.ThreadPoolExecutor(asked.num_proc) as pool:
+            encoder = Reencoder(encoding, manifest.identity["options"]["eot"], pool)
+            found = _compared(Comparison(where, corpus, encoder, progress), asked)
+            if found.failures and where.is_assumed and where.make_sure(encoding):
+                found = _compared(Comparison(where, corpus, encoder, progress), asked)
+    except NotAtHand as reason:
+        _say_undone(asked, str(reason), reason.hint, findings)
+    except (InputError, IntegrityError) as error:
+        _say_undone(asked, error.message, error.hint, findings)
+    except NetworkError as error:
+        if not findings.num_failures:
+            raise
+        _say_undone(asked, error.message, error.hint, findings)  # what is wrong matters more
+    else:
+        _say(found, manifest, encoder, findings)
+
+
+def _say_undone(asked: Asked, reason: str, hint: str | None, findings: Findings) -> None:
+    findings.unable("inputs", reason, hint)
+    if asked.is_to_encode:
+        findings.unable("sources", reason, hint)
+    else:
+        findings.skipped("sources", NOT_ASKED_FOR)
+
+
+def _require_room_for_documents(folder: str, manifest: Manifest, corpus: Corpus) -> None:
+    """Memory is taken by the number of documents, which anyone may have written there. A document
+    without tokens, or in a tail that was left out, takes no byte of a shard, but a row."""
+    sizes = [size_of(folder, file.name) for file in manifest.files]
+    num_bytes = sum(size for size in sizes if isinstance(size, int))
+    num_rows = corpus.num_rows
+    if num_rows is None:  # a row takes a byte, its line's end
+        num_rows = sum(source.num_bytes for source in corpus.plan.inputs)
+    num_documents = sum(map(sum, manifest.slice_documents.values()))
+    if num_documents > max(num_bytes, num_rows):
+        raise NotAtHand(
+            f"{counted(num_documents, 'document')} do not fit into {counted(num_bytes, 'byte')}, "
+            f"nor come from {counted(num_rows, 'row')}"
+        )
+
+
+def _compared(comparison: Comparison, asked: Asked) -> Comparison:
+    if asked.full:
+        comparison.all()
+    else:
+        comparison.sample(asked.sample)
+    return comparison
+
+
+def _check_inputs(manifest: Manifest, corpus: Corpus, findings: Findings) -> None:
+    num_rows, said = corpus.num_rows, manifest.counts.num_rows
+    if num_rows not in (None, said):
+        message = f"accounts for {counted(said, 'row')}, but the inputs have {num_rows:,}"
+        findings.failed("inputs", Failure(MANIFEST_NAME, message))
+    count = len(corpus.plan.inputs)
+    rows = f", {counted(num_rows, 'row')}" if num_rows is not None else ""
+    findings.passed("inputs", f"{counted(count, 'file')}, unchanged{rows}")
+
+
+def _say(found: Comparison, manifest: Manifest, encoder: Reencoder, findings: Findings) -> None:
+    for failure in found.failures:
+        findings.failed("sources", failure)
+    if found.counts is not None:
+        for name in _COUNTS:
+            here, said = getattr(found.counts, name), getattr(manifest.counts, name)
+            if here != said:
+                message = f"says {name} = {said:,}, but the inputs come to {here:,}"
+                findings.failed("inputs", Failure(MANIFEST_NAME, message))
+    if found.unreadable is not None:
+        findings.unable("sources", found.unreadable)
+        return
+    if not found.num_documents:
+        findings.unable("sources", "no document was compared: " + found.why_none)
+        return
+    by_engine = encoder.num_by_engine
+    but = f" ({by_engine:,} by the engine: {encoder.name} failed)" if by_engine else ""
+    documents = counted(found.num_documents, "document")
+    what = f"{documents} encoded again with {encoder.name}{but}, all the same"
+    if found.num_in_tail:
+        what += f"; {found.num_in_tail:,} more are in the tail that was left out"
+    findings.passed("sources", what)

@@ -1,0 +1,142 @@
+"""The corpus a dataset was made from, found again: the same files, cut and sifted the same way.
+
+Readers and planning are the mill's own; what becomes of a row is decided here once more, in plain
+words, so that a mistake there does not hide itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill.arrays import mask, offsets_of
+from tokenmill.config import Config
+from tokenmill.corpus.plan import Plan, make_plan, read_options
+from tokenmill.corpus.readers import Reader, TextBatch, reader_for
+from tokenmill.corpus.spans import Slice, Span
+from tokenmill.dataset.dataset import path_inside
+from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
+from tokenmill.dataset.verify.candidates import NotAtHand, found_inputs
+from tokenmill.encode.documents import held_out
+from tokenmill.encode.record import Counts
+from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
+from tokenmill.storage import mirror
+
+
+@dataclass(frozen=True)
+class SplitTexts:
+    """The documents of some consecutive rows that belong to one split."""
+
+    texts: pa.LargeStringArray
+    rows: npt.NDArray[np.int64]  # of the span
+    span: Span
+    reader: Reader
+
+    def place(self, position: int) -> str:
+        where = self.reader.place(self.span, int(self.rows[position]))
+        return f"{self.span.input.name}, {where}"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    config: Config
+    plan: Plan
+    quarantined: Mapping[str, frozenset[str]]  # by input: where the rows were that were left out
+
+    @property
+    def num_rows(self) -> int | None:
+        """As the files themselves say; None if they do not."""
+        total = 0
+        for slice_ in self.plan.slices:
+            for span in slice_.spans:
+                if span.num_rows is None:
+                    return None
+                total += min(span.num_rows, span.max_rows or span.num_rows)
+        return total
+
+    def documents(self, slice_: Slice) -> Iterator[tuple[tuple[SplitTexts, SplitTexts], Counts]]:
+        """The slice's documents for train and for val, in order, and what became of its rows."""
+        for span in slice_.spans:
+            reader = reader_for(span.input.kind, read_options(self.config))
+            for batch in reader.batches(span):
+                yield self._sifted(span, reader, batch)
+
+    def _sifted(
+        self, span: Span, reader: Reader, batch: TextBatch
+    ) -> tuple[tuple[SplitTexts, SplitTexts], Counts]:
+        texts = batch.texts
+        is_bad = np.zeros(len(texts), np.bool_)
+        is_bad[list(batch.bad)] = True
+        if places := self.quarantined.get(span.input.name):
+            found = [
+                reader.place(span, batch.first_row + row) in places for row in range(len(texts))
+            ]
+            is_bad |= np.array(found, np.bool_)
+        is_null = is_empty = np.zeros(len(texts), np.bool_)
+        if texts.null_count:  # only then: to ask for it imports pandas, where there is one
+            is_null = np.asarray(texts.is_null()) & ~is_bad
+        if self.config.empty == "drop":
+            is_empty = (np.diff(offsets_of(texts)) == 0) & ~is_null & ~is_bad
+        keep = ~(is_bad | is_null | is_empty)
+        texts, rows = texts.filter(mask(keep)), batch.first_row + np.flatnonzero(keep)
+        is_val = np.zeros(len(texts), np.bool_)
+        if self.config.val_fraction:
+            is_val = held_out(texts, self.config.val_fraction, self.config.seed)
+        counts = Counts(
+            num_rows=len(keep),
+            num_written=len(texts),
+            num_empty=int(is_empty.sum()),
+            num_null=int(is_null.sum()),
+            num_quarantined=int(is_bad.sum()),
+        )
+        train, val = (
+            SplitTexts(texts.filter(mask(own)), rows[own], span, reader)
+            for own in (~is_val, is_val)
+        )
+        return (train, val), counts
+
+
+def corpus_of(folder: str, manifest: Manifest, sources: Sequence[str]) -> Corpus:
+    """The corpus, from where it was or from `sources`. Raises NotAtHand if it is not there as it
+    was."""
+    options = manifest.identity["options"]
+    try:
+        config = Config(sources=("-",), **options)
+    except (TypeError, ConfigError) as error:
+        raise NotAtHand(f"its options are not known to this version: {error}") from None
+    if not manifest.inputs:
+        raise NotAtHand(
+            "it was converted from shards of someone else's, and nothing says what they were made "
+            "from",
+            hint="leave --sample, --full and --source out",
+        )
+    inputs = found_inputs(manifest.inputs, sources, config.input_format)
+    try:
+        plan = make_plan(manifest.identity, inputs, config)
+    except (InputError, ConfigError) as error:
+        raise NotAtHand(error.message, error.hint) from None
+    except (TypeError, ValueError) as error:  # options of a manifest that someone made up
+        raise NotAtHand(f"its options cannot be used: {error!r}") from None
+    return Corpus(config, plan, _quarantined(folder, manifest))
+
+
+def _quarantined(folder: str, manifest: Manifest) -> dict[str, frozenset[str]]:
+    if not any(file.name == QUARANTINE_NAME for file in manifest.files):
+        return {}
+    found = defaultdict(set)
+    try:
+        with mirror.opened(path_inside(folder, QUARANTINE_NAME)) as file:
+            for line in file:
+                row = json.loads(line)
+                found[str(row["path"])].add(str(row["place"]))
+    except NetworkError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, IntegrityError) as error:
+        raise NotAtHand(f"{QUARANTINE_NAME} cannot be read: {error}") from None
+    return {path: frozenset(places) for path, places in found.items()}

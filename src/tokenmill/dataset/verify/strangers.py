@@ -1,0 +1,215 @@
+"""Folders that tokenmill did not write: what their format tells, and what it does not."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tokenmill.dataset.dataset import dtype_of_strangers, found_shards, open_dataset, opened_shard
+from tokenmill.dataset.inference import Inference
+from tokenmill.dataset.manifest import MANIFEST_NAME
+from tokenmill.dataset.verify.chain import Chain, Link
+from tokenmill.dataset.verify.contents import Totals, check_chain, link_out_of, located
+from tokenmill.dataset.verify.look import Looked, Progress, Task, looked_at, size_of
+from tokenmill.dataset.verify.report import Failure, Findings
+from tokenmill.dataset.verify.scan import Rules
+from tokenmill.encode.record import SPLITS
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.formats import Format, FoundShard, get_format
+from tokenmill.storage.files import names_below
+from tokenmill.words.plural import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the user says of the folder."""
+
+    format_name: str | None
+    dtype: str | None
+    encoding: EncodingId | None
+    eot: str | None
+
+    @property
+    def rules(self) -> Rules:
+        if self.encoding is None:
+            return Rules(None, None, None)
+        return Rules(self.encoding.n_vocab, self.encoding.eot_token, self.eot)
+
+
+def check_strangers(
+    folder: str, told: Told, num_proc: int, findings: Findings, progress: Progress
+) -> Totals:
+    findings.skipped("sha256", "nothing says what the bytes should be")
+    for name in ("conservation", "inputs", "sources"):
+        findings.skipped(name, "nothing says what the shards were made from")
+    if link := link_out_of(folder):
+        findings.failed("files", Failure(link, "is a link that leads out of the folder"))
+        return _without_shards(told, findings)
+    try:
+        format_, found = found_shards(folder, told.format_name)
+    except IntegrityError as error:
+        findings.failed("headers", located(error.message, folder, MANIFEST_NAME))
+        return _without_shards(told, findings)
+    except ConfigError:
+        # Perhaps every one of them is damaged.
+        if told.format_name is None or not _look_alikes(folder, get_format(told.format_name), []):
+            raise
+        format_, found = get_format(told.format_name), []
+    dtype = None if told.dtype else dtype_of_strangers(folder, format_, found, told.encoding)
+    looked = _looked(folder, format_, found, told, dtype, num_proc, findings, progress)
+    _check_shards(folder, format_, found, looked, told, dtype, findings)
+    _say_there_is_no_manifest(told, format_.name, findings)
+    scans = [one.scan for one in looked.values() if one.scan is not None]
+    num_bytes = sum(one.num_bytes for one in looked.values())
+    return Totals(format_.name, num_bytes, sum(scan.num_tokens for scan in scans))
+
+
+def _without_shards(told: Told, findings: Findings) -> Totals:
+    _say_there_is_no_manifest(told, "FORMAT", findings)
+    findings.skip_the_rest("no shard was opened")
+    return Totals(told.format_name, 0, 0)
+
+
+def _say_there_is_no_manifest(told: Told, name: str, findings: Findings) -> None:
+    if told.format_name is not None:
+        findings.skipped("manifest", f"there is no {MANIFEST_NAME}: someone else wrote this")
+        return
+    message = (
+        "is missing, so this is no finished dataset of tokenmill's; "
+        f"if someone else wrote it, say so: --format {name}"
+    )
+    findings.failed("manifest", Failure(MANIFEST_NAME, message))
+
+
+def _look_alikes(folder: str, format_: Format, found: Sequence[FoundShard]) -> list[str]:
+    """Files that are called like shards, but are none: their headers may be damaged."""
+    names = {shard.name for shard in found}
+    shapes = {_shape(name) for name in names}
+    pattern = format_.pattern.replace("{name}", ".+")
+    return [
+        name
+        for name in names_below(folder)
+        if name not in names
+        and (_shape(name) in shapes or (not names and re.fullmatch(pattern, name)))
+    ]
+
+
+def _shape(name: str) -> str:
+    return re.sub(r"\d", "0", name)
+
+
+def _looked(
+    folder: str,
+    format_: Format,
+    found: Sequence[FoundShard],
+    told: Told,
+    dtype: Inference | None,
+    num_proc: int,
+    findings: Findings,
+    progress: Progress,
+) -> dict[str, Looked]:
+    others = _look_alikes(folder, format_, found)
+    known = told.dtype or (None if dtype is None else dtype.value)
+    tasks = [
+        Task(
+            name,
+            False,
+            functools.partial(opened_shard, folder, name, format_, known),
+            format_.traits.is_raw,
+            told.rules,
+            has_boundaries=None,
+        )
+        for name in [*(shard.name for shard in found), *others]
+    ]
+    looked = looked_at(folder, tasks, num_proc, progress)
+    for name in others:
+        if looked[name].broken:
+            findings.failed("headers", located(str(looked[name].broken), folder, name))
+        elif not isinstance(size_of(folder, name), int):
+            findings.failed("files", Failure(name, str(looked[name].missing)))
+    return looked
+
+
+def _check_shards(
+    folder: str,
+    format_: Format,
+    found: Sequence[FoundShard],
+    looked: Mapping[str, Looked],
+    told: Told,
+    dtype: Inference | None,
+    findings: Findings,
+) -> None:
+    shards = [looked[shard.name] for shard in found]
+    has_boundaries = bool(shards) and all(one.num_documents is not None for one in shards)
+    eot = _eot_of(folder, format_, told)
+    for split in SPLITS:
+        links = [Link(looked[shard.name]) for shard in found if shard.split == split]
+        chain = Chain(links, has_boundaries, eot.value, told.rules.eot_id)
+        check_chain(chain, folder, findings)
+        for link in links:
+            if link.looked.missing:
+                findings.failed("files", Failure(link.looked.name, link.looked.missing))
+    count = len(found)
+    findings.passed(
+        "files", f"{counted(count, 'shard')}; nothing says whether there should be more"
+    )
+    findings.skipped("sizes", "only as far as headers tell")
+    seen = _dtypes(shards) + (f" (inferred: {dtype.why})" if dtype else "")
+    findings.passed("headers", f"{counted(count, 'shard')} opened as {format_.name}, {seen}")
+    _say_what_is_known(format_, shards, has_boundaries, told, eot, findings)
+
+
+def _eot_of(folder: str, format_: Format, told: Told) -> Inference:
+    """Where EOT ids stand, as the user says or as far as whole shards tell."""
+    if told.eot is not None:
+        return Inference(told.eot, "--eot")
+    try:
+        dataset = open_dataset(
+            folder, format_name=format_.name, dtype=told.dtype, encoding=told.encoding
+        )
+    except (ConfigError, IntegrityError) as error:
+        return Inference(None, error.message, is_sure=False)
+    return dataset.inferred.get("eot") or Inference(None, "no tokenizer is named", is_sure=False)
+
+
+def _say_what_is_known(
+    format_: Format,
+    shards: list[Looked],
+    has_boundaries: bool,
+    told: Told,
+    eot: Inference,
+    findings: Findings,
+) -> None:
+    scans = [one.scan for one in shards if one.scan is not None]
+    largest = max((scan.largest for scan in scans), default=-1)
+    num_eot = sum(scan.num_eot for scan in scans)
+    num_documents = sum(one.num_documents or 0 for one in shards)
+    if has_boundaries:
+        findings.passed("boundaries", f"{counted(num_documents, 'document')}, no gap between them")
+    else:
+        findings.skipped("boundaries", f"{format_.name} keeps none, or they are not there")
+    if told.encoding is None:
+        reason = f"the largest id is {largest:,}; --tokenizer NAME says whether that can be"
+        findings.skipped("vocabulary", reason)
+        findings.skipped("EOT", "--tokenizer NAME says which id it is")
+        return
+    findings.passed("vocabulary", f"largest id {largest:,}, vocabulary {told.encoding.n_vocab:,}")
+    seen = f"{num_eot:,} EOT ids"
+    if told.eot is None:
+        guess = f"inferred: {eot.value}" if eot.value else "where they go is not known"
+        seen += f" ({guess}: {eot.why})"
+    if not has_boundaries:
+        findings.skipped("EOT", f"{seen}; nothing says how many documents there are")
+    elif told.eot in (None, "none"):
+        findings.skipped(
+            "EOT", f"{seen}, {counted(num_documents, 'document')}; --eot says where they go"
+        )
+    else:
+        findings.passed("EOT", f"{seen} ({told.eot}), {counted(num_documents, 'document')}")
+
+
+def _dtypes(shards: list[Looked]) -> str:
+    return " and ".join(sorted({one.dtype for one in shards if one.dtype}))

@@ -1,0 +1,106 @@
+"""Whether a manifest's own numbers agree: what was lost or added would show here first."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+
+from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest, SplitTotals
+from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.encode.record import SPLITS
+from tokenmill.words.plural import counted
+
+
+def contradictions(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
+    """What cannot be, one line each."""
+    counts = manifest.counts
+    if not counts.is_conserved:
+        yield (
+            f"{counted(counts.num_rows, 'row')} != {counts.num_written:,} written + "
+            f"{counts.num_empty:,} empty + {counts.num_null:,} null + "
+            f"{counts.num_quarantined:,} quarantined"
+        )
+    if counts.num_replaced > counts.num_written:
+        yield f"{counted(counts.num_replaced, 'row')} replaced, but {counts.num_written:,} written"
+    names = collections.Counter(file.name for file in manifest.files)
+    for name, count in names.most_common(1):
+        if count > 1:
+            yield f"{name} is listed {counted(count, 'time')}"
+    yield from _of_splits(manifest)
+    if not manifest.inputs:  # someone else's shards, converted: nobody counted their documents
+        return
+    yield from _of_documents(manifest, has_boundaries)
+    yield from _of_slices(manifest)
+    if manifest.converted_from is None and (QUARANTINE_NAME in names) != bool(
+        counts.num_quarantined
+    ):
+        quarantined = counted(counts.num_quarantined, "row")
+        yield f"{quarantined} quarantined, and {QUARANTINE_NAME} does not fit"
+
+
+def _of_splits(manifest: Manifest) -> Iterator[str]:
+    for split in SPLITS:
+        num_tokens = sum(file.num_tokens for file in manifest.shards if file.split == split)
+        totals = manifest.splits.get(split)
+        if num_tokens != (totals.num_tokens if totals else 0):
+            said = totals.num_tokens if totals else 0
+            yield f"{split} has {counted(said, 'token')}, but its shards {num_tokens:,}"
+    for file in manifest.files:
+        if file.split is None and (file.num_tokens or file.num_documents or file.marks):
+            yield f"{file.name} belongs to no split, but holds tokens"
+
+
+def _of_documents(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
+    written = manifest.counts.num_written
+    eot = manifest.identity["options"]["eot"]
+    per_document = EOTS_PER_DOCUMENT[eot]
+    in_splits = sum(totals.num_documents for totals in manifest.splits.values())
+    if per_document and in_splits != written:
+        yield f"{counted(written, 'document')} written, but the splits have {in_splits:,}"
+    is_cut = manifest.one_stream and manifest.converted_from
+    if has_boundaries and not is_cut:
+        for split, totals in manifest.splits.items():
+            found = sum(f.num_documents or 0 for f in manifest.shards if f.split == split)
+            kept = _kept_documents(totals, eot)
+            if found not in kept:
+                said = counted(kept[-1], "document")
+                yield f"{split} has {said}, but its shards {found:,}"
+    elif per_document == 1 and not has_boundaries:
+        tails = sum(totals.num_tail_eot for totals in manifest.splits.values())
+        found = sum(file.num_documents or 0 for file in manifest.shards)
+        if found + tails != written:
+            yield f"{counted(written, 'document')} written, but the shards have {found + tails:,}"
+
+
+def _kept_documents(totals: SplitTotals, eot: str) -> range:
+    """How many documents of a split can be in its shards: all, without those that fell into the
+    tail. One that the tail has only the end of counts, and is known by its EOT id alone."""
+    if not totals.num_tail_tokens:
+        return range(totals.num_documents, totals.num_documents + 1)
+    if eot == "append":
+        whole = totals.num_documents - totals.num_tail_eot
+        return range(whole, whole + 2)
+    if eot == "both":
+        kept = totals.num_documents - totals.num_tail_eot // 2
+        return range(kept, kept + 1)
+    kept = totals.num_documents - totals.num_tail_eot
+    return range(kept, kept + 1)
+
+
+def _of_slices(manifest: Manifest) -> Iterator[str]:
+    by_split = manifest.slice_documents
+    if not by_split:
+        return
+    if len({len(numbers) for numbers in by_split.values()}) > 1:
+        yield "slice_documents has not as many slices for each split"
+    total = sum(sum(numbers) for numbers in by_split.values())
+    if total != manifest.counts.num_written:
+        written = counted(manifest.counts.num_written, "document")
+        yield f"{written} written, but slices gave {total:,}"
+    if manifest.one_stream:
+        return
+    for split, totals in manifest.splits.items():
+        found = sum(by_split.get(split, ()))
+        if found != totals.num_documents:
+            said = counted(totals.num_documents, "document")
+            yield f"{split} has {said}, but slices gave it {found:,}"

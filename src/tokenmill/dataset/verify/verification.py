@@ -1,0 +1,236 @@
+"""`verify`: read this first. Everything that can be known of a folder, checked.
+
+    manifest      as it was written; its numbers agree            sums.py
+    files         there, inside the folder, nothing beside them
+    contents      hashed and scanned in one pass                  look.py  scan.py
+    sources       documents encoded again and compared            resample.py ...
+
+Nothing stops at the first thing that is wrong: all files are looked at, and what is wrong is named
+by file and document. Without `sample`, `full` or `sources` nothing outside the folder is read.
+
+What was not asked for, or does not apply, is skipped. What was asked for and could not be done, as
+when a source has changed, is `unable`: nothing is known to be wrong, and yet it is no success.
+
+A folder without a manifest is not a dataset of ours, and fails, unless the caller names the format:
+then someone else wrote it, and what its format cannot tell is skipped, and said so. A manifest that
+was deleted would otherwise go unnoticed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Sequence
+
+from tokenmill.dataset.dataset import Dataset, dataset_of, path_inside
+from tokenmill.dataset.encoding import NamedTokenizer, made_with_of, require_same
+from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, laid_out, seal_of
+from tokenmill.dataset.output import WORK_NAME
+from tokenmill.dataset.remote import at_hand
+from tokenmill.dataset.verify.contents import Totals, check_contents, check_files, located
+from tokenmill.dataset.verify.look import Progress
+from tokenmill.dataset.verify.report import Failure, Findings, Report
+from tokenmill.dataset.verify.resample import NOT_ASKED_FOR, Asked, check_sources
+from tokenmill.dataset.verify.strangers import Told, check_strangers
+from tokenmill.dataset.verify.sums import contradictions
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.runners.machine import available_cpus
+from tokenmill.storage.mirror import name_of
+from tokenmill.words.plural import counted
+
+
+def verify(
+    folder: str | os.PathLike[str],
+    *,
+    format_name: str | None = None,
+    dtype: str | None = None,
+    encoding: EncodingId | None = None,
+    tokenizer: NamedTokenizer | None = None,
+    eot: str | None = None,
+    sample: int = 0,
+    full: bool = False,
+    sources: Sequence[str] = (),
+    num_proc: int | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> Report:
+    """Check a folder of shards and say what was checked, what is wrong and what was not checked.
+
+    The folder may be the URL of one on object storage; nothing of it is then kept on disk.
+    `format_name`, `dtype` and `eot` are for folders that tokenmill did not write. So is the
+    tokenizer, by its `encoding` or as a user names it; it also says where the tokenizer of a
+    dataset is, if it does not come with the package, and is compared with the manifest.
+    `sample` documents, or all with `full`, are encoded again from the sources by the reference
+    (tiktoken) and compared; where that could not be done, the report is not `is_complete`.
+    Raises ConfigError for a folder in which nothing can be recognised, and for options that
+    contradict its manifest.
+    """
+    began = time.monotonic()
+    asked = Asked(sample, full, tuple(sources), num_proc or available_cpus())
+    told = Told(format_name, dtype, encoding, eot)
+    findings = Findings()
+    with at_hand(os.fspath(folder), with_others=True) as here:
+        totals = _checked(here, told, tokenizer, asked, findings, progress)
+        seconds = time.monotonic() - began
+        report = findings.report(here, totals.format, totals.num_bytes, totals.num_tokens, seconds)
+        return _with_name(report, name_of(here))
+
+
+def _with_name(report: Report, name: str) -> Report:
+    """The report, with the URL in place of the folder that stood for it."""
+    if name == report.folder:
+        return report
+
+    def named(text: str) -> str:
+        return text.replace(report.folder, name)
+
+    return dataclasses.replace(
+        report,
+        folder=name,
+        checks=tuple(
+            dataclasses.replace(one, detail=named(one.detail), hint=one.hint and named(one.hint))
+            for one in report.checks
+        ),
+        failures=tuple(
+            dataclasses.replace(one, message=named(one.message)) for one in report.failures
+        ),
+    )
+
+
+def _checked(
+    folder: str,
+    told: Told,
+    tokenizer: NamedTokenizer | None,
+    asked: Asked,
+    findings: Findings,
+    progress: Progress,
+) -> Totals:
+    if not os.path.isdir(folder):
+        raise ConfigError(f"{folder} is not a folder", hint="name the folder that holds the shards")
+    if os.path.lexists(os.path.join(folder, MANIFEST_NAME)):
+        return _of_ours(folder, told, tokenizer, asked, findings, progress)
+    if os.path.isdir(os.path.join(folder, WORK_NAME)):
+        raise IntegrityError(
+            f"{folder} is not finished: a run is under way or was interrupted",
+            hint="run the command that makes it again: it resumes",
+        )
+    if tokenizer is not None:
+        told = dataclasses.replace(told, encoding=tokenizer.encoding().identity)
+    totals = check_strangers(folder, told, asked.num_proc, findings, progress)
+    _say_what_strangers_cannot_tell(told, asked, findings)
+    return totals
+
+
+def _say_what_strangers_cannot_tell(told: Told, asked: Asked, findings: Findings) -> None:
+    """What was asked for, and a folder without a manifest has no answer to."""
+    for name in ("inputs", "sources") if asked.is_to_encode else ("inputs",) if asked else ():
+        reason = f"there is no {MANIFEST_NAME}: nothing says what the shards were made from"
+        findings.unable(name, reason, "leave --sample, --full and --source out")
+    if told.eot not in (None, "none"):
+        if told.encoding is None:
+            reason = f"--eot {told.eot}, but nothing says which id it is"
+            findings.unable("EOT", reason, "--tokenizer NAME")
+        else:
+            reason = f"--eot {told.eot}, but nothing says where documents begin and end"
+            findings.unable("EOT", reason, "leave --eot out")
+
+
+def _of_ours(
+    folder: str,
+    told: Told,
+    tokenizer: NamedTokenizer | None,
+    asked: Asked,
+    findings: Findings,
+    progress: Progress,
+) -> Totals:
+    manifest = _checked_manifest(folder, findings)
+    dataset = None
+    if manifest is not None:
+        dataset = _dataset(folder, manifest, findings)
+    if manifest is None or dataset is None:
+        findings.skip_the_rest(f"{MANIFEST_NAME} cannot be relied on")
+        return Totals(None, 0, 0)
+    _require_agreement(told, manifest)
+    named = _named_encoding(told.encoding, tokenizer, manifest)
+    _check_sums(manifest, dataset, findings)
+    check_files(dataset, manifest, findings)
+    totals = check_contents(dataset, manifest, asked.num_proc, findings, progress)
+    if asked:
+        check_sources(dataset, asked, named, findings, progress)
+    findings.skip_the_rest(NOT_ASKED_FOR)
+    return totals
+
+
+def _checked_manifest(folder: str, findings: Findings) -> Manifest | None:
+    try:
+        path = path_inside(folder, MANIFEST_NAME)
+        plain, manifest = Manifest.parsed(folder)
+    except IntegrityError as error:
+        findings.failed("manifest", located(error.message, folder, MANIFEST_NAME))
+        return None
+    with open(path, "rb") as file:
+        data = file.read()
+    if "sha256" not in plain:
+        findings.skipped("manifest", "written by a version that did not hash it")
+    elif plain["sha256"] != seal_of(plain):
+        message = "was changed since it was written: its own sha256 does not fit"
+        findings.failed("manifest", Failure(MANIFEST_NAME, message))
+    elif data != laid_out(plain):
+        message = "was changed since it was written: the same data, but other bytes"
+        findings.failed("manifest", Failure(MANIFEST_NAME, message))
+    else:
+        findings.passed("manifest", f"{MANIFEST_NAME} has its own sha256")
+    return manifest
+
+
+def _dataset(folder: str, manifest: Manifest, findings: Findings) -> Dataset | None:
+    options, encoding = manifest.identity["options"], manifest.identity["encoding"]
+    try:
+        if type(encoding.get("max_token_value")) is not int:
+            raise IntegrityError(f"{MANIFEST_NAME} does not say how large the vocabulary is")
+        if not isinstance(options.get("seq_len") or 0, int):
+            raise IntegrityError(f"{MANIFEST_NAME} has seq_len {options['seq_len']!r}")
+        return dataset_of(folder, manifest)
+    except IntegrityError as error:
+        findings.failed("manifest", located(error.message, folder, MANIFEST_NAME))
+        return None
+
+
+def _require_agreement(told: Told, manifest: Manifest) -> None:
+    options = manifest.identity["options"]
+    asked = {"format": told.format_name, "dtype": told.dtype, "eot": told.eot}
+    for option, value in asked.items():
+        if value not in (None, options[option]):
+            raise ConfigError(
+                f"--{option} {value}, but the manifest says {options[option]}",
+                hint=f"leave --{option} out: it is for folders without {MANIFEST_NAME}",
+            )
+
+
+def _named_encoding(
+    encoding: EncodingId | None, tokenizer: NamedTokenizer | None, manifest: Manifest
+) -> EncodingId | None:
+    """The tokenizer that the user names, if it is the one that made the tokens. Raises ConfigError
+    if it is another one."""
+    if encoding is None and tokenizer is None:
+        return None
+    made_with = made_with_of(manifest.identity["encoding"])
+    if tokenizer is not None:
+        return tokenizer.encoding_of(made_with).identity
+    assert encoding is not None
+    require_same(encoding, made_with)
+    return encoding
+
+
+def _check_sums(manifest: Manifest, dataset: Dataset, findings: Findings) -> None:
+    has_boundaries = any(stream.has_boundaries for stream in dataset.streams.values())
+    for line in contradictions(manifest, has_boundaries):
+        findings.failed("conservation", Failure(MANIFEST_NAME, line))
+    counts = manifest.counts
+    findings.passed(
+        "conservation",
+        f"{counted(counts.num_rows, 'row')} = {counts.num_written:,} written + "
+        f"{counts.num_empty:,} empty + {counts.num_null:,} null + "
+        f"{counts.num_quarantined:,} quarantined",
+    )

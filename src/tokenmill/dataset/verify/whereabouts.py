@@ -1,0 +1,158 @@
+"""Where in the shards each document of the corpus stands.
+
+In order, documents stand as the slices gave them. In a shuffled run a document stands at the rank
+of its key (encode/documents.py) among all keys of its split: 20 bytes of memory a document. Keys
+count through the runs of a part (encode/part.py). Nearly always there is one, and that is assumed;
+where it matters, in a shuffled run that holds documents out, `make_sure` encodes the slices again
+to know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.dataset.dataset import Dataset
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.stream import Stream
+from tokenmill.dataset.verify.candidates import NotAtHand
+from tokenmill.dataset.verify.report import Failure
+from tokenmill.dataset.verify.sources import Corpus
+from tokenmill.encode.documents import shuffle_keys
+from tokenmill.encode.mill import encode_slice
+from tokenmill.encode.record import SPLITS
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import IntegrityError
+from tokenmill.formats import DTYPE_BYTES
+from tokenmill.settings import job_of
+from tokenmill.storage import files
+from tokenmill.words.plural import counted
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Whereabouts:
+    def __init__(self, dataset: Dataset, manifest: Manifest, corpus: Corpus) -> None:
+        self._dataset = dataset
+        self._files = {file.name: file for file in manifest.files}
+        self._corpus = corpus
+        self._one_stream = manifest.one_stream
+        if self._one_stream is not None and _has_gap(manifest, *self._one_stream):
+            raise NotAtHand(
+                f"a conversion left out the end of {self._one_stream[0]}, so nothing says where "
+                f"the documents of {self._one_stream[1]} stand"
+            )
+        # Where documents were meant for: all of them for val, if a split by chance has failed so.
+        self._origin = int(bool(self._one_stream) and any(manifest.slice_documents.get("val", ())))
+        self.streams = self._streams(manifest)
+        self.tails = [0, 0]
+        for split, totals in manifest.splits.items():
+            position = self._origin if self._one_stream else SPLITS.index(split)
+            self.tails[position] += totals.num_tail_tokens
+        counts = [manifest.slice_documents.get(split, []) for split in SPLITS]
+        if {len(numbers) for numbers in counts} != {len(corpus.plan.slices)}:
+            raise NotAtHand(
+                f"the corpus is cut into {counted(len(corpus.plan.slices), 'slice')} by this "
+                f"version, and was cut into {len(counts[0]):,}"
+            )
+        self.slice_documents = counts
+        self._before = [np.cumsum([0, *numbers], dtype=np.int64) for numbers in counts]
+        self._runs: dict[int, list[tuple[int, int]]] = {}  # of slices with more than one
+        self._ranks: list[Numbers] | None = None
+        self.is_shuffled = corpus.config.shuffle
+        # Whether the keys of a slice depend on the runs of its part.
+        self.is_assumed = self.is_shuffled and any(counts[1])
+
+    def number(self, split: int, slice_index: int, position: int) -> int:
+        """The number, in the split's stream, of a slice's document number `position`."""
+        number = int(self._before[split][slice_index]) + position
+        if not self.is_shuffled:
+            return number
+        if self._ranks is None:
+            self._ranks = self._made_ranks()
+        return int(self._ranks[split][number])
+
+    def bounds(self, split: int) -> Numbers:
+        """Where the documents of the split's stream start, and the end of the last."""
+        stream = self.streams[split]
+        lengths = [np.zeros(1, np.int64)]
+        for documents in stream.documents() if stream is not None else ():
+            assert documents.lengths is not None, "knows_documents"
+            lengths.append(documents.lengths.astype(np.int64))
+        return np.cumsum(np.concatenate(lengths))
+
+    def make_sure(self, encoding: EncodingId) -> bool:
+        """Find out about the runs of every part; True if the assumption was wrong."""
+        self.is_assumed = False
+        config, plan = self._corpus.config, self._corpus.plan
+        for slice_ in plan.slices:
+            with tempfile.TemporaryDirectory() as work:
+                for name in ("parts", "records"):
+                    files.make_folder(os.path.join(work, name))
+                runs = encode_slice(job_of(config, encoding, plan, work), slice_).runs
+            if len(runs) > 1:
+                self._runs[slice_.index] = [run.num_documents for run in runs]
+        self._ranks = None
+        return bool(self._runs)
+
+    def failure(self, split: int, token: int, message: str) -> Failure:
+        """Something is wrong with a token of a split's stream."""
+        stream = self.streams[split]
+        if stream is None or not stream.shards:
+            return Failure(SPLITS[split], message)
+        shard, within = stream.shard_at(min(token, max(0, stream.num_tokens - 1)))
+        own, first = next(
+            (stream, position)
+            for stream in self._dataset.streams.values()
+            for position, one in enumerate(stream.shards)
+            if one.name == shard.name
+        )
+        document = byte = None
+        with contextlib.suppress(IntegrityError):  # a shard before it may be unreadable
+            document = own.document_at(sum(s.num_tokens for s in own.shards[:first]) + within)
+        if self._dataset.format.traits.is_raw:
+            file, width = self._files[shard.name], DTYPE_BYTES[self._corpus.config.dtype]
+            byte = file.num_bytes - (file.num_tokens - within) * width
+        return Failure(shard.name, message, document, byte)
+
+    def _streams(self, manifest: Manifest) -> list[Stream | None]:
+        """The streams that slices go into: one for each split, or one that was cut in two."""
+        found = self._dataset.streams
+        if self._one_stream is None:
+            return [found.get(split) for split in SPLITS]
+        shards = [s for split in self._one_stream if split in found for s in found[split].shards]
+        has_boundaries = any(stream.has_boundaries for stream in found.values())
+        if has_boundaries and manifest.converted_from is not None:
+            # A conversion keeps apart what was cut in two; EOT ids tell it whole.
+            has_boundaries = False
+            shards = [dataclasses.replace(shard, num_documents=None) for shard in shards]
+        eot = manifest.identity["options"]["eot"]
+        stream = Stream("train", shards, has_boundaries, eot, self._dataset.eot_id)
+        return [None, stream] if self._origin else [stream, None]
+
+    def _made_ranks(self) -> list[Numbers]:
+        keys: list[list[npt.NDArray[np.uint32]]] = [[], []]
+        for index, counts in enumerate(zip(*self.slice_documents, strict=True)):
+            first = 0
+            for run in self._runs.get(index, [counts]):
+                for split, count in enumerate(run):
+                    keys[split].append(shuffle_keys(self._corpus.config.seed, index, first, count))
+                    first += count
+        ranks = []
+        for of_split in keys:
+            order = np.argsort(np.concatenate([np.empty(0, np.uint32), *of_split]), kind="stable")
+            rank = np.empty(len(order), np.int64)
+            rank[order] = np.arange(len(order))
+            ranks.append(rank)
+        return ranks
+
+
+def _has_gap(manifest: Manifest, first: str, second: str) -> bool:
+    """Whether tokens are missing between two splits that are one stream."""
+    before, after = manifest.splits.get(first), manifest.splits.get(second)
+    return bool(before and before.num_tail_tokens and after and after.num_tokens)

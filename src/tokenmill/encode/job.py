@@ -1,0 +1,64 @@
+"""What goes into `encode_slice` besides the slice, and what it says on the way: plain data.
+
+Light to import, so that runners can start their workers before anything heavy is loaded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.encodings import EncodingId
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What `encode_slice` has to know besides the slice: plain values, the same for every slice."""
+
+    work: str  # the folder that holds parts/ and records/
+    plan_id: str
+    encoding: EncodingId
+    read: ReadOptions
+    dtype: str
+    eot: str
+    empty: str
+    val_fraction: float  # 0: no document is held out
+    seed: int
+    num_buckets: int  # 0: not shuffled
+    on_bad_document: str
+
+    def to_plain(self) -> dict[str, Any]:
+        return {**asdict(self), "encoding": self.encoding.to_plain()}
+
+    @staticmethod
+    def from_plain(plain: dict[str, Any]) -> Job:
+        encoding = EncodingId.from_plain(plain["encoding"])
+        return Job(**{**plain, "encoding": encoding, "read": ReadOptions(**plain["read"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where a slice stands: the rows about to be encoded, and what was done since the last step."""
+
+    span: int  # position in slice.spans
+    row: int  # of the span
+    num_rows: int
+    done_rows: int = 0
+    done_tokens: int = 0
+    done_bytes: int = 0
+
+
+Report = Callable[[Step], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """How to encode a slice that killed its workers: what to leave out, how small the steps."""
+
+    skip: dict[tuple[int, int], str] = field(default_factory=dict)  # (span, row) -> reason
+    one_by_one: bool = False  # report and encode each document on its own, to see which one kills
+
+
+NO_CAUTION = Caution()

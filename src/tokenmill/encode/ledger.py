@@ -1,0 +1,142 @@
+"""The ledger: all records of a run, kept small. 137 bytes each, where objects take 900.
+
+The driver of a run needs every record to the end, for the manifest, and a run may have a million.
+A record with quarantined rows, or with several runs, is kept as it is: there are few.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+
+from tokenmill.encode.record import Counts, PartRecord, Quarantined, Run
+
+_NUM_COUNTS = len(Counts.__slots__)
+# Checksums, sizes, the run's tokens and documents (train, val each), the counts.
+_ROW = struct.Struct(f"<16s16s6q{_NUM_COUNTS}q")
+_NO_ROW = bytes(_ROW.size)
+_ABSENT, _PLAIN, _ODD = range(3)
+
+
+class Ledger(Mapping[int, PartRecord]):
+    """Records by slice index, in plan order."""
+
+    def __init__(self) -> None:
+        self._plan_id = ""
+        self._kinds = bytearray()  # of each slice: absent, in the rows, or odd
+        self._rows = bytearray()
+        self._odd: dict[int, PartRecord] = {}
+        self._num_records = 0
+        self._counts: Counts | None = None  # of all, until something is added
+
+    def add(self, record: PartRecord) -> None:
+        index = record.slice_index
+        if index >= len(self._kinds):
+            self._grow(index + 1)
+        if self._kinds[index] != _ABSENT:
+            self.discard(index)
+        self._num_records += 1
+        self._counts = None
+        if not self._fits(record):
+            self._kinds[index] = _ODD
+            self._odd[index] = record
+            return
+        self._kinds[index] = _PLAIN
+        self._plan_id = record.plan_id
+        run, c = record.runs[0], record.counts
+        _ROW.pack_into(
+            self._rows,
+            index * _ROW.size,
+            *map(bytes.fromhex, record.checksum),
+            *record.num_bytes,
+            *run.num_tokens,
+            *run.num_documents,
+            *(c.num_rows, c.num_written, c.num_empty, c.num_null),
+            *(c.num_quarantined, c.num_replaced, c.text_bytes),
+        )
+
+    def discard(self, index: int) -> None:
+        """Forget a slice's record, if there is one."""
+        if index in self:
+            self._kinds[index] = _ABSENT
+            self._rows[index * _ROW.size : (index + 1) * _ROW.size] = _NO_ROW
+            self._odd.pop(index, None)
+            self._num_records -= 1
+            self._counts = None
+
+    @property
+    def counts(self) -> Counts:
+        """What became of all rows."""
+        if self._counts is None:
+            totals = [0] * _NUM_COUNTS
+            for row in _ROW.iter_unpack(self._rows):
+                totals = [total + number for total, number in zip(totals, row[8:], strict=True)]
+            self._counts = sum((record.counts for record in self._odd.values()), Counts(*totals))
+        return self._counts
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(self.num_tokens_by_split)
+
+    @property
+    def num_tokens_by_split(self) -> tuple[int, int]:
+        train = val = 0
+        for row in _ROW.iter_unpack(self._rows):
+            train, val = train + row[4], val + row[5]
+        for record in self._odd.values():
+            train += sum(run.num_tokens[0] for run in record.runs)
+            val += sum(run.num_tokens[1] for run in record.runs)
+        return train, val
+
+    def num_documents(self, split: int) -> list[int]:
+        """How many documents each slice gave to a split, in plan order."""
+        found = [row[6 + split] for row in _ROW.iter_unpack(self._rows)]
+        for index, record in self._odd.items():
+            found[index] = sum(run.num_documents[split] for run in record.runs)
+        return [number for number, kind in zip(found, self._kinds, strict=True) if kind != _ABSENT]
+
+    @property
+    def quarantined(self) -> Iterator[Quarantined]:
+        """The rows that were left out, in plan order."""
+        return (row for index in sorted(self._odd) for row in self._odd[index].quarantined)
+
+    def __getitem__(self, index: int) -> PartRecord:
+        if index not in self:
+            raise KeyError(index)
+        if self._kinds[index] == _ODD:
+            return self._odd[index]
+        row = _ROW.unpack_from(self._rows, index * _ROW.size)
+        checksums = [
+            digest.hex() if size else "" for digest, size in zip(row[:2], row[2:4], strict=True)
+        ]
+        return PartRecord(
+            index,
+            self._plan_id,
+            row[2:4],
+            (checksums[0], checksums[1]),
+            (Run(row[4:6], row[6:8]),),
+            Counts(*row[8:]),
+        )
+
+    def __contains__(self, index: object) -> bool:
+        return isinstance(index, int) and index < len(self._kinds) and self._kinds[index] != _ABSENT
+
+    def __iter__(self) -> Iterator[int]:
+        return (index for index, kind in enumerate(self._kinds) if kind != _ABSENT)
+
+    def __len__(self) -> int:
+        return self._num_records
+
+    def _fits(self, record: PartRecord) -> bool:
+        return (
+            len(record.runs) == 1
+            and not record.quarantined
+            and all(len(digest) in (0, 32) for digest in record.checksum)
+            and self._plan_id in ("", record.plan_id)
+        )
+
+    def _grow(self, num_slices: int) -> None:
+        """Make room for so many slices, and an eighth more, so that it is seldom called."""
+        more = num_slices - len(self._kinds) + num_slices // 8
+        self._kinds.extend(bytes(more))
+        self._rows.extend(bytes(_ROW.size * more))

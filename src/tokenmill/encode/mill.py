@@ -1,0 +1,203 @@
+"""The mill: read this first. One pure function, `encode_slice`, does the work of the product.
+
+    corpus --plan--> slices --encode_slice--> parts --assemble--> shards --> manifest
+
+`encode_slice` reads one slice as Arrow text, encodes it, applies the document policy and commits a
+part. Its output depends on the job and the slice and on nothing else, so it may run in this
+process, in others or on other machines, once or twice, in any order. run.py plans the slices,
+hands them to a runner and assembles the parts.
+
+Text never becomes a Python `str` here, and no token leaves the process but through the part file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill.arrays import mask, nulls_of, offsets_of
+from tokenmill.corpus.opening import with_small_ahead
+from tokenmill.corpus.prefetch import batches_of
+from tokenmill.corpus.readers import Reader, TextBatch
+from tokenmill.corpus.spans import Slice, Span
+from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
+from tokenmill.encode.documents import data_of, held_out, packed
+from tokenmill.encode.job import NO_CAUTION, Caution, Job, Report, Step
+from tokenmill.encode.part import PartWriter
+from tokenmill.encode.record import Counts, PartRecord, Quarantined
+from tokenmill.encodings import Encoding, TokenArray
+from tokenmill.errors import InputError
+from tokenmill.storage.objects import is_url
+
+# A call of the engine costs about a millisecond, whatever it is given, so small batches (a million
+# small files) are encoded together. Each may hold a mapped file, hence the second bound.
+HOLD_BYTES = 1 << 20
+HOLD_BATCHES = 256
+
+
+def encode_slice(
+    job: Job, slice_: Slice, report: Report | None = None, caution: Caution = NO_CAUTION
+) -> PartRecord:
+    """Encode one slice and commit its part and record."""
+    writer = PartWriter(job.work, slice_.index, job.dtype, job.num_buckets, job.seed)
+    try:
+        work = _SliceWork(job, slice_, writer, report or (lambda step: None), caution)
+        with unchanged_objects(span.input for span in slice_.spans):
+            for number, span in enumerate(with_small_ahead(slice_.spans)):
+                work.encode_span(number, span)
+            work.encode_held()
+        return writer.commit(job.plan_id, work.counts, tuple(work.quarantined))
+    finally:
+        writer.discard()
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A batch that waits to be encoded."""
+
+    number: int  # of the span in the slice
+    span: Span
+    reader: Reader
+    first_row: int
+    texts: pa.LargeStringArray  # what is to be encoded
+    positions: npt.NDArray[np.int64]  # where these stood in the batch
+    bad: dict[int, str]
+    counts: Counts
+
+    @property
+    def num_rows(self) -> int:
+        return self.counts.num_rows
+
+
+class _SliceWork:
+    """The state of one `encode_slice` call."""
+
+    def __init__(
+        self, job: Job, slice_: Slice, writer: PartWriter, report: Report, caution: Caution
+    ) -> None:
+        self._job = job
+        self._slice = slice_
+        self._writer = writer
+        self._report = report
+        self._caution = caution
+        self._encoding = Encoding(job.encoding)
+        self._held: list[_Held] = []
+        self._held_bytes = 0
+        self._last = (0, 0, 0)  # rows, tokens, bytes encoded since the last step
+        self.counts = Counts()
+        self.quarantined: list[Quarantined] = []
+
+    def encode_span(self, number: int, span: Span) -> None:
+        if not is_url(span.input.path):
+            require_unchanged(span.input)
+        reader, batches = batches_of(span, self._job.read)
+        for batch in batches:
+            self._report(Step(number, batch.first_row, len(batch.texts), *self._last))
+            self._last = (0, 0, 0)
+            held = self._sifted(number, span, reader, batch)
+            self._held.append(held)
+            self._held_bytes += len(data_of(held.texts))
+            is_full = self._held_bytes >= HOLD_BYTES or len(self._held) >= HOLD_BATCHES
+            if is_full or self._caution.one_by_one:
+                self.encode_held()
+
+    def encode_held(self) -> None:
+        """Encode what is held: one call of the engine for all of it."""
+        held, self._held, self._held_bytes = self._held, [], 0
+        if not held:
+            return
+        texts = pa.concat_arrays([one.texts for one in held]) if len(held) > 1 else held[0].texts
+        tokens = self._encoded(held, texts)
+        first = 0
+        for one in held:
+            failed = {
+                i - first: r for i, r in tokens.failed.items() if 0 <= i - first < len(one.texts)
+            }
+            self._count(one, {int(one.positions[i]): reason for i, reason in failed.items()})
+            first += len(one.texts)
+
+        documents = packed(tokens, self._job.dtype, self._job.encoding.eot_token, self._job.eot)
+        if tokens.failed:
+            good = np.ones(len(texts), np.bool_)
+            good[list(tokens.failed)] = False
+            texts, documents = texts.filter(mask(good)), documents.filter(mask(good))
+        self._append(texts, documents)
+        text_bytes = len(data_of(texts))
+        self.counts += Counts(num_written=len(documents), text_bytes=text_bytes)
+        self._last = (sum(one.num_rows for one in held), len(tokens.ids), text_bytes)
+
+    def _sifted(self, number: int, span: Span, reader: Reader, batch: TextBatch) -> _Held:
+        """Tell what is to be encoded from what is bad, null or empty."""
+        texts = batch.texts
+        bad = dict(batch.bad)
+        for (skip_span, row), reason in self._caution.skip.items():
+            if skip_span == number and 0 <= row - batch.first_row < len(texts):
+                bad[row - batch.first_row] = reason
+        keep = np.ones(len(texts), np.bool_)
+        keep[list(bad)] = False
+        num_null = num_empty = 0
+        if texts.null_count:
+            null = nulls_of(texts)
+            num_null = int(np.count_nonzero(null & keep))
+            keep &= ~null
+        if self._job.empty == "drop":
+            empty = np.diff(offsets_of(texts)) == 0
+            num_empty = int(np.count_nonzero(empty & keep))
+            keep &= ~empty
+        counts = Counts(
+            num_rows=len(texts),
+            num_empty=num_empty,
+            num_null=num_null,
+            num_replaced=batch.num_replaced,
+        )
+        if not keep.all():
+            texts = texts.filter(mask(keep))
+        return _Held(
+            number, span, reader, batch.first_row, texts, np.flatnonzero(keep), bad, counts
+        )
+
+    def _encoded(self, held: list[_Held], texts: pa.LargeStringArray) -> TokenArray:
+        if not self._caution.one_by_one:
+            return self._encoding.encode_array(texts, self._job.dtype)
+        [one] = held
+        ids, lengths = [np.empty(0, np.uint32)], [0]
+        failed: dict[int, str] = {}
+        for i in range(len(texts)):
+            self._report(Step(one.number, one.first_row + int(one.positions[i]), 1))
+            tokens = self._encoding.encode_array(texts.slice(i, 1))
+            ids.append(tokens.ids)
+            lengths.append(len(tokens.ids))
+            if tokens.failed:
+                failed[i] = tokens.failed[0]
+        # Whatever goes wrong from here on is not the last document's doing.
+        self._report(Step(one.number, one.first_row + one.num_rows, 0))
+        return TokenArray(np.concatenate(ids), np.cumsum(lengths, dtype=np.int64), failed)
+
+    def _count(self, held: _Held, failed: dict[int, str]) -> None:
+        """Count a batch's rows, and quarantine the bad ones."""
+        bad = {**held.bad, **failed}
+        for position, reason in sorted(bad.items()):
+            self._leave_out(held.span, held.reader, held.first_row + position, reason)
+        self.counts += held.counts + Counts(num_quarantined=len(bad))
+
+    def _leave_out(self, span: Span, reader: Reader, row: int, reason: str) -> None:
+        place = reader.place(span, row)
+        if self._job.on_bad_document == "error":
+            raise InputError(
+                f"{span.input.name}, {place}: {reason}",
+                hint="mend it, or leave it out and go on: --on-bad-document quarantine",
+            )
+        self.quarantined.append(Quarantined(span.input.name, place, reason))
+
+    def _append(self, texts: pa.LargeStringArray, documents: pa.LargeBinaryArray) -> None:
+        if not self._job.val_fraction:
+            self._writer.append(0, documents)
+            return
+        is_val = held_out(texts, self._job.val_fraction, self._job.seed)
+        if is_val.any():
+            self._writer.append(1, documents.filter(mask(is_val)))
+            documents = documents.filter(mask(~is_val))
+        self._writer.append(0, documents)

@@ -1,0 +1,136 @@
+"""The record of a part: the small JSON file that says a slice is done, and what became of its rows.
+
+Light to import: records are what crosses the pipe from a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tokenmill.storage import files
+from tokenmill.storage.checked_json import unsealed
+from tokenmill.storage.objects import is_url
+
+SPLITS = ("train", "val")
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A row that was left out, and why."""
+
+    path: str
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of a slice's rows. Nothing vanishes: `num_rows` is the sum of the next four."""
+
+    num_rows: int = 0
+    num_written: int = 0
+    num_empty: int = 0
+    num_null: int = 0
+    num_quarantined: int = 0
+    num_replaced: int = 0  # of those written: rows in which bytes became U+FFFD
+    text_bytes: int = 0  # of those written
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, f) + getattr(other, f) for f in Counts.__slots__))
+
+    @property
+    def is_conserved(self) -> bool:
+        kept = self.num_written + self.num_empty + self.num_null + self.num_quarantined
+        return self.num_rows == kept
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Tokens and documents per split, in the order of SPLITS."""
+
+    num_tokens: tuple[int, int]
+    num_documents: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartRecord:
+    """The proof that a slice is done. `plan_id` ties it to the plan it was made for."""
+
+    slice_index: int
+    plan_id: str
+    num_bytes: tuple[int, int]  # of each split's part file; 0: there is none
+    checksum: tuple[str, str]
+    runs: tuple[Run, ...]
+    counts: Counts
+    quarantined: tuple[Quarantined, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(sum(run.num_tokens) for run in self.runs)
+
+    def to_plain(self) -> dict[str, Any]:
+        return {
+            "slice_index": self.slice_index,
+            "plan_id": self.plan_id,
+            "num_bytes": self.num_bytes,
+            "checksum": self.checksum,
+            "runs": [
+                {"num_tokens": run.num_tokens, "num_documents": run.num_documents}
+                for run in self.runs
+            ],
+            "counts": {name: getattr(self.counts, name) for name in Counts.__slots__},
+            "quarantined": [asdict(row) for row in self.quarantined],
+        }
+
+    @staticmethod
+    def from_plain(plain: dict[str, Any]) -> PartRecord:
+        runs = tuple(Run(tuple(r["num_tokens"]), tuple(r["num_documents"])) for r in plain["runs"])
+        return PartRecord(
+            plain["slice_index"],
+            plain["plan_id"],
+            _pair(plain["num_bytes"]),
+            _pair(plain["checksum"]),
+            runs,
+            Counts(**plain["counts"]),
+            tuple(Quarantined(**q) for q in plain["quarantined"]),
+        )
+
+
+def _pair(values: list[Any]) -> tuple[Any, Any]:
+    train, val = values
+    return train, val
+
+
+def part_path(work: str, slice_index: int, split: int) -> str:
+    return f"{work}/parts/{slice_index:08d}.{SPLITS[split]}.part"
+
+
+def record_path(work: str, slice_index: int) -> str:
+    return f"{work}/records/{slice_index:08d}.json"
+
+
+def committed_records(
+    work: str, slice_indices: Sequence[int], plan_id: str
+) -> Iterator[PartRecord | None]:
+    """Each slice's record, if there is one of this plan; a torn, edited or foreign one is none."""
+    paths = [record_path(work, index) for index in slice_indices]
+    for index, path, data in zip(slice_indices, paths, files.read_files(paths), strict=True):
+        yield _understood(path, data, index, plan_id)
+
+
+def committed_record(work: str, slice_index: int, plan_id: str) -> PartRecord | None:
+    return next(committed_records(work, [slice_index], plan_id))
+
+
+def _understood(path: str, data: bytes | None, slice_index: int, plan_id: str) -> PartRecord | None:
+    try:
+        record = PartRecord.from_plain(unsealed(data or b""))
+    except (ValueError, KeyError, TypeError):
+        if data is None or not is_url(path):
+            return None
+        # Perhaps it came torn from a store: asked for once more, its length is compared.
+        again = files.read_file(path)
+        return _understood(path, again, slice_index, plan_id) if again != data else None
+    return record if record.plan_id == plan_id and record.slice_index == slice_index else None

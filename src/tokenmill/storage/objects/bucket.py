@@ -1,0 +1,188 @@
+"""One bucket, whichever client leads to it: each request repeated within one patience, each error
+turned into ours."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tokenmill.errors import ConfigError, IntegrityError, NetworkError, TokenmillError
+from tokenmill.storage import heartbeat
+from tokenmill.storage.retry import (
+    Contact,
+    Notice,
+    Patience,
+    is_of_the_network,
+    message_of,
+    status_of,
+)
+
+# With one request in 20 failing, nobody wants to read of each.
+NUM_SILENT = 2
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a store says of an object. `tag` is another one whenever the content is.
+
+    `sha256` is the content's, if `upload` put it there and this store can keep it: unlike the tag,
+    it is known before the upload, stays the same in a copy, and is the same whoever uploads. A
+    listing does not tell it.
+    """
+
+    num_bytes: int
+    tag: str
+    sha256: str | None = None
+
+
+class Bucket:
+    """`files` is fsspec's file system, `place` the bucket's URL."""
+
+    def __init__(self, files: Any, place: str, notice: Notice, contact: Contact) -> None:
+        self.files = files
+        self._place = place
+        self._patience = Patience(
+            lambda message: notice(f"{place}: {message}"), NUM_SILENT, contact
+        )
+
+    def look(self, url: str) -> ObjectInfo | None:
+        try:
+            found = self.ask("look at", url, lambda: self.files.info(url))
+        except FileNotFoundError:
+            return None
+        return _info(found) if found["type"] == "file" else None
+
+    def find(self, url: str) -> list[tuple[str, ObjectInfo]]:
+        is_glob = any(mark in url for mark in "*?[")
+        list_it = self.files.glob if is_glob else self.files.find
+        try:
+            listed = self.ask("list", url, lambda: list_it(url, detail=True))
+        except FileNotFoundError:
+            return []
+        found = [
+            (self.files.unstrip_protocol(name), _info(entry))
+            for name, entry in listed.items()
+            if entry["type"] == "file"
+        ]
+        return sorted(found, key=lambda pair: pair[0].encode())
+
+    def read_range(self, url: str, start: int, stop: int) -> bytes:
+        def request() -> bytes:
+            try:
+                data: bytes = self.files.cat_file(url, start=start, end=stop)
+            except Exception as error:
+                if status_of(error) != 416:
+                    raise
+                data = b""
+            if len(data) == stop - start:
+                return data
+            info = self.look(url)
+            if info is None or info.num_bytes < stop:
+                found = "it is gone" if info is None else f"it has {info.num_bytes:,}"
+                raise IntegrityError(f"{url} ends before byte {stop:,}: {found}")
+            raise ConnectionError(f"asked for {stop - start:,} bytes, got {len(data):,}")
+
+        return self.ask("read", url, request)
+
+    def read_unchecked(self, url: str) -> bytes | None:
+        try:
+            data: bytes = self.ask("read", url, lambda: self.files.cat_file(url))
+        except FileNotFoundError:
+            return None
+        return data
+
+    def write(self, url: str, data: bytes) -> None:
+        self.ask("write", url, lambda: self.files.pipe_file(url, data))
+
+    def create(self, url: str, data: bytes) -> bool:
+        def request() -> bool:
+            try:
+                self.files.pipe_file(url, data, mode="create")
+            except FileExistsError:
+                return False
+            except Exception as error:
+                if status_of(error) == 412:
+                    return False
+                if status_of(error) == 409:  # another is creating it at this moment
+                    raise ConnectionError(message_of(error)) from None
+                raise
+            return True
+
+        return self.ask("create", url, request)
+
+    def upload(self, url: str, path: str) -> str | None:
+        self.ask("write", url, lambda: self.files.put_file(path, url))
+        return None
+
+    def copy(self, source: str, target: str) -> None:
+        def request() -> None:
+            self.files.cp_file(source, target)
+            found, wanted = self.look(target), self.look(source)
+            if wanted is None:
+                raise FileNotFoundError(f"{source} was removed while it was copied")
+            if found is None or found.num_bytes != wanted.num_bytes:  # some clients do not wait
+                raise ConnectionError(f"the copy {target} is not whole yet")
+
+        self.ask("copy", source, request)
+
+    def remove(self, urls: Sequence[str]) -> None:
+        for url in urls:
+            with contextlib.suppress(FileNotFoundError):
+                self.ask("remove", url, lambda url=url: self.files.rm_file(url))  # type: ignore[misc]
+
+    def abort_uploads(self, prefix: str) -> int:
+        """Only S3 keeps what unfinished uploads left."""
+        return 0
+
+    def ask(self, doing: str, url: str, request: Callable[[], Result]) -> Result:
+        """The request's result, after as many tries as patience allows; in our errors."""
+        try:
+            result = self._patience.result_of(lambda: _honest(request))
+            heartbeat.beat()
+            return result
+        except TokenmillError:
+            raise
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"there is no {url}: {message_of(error)}") from None
+        except Exception as error:
+            status = status_of(error)
+            if isinstance(error, PermissionError) or status in (401, 403):
+                raise PermissionError(f"{doing} {url}: {message_of(error)}") from None
+            if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
+                raise ConfigError(
+                    f"no credentials for {self._place}: {message_of(error)}",
+                    hint="aws configure, AWS_PROFILE or AWS_ACCESS_KEY_ID; for a public bucket "
+                    "FSSPEC_S3_ANON=true",
+                ) from None
+            if not is_of_the_network(error) or status in (400, 404, 416):
+                raise OSError(f"cannot {doing} {url}: {message_of(error)}") from error
+            raise NetworkError(
+                f"cannot {doing} {url}: {message_of(error)}",
+                hint="run the same command again: it resumes",
+            ) from None
+
+
+def _honest(request: Callable[[], Result]) -> Result:
+    """The request's result. fsspec's HTTP client says "not found" of a host that it cannot reach:
+    then what is behind that is raised."""
+    try:
+        return request()
+    except FileNotFoundError as error:
+        cause = error.__cause__
+        is_absence = cause is None or status_of(cause) in (404, 410)
+        if is_absence or not isinstance(cause, Exception) or not is_of_the_network(cause):
+            raise
+        raise cause from None
+
+
+def _info(found: dict[str, Any]) -> ObjectInfo:
+    names = ("ETag", "etag", "generation", "md5Hash", "mtime", "last_modified", "created")
+    tag = next((found[name] for name in names if found.get(name)), "")
+    if isinstance(tag, datetime.datetime):  # memory:// says it in two ways
+        tag = tag.timestamp()
+    return ObjectInfo(int(found["size"]), str(tag).strip('"'))
