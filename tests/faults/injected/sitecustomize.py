@@ -234,10 +234,11 @@ def change_gigatoken(module) -> None:
 def change_values(module) -> None:
     for name, value in ASKED.get("values", {}).items():
         owner, _, attribute = name.rpartition(".")
+        above, _, kind = owner.rpartition(".")
         if owner == module.__name__:
             setattr(module, attribute, value)
-        elif owner.rpartition(".")[0] == module.__name__:
-            change_default(getattr(module, owner.rpartition(".")[2]), attribute, value)
+        elif above == module.__name__ and kind[0].isupper():  # a class, and not a module below it
+            change_default(getattr(module, kind), attribute, value)
 
 
 def change_default(kind, name: str, value) -> None:
