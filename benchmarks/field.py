@@ -28,7 +28,8 @@ START_BYTES = 400_000  # of the corpus that only start-up is to be seen in
 START_RUNS = 2
 FIRST_TOKEN = """
 import sys, time
-from tokenmill.run import SilentWatch, prepare
+from tokenmill import prepare
+from tokenmill.run import SilentWatch
 class First(SilentWatch):
     def step(self, slice_, step):
         if step.done_tokens:

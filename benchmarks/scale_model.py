@@ -135,7 +135,7 @@ def measured(corpus: str | None, num_bytes: int) -> dict[str, Any]:
 def measured_once(corpus: str, out: str) -> dict[str, float]:
     """CPU seconds per GB of text, or of tokens, on one core; and how the sizes compare."""
     from tokenmill.config import Config, Partition
-    from tokenmill.corpus.inputs import local_inputs
+    from tokenmill.corpus.inputs import inputs_of
     from tokenmill.corpus.plan import make_plan
     from tokenmill.dataset.verify import verify
     from tokenmill.partition import encode_partition, finish
@@ -143,7 +143,7 @@ def measured_once(corpus: str, out: str) -> dict[str, float]:
     from tokenmill.runners.inline import InlineRunner
 
     config = Config(sources=(corpus,), out=out, val="none", num_proc=1)
-    inputs = local_inputs(config.sources, None)
+    inputs = inputs_of(config.sources, None)
     small = dataclasses.replace(config, out=f"{out}-warm", limit_docs=100)
     one = Partition(1, 1)
     encode_partition(small, one, InlineRunner(), SilentWatch())  # loads the engine

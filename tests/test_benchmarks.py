@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +94,24 @@ def test_cores_when_the_seconds_are_spent_then_leaves_out_and_says_so(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nanogpt x2: left out" in done.stdout
     assert json.loads((tmp_path / "cores.json").read_text())["rows"] == []
+
+
+IMPORTED = re.compile(r"\bfrom (tokenmill[\w.]*) import (\([^)]*\)|[\w, ]+)")
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "tools", "examples"])
+def test_scripts_when_they_import_from_the_package_then_it_is_there(folder):
+    """Nobody runs all of them after every change. Programs in strings count, too."""
+    found = 0
+    for path in (BENCHMARKS.parent / folder).rglob("*.py"):
+        for module, names in IMPORTED.findall(path.read_text()):
+            for name in re.findall(r"\w+", re.sub(r" as \w+", "", names)):
+                imported = importlib.import_module(module)
+                if hasattr(imported, "__path__") and not hasattr(imported, name):
+                    importlib.import_module(f"{module}.{name}")
+                assert hasattr(imported, name), f"{path}: {module} has no {name}"
+                found += 1
+    assert found > 2 or folder == "examples"
 
 
 def test_stages_when_listed_then_every_function_is_there():

@@ -133,15 +133,6 @@ class Cluster:
             num_cpus=0, max_retries=0, scheduling_strategy=_at(node_id)
         )
 
-    def actor_here(self, kind: type) -> Any:
-        """A small actor on the driver's node. Ray does not restart it: what can be restarted is
-        what Ray's memory monitor kills first."""
-        import ray
-
-        remote: Any = ray.remote(kind)
-        here = ray.get_runtime_context().get_node_id()
-        return remote.options(num_cpus=0, scheduling_strategy=_at(here)).remote()
-
     def _remote(self, function: Callable[..., Any]) -> Any:
         """The function as Ray knows it; made once, because making it tells the whole cluster."""
         import ray
