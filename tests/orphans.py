@@ -16,7 +16,7 @@ from pathlib import Path
 
 MARK = "TOKENMILL_TEST_SESSION"
 # A process that was told to end needs a moment; a busy machine makes it a long one.
-PATIENCE_SECONDS = 10.0
+RETRY_SECONDS = 10.0
 # What multiprocessing starts once for a program, and ends with it.
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
@@ -38,7 +38,7 @@ def mark_children() -> None:
 
 def ended_orphans() -> list[Orphan]:
     """Those that do not end by themselves soon. They are killed, so that none is left."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + RETRY_SECONDS
     while (found := _orphans()) and time.monotonic() < deadline:
         time.sleep(0.05)
     for orphan in found:

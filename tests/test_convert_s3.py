@@ -42,8 +42,8 @@ def small_batches(monkeypatch):
 
 
 @pytest.fixture
-def no_patience(monkeypatch):
-    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.05)
+def no_retries(monkeypatch):
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(retry, "UNREACHABLE_SECONDS", 0.05)
 
 
@@ -198,7 +198,7 @@ def test_convert_when_stopped_anywhere_then_continued_to_the_same_bytes(
     ],
 )
 def test_convert_when_the_store_is_gone_from_any_put_on_then_the_same_command_resumes(
-    source, name, options, kind, request, s3, bucket, tmp_path, small_batches, no_patience, share
+    source, name, options, kind, request, s3, bucket, tmp_path, small_batches, no_retries, share
 ):
     """Also if what was asked for was done, and only the answer was lost."""
     source = request.getfixturevalue(source)
@@ -227,7 +227,7 @@ def test_convert_when_the_store_is_gone_from_any_put_on_then_the_same_command_re
 
 
 def test_convert_when_a_record_says_something_else_then_integrity_error_until_overwritten(
-    nano, s3, bucket, small_batches, no_patience
+    nano, s3, bucket, small_batches, no_retries
 ):
     out = f"s3://{bucket}/out"
     with s3.failing(Faults(kinds=("slow down",), only=puts_from(6))), pytest.raises(NetworkError):
@@ -258,7 +258,7 @@ def test_convert_when_the_budget_is_used_up_then_exit_8_and_it_resumes_without_s
     options = ("--format", "npy", "--shard-tokens", "3000", "--json", "-v")
     script = (
         "import sys, tokenmill.storage.retry as p; "
-        "p.PATIENCE_SECONDS = p.LONGEST_PAUSE_SECONDS = 0.5; "
+        "p.RETRY_SECONDS = p.LONGEST_PAUSE_SECONDS = 0.5; "
         "from tokenmill.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", script, "convert", nano, out, *options]
@@ -355,7 +355,7 @@ def test_convert_when_another_dataset_is_there_then_conflict_until_overwritten(
 
 
 def test_convert_when_begun_differently_then_conflict_until_overwritten(
-    nano, apart, s3, bucket, tmp_path, no_patience
+    nano, apart, s3, bucket, tmp_path, no_retries
 ):
     out = f"s3://{bucket}/out"
     with s3.failing(Faults(kinds=("slow down",), only=puts_from(6))), pytest.raises(NetworkError):
@@ -373,7 +373,7 @@ def test_convert_when_begun_differently_then_conflict_until_overwritten(
 
 
 def test_convert_when_a_run_of_prepare_is_under_way_there_then_conflict(
-    nano, s3, bucket, tmp_path, no_patience
+    nano, s3, bucket, tmp_path, no_retries
 ):
     out, corpus = f"s3://{bucket}/out", write_corpus("jsonl", tmp_path, made_texts(20))
     with s3.failing(Faults(kinds=("slow down",), only=puts_from(3))), pytest.raises(NetworkError):

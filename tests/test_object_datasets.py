@@ -364,7 +364,7 @@ def test_when_the_store_fails_for_too_long_then_network_error(
     name, small, upload, s3, monkeypatch, tmp_path
 ):
     """The shard is not called damaged for it, whoever was reading."""
-    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(retry, "UNREACHABLE_SECONDS", 0.05)
     url = upload(small(name))
     is_of_manifest = lambda request: MANIFEST_NAME in request  # noqa: E731

@@ -297,7 +297,7 @@ def test_prepare_when_the_store_fails_for_too_long_then_network_error_and_it_res
     """The error is the network's (exit 8), whichever library was reading when it happened."""
     path = write_corpus(kind, tmp_path / "corpus", list(texts))
     url = upload(path)
-    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(retry, "UNREACHABLE_SECONDS", 0.05)
 
     def fail() -> None:
@@ -319,7 +319,7 @@ def test_plan_when_the_store_fails_then_network_error(
     kind, tmp_path, texts, upload, s3, monkeypatch
 ):
     url = upload(write_corpus(kind, tmp_path / "corpus", list(texts)))
-    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.05)
     config = Config(sources=(url,), separator=SEPARATOR)
     inputs = inputs_of([url], None)
     _forget_edges()
@@ -474,7 +474,7 @@ def test_prepare_when_finished_and_the_store_does_not_answer_then_still_finished
 ):
     url = upload(write_corpus("parquet", tmp_path / "corpus", list(texts)))
     done = tokenmill.prepare(url, tmp_path / "out", num_proc=1)
-    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.05)
     s3.faults = Faults(kinds=("slow down",))
     assert tokenmill.prepare(url, tmp_path / "out", num_proc=1) == done
 

@@ -182,7 +182,7 @@ def test_read_when_an_answer_is_cut_to_zeros_by_s3fs_then_ours_is_not(url, s3, m
 
 
 def test_requests_when_the_budget_is_used_up_then_network_error(url, s3, monkeypatch):
-    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 1.0)
     objects.write(f"{url}/a", b"x")
     tries = len(s3.requests)
     with s3.failing(Faults(kinds=("slow down",))):
@@ -224,10 +224,10 @@ def test_patience_when_nobody_answers_then_used_up_to_the_last_second(monkeypatc
         tries.append(clock[0])
         raise ConnectionRefusedError("refused")
 
-    patient = retry.Patience(lambda message: None, contact=retry.Contact(has_answered))
+    patient = retry.Retry(lambda message: None, contact=retry.Contact(has_answered))
     with pytest.raises(ConnectionRefusedError):
         patient.result_of(request)
-    budget = retry.PATIENCE_SECONDS if has_answered else retry.UNREACHABLE_SECONDS
+    budget = retry.RETRY_SECONDS if has_answered else retry.UNREACHABLE_SECONDS
     assert tries[-1] == pytest.approx(budget)
     assert len(tries) < 40
 
@@ -251,7 +251,7 @@ def test_requests_when_nobody_answers_then_network_error(tmp_path, s3):
 def test_upload_when_it_fails_for_good_then_its_parts_are_aborted(
     url, bucket, s3, big_file, monkeypatch, kind
 ):
-    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.2)
     objects.write(f"{url}/before", b"")
     only_parts = Faults(kinds=(kind,), only=lambda request: "partNumber=2" in request)
     with s3.failing(only_parts), pytest.raises(NetworkError):
@@ -420,7 +420,7 @@ def test_copy_when_it_fails_for_good_then_its_parts_are_aborted(
     url, bucket, s3, big_file, monkeypatch
 ):
     objects.upload(f"{url}/big", str(big_file))
-    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.2)
     only_parts = Faults(kinds=("slow down",), only=lambda request: "partNumber=2" in request)
     with s3.failing(only_parts), pytest.raises(NetworkError, match="cannot copy"):
         objects.copy(f"{url}/big", f"{url}/copy")

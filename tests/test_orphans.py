@@ -29,7 +29,7 @@ LEAVING = """
 import subprocess, sys
 import orphans
 
-orphans.PATIENCE_SECONDS = 0.1
+orphans.RETRY_SECONDS = 0.1
 
 def test_leaves():
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]

@@ -132,7 +132,7 @@ def test_prepare_when_a_record_says_something_else_then_integrity_error(
     """Two machines that are not alike: the second finds another record where its own should be."""
     out = f"s3://{bucket}/out"
     with s3.failing(Faults(kinds=("slow down",), only=lambda r: "PUT" in r and "/tasks/" in r)):
-        monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.1)
+        monkeypatch.setattr(retry, "RETRY_SECONDS", 0.1)
         with pytest.raises(NetworkError):
             prepared(corpus, out, **LAYOUTS["npy"])
     [key] = [key for key in s3.keys(bucket) if key.endswith("records/00000000.json")]
@@ -164,7 +164,7 @@ def test_prepare_when_uploads_were_left_then_only_those_of_its_own_plan_are_abor
         s3.failing(Faults(kinds=("slow down",), only=lambda r: "PUT" in r and "/tasks/" in r)),
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(retry, "PATIENCE_SECONDS", 0.1)
+        patch.setattr(retry, "RETRY_SECONDS", 0.1)
         with pytest.raises(NetworkError):
             prepared(corpus, out, **options)
     [record] = [key for key in s3.keys(bucket) if key.endswith("records/00000000.json")]
@@ -185,7 +185,7 @@ def test_prepare_when_the_budget_is_used_up_then_exit_8_and_it_resumes_without_s
     command = [*("prepare", corpus, "-o", out, "--format", "npy", "--shard-tokens", "20000", "-v")]
     script = (
         "import sys, tokenmill.storage.retry as p; "
-        "p.PATIENCE_SECONDS = p.LONGEST_PAUSE_SECONDS = 1.0; "
+        "p.RETRY_SECONDS = p.LONGEST_PAUSE_SECONDS = 1.0; "
         "from tokenmill.cli import main; sys.exit(main(sys.argv[1:]))"
     )
 

@@ -31,9 +31,9 @@ Writes = Callable[[str], bool]
 
 
 @pytest.fixture(autouse=True)
-def no_patience(monkeypatch):
+def no_retries(monkeypatch):
     monkeypatch.setattr(retry, "LONGEST_PAUSE_SECONDS", 0.02)
-    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(retry, "UNREACHABLE_SECONDS", 0.05)
 
 

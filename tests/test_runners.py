@@ -426,8 +426,8 @@ def test_worker_killed_for_memory_makes_the_run_go_on_with_fewer(tmp_path, fault
     assert work.files("out") == work.expected()
     assert len(watch.notices) == 3
     assert "the kernel killed it for lack of memory (oom_kill count +1)" in watch.notices[0]
-    assert "goes on with a worker less: 2" in watch.notices[0]
-    assert "goes on with a worker less: 1" in watch.notices[1]
+    assert "continuing with one fewer worker: 2" in watch.notices[0]
+    assert "continuing with one fewer worker: 1" in watch.notices[1]
 
 
 def test_worker_killed_between_documents_blames_none(tmp_path, faulty):
@@ -522,7 +522,7 @@ def test_worker_that_never_starts_is_done_without(work, faulty):
     assert work.files("out") == work.expected()
     assert 3 <= len(watch.notices) <= 5  # 3 in a row since the first one was ready
     assert "died while it started: exit code 3" in watch.notices[0]
-    assert "goes on with a worker less: 1" in watch.notices[-1]
+    assert "continuing with one fewer worker: 1" in watch.notices[-1]
 
 
 # The wire

@@ -2,7 +2,7 @@
 
     TokenmillError              1  our bug, when nothing more precise was raised
     ├── ConfigError             2  an option or a name is wrong: type it differently
-    ├── InputError              3  the corpus is wrong: mend or leave out a file
+    ├── InputError              3  the corpus is wrong: fix or leave out a file
     ├── OutputError             4  the output folder's storage: make room, get permission
     ├── IntegrityError          5  bytes are not what they must be: do not train on them
     ├── ConflictError           6  another run, or inputs/config changed: choose which one wins

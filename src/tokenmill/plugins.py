@@ -30,7 +30,7 @@ def outside(group: str, name: str) -> Any:
     except Exception as error:
         raise ConfigError(
             f"{name} ({entry.value}, entry point group {group}) does not load: {error!r}",
-            hint="mend or uninstall the package that adds it",
+            hint="fix or uninstall the package that adds it",
         ) from error
 
 

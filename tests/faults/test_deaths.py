@@ -178,6 +178,6 @@ def test_worker_killed_by_the_kernel_for_memory_is_told_so_and_the_run_finishes(
         launch.gone_within(2.0)
     assert launch.process.returncode == 0, launch.errors
     assert "the kernel killed it for lack of memory (oom_kill count +1)" in launch.errors
-    assert "goes on with a worker less: 1" in launch.errors
+    assert "continuing with one fewer worker: 1" in launch.errors
     assert not wrong(scratch)
     tally.add("worker deaths", "identical")

@@ -2,7 +2,7 @@
 
 `huggingface_hub` knows the endpoint, the token, the cache and offline mode, which are as users know
 them (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE), and its session makes the requests. Its own
-download (2.4) checks a file's size but not its hash, begins anew after an interruption, and gives
+download (2.4) checks a file's size but not its hash, starts over after an interruption, and gives
 up on 5xx and on a reset connection. So the bytes are fetched here: continued where they ended,
 compared with the hash that the Hub names, with storage/retry.py for what passes, and put where its
 cache expects them. Nothing here writes a token or a signed URL anywhere.
@@ -28,7 +28,7 @@ from tokenmill.errors import ConfigError, InputError, NetworkError
 from tokenmill.storage import files
 from tokenmill.storage.files import PartialFile
 from tokenmill.storage.listing import matching
-from tokenmill.storage.retry import Notice, Patience, is_of_the_network, message_of, status_of
+from tokenmill.storage.retry import Notice, Retry, is_of_the_network, message_of, status_of
 
 SCHEME = HUB_SCHEME
 
@@ -94,7 +94,7 @@ class Hub:
         self._client: Any = huggingface_hub
         self._folder = folder
         self._notice = notice
-        self._patience = Patience(notice)
+        self._retry = Retry(notice)
 
     def files(self, source: HubSource) -> list[HubFile]:
         """The files that the pattern matches, by name. From the cache alone in offline mode."""
@@ -102,12 +102,12 @@ class Hub:
             return self._cached_files(source)
         api = self._client.HfApi()
         with _explained(source):
-            info = self._patience.result_of(
+            info = self._retry.result_of(
                 lambda: api.repo_info(source.repo, revision=source.revision, repo_type="dataset")
             )
             commit = str(info.sha)
             folder = _folder_of(source.pattern)
-            entries = self._patience.result_of(
+            entries = self._retry.result_of(
                 lambda: list(
                     api.list_repo_tree(
                         source.repo, folder, recursive=True, revision=commit, repo_type="dataset"
@@ -162,7 +162,7 @@ class Hub:
                     files.remove(partial)
                     return
                 with _explained(HubSource(file.repo, file.commit, file.path)):
-                    self._patience.result_of(lambda: self._continue(file, target, should_stop))
+                    self._retry.result_of(lambda: self._continue(file, target, should_stop))
                 found = f"{algorithm}:{target.digest}"
                 if found == file.digest:
                     self._put_in_place(file, partial)
@@ -179,11 +179,11 @@ class Hub:
     def parquet_edges(self, file: HubFile) -> tuple[bytes, bytes]:
         """The first bytes of a parquet file and its whole footer, without the data between."""
         with _explained(HubSource(file.repo, file.commit, file.path)):
-            head = self._patience.result_of(lambda: self._range(file, 0, 4))
+            head = self._retry.result_of(lambda: self._range(file, 0, 4))
             size = file.num_bytes
-            end = self._patience.result_of(lambda: self._range(file, max(0, size - 8), size))
+            end = self._retry.result_of(lambda: self._range(file, max(0, size - 8), size))
             footer_at = max(0, size - 8 - int.from_bytes(end[:4], "little"))
-            return head, self._patience.result_of(lambda: self._range(file, footer_at, size))
+            return head, self._retry.result_of(lambda: self._range(file, footer_at, size))
 
     def _is_right(self, file: HubFile, path: str) -> bool:
         if files.size(path) != file.num_bytes:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from tokenmill.config import Config
 from tokenmill.corpus.readers import KINDS, kind_of, kinds
 from tokenmill.corpus.readers.naming import ending, kind_named, may_be_text, way_out
-from tokenmill.corpus.skipped import Unread, shown_endings
+from tokenmill.corpus.skipped import Skipped, shown_endings
 from tokenmill.corpus.spans import HUB_SCHEME, Input
 from tokenmill.errors import ConfigError, InputError, unknown_name
 from tokenmill.storage import listing, objects
@@ -50,7 +50,7 @@ def found_inputs(
     Raises ConfigError for an option that no input would heed.
     """
     others = [source for source in config.sources if not source.startswith(HUB_SCHEME)]
-    unread = Unread(config.input_format)
+    unread = Skipped(config.input_format)
     inputs = in_order([*_inputs_of(others, config.input_format, unread), *hub_inputs])
     for name in hub_again:
         unread.add_again(name, name)
@@ -60,10 +60,10 @@ def found_inputs(
 
 def inputs_of(sources: Iterable[str], input_format: str | None) -> list[Input]:
     """Every file and object that the sources name, once, however many ways they name it."""
-    return _inputs_of(sources, input_format, Unread(input_format))
+    return _inputs_of(sources, input_format, Skipped(input_format))
 
 
-def _inputs_of(sources: Iterable[str], input_format: str | None, unread: Unread) -> list[Input]:
+def _inputs_of(sources: Iterable[str], input_format: str | None, unread: Skipped) -> list[Input]:
     if input_format is not None and input_format not in kinds():
         raise unknown_name("input format", input_format, kinds())
     sources = [objects.local_path(source) or source for source in sources]
@@ -73,7 +73,7 @@ def _inputs_of(sources: Iterable[str], input_format: str | None, unread: Unread)
     return [*found, *_object_inputs(there, input_format, unread)]
 
 
-def _local_inputs(sources: Iterable[str], input_format: str | None, unread: Unread) -> list[Input]:
+def _local_inputs(sources: Iterable[str], input_format: str | None, unread: Skipped) -> list[Input]:
     """Every file that the sources name, once, however many ways they name it."""
     paths: dict[str, str] = {}
     for source in sources:
@@ -113,7 +113,7 @@ def in_order(inputs: Iterable[Input]) -> list[Input]:
     return sorted(inputs, key=lambda source: os.fsencode(source.name))
 
 
-def _paths_of(source: str, input_format: str | None, unread: Unread) -> list[str]:
+def _paths_of(source: str, input_format: str | None, unread: Skipped) -> list[str]:
     is_folder = listing.is_folder(source)
     if is_folder:
         return _folder_paths(source, input_format, unread)
@@ -124,7 +124,7 @@ def _paths_of(source: str, input_format: str | None, unread: Unread) -> list[str
     raise _no_such_source(source)
 
 
-def _glob_paths(pattern: str, unread: Unread) -> list[str]:
+def _glob_paths(pattern: str, unread: Skipped) -> list[str]:
     found = listing.matching(pattern)
     if not found.files and found.folders:
         below = shlex.quote(f"{pattern.rstrip('/')}/**")
@@ -165,7 +165,7 @@ def _no_such_source(source: str) -> InputError:
     return InputError(f"no such file or folder: {source}", hint=hint)
 
 
-def _folder_paths(folder: str, input_format: str | None, unread: Unread) -> list[str]:
+def _folder_paths(folder: str, input_format: str | None, unread: Skipped) -> list[str]:
     """The corpus files below a folder, of one kind; hidden files and folders do not count."""
     # A dataset of ours: shards are not text.
     found = listing.files_below(
@@ -177,7 +177,7 @@ def _folder_paths(folder: str, input_format: str | None, unread: Unread) -> list
 
 
 def _of_one_kind(
-    folder: str, paths: Iterable[str], input_format: str | None, unread: Unread
+    folder: str, paths: Iterable[str], input_format: str | None, unread: Skipped
 ) -> list[str]:
     by_kind = _by_kind(paths, input_format)
     others = by_kind.pop("", [])
@@ -235,7 +235,7 @@ def _nothing_to_read(folder: str, others: list[str], input_format: str | None) -
     return InputError(f"no {input_format or 'corpus'} files in {folder}{seen}", hint=hint)
 
 
-def _object_inputs(urls: Iterable[str], input_format: str | None, unread: Unread) -> list[Input]:
+def _object_inputs(urls: Iterable[str], input_format: str | None, unread: Skipped) -> list[Input]:
     found: dict[str, objects.ObjectInfo] = {}
     first_urls: dict[str, str] = {}
     for url in urls:
@@ -264,7 +264,7 @@ def _object_inputs(urls: Iterable[str], input_format: str | None, unread: Unread
 
 
 def _objects_of(
-    url: str, input_format: str | None, unread: Unread
+    url: str, input_format: str | None, unread: Skipped
 ) -> dict[str, objects.ObjectInfo]:
     """An object, or those that match a glob, or those below a prefix as in a folder."""
     if hub := re.fullmatch(

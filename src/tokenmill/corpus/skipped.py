@@ -14,7 +14,7 @@ from tokenmill.corpus.readers.naming import ending
 _SHOWN_ENDINGS = 5
 
 
-class Unread:
+class Skipped:
     """Grows while sources are listed; `notes` is what a person should know in the end."""
 
     def __init__(self, input_format: str | None) -> None:

@@ -99,7 +99,7 @@ def convert(
             f"{source.name} holds no tokens: there is nothing to convert",
             hint=f"is it the right folder? tokenmill inspect {source.name}",
         )
-    origin = source.manifest or _manifest_of_strangers(source, encoding)
+    origin = source.manifest or _manifest_of_foreign(source, encoding)
     layout = _layout(source, origin, target)
     came_from = {"format": source.format.name, "manifest_sha256": _sha256_of(origin)}
     asked = {"identity": _identity(origin, layout), "converted_from": came_from}
@@ -328,7 +328,7 @@ def _identity(origin: Manifest, layout: Layout) -> dict[str, Any]:
     return {**origin.identity, "options": {**origin.identity["options"], **changed}}
 
 
-def _manifest_of_strangers(source: Dataset, encoding: EncodingId | None) -> Manifest:
+def _manifest_of_foreign(source: Dataset, encoding: EncodingId | None) -> Manifest:
     """What a manifest of someone else's folder would say, as far as it can be known."""
     if encoding is None:
         raise ConfigError(

@@ -57,7 +57,7 @@ def split_words(finished: Finished) -> str:
         rule = "none"
     if rule == "documents":
         return f"{options['val_fraction']:.4g} of all documents, by a hash of their text"
-    if rule == "none" and "val" in finished.splits:  # strangers' shards, converted
+    if rule == "none" and "val" in finished.splits:  # foreign shards, converted
         return "as the shards had it that this was converted from"
     rules = {
         "tokens": "the last tokens: the documents are too few to choose among them",

@@ -188,7 +188,7 @@ class _SliceWork:
         if self._job.on_bad_document == "error":
             raise InputError(
                 f"{span.input.name}, {place}: {reason}",
-                hint="mend it, or leave it out and go on: --on-bad-document quarantine",
+                hint="fix it, or leave it out: --on-bad-document quarantine",
             )
         self.quarantined.append(Quarantined(span.input.name, place, reason))
 

@@ -9,7 +9,7 @@ Bounded. gigatoken remembers every word it has seen. On natural text that is wha
 in eight other languages. On words that never come again its tables double and double, holding old
 and new at once: 174 MB after 14 MB of text, 341 MB after 30 MB (600 MB resident on the way), and
 the process at 870 MB after 120 MB. So its growth is measured around every call (under 0.1 ms), and
-past `CACHE_BYTES` it is dropped and built anew: 40 ms for gpt2, 230 for o200k_base. The limit lies
+past `CACHE_BYTES` it is dropped and rebuilt: 40 ms for gpt2, 230 for o200k_base. The limit lies
 where the doubling that would cost 600 MB is the next one.
 Measured with it, in a process that encodes 4 MB at a time:
 

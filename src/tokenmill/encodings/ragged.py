@@ -5,7 +5,7 @@ gigatoken's binding takes strings as an awkward array, and has awkward take it a
 takes 0.8 ms a call, and importing awkward 0.1 to 0.2 s a process: 6 % of a run over 1 GB. Here the
 same five questions are answered with the Arrow buffers that are there already.
 
-gigatoken imports awkward anew for every call, so another module of that name is in its place for
+gigatoken imports awkward again for every call, so another module of that name is in its place for
 the length of a call and no longer. Still, only processes of our own do that (`enable`): in someone
 else's, another thread might import awkward at that moment. Without it, or if a gigatoken asks for
 something else, the real one is used.

@@ -252,7 +252,7 @@ class Supervisor:
         is_start = not child.is_ready and not (isinstance(running, Cutting) and running.is_begun)
         if self._is_one_too_many(is_start, death):
             self._num_workers -= 1
-            outcome.append(f"the run goes on with a worker less: {self._num_workers}")
+            outcome.append(f"continuing with one fewer worker: {self._num_workers}")
         lines = [f"worker {death.pid} died {when}: {death.explained}", *outcome]
         self._outbox.put(Notice("\n".join(lines)))
 
@@ -268,7 +268,7 @@ class Supervisor:
             return True
         raise WorkerError(
             f"workers die before they can begin, {MAX_FAILED_STARTS} in a row\n{death.explained}",
-            hint="mend what the last words say, or encode in this process: --num-proc 1",
+            hint="fix what the last words say, or encode in this process: --num-proc 1",
         )
 
     def _fill_ranks(self) -> None:

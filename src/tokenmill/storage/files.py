@@ -64,7 +64,7 @@ def _as_output_error(doing: str, path: str) -> Iterator[None]:
         raise
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        hint = _ADVICE.get(error.errno or 0, "mend the storage, then run the same command again")
+        hint = _ADVICE.get(error.errno or 0, "fix the storage, then run the same command again")
         if objects.has_buckets(path):
             hint = "check that the bucket exists, and that you may read, write, list and delete"
         raise OutputError(f"cannot {doing} {path}: {reason}", hint=hint) from error
@@ -316,7 +316,7 @@ def create_file(path: str, data: bytes) -> bool:
 
 
 def write_record(path: str, data: bytes, is_durable: bool = True) -> None:
-    """Create a small file that says what is done. Who comes second must have found out the same."""
+    """Create a small file that says what is done. If it exists, its contents must be identical."""
     if not is_url(path):
         write_file(path, data, is_durable)
         return

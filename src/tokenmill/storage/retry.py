@@ -1,4 +1,4 @@
-"""Requests that fail for reasons that pass (429, 5xx, cut or refused connections), repeated.
+"""Transient failures (429, 5xx, cut or refused connections), retried.
 
 Pauses grow from half a second to a minute, with jitter, unless the server says how long to wait
 (Retry-After, in seconds or as a date). Fifteen minutes without a success are enough; ten seconds,
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-PATIENCE_SECONDS = 900.0
+RETRY_SECONDS = 900.0
 UNREACHABLE_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 60.0
 
@@ -28,7 +28,7 @@ class Contact:
         self.has_answered = has_answered
 
 
-class Patience:
+class Retry:
     """How long to go on trying, for all requests to one place."""
 
     def __init__(self, notice: Notice, num_silent: int = 0, contact: Contact | None = None) -> None:
@@ -57,7 +57,7 @@ class Patience:
                 return result
 
     def _deadline(self, began: float) -> float:
-        return began + (PATIENCE_SECONDS if self._contact.has_answered else UNREACHABLE_SECONDS)
+        return began + (RETRY_SECONDS if self._contact.has_answered else UNREACHABLE_SECONDS)
 
 
 def status_of(error: BaseException) -> int | None:

@@ -9,11 +9,11 @@ from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
 from tokenmill.dataset.verify.candidates import NotAtHand
 from tokenmill.dataset.verify.comparison import Comparison
+from tokenmill.dataset.verify.document_index import DocumentIndex
 from tokenmill.dataset.verify.look import Progress, size_of
 from tokenmill.dataset.verify.reencoding import Reencoder, identity_of_tokenizer
 from tokenmill.dataset.verify.report import Failure, Findings
 from tokenmill.dataset.verify.sources import Corpus, corpus_of
-from tokenmill.dataset.verify.whereabouts import Whereabouts
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError, IntegrityError, NetworkError
 from tokenmill.words.plural import counted
@@ -48,7 +48,7 @@ def check_sources(
 ) -> None:
     """`named` is the tokenizer, where the user says which file it is."""
     manifest = dataset.manifest
-    assert manifest is not None, "strangers' shards have no sources"
+    assert manifest is not None, "foreign shards have no sources"
     try:
         corpus = corpus_of(dataset.folder, manifest, asked.sources)
         _check_inputs(manifest, corpus, findings)
@@ -57,7 +57,7 @@ def check_sources(
             return
         _require_room_for_documents(dataset.folder, manifest, corpus)
         encoding = identity_of_tokenizer(manifest, named)
-        where = Whereabouts(dataset, manifest, corpus)
+        where = DocumentIndex(dataset, manifest, corpus)
         with concurrent.futures.ThreadPoolExecutor(asked.num_proc) as pool:
             encoder = Reencoder(encoding, manifest.identity["options"]["eot"], pool)
             found = _compared(Comparison(where, corpus, encoder, progress), asked)

@@ -29,10 +29,10 @@ from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, laid_out, seal_o
 from tokenmill.dataset.output import WORK_NAME
 from tokenmill.dataset.remote import at_hand
 from tokenmill.dataset.verify.contents import Totals, check_contents, check_files, located
+from tokenmill.dataset.verify.foreign import Told, check_foreign
 from tokenmill.dataset.verify.look import Progress
 from tokenmill.dataset.verify.report import Failure, Findings, Report
 from tokenmill.dataset.verify.resample import NOT_ASKED_FOR, Asked, check_sources
-from tokenmill.dataset.verify.strangers import Told, check_strangers
 from tokenmill.dataset.verify.sums import contradictions
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
@@ -117,7 +117,7 @@ def _checked(
         )
     if tokenizer is not None:
         told = dataclasses.replace(told, encoding=tokenizer.encoding().identity)
-    totals = check_strangers(folder, told, asked.num_proc, findings, progress)
+    totals = check_foreign(folder, told, asked.num_proc, findings, progress)
     _say_what_strangers_cannot_tell(told, asked, findings)
     return totals
 

@@ -32,7 +32,7 @@ from tokenmill.storage import files
 
 STORAGE = "storage"
 # A client of a network file system may be that late to see a new file.
-PATIENCE_SECONDS = 2.0
+RETRY_SECONDS = 2.0
 _LIBRARIES = ("gigatoken", "tiktoken", "pyarrow")
 
 
@@ -92,7 +92,7 @@ def facts_here(encoding: EncodingId, nonce: str | None) -> dict[str, str]:
 
 def nonce_at(path: str) -> str:
     """What this process reads there, or why it cannot."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + RETRY_SECONDS
     while True:
         try:
             return files.read_file(path)[:64].decode(errors="replace")

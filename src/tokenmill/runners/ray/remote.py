@@ -14,8 +14,8 @@ from typing import Any
 
 from tokenmill.encodings import EncodingId
 from tokenmill.runners import machine
-from tokenmill.runners.ray.board import Speaker
 from tokenmill.runners.ray.facts import facts_here, nonce_at
+from tokenmill.runners.ray.heartbeats import HeartbeatSender
 from tokenmill.runners.worker import cut_inputs, encode, load, outcome, reporter, settle
 from tokenmill.storage import heartbeat, objects
 
@@ -54,20 +54,20 @@ def work_here(order: dict[str, Any]) -> list[Any]:
     import ray
 
     node = ray.get_runtime_context().get_node_id()
-    speaker = Speaker(order["key"], node, os.getpid(), _log_path())
-    speaker.say()
+    sender = HeartbeatSender(order["key"], node, os.getpid(), _log_path())
+    sender.say()
     # Who moves bytes, or waits for a store that answers late, is alive and no stall.
-    heartbeat.listen(speaker.say, order["step_seconds"])
-    objects.listen(lambda _: speaker.say())
+    heartbeat.listen(sender.say, order["step_seconds"])
+    objects.listen(lambda _: sender.say())
     objects.expect_answers()
     found = _facts(order)
     if found != order["facts"]:
-        return ["refused", found, speaker.whereabouts]
+        return ["refused", found, sender.location]
     if "shard" in order:
-        return [*outcome(_write_shard, order), speaker.whereabouts]
+        return [*outcome(_write_shard, order), sender.location]
     is_careful = order["caution"]["one_by_one"]
-    report = reporter(speaker.say, 0.0 if is_careful else order["step_seconds"])
-    return [*outcome(encode, order, report), speaker.whereabouts]
+    report = reporter(sender.say, 0.0 if is_careful else order["step_seconds"])
+    return [*outcome(encode, order, report), sender.location]
 
 
 def _write_shard(order: dict[str, Any]) -> tuple[Any, ...]:

@@ -26,7 +26,6 @@ from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError
 from tokenmill.runners import Stopped, Watch
-from tokenmill.runners.ray.board import Board
 from tokenmill.runners.ray.cluster import Cluster, require_ray, signals_heard
 from tokenmill.runners.ray.cuts import Cuts
 from tokenmill.runners.ray.facts import (
@@ -37,7 +36,8 @@ from tokenmill.runners.ray.facts import (
     removal_noticed,
     require_nonce,
 )
-from tokenmill.runners.ray.flights import TICK_SECONDS, Flights
+from tokenmill.runners.ray.heartbeats import Heartbeats
+from tokenmill.runners.ray.in_flight import TICK_SECONDS, InFlight
 from tokenmill.runners.ray.remote import examine
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class RayRunner:
         self._config = config
         self._encoding = encoding
         self._cluster: Cluster | None = None
-        self._board: Board | None = None
+        self._heartbeats: Heartbeats | None = None
         self._nonces: dict[str, Nonce] = {}  # by work folder
         self._warming: list[Any] = []
 
@@ -71,9 +71,9 @@ class RayRunner:
         with contextlib.ExitStack() as stack:
             if self._cluster is not None:
                 stack.callback(self._cluster.close)
-            if self._board is not None:
-                stack.callback(self._board.close)  # the last is called first
-            self._cluster = self._board = None
+            if self._heartbeats is not None:
+                stack.callback(self._heartbeats.close)  # the last is called first
+            self._cluster = self._heartbeats = None
 
     def cut(
         self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None, watch: Watch
@@ -92,20 +92,20 @@ class RayRunner:
         left."""
         with signals_heard():
             common = self._require_alike(job.work, watch)
-            flights = self._flights(job, common, watch)
+            flights = self._in_flight(job, common, watch)
             with removal_noticed(common["nonce_path"]):
                 yield from flights.records(work)
 
     def _connected(self) -> Cluster:
         if self._cluster is None:
             self._cluster = Cluster(self._config)
-            self._board = Board()
+            self._heartbeats = Heartbeats()
         return self._cluster
 
-    def _flights(self, job: Job, common: dict[str, Any], watch: Watch) -> Flights:
+    def _in_flight(self, job: Job, common: dict[str, Any], watch: Watch) -> InFlight:
         cluster = self._connected()
-        assert self._board is not None
-        return Flights(cluster, self._board, job, common, watch, self._config.stall_timeout)
+        assert self._heartbeats is not None
+        return InFlight(cluster, self._heartbeats, job, common, watch, self._config.stall_timeout)
 
     def _require_alike(self, work: str | None, watch: Watch) -> dict[str, Any]:
         """Have every node say what it finds, and stop if that differs; what each order says."""

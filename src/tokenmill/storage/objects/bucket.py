@@ -1,4 +1,4 @@
-"""One bucket, whichever client leads to it: each request repeated within one patience, each error
+"""One bucket, whichever client leads to it: each request retried by one rule, each error
 turned into ours."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tokenmill.storage import heartbeat
 from tokenmill.storage.retry import (
     Contact,
     Notice,
-    Patience,
+    Retry,
     is_of_the_network,
     message_of,
     status_of,
@@ -46,9 +46,7 @@ class Bucket:
     def __init__(self, files: Any, place: str, notice: Notice, contact: Contact) -> None:
         self.files = files
         self._place = place
-        self._patience = Patience(
-            lambda message: notice(f"{place}: {message}"), NUM_SILENT, contact
-        )
+        self._retry = Retry(lambda message: notice(f"{place}: {message}"), NUM_SILENT, contact)
 
     def look(self, url: str) -> ObjectInfo | None:
         try:
@@ -140,9 +138,9 @@ class Bucket:
         return 0
 
     def ask(self, doing: str, url: str, request: Callable[[], Result]) -> Result:
-        """The request's result, after as many tries as patience allows; in our errors."""
+        """The request's result, after as many tries as the rule allows; in our errors."""
         try:
-            result = self._patience.result_of(lambda: _honest(request))
+            result = self._retry.result_of(lambda: _honest(request))
             heartbeat.beat()
             return result
         except TokenmillError:

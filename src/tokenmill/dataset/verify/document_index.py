@@ -36,7 +36,7 @@ from tokenmill.words.plural import counted
 Numbers = npt.NDArray[np.int64]
 
 
-class Whereabouts:
+class DocumentIndex:
     def __init__(self, dataset: Dataset, manifest: Manifest, corpus: Corpus) -> None:
         self._dataset = dataset
         self._files = {file.name: file for file in manifest.files}

@@ -24,10 +24,10 @@ from tokenmill.errors import TokenmillError, error_from_plain
 from tokenmill.runners import Watch
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.death import Death, Exit, memory_error_of, stall_of
-from tokenmill.runners.ray.board import Board, Saying
 from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
 from tokenmill.runners.ray.facts import mismatch, require_nonce
 from tokenmill.runners.ray.flight import Flight, end, helped, since
+from tokenmill.runners.ray.heartbeats import Heartbeat, Heartbeats
 from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
 from tokenmill.runners.ray.remote import end_process, last_words, work_here
 from tokenmill.runners.shard_writing import ShardWriting
@@ -44,25 +44,25 @@ MIN_FLIGHTS = 4  # of a cluster without workers: it may grow when it sees demand
 MAX_LOST_NODES = 10  # for one slice or shard task; beyond that, it is what kills nodes
 
 
-class Flights:
+class InFlight:
     """One `run` on a cluster. `common` is what every order says besides the work."""
 
     def __init__(
         self,
         cluster: Cluster,
-        board: Board,
+        board: Heartbeats,
         job: Job,
         common: dict[str, Any],
         watch: Watch,
         stall_timeout: float,
     ) -> None:
         self._cluster = cluster
-        self._board = board
+        self._heartbeats = board
         self._job = job
         self._common = common
         self._watch = watch
         self._stall_timeout = stall_timeout
-        self._flights: dict[str, Flight] = {}
+        self._in_flight: dict[str, Flight] = {}
         self._retries: deque[Attempts | ShardWriting] = deque()
         self._lost_nodes: Counter[Attempts | ShardWriting] = Counter()  # by what was lost with them
         self._work: Iterator[Slice | ShardTask | None] = iter(())
@@ -87,27 +87,27 @@ class Flights:
                 if self._watch.should_stop():
                     self._stop()
         finally:
-            end(self._cluster, list(self._flights.values()))
+            end(self._cluster, list(self._in_flight.values()))
 
     def _is_over(self) -> bool:
         if self._stop_at is not None:
-            return not self._flights or time.monotonic() > self._stop_at
-        return self._is_drawn and not self._flights and not self._retries
+            return not self._in_flight or time.monotonic() > self._stop_at
+        return self._is_drawn and not self._in_flight and not self._retries
 
     # Launching
 
     def _launch(self) -> None:
         if self._stop_at is not None:
             return
-        while len(self._flights) < self._max_flights():
+        while len(self._in_flight) < self._max_flights():
             attempts = self._next()
             if attempts is None:
                 return
-            key = self._board.new_key()
+            key = self._heartbeats.new_key()
             task = self._cluster.anywhere(work_here)
             seconds = max(STEP_SECONDS, self._cluster.num_slots / MAX_STEPS_PER_SECOND)
             order = {**self._common, **attempts.order(), "key": key, "step_seconds": seconds}
-            self._flights[key] = Flight(attempts, task.remote(order))
+            self._in_flight[key] = Flight(attempts, task.remote(order))
 
     def _max_flights(self) -> int:
         if self._cluster.max_workers is not None:
@@ -116,10 +116,10 @@ class Flights:
 
     def _next(self) -> Attempts | ShardWriting | None:
         """What is to be launched next; None: nothing, for now or for good."""
-        if any(flight.attempts.is_alone for flight in self._flights.values()):
+        if any(flight.attempts.is_alone for flight in self._in_flight.values()):
             return None
         if self._retries:
-            if self._retries[0].is_alone and self._flights:
+            if self._retries[0].is_alone and self._in_flight:
                 return None
             return self._retries.popleft()
         try:
@@ -137,7 +137,7 @@ class Flights:
         """The flights that have ended; waits a little for one."""
         import ray
 
-        keys = {flight.ref: key for key, flight in self._flights.items()}
+        keys = {flight.ref: key for key, flight in self._in_flight.items()}
         if not keys:
             time.sleep(TICK_SECONDS / 5)
             return []
@@ -148,27 +148,27 @@ class Flights:
 
     def _listen(self) -> None:
         """Take note of where the workers are."""
-        for key, saying in self._board.news(self._flights):
-            self._heard(self._flights[key], saying)
+        for key, heartbeat in self._heartbeats.news(self._in_flight):
+            self._heard(self._in_flight[key], heartbeat)
 
     def _listen_to(self, key: str) -> None:
         """Take note of the last word of this one, now."""
-        saying = self._board.news_of(key)
-        if saying is not None:
-            self._heard(self._flights[key], saying)
+        heartbeat = self._heartbeats.news_of(key)
+        if heartbeat is not None:
+            self._heard(self._in_flight[key], heartbeat)
 
-    def _heard(self, flight: Flight, saying: Saying) -> None:
-        flight.node, flight.pid, flight.log, flight.num_oom_kills = saying.whereabouts
+    def _heard(self, flight: Flight, heartbeat: Heartbeat) -> None:
+        flight.node, flight.pid, flight.log, flight.num_oom_kills = heartbeat.location
         flight.heard_at = self._busy_at = time.monotonic()
-        if saying.step is not None and isinstance(flight.attempts, Attempts):
-            flight.attempts.step = since(flight.step, saying.step)
-            flight.step = saying.step
+        if heartbeat.step is not None and isinstance(flight.attempts, Attempts):
+            flight.attempts.step = since(flight.step, heartbeat.step)
+            flight.step = heartbeat.step
             self._watch.step(flight.attempts.slice_, flight.attempts.step)
 
     def _gone(self, key: str) -> Flight:
         """Take a flight out of the air."""
-        self._board.forget(key)
-        return self._flights.pop(key)
+        self._heartbeats.forget(key)
+        return self._in_flight.pop(key)
 
     # Landing
 
@@ -176,14 +176,14 @@ class Flights:
         """Take a flight that has ended out of the air; its record, if it brought one."""
         import ray
 
-        if key not in self._flights:
+        if key not in self._in_flight:
             return None
         try:
-            kind, *content = ray.get(self._flights[key].ref)
+            kind, *content = ray.get(self._in_flight[key].ref)
         except ray.exceptions.RayError as error:
             if self._stop_at is None:
                 self._listen_to(key)  # where it was, as far as it said so
-                self._lost(self._flights[key], error)
+                self._lost(self._in_flight[key], error)
             self._gone(key)
             return None
         flight = self._gone(key)
@@ -268,7 +268,7 @@ class Flights:
         self._watch.notice(f"{worker} died while {flight.attempts.doing}: {cause}\n{outcome}")
 
     def _end_stalled(self) -> None:
-        for key, flight in list(self._flights.items()):
+        for key, flight in list(self._in_flight.items()):
             if self._is_silent(flight):
                 self._listen_to(key)  # it may be the caller who was away for so long
             if self._is_silent(flight):
@@ -277,8 +277,8 @@ class Flights:
                 exit_ = Exit(flight.pid, None, None, "")
                 self._failed(flight, stall_of(exit_, self._stall_timeout))
         now = time.monotonic()
-        is_idle = all(flight.heard_at is None for flight in self._flights.values())
-        if self._flights and is_idle and now - self._busy_at > IDLE_SECONDS:
+        is_idle = all(flight.heard_at is None for flight in self._in_flight.values())
+        if self._in_flight and is_idle and now - self._busy_at > IDLE_SECONDS:
             self._watch.notice(self._cluster.idle_words)
             self._busy_at = float("inf")
 
@@ -295,7 +295,7 @@ class Flights:
         if self._stop_at is not None:
             return
         self._stop_at = time.monotonic() + STOP_SECONDS
-        for key, flight in list(self._flights.items()):
+        for key, flight in list(self._in_flight.items()):
             if flight.heard_at is None:
                 ray.cancel(flight.ref, force=True)
                 self._gone(key)

@@ -39,7 +39,7 @@ class Told:
         return Rules(self.encoding.n_vocab, self.encoding.eot_token, self.eot)
 
 
-def check_strangers(
+def check_foreign(
     folder: str, told: Told, num_proc: int, findings: Findings, progress: Progress
 ) -> Totals:
     findings.skipped("sha256", "nothing says what the bytes should be")

@@ -1,4 +1,4 @@
-"""The board: where workers say how they are, and the driver reads it now and then.
+"""Heartbeats: workers say how they are, and the driver reads it now and then.
 
 One value for each task in the key-value store of Ray's head node, which its worker overwrites as it
 goes: what was said outlives the process that said it. An actor would be one more process, 0.6 CPU
@@ -26,17 +26,17 @@ MAX_ASKED = 100  # tasks in one look, 0.3 ms each
 
 
 @dataclass(frozen=True, slots=True)
-class Saying:
-    whereabouts: tuple[str, int, str, int]  # node, pid, log, kills for memory when it began
+class Heartbeat:
+    location: tuple[str, int, str, int]  # node, pid, log, kills for memory when it began
     step: Step | None  # what is done is counted from the task's beginning
 
 
-class Speaker:
+class HeartbeatSender:
     """A worker's end."""
 
     def __init__(self, key: str, node: str, pid: int, log: str) -> None:
         self._key = key
-        self.whereabouts = [node, pid, log, machine.oom_kill_count()]
+        self.location = [node, pid, log, machine.oom_kill_count()]
         self._numbers = itertools.count()  # who says the same again is alive, too
         self._step: Step | None = None
 
@@ -47,12 +47,12 @@ class Speaker:
 
         if step is not None:
             self._step = merged(self._step, step)
-        plain = [next(self._numbers), self.whereabouts, self._step and astuple(self._step)]
+        plain = [next(self._numbers), self.location, self._step and astuple(self._step)]
         with contextlib.suppress(ray.exceptions.RayError):
             _internal_kv_put(self._key, json.dumps(plain), namespace=NAMESPACE)
 
 
-class Board:
+class Heartbeats:
     """The driver's end."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Board:
         """What a task is called."""
         return f"{self._prefix}{next(self._numbers)}"
 
-    def news(self, keys: Mapping[str, Any]) -> Iterator[tuple[str, Saying]]:
+    def news(self, keys: Mapping[str, Any]) -> Iterator[tuple[str, Heartbeat]]:
         """What these tasks have said since the last look; not at every call, and not of all."""
         if time.monotonic() - self._looked_at < ASK_SECONDS or not keys:
             return
@@ -74,11 +74,11 @@ class Board:
         asked = list(itertools.islice(itertools.cycle(keys), self._at, self._at + len(keys)))
         self._at = (self._at + MAX_ASKED) % len(keys)
         for key in asked[:MAX_ASKED]:
-            saying = self.news_of(key)
-            if saying is not None:
-                yield key, saying
+            heartbeat = self.news_of(key)
+            if heartbeat is not None:
+                yield key, heartbeat
 
-    def news_of(self, key: str) -> Saying | None:
+    def news_of(self, key: str) -> Heartbeat | None:
         """What a task has said, if that was not read before."""
         import ray
         from ray.experimental.internal_kv import _internal_kv_get
@@ -89,8 +89,8 @@ class Board:
         if value is None or value == self._read.get(key):
             return None
         self._read[key] = value
-        _, whereabouts, step = json.loads(value)
-        return Saying(tuple(whereabouts), Step(*step) if step else None)
+        _, location, step = json.loads(value)
+        return Heartbeat(tuple(location), Step(*step) if step else None)
 
     def forget(self, key: str) -> None:
         self._read.pop(key, None)
