@@ -5,6 +5,7 @@
     ├── InputError              3  the corpus is wrong: fix or leave out a file
     ├── OutputError             4  the output folder's storage: make room, get permission
     ├── IntegrityError          5  bytes are not what they must be: do not train on them
+    │   └── DamagedWorkError    5  those of an unfinished run: start again
     ├── ConflictError           6  another run, or inputs/config changed: choose which one wins
     ├── WorkerError             7  workers died too often: memory, or a document that kills them
     ├── NetworkError            8  a remote end failed for too long: run the same command again
@@ -58,6 +59,10 @@ class IntegrityError(TokenmillError, ValueError):
     exit_code = 5
 
 
+class DamagedWorkError(IntegrityError):
+    """What an unfinished run has left is damaged. A run that may replace it starts again."""
+
+
 class ConflictError(TokenmillError, RuntimeError):
     exit_code = 6
 
@@ -85,6 +90,7 @@ _KINDS: dict[str, type[TokenmillError]] = {
         InputError,
         OutputError,
         IntegrityError,
+        DamagedWorkError,
         ConflictError,
         WorkerError,
         NetworkError,

@@ -47,7 +47,13 @@ from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.part import PART_CHECKSUM
 from tokenmill.encode.record import PartRecord, committed_records, part_path
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import ConflictError, InputError, IntegrityError, NetworkError
+from tokenmill.errors import (
+    ConflictError,
+    DamagedWorkError,
+    InputError,
+    IntegrityError,
+    NetworkError,
+)
 from tokenmill.estimate.room import room_warning
 from tokenmill.formats import get_format
 from tokenmill.runners import Runner, Stopped, Watch
@@ -130,8 +136,8 @@ def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manif
             raise
         remove_leftovers(config.out, identity)
         return manifest
-    except IntegrityError as error:
-        if not is_continued or "--overwrite" not in (error.hint or ""):
+    except DamagedWorkError as error:
+        if not is_continued:
             raise
         watch.notice(f"{error.message}\nstarting again, as --overwrite says")
     discard_work(config.out)

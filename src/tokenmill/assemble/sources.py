@@ -20,7 +20,7 @@ from tokenmill.assemble.task import Block, ShardTask, Stretch
 from tokenmill.encode.documents import data_of
 from tokenmill.encode.part import PartRun, part_runs
 from tokenmill.encode.record import PartRecord, part_path
-from tokenmill.errors import ConflictError, IntegrityError
+from tokenmill.errors import ConflictError, DamagedWorkError
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage import files
 from tokenmill.storage.objects import in_parallel, is_url
@@ -94,7 +94,7 @@ def _part_expected(path: str) -> Iterator[None]:
                 f"{path} was removed while the run was under way",
                 hint="by another run? Once that has ended, run the same command again: it resumes",
             ) from error
-        raise IntegrityError(
+        raise DamagedWorkError(
             f"{path} is gone, although a shard that needs it is not written",
             hint="start again with --overwrite",
         ) from error
@@ -198,7 +198,7 @@ class ShuffledParts:
             files.wait_for(self._runs_path)
         rows = np.frombuffer(files.read_file(self._runs_path), "<i8")
         if len(rows) % len(_RUN_FIELDS):
-            raise IntegrityError(f"{self._runs_path} is damaged", hint="start again: --overwrite")
+            raise DamagedWorkError(f"{self._runs_path} is damaged", hint="start again: --overwrite")
         return [PartRun(*row) for row in rows.reshape(-1, len(_RUN_FIELDS)).tolist()]
 
 

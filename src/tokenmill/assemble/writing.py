@@ -65,9 +65,8 @@ def drafted(task: ShardTask) -> Draft:
         held.close()
         if record is None or not isinstance(error, IntegrityError):
             raise
-        raise IntegrityError(
-            f"{shard_name(task)} changed since it was written, and {error.message}", hint=error.hint
-        ) from error
+        message = f"{shard_name(task)} changed since it was written, and {error.message}"
+        raise type(error)(message, hint=error.hint) from error
 
 
 @dataclass

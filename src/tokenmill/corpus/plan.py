@@ -26,7 +26,7 @@ from tokenmill.corpus.opening import with_structure_ahead
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.corpus.slices import SliceTable
 from tokenmill.corpus.spans import Input, Slice, Span
-from tokenmill.errors import ConflictError, IntegrityError
+from tokenmill.errors import ConflictError, DamagedWorkError
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import seal_of, sealed, unsealed
 
@@ -81,7 +81,7 @@ class Plan:
             plan.__dict__["plan_id"] = str(plain.get("plan_id", seal_of(data)))
             return plan
         except (ValueError, KeyError, TypeError, OverflowError) as error:
-            raise IntegrityError(
+            raise DamagedWorkError(
                 f"{path} is not a plan that this version can read: {error!r}",
                 hint="start again with --overwrite",
             ) from error

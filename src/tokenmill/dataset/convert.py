@@ -52,7 +52,13 @@ from tokenmill.dataset.tokens import DatasetTokens
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
+from tokenmill.errors import (
+    ConfigError,
+    ConflictError,
+    DamagedWorkError,
+    InputError,
+    IntegrityError,
+)
 from tokenmill.formats import Layout, chosen_dtype, get_format
 from tokenmill.runners import Stopped
 from tokenmill.runners.machine import available_cpus
@@ -111,9 +117,9 @@ def convert(
         return manifest
     try:
         return _converted(source, origin, layout, target, asked, watch)
-    except IntegrityError as error:
+    except DamagedWorkError:
         # What was continued may be damaged: then --overwrite starts again, once.
-        if not target.overwrite or "--overwrite" not in (error.hint or ""):
+        if not target.overwrite:
             raise
         discard_work(target.out)
         return _converted(source, origin, layout, target, asked, watch)
@@ -211,7 +217,7 @@ def _begun(out: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise IntegrityError(
+        raise DamagedWorkError(
             f"{plan_path(out)} is damaged: {error}", hint="start again with --overwrite"
         ) from error
 

@@ -31,7 +31,14 @@ from tokenmill.corpus.plan import identity_differences
 from tokenmill.corpus.spans import Input
 from tokenmill.dataset.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest, require_inside
 from tokenmill.encode.record import SPLITS
-from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError, OutputError
+from tokenmill.errors import (
+    ConfigError,
+    ConflictError,
+    DamagedWorkError,
+    InputError,
+    IntegrityError,
+    OutputError,
+)
 from tokenmill.formats import Format
 from tokenmill.storage import files, objects
 from tokenmill.storage.checked_json import SEAL_BYTES, seal_of, sealed, unsealed
@@ -401,7 +408,7 @@ def _require_whole(staged: str, out: str, manifest: Manifest) -> None:
         places = (os.path.join(folder, file.name) for folder in (staged, out))
         found = next((size for size in map(files.size, places) if size is not None), None)
         if found != file.num_bytes:
-            raise IntegrityError(
+            raise DamagedWorkError(
                 f"{os.path.join(staged, file.name)} is missing or has changed size since it was "
                 "written",
                 hint="what changed it? Start again with --overwrite",
@@ -504,7 +511,7 @@ def _complete(out: str) -> None:
     except FileNotFoundError:
         return  # another has completed it
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise IntegrityError(
+        raise DamagedWorkError(
             f"{path} is damaged: {error}", hint="start again with --overwrite"
         ) from error
     # A manifest that is there already says nothing of the shards: the same dataset may be made
@@ -593,7 +600,7 @@ def _move_files(staged: str, out: str, manifest: Manifest) -> None:
         if files.move(os.path.join(staged, file.name), target):
             return
         if files.size(target) != file.num_bytes:
-            raise IntegrityError(
+            raise DamagedWorkError(
                 f"{target} is missing or has changed size since it was written",
                 hint="start again with --overwrite",
             )

@@ -30,7 +30,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-from tokenmill.errors import ConflictError, IntegrityError, OutputError, TokenmillError
+from tokenmill.errors import (
+    ConflictError,
+    DamagedWorkError,
+    IntegrityError,
+    OutputError,
+    TokenmillError,
+)
 from tokenmill.storage import heartbeat, objects
 from tokenmill.storage.objects import is_url
 
@@ -322,7 +328,7 @@ def write_record(path: str, data: bytes, is_durable: bool = True) -> None:
         return
     if create_file(path, data) or read_file(path) == data:
         return
-    raise IntegrityError(
+    raise DamagedWorkError(
         f"{path} was written before, and says something else: the same work had two results",
         hint="was it edited, or are machines at work that are not alike? Start again: --overwrite",
     )
