@@ -18,7 +18,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tokenmill.config import Config
@@ -41,6 +41,7 @@ class Plan:
     # What a person should know about how the corpus was found. Saved with the plan, so that every
     # attempt and `finish` say the same, but no part of `plan_id`: it decides no byte.
     notes: tuple[str, ...] = ()
+    saved_id: str = field(default="", compare=False)  # that it was loaded with
 
     @property
     def text_bytes(self) -> int:
@@ -48,7 +49,7 @@ class Plan:
 
     @functools.cached_property
     def plan_id(self) -> str:
-        return hashlib.sha256(self.to_json()).hexdigest()
+        return self.saved_id or hashlib.sha256(self.to_json()).hexdigest()
 
     def to_json(self) -> bytes:
         """What the plan's id is the hash of: all of it but the notes."""
@@ -76,10 +77,8 @@ class Plan:
             inputs = tuple(Input(*fields) for fields in plain["inputs"])
             slices = SliceTable.from_plain(inputs, plain["slices"])
             notes = tuple(str(note) for note in plain.get("notes", ()))
-            plan = Plan(plain["identity"], inputs, slices, notes)
-            # What `cached_property` would compute.
-            plan.__dict__["plan_id"] = str(plain.get("plan_id", seal_of(data)))
-            return plan
+            plan_id = str(plain.get("plan_id", seal_of(data)))
+            return Plan(plain["identity"], inputs, slices, notes, plan_id)
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise DamagedWorkError(
                 f"{path} is not a plan that this version can read: {error!r}",
