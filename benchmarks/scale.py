@@ -36,7 +36,7 @@ import xxhash
 from tokenmill import __version__
 from tokenmill.assemble.task import ShardRecord, ShardTask, make_folders, saved_record, task_path
 from tokenmill.assemble.use import UsedParts
-from tokenmill.assemble.writing import MARK_TOKENS
+from tokenmill.assemble.writing import MARK_TOKENS, shard_name
 from tokenmill.cli.progress import Progress, SignalStop
 from tokenmill.config import Config, Partition
 from tokenmill.corpus.fetch import RemoteInputs
@@ -182,6 +182,7 @@ class Stub:
         found = None
         if self._is_resumed:
             found = saved_record(item.work, item.plan_id, (item.stream, item.shard, item.piece))
+        grow_shard(item)
         return json.dumps(dataclasses.asdict(found or shard_record_of(item)))
 
     @contextlib.contextmanager
@@ -199,6 +200,14 @@ def write_part(work: str, record: PartRecord) -> None:
         if num_bytes:
             with open(part_path(work, record.slice_index, split), "wb") as file:
                 file.write(PART)
+
+
+def grow_shard(task: ShardTask) -> None:
+    """Make the shard's file as long as it is with this piece, without a byte in it."""
+    path = os.path.join(task.work, "shards", shard_name(task))
+    num_bytes = 2 * (task.first_token + task.num_tokens)
+    if os.path.getsize(path) < num_bytes:
+        os.truncate(path, num_bytes)
 
 
 def write_sealed(path: str, plain: dict[str, Any]) -> None:
