@@ -47,7 +47,8 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# tokenmill, its peers and the limits, in one run, into benchmarks/results.json and the README.
+# tokenmill, its peers and the limits, in one run, into benchmarks/results.json,
+# docs/performance.md and the README's short table.
 # BENCH="--corpus DIR --bytes 1G" for real text, BENCH=--sweeps to vary one thing at a time.
 bench: $(READY) bench-peers
 	$(BIN)/python benchmarks/bench.py $(BENCH)
@@ -69,7 +70,7 @@ bench-cores: $(READY)
 stages: $(READY)
 	$(BIN)/python benchmarks/stages.py $(STAGES)
 
-# README's and docs/performance.md's tables and docs/speed.svg from the results that are there.
+# docs/performance.md's tables, the README's short one and docs/speed.svg, from results.json.
 chart: $(READY)
 	$(BIN)/python benchmarks/table.py
 	$(BIN)/python benchmarks/chart.py
@@ -79,7 +80,7 @@ chart: $(READY)
 scale: $(READY)
 	$(BIN)/python benchmarks/scale.py $(SCALE)
 
-# What the fault suite did to us, counted, into docs/reliability.json and the README.
+# What the fault suite did to us, counted, into docs/reliability.json and .md, and the README.
 reliability: $(READY)
 	$(BIN)/python tools/reliability.py
 

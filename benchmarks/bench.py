@@ -8,7 +8,7 @@ All contestants get the same cores and take turns, round after round; what count
 the ratios within a round. Where a contestant is slow it gets less text, and rates are compared net
 of start-up (the time each takes for almost no text); otherwise whole times are. Each one's tokens
 are compared: a faster answer that differs does not count. Results go to benchmarks/results.json,
-and from there into the README (table.py, chart.py).
+and from there into docs/performance.md and the README (table.py, chart.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One thing varied at a time, everything else as it comes: what does it cost?
 
-Sizes are shares of --bytes, which is 1 GB where the README's numbers come from: then corpora are
+Sizes are shares of --bytes, which is 1 GB where the published numbers come from: then corpora are
 0.1 to 4 GB, and most other sweeps have 0.3 GB. The bare loop runs beside tokenmill where it can do
 the same. Within a sweep, all settings take turns, round after round.
 """

@@ -1,8 +1,8 @@
-"""The README's table, docs/performance.md's sweeps: from benchmarks/results.json, not by hand.
+"""The tables of docs/performance.md and the README: from benchmarks/results.json, not by hand.
 
-    python benchmarks/table.py          make chart does this, too
+    python benchmarks/table.py          make chart runs this, too
 
-What was missed says by how much.
+A goal that was missed says by how much.
 """
 
 from __future__ import annotations
@@ -17,14 +17,25 @@ import results as files
 HERE = os.path.dirname(os.path.abspath(__file__))
 README = os.path.join(HERE, "..", "README.md")
 PERFORMANCE = os.path.join(HERE, "..", "docs", "performance.md")
+# The README's five rows: us, the engine alone, and what most people use today.
+SHORT = ("tokenmill", "gigatoken", "pool", "datasets", "datatrove")
 
 
 def main() -> None:
-    found = files.load()
+    for path, name, lines in blocks(files.load()):
+        replace(path, name, lines)
+
+
+def blocks(found: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
+    """(page, name of its markers, what belongs between them)."""
+    made = [
+        (PERFORMANCE, "bench", [*contestants(found), "", *targets(found)]),
+        (PERFORMANCE, "sweeps", sweeps(found)),
+    ]
     if "table" in found:
-        replace(README, "chart", ["![MB of text a second](docs/speed.svg)", "", summary(found)])
-    replace(README, "bench", [*contestants(found), "", *targets(found)])
-    replace(PERFORMANCE, "sweeps", sweeps(found))
+        chart = ["![MB of text per second](docs/speed.svg)", "", summary(found)]
+        made += [(README, "chart", chart), (README, "bench-short", short(found))]
+    return made
 
 
 def everything(found: dict[str, Any]) -> list[str]:
@@ -36,13 +47,21 @@ def replace(path: str, name: str, lines: list[str]) -> None:
     """Put the lines between `<!-- name:begin ... -->` and `<!-- name:end -->`."""
     with open(path) as file:
         text = file.read()
+    try:
+        text = replaced(text, name, lines)
+    except LookupError as error:
+        raise SystemExit(f"{os.path.basename(path)}: {error}") from None
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def replaced(text: str, name: str, lines: list[str]) -> str:
     pattern = rf"(<!-- {name}:begin[^>]*-->\n).*?(<!-- {name}:end -->)"
     block = "".join(line + "\n" for line in lines)
     found, count = re.subn(pattern, lambda m: m[1] + block + m[2], text, flags=re.DOTALL)
     if not count:
-        raise SystemExit(f"{os.path.basename(path)} has no place for {name}")
-    with open(path, "w") as file:
-        file.write(found)
+        raise LookupError(f"no place for {name}")
+    return found
 
 
 def contestants(found: dict[str, Any]) -> list[str]:
@@ -57,13 +76,32 @@ def contestants(found: dict[str, Any]) -> list[str]:
         if row["status"] in ("absent", "failed"):
             left_out.append(f"{plain(row['label'])} is left out: {row['reason']}.")
             continue
-        version = f" {row['version']}" if row["version"] and row["role"] == "peer" else ""
         rows.append(
-            f"| {row['label']}{version} | {number(speed(row))} | {row['mtokens_per_s']:.1f} "
+            f"| {named(row)} | {number(speed(row))} | {row['mtokens_per_s']:.1f} "
             f"| {compared(row)} | {row['cpu_seconds_per_gb']:.1f} | {row['tree_mb']:,.0f} "
             f"| {row['written_mb_per_gb']:,.0f} |"
         )
     return [*rows, "", caption(found), *([""] if left_out else []), *left_out]
+
+
+def short(found: dict[str, Any]) -> list[str]:
+    """The README's rows; whoever could not be measured is in the long table, with the reason."""
+    measured = [row for row in found["table"] if row["status"] not in ("absent", "failed")]
+    rows = [row for row in measured if row["name"] in SHORT]
+    return [
+        "| | text, MB/s | tokenmill is | CPU s/GB | peak MB |",
+        "|---|--:|--:|--:|--:|",
+        *(
+            f"| {named(row)} | {number(speed(row))} | {compared(row)} "
+            f"| {row['cpu_seconds_per_gb']:.1f} | {row['tree_mb']:,.0f} |"
+            for row in sorted(rows, key=speed, reverse=True)
+        ),
+    ]
+
+
+def named(row: dict[str, Any]) -> str:
+    version = f" {row['version']}" if row["version"] and row["role"] == "peer" else ""
+    return f"{row['label']}{version}"
 
 
 def speed(row: dict[str, Any]) -> float:
@@ -92,13 +130,13 @@ def caption(found: dict[str, Any]) -> str:
     less = ""
     if shares:
         less = (
-            f" Slow ones got {min(shares):.0f} to {max(shares):.0f} MB, and are compared net of "
-            "everybody's start-up."
+            f" Slow contestants were given {min(shares):.0f} to {max(shares):.0f} MB, and are "
+            "compared without anyone's start-up time."
         )
     return (
         f"*{mill['text_mb']:,.0f} MB of English ({about['corpus']}; FineWeb's layout) to gpt2 "
-        f"tokens on {about['num_proc']} cores of an {cpu}, {len(mill['seconds'])} rounds in turn: "
-        f"median, least and most.{less} All gave the same tokens, unless it says otherwise. "
+        f"tokens on {about['num_proc']} cores of an {cpu}, {len(mill['seconds'])} rounds, taking "
+        f"turns: median (minimum to maximum).{less} All produced the same tokens unless noted. "
         f"tokenmill {versions['tokenmill']} with `--no-val`, gigatoken {versions['gigatoken']}, "
         f"tiktoken {versions['tiktoken']}, Python {versions['python']}, {about['date']}. "
         "`make bench` repeats it.*"
@@ -113,8 +151,8 @@ def summary(found: dict[str, Any]) -> str:
         f"*{mill['text_mb']:,.0f} MB of English text (FineWeb's layout: snappy parquet, row groups "
         f"of 1,000) to gpt2 tokens on {about['num_proc']} cores of an {about['machine']['cpu']}; "
         f"tokenmill {versions['tokenmill']}, gigatoken {versions['gigatoken']}, tiktoken "
-        f"{versions['tiktoken']}, Python {versions['python']}, {about['date']}. Same tokens from "
-        "all; [the table](#how-fast).*"
+        f"{versions['tiktoken']}, Python {versions['python']}, {about['date']}. All produced the "
+        "same tokens; [the full table](docs/performance.md#compared-with-other-tools).*"
     )
 
 

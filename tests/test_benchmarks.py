@@ -176,6 +176,20 @@ def test_goal_when_missed_then_says_by_how_much(target, value, at_most, verdict)
     assert table.goal("it", target, value, at_most=at_most).split("|")[-2].strip() == verdict
 
 
+def test_tables_when_made_again_then_they_are_those_on_the_pages():
+    found = results.load()
+    names = {row["name"] for row in found["table"]}
+    assert len(table.SHORT) == 5 and names.issuperset(table.SHORT)
+    for path, name, lines in table.blocks(found):
+        text = Path(path).read_text()
+        assert table.replaced(text, name, lines) == text, "make chart"
+
+
+def test_place_of_a_table_when_missing_then_is_named():
+    with pytest.raises(LookupError, match="no place for bench"):
+        table.replaced("<!-- bench-short:begin -->\n<!-- bench-short:end -->", "bench", [])
+
+
 @pytest.mark.parametrize(
     ("contestant", "start", "rate"),
     [

@@ -1,9 +1,11 @@
-"""What the README tells people to type, typed."""
+"""What the README and the guides in docs/ tell people to type, typed."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import itertools
+import json
 import os
 import re
 import shlex
@@ -12,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,27 +28,57 @@ from tokenmill.formats import NAMES, get_format
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
-SHELL_LINES = [
-    line.split("   #")[0].split(" # ")[0].strip()
-    for language, block in BLOCKS
-    if language == "sh"
-    for line in block.splitlines()
+# Whose blocks are run here; test_guide.py runs those of docs/abruptly-died.md.
+GUIDES = {
+    name: (ROOT / "docs" / name).read_text()
+    for name in ("inputs.md", "formats.md", "commands.md", "python.md", "reliability.md")
+}
+SCALE = (ROOT / "docs" / "scale.md").read_text()
+PAGES = [
+    ROOT / "README.md",
+    *ROOT.glob("docs/*.md"),
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
 ]
-TOKENMILL_LINES = list(dict.fromkeys(line for line in SHELL_LINES if line.startswith("tokenmill ")))
-# What belongs together: tasks of one run, and what finishes it.
-TASK_LINES = [line for line in TOKENMILL_LINES if "--partition" in line or " finish " in line]
-PYTHON_BLOCKS = [block for language, block in BLOCKS if language == "python"]
+
+
+def blocks_of(page: str, language: str) -> list[str]:
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    return [block for found, block in blocks if found == language]
+
+
+def shell_lines(page: str) -> list[str]:
+    lines = "".join(blocks_of(page, "sh")).splitlines()
+    return [line.split("   #")[0].split(" # ")[0].strip() for line in lines]
+
+
+def tokenmill_lines(page: str) -> list[str]:
+    return [line for line in shell_lines(page) if line.startswith("tokenmill ")]
+
+
+def unique(lines: list[str]) -> list[str]:
+    return list(dict.fromkeys(lines))
+
+
+TOKENMILL_LINES = unique(
+    [line for page in (README, *GUIDES.values()) for line in tokenmill_lines(page)]
+)
+PYTHON_BLOCKS = unique(
+    [block for page in (README, *GUIDES.values()) for block in blocks_of(page, "python")]
+)
+# One run, its tasks, and what finishes them: docs/scale.md has them one after the other.
+SINGLE_LINE, *TASK_LINES = tokenmill_lines(SCALE)
 
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A folder with what the README's commands read."""
+    """A folder with what the commands read."""
     texts = made_texts(2000)
     (tmp_path / "corpus" / "notes").mkdir(parents=True)
     pq.write_table(pa.table({"text": texts}), tmp_path / "corpus" / "a.parquet", row_group_size=500)
     (tmp_path / "corpus" / "notes" / "a.md").write_text("# A note\n\nof some words\n")
     (tmp_path / "giant.txt").write_text("<|endoftext|>".join(texts))
+    (tmp_path / "corpus.txt").write_text("\n\n".join(texts))
     return tmp_path
 
 
@@ -56,7 +89,7 @@ def datasets(tmp_path_factory) -> Path:
     (folder / "corpus").mkdir()
     pq.write_table(pa.table({"text": made_texts(300)}), folder / "corpus" / "a.parquet")
     with _chdir(folder):
-        tokenmill.prepare("corpus/", "data/nano", num_proc=1)
+        tokenmill.prepare("corpus/", "data/mine", num_proc=1)
         tokenmill.prepare("corpus/", "fineweb10B", format="llmc", num_proc=1)
     (folder / "fineweb10B" / "tokenmill.json").unlink()
     return folder
@@ -92,49 +125,69 @@ def hub_for(line: str) -> HubServer:
 
 
 def fill_bucket(client, folder: Path) -> None:
-    """Put the corpus and the dataset where the README's URLs say they are."""
+    """Put the corpus and the dataset where the URLs say they are."""
     with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou):
         client.create_bucket(Bucket="bucket")
-    for place in ("corpus", "data/nano"):
+    for place in ("corpus", "data/mine"):
         for path in (folder / place).rglob("*"):
             if path.is_file():
                 key = f"{os.path.basename(place)}/{path.relative_to(folder / place)}"
                 client.upload_file(str(path), "bucket", key)
 
 
-@pytest.mark.parametrize("line", [line for line in TOKENMILL_LINES if line not in TASK_LINES])
-def test_readme_command_works_as_written(line, folder, datasets, request):
+def run(line: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        shlex.split(line),
+        cwd=folder,
+        env=environment(folder, **more),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.parametrize("line", TOKENMILL_LINES)
+def test_command_works_as_written(line, folder, datasets, request):
     if line.split()[1] in ("verify", "inspect", "convert"):
         shutil.copytree(datasets, folder, dirs_exist_ok=True)
     if "s3://bucket/" in line:
         fill_bucket(request.getfixturevalue("s3").client(), folder)
     with hub_for(line) as hub:
-        done = subprocess.run(
-            shlex.split(line),
-            cwd=folder,
-            env=environment(folder, HF_ENDPOINT=hub.url),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    if line.split()[1] != "estimate":
+        run(line, folder, HF_ENDPOINT=hub.url)
+    if " -o s3://" in line:
+        out = line.split(" -o ")[1].split()[0]
+        run(f"tokenmill verify {out}", folder)
+    elif line.split()[1] == "estimate" or "--dry-run" in line:
+        assert not (folder / "data").exists()
+    else:
         assert list((folder / "data").rglob("tokenmill.json"))
 
 
-def test_readme_tasks_one_after_the_other_make_what_one_run_makes(folder):
+def test_readme_training_run_finds_what_the_command_before_it_wrote(folder):
+    """nanoGPT's train.py maps data/DATASET/{train,val}.bin as uint16, and draws 1,024 tokens."""
+    pairs = itertools.pairwise(shell_lines(README))
+    [(prepare, train)] = [pair for pair in pairs if pair[1].startswith("python train.py")]
+    run(prepare, folder)
+    dataset = train.partition("--dataset=")[2]
+    for split in ("train", "val"):
+        tokens = np.memmap(folder / "data" / dataset / f"{split}.bin", dtype=np.uint16, mode="r")
+        assert len(tokens) > 1024 and tokens.max() < 50304
+
+
+def test_readme_commands_about_the_dataset_work_on_the_one_it_made_before(folder):
+    first, *later = [line for line in tokenmill_lines(README) if "data/mine" in line]
+    assert " prepare " in first and len(later) >= 3
+    for line in [first, *later]:
+        run(line, folder)
+
+
+def test_tasks_one_after_the_other_make_what_one_run_makes(folder):
     out, alone = TASK_LINES[-1].split()[-1], "data/alone"
-    for line in [*TASK_LINES, f"tokenmill prepare corpus/ -o {alone}"]:
-        command = shlex.split(line)
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment(folder),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+    assert [line.split()[1] for line in TASK_LINES] == ["prepare"] * 3 + ["finish"]
+    for line in [*TASK_LINES, SINGLE_LINE.replace(f"-o {out}", f"-o {alone}")]:
+        run(line, folder)
     names = {path.name for path in (folder / alone).iterdir()}
     assert names == {path.name for path in (folder / out).iterdir()} >= {"tokenmill.json"}
     for name in names:
@@ -142,34 +195,60 @@ def test_readme_tasks_one_after_the_other_make_what_one_run_makes(folder):
 
 
 @pytest.mark.parametrize("block", PYTHON_BLOCKS)
-def test_readme_python_works_as_written(block, folder):
+def test_python_works_as_written(block, folder):
     (folder / "script.py").write_text(block)
-    done = subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=folder,
-        env=environment(folder, HF_HUB_OFFLINE="1"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert run(f"{sys.executable} script.py", folder, HF_HUB_OFFLINE="1").stdout
 
 
-def test_readme_names_make_targets_and_files_that_exist():
-    targets = set(re.findall(r"^make (\w+)", "\n".join(SHELL_LINES), flags=re.MULTILINE))
+def test_readme_names_make_targets_that_exist():
+    targets = set(re.findall(r"^make (\w+)", "\n".join(shell_lines(README)), flags=re.MULTILINE))
     makefile = (ROOT / "Makefile").read_text()
     assert targets and all(f"\n{target}:" in makefile for target in targets)
-    for link in re.findall(r"\]\((?!http)([^)#]+)\)", README):
-        assert (ROOT / link).exists(), link
+
+
+def anchors_of(page: str) -> set[str]:
+    """What GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_lead_to_files_and_headings_that_exist(page):
+    for link, anchor in re.findall(r"\]\((?!http)([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+        target = page.parent / link if link else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors_of(target.read_text()), (link, anchor)
+
+
+def test_readme_links_to_every_page():
+    linked = {link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", README)}
+    assert {str(path.relative_to(ROOT)) for path in PAGES} - {"README.md"} <= linked
 
 
 def test_readme_tells_enough_to_be_worth_running():
-    assert len(TOKENMILL_LINES) >= 6 and len(PYTHON_BLOCKS) >= 2
+    assert len(unique(tokenmill_lines(README))) >= 6 and len(blocks_of(README, "python")) >= 2
 
 
-def test_readme_lists_the_formats_as_they_are():
-    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", README, flags=re.MULTILINE)
+def test_reliability_tables_are_those_of_the_results():
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        import reliability
+    finally:
+        sys.path.pop(0)
+    for path, name, lines in reliability.blocks(json.loads(reliability.RESULTS.read_text())):
+        assert len(lines) == 9 or path != ROOT / "README.md"  # a headline and five rows
+        text = path.read_text()
+        assert reliability.replaced(text, name, lines) == text, "tools/reliability.py --table-only"
+
+
+def test_readme_lists_the_formats_and_who_reads_them():
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|$", README, flags=re.MULTILINE)
+    assert dict(rows) == {name: get_format(name).trainers for name in NAMES}
+
+
+def test_guide_lists_the_formats_as_they_are():
+    page = GUIDES["formats.md"]
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", page, flags=re.MULTILINE)
     listed = {name: (files.replace("`", ""), readers, said) for name, files, readers, said in rows}
     assert listed == {
         name: (get_format(name).files, get_format(name).trainers, ", ".join(defaults_of(name)))

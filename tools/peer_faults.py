@@ -2,7 +2,7 @@
 
     make peer-faults                                   all of it, about an hour on two cores
     python tools/peer_faults.py --only mds:exception   some of it; the rest of the results stays
-    python tools/peer_faults.py --table                the README's table, made from the results
+    python tools/peer_faults.py --table                docs/peer-faults.md's table, from the results
 
 Every contestant runs twice undisturbed, then three times with each fault. After each, its own
 reader opens the output and the tokens are compared with tiktoken's (peers/judge.py); where the run

@@ -1,4 +1,4 @@
-"""From what was seen to a few words, and from all words to the table for the README.
+"""From what was seen to a few words, and from all words to the table of docs/peer-faults.md.
 
 Only the records in the results file are looked at, so the table can be made again from it.
 """
