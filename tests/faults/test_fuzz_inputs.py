@@ -58,7 +58,7 @@ OTHERS = {"tokenizer_json": 250, "ranks": 150, "state": 200, "manifest": 150}
 REFUSALS = {
     **dict.fromkeys(INPUTS, ("InputError", "ConfigError")),
     **dict.fromkeys(("tokenizer_json", "ranks"), ("ConfigError",)),
-    **dict.fromkeys(("state", "manifest"), ("IntegrityError",)),
+    **dict.fromkeys(("state", "manifest"), ("IntegrityError", "DamagedWorkError")),
 }
 NAMES = {"tokenizer_json": "a.json", "ranks": "a.tiktoken", "state": ".tokenmill"}
 
