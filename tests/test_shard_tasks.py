@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ import shard_oracle
 from conftest import write_corpus
 from tokenmill import prepare
 from tokenmill.arrays import binary_array
+from tokenmill.assemble import writing
 from tokenmill.assemble.books import Assembly, Output
 from tokenmill.assemble.fitting import Wish
 from tokenmill.assemble.sources import task_of
@@ -28,6 +30,7 @@ from tokenmill.assemble.task import ShardTask
 from tokenmill.assemble.writing import carry_out
 from tokenmill.encode.part import PartWriter
 from tokenmill.encode.record import Counts, PartRecord
+from tokenmill.errors import DamagedWorkError
 from tokenmill.formats import Layout, get_format
 from tokenmill.runners import workload
 
@@ -427,6 +430,29 @@ def test_tasks_when_all_are_done_then_no_part_is_left(scratch, name):
     folder, _ = assembled(work, layout, corpus_for(layout, rng, [20, 300]), False, rng)
     assert list((work / "parts").iterdir()) == []
     assert Path(folder) == work / "shards"
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_task_when_another_run_does_it_meanwhile_then_its_record_counts(scratch, name, monkeypatch):
+    """Where locks do nothing: the other one has removed the parts that this one was about to read."""
+    rng = random.Random(name)
+    layout = layout_named(name)
+    corpus = corpus_for(layout, rng, [20, 300])
+    draft, done = writing._Writing.draft, set()
+
+    def late(self: Any) -> Any:
+        task = self._task
+        place = (task.stream, task.shard, task.piece)
+        if place in done:
+            return draft(self)
+        done.add(place)
+        writing.carry_out(task)
+        raise DamagedWorkError("a part is gone")
+
+    monkeypatch.setattr(writing._Writing, "draft", late)
+    folder, output = assembled(scratch / "work", layout, corpus, False, rng)
+    require_wanted(folder, layout, corpus, False, output)
+    assert done
 
 
 # The same by way of `prepare`, where the encoder makes the parts.

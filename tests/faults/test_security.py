@@ -217,7 +217,7 @@ def test_a_token_stands_in_no_output(scratch):
                 check=False,
             )
         assert canary not in found.stdout + found.stderr
-        assert (found.returncode == 0) == bool(files), found.stderr
+        assert (found.returncode == 0) == bool(held), found.stderr
     for path in scratch.rglob("*"):
         if path.is_file():
             assert canary.encode() not in path.read_bytes(), path

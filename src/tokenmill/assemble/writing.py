@@ -50,7 +50,7 @@ def carry_out(task: ShardTask) -> ShardRecord:
 def drafted(task: ShardTask) -> Draft:
     """Write what the task says. It counts once the draft is committed, which waits for the disk or
     the network, and may be done in another thread."""
-    record = saved_record(task.work, task.plan_id, (task.stream, task.shard, task.piece))
+    record = _record_of(task)
     if record is not None and _is_intact(task, record):
         return Draft(task, record, "", is_saved=True)
     held = contextlib.ExitStack()
@@ -63,10 +63,20 @@ def drafted(task: ShardTask) -> Draft:
         return draft
     except BaseException as error:
         held.close()
-        if record is None or not isinstance(error, IntegrityError):
+        if not isinstance(error, IntegrityError):
+            raise
+        # Where no lock keeps others out, another run may have done it, and used its parts.
+        done = _record_of(task)
+        if done is not None and _is_intact(task, done):
+            return Draft(task, done, "", is_saved=True)
+        if record is None:
             raise
         message = f"{shard_name(task)} changed since it was written, and {error.message}"
         raise type(error)(message, hint=error.hint) from error
+
+
+def _record_of(task: ShardTask) -> ShardRecord | None:
+    return saved_record(task.work, task.plan_id, (task.stream, task.shard, task.piece))
 
 
 @dataclass
