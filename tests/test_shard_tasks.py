@@ -434,7 +434,7 @@ def test_tasks_when_all_are_done_then_no_part_is_left(scratch, name):
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_task_when_another_run_does_it_meanwhile_then_its_record_counts(scratch, name, monkeypatch):
-    """Where locks do nothing: the other one has removed the parts that this one was about to read."""
+    """Where locks do nothing: the other one has removed the parts that this one needs."""
     rng = random.Random(name)
     layout = layout_named(name)
     corpus = corpus_for(layout, rng, [20, 300])
