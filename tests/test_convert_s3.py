@@ -431,7 +431,7 @@ def test_convert_when_another_is_faster_then_its_result_is_taken(
             others[0] = convert(open_dataset(nano), target)
         return result
 
-    monkeypatch.setattr(f"tokenmill.{moment}", overtaken)
+    monkeypatch.setattr(files, moment, overtaken)
     assert convert(open_dataset(nano), target) == others[0]
     converted(nano, str(tmp_path / "out"), "npy")
     assert objects_in(s3, bucket) == files_in(str(tmp_path / "out"))
