@@ -70,8 +70,8 @@ class Estimate:
     plan: float
     encode: float  # all cores
     storage: float  # all that crosses to and from storage, by all nodes
-    assemble_here: float  # by one process: `finish`, or the driver of one machine
-    assemble_there: float  # by all cores: shards as orders
+    assemble_here: float  # by the cores of one node: `finish`
+    assemble_there: float  # by all cores, while others encode
     resume: float
     driver_bytes: float
     num_gets: int
@@ -106,7 +106,7 @@ def estimate(num_tokens: float, cluster: Cluster, constants: dict[str, Any]) -> 
         plan=footers + num_slices * a_slice["plan"],
         encode=encode,
         storage=moved / (cluster.num_nodes * cluster.bytes_per_second),
-        assemble_here=assemble,
+        assemble_here=assemble / cluster.num_cores,
         assemble_there=assemble / cluster.cores,
         resume=num_slices * a_slice["resume"],
         driver_bytes=at_rest + (peak - at_rest) * num_slices / driver["num_slices"],
@@ -247,7 +247,7 @@ def sizes_table(constants: dict[str, Any]) -> str:
         ("plan, on one core", *(_seconds(e.plan) for e in all_of)),
         ("encode, all cores", *(_seconds(e.encode) for e in all_of)),
         ("storage traffic, all nodes", *(_seconds(e.storage) for e in all_of)),
-        ("assembly in one process", *(_seconds(e.assemble_here) for e in all_of)),
+        ("assembly by `finish`, on one node", *(_seconds(e.assemble_here) for e in all_of)),
         ("assembly on all cores", *(_seconds(e.assemble_there) for e in all_of)),
         ("resume: read all records", *(_seconds(e.resume) for e in all_of)),
         ("driver's memory", *(_bytes(e.driver_bytes) for e in all_of)),
@@ -260,13 +260,13 @@ def sizes_table(constants: dict[str, Any]) -> str:
 
 
 def _first(found: Estimate, on_objects: bool) -> str:
-    """What takes longest: with `finish` on a file system, with shard orders on an object store."""
+    """What takes longest: with `finish` on a file system, with Ray on an object store."""
     stages = {"planning": found.plan, "encoding": found.encode, "storage": found.storage}
     if on_objects:
         stages["requests to one prefix"] = found.requests
         stages["assembly"] = found.assemble_there
     else:
-        stages["assembly in one process"] = found.assemble_here
+        stages["assembly on one node"] = found.assemble_here
     name = max(stages, key=lambda name: stages[name])
     return f"{name}, {_seconds(stages[name])}"
 
