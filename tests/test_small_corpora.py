@@ -230,3 +230,12 @@ def test_prepare_when_chance_holds_out_everything_then_there_is_something_to_tra
 
 def _hash(text: str) -> int:
     return xxhash.xxh3_64_intdigest(text.encode(), 0)
+
+
+def test_convert_when_a_split_ends_no_document_then_it_is_not_said_to_hold_none(tmp_path, capsys):
+    (tmp_path / "one.txt").write_text("one document and no other " * 300)
+    prepared, converted = str(tmp_path / "a"), str(tmp_path / "b")
+    assert main(["prepare", str(tmp_path / "one.txt"), "-o", prepared, "-q"]) == 0
+    assert main(["convert", prepared, converted, "--format", "npy"]) == 0
+    said = capsys.readouterr().err
+    assert " tokens of one document\n" in said and "0 documents" not in said

@@ -62,7 +62,7 @@ from tokenmill.runners.workload import Workload
 from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved, wish_of
 from tokenmill.storage import files, objects
 from tokenmill.storage.objects import in_parallel, is_url
-from tokenmill.words.plural import counted
+from tokenmill.words.plural import counted, noun_for
 
 
 class RunWatch(Watch, Protocol):
@@ -273,7 +273,8 @@ def _require_some_written(records: Ledger, config: Config) -> None:
     if not counts.num_written:
         files.remove(plan_path(config.out))  # there is nothing to resume
         raise InputError(
-            f"nothing to write: of {counts.num_rows:,} rows, {counts.num_empty:,} are empty, "
+            f"nothing to write: of {counted(counts.num_rows, 'row')}, {counts.num_empty:,} "
+            f"{noun_for(counts.num_empty, 'is', 'are')} empty, "
             f"{counts.num_null:,} null, {counts.num_quarantined:,} quarantined",
             hint="are these the right files, and is --text-column the right column?",
         )

@@ -200,10 +200,11 @@ def _summary(manifest: Manifest, from_format: str, seconds: float) -> list[str]:
         f"{shown_bytes(manifest.num_bytes)}, in {shown_seconds(seconds)}"
     ]
     for split, totals in manifest.splits.items():
-        lines.append(
-            f"  {split}: {counted(totals.num_tokens, 'token')}, "
-            f"{counted(totals.num_documents, 'document')}"
-        )
+        # A split in which no document ends is the beginning of one.
+        documents = f", {counted(totals.num_documents, 'document')}"
+        if not totals.num_documents:
+            documents = " of one document"
+        lines.append(f"  {split}: {counted(totals.num_tokens, 'token')}{documents}")
     return lines + note_lines(notes_of(manifest))
 
 

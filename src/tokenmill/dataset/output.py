@@ -191,13 +191,13 @@ def _require_places(out: str, format_: Format, name: str | None) -> None:
         is_folder = os.path.isdir(path)
         is_file_of_ours = other == MANIFEST_NAME or _is_ours(other, format_, name)
         if is_folder and is_file_of_ours:
-            _require_no_other(path, "folder")
+            raise _in_the_way(path, "folder")
         if not is_folder and other in folders:
-            _require_no_other(path, "file")
+            raise _in_the_way(path, "file")
 
 
-def _require_no_other(path: str, kind: str) -> None:
-    raise ConflictError(
+def _in_the_way(path: str, kind: str) -> ConflictError:
+    return ConflictError(
         f"{path} is a {kind}, and stands where the dataset has something else",
         hint="move it away, or choose another output folder",
     )
@@ -403,7 +403,7 @@ def _require_whole(staged: str, out: str, manifest: Manifest) -> None:
     for below in {os.path.dirname(file.name) for file in manifest.files} - {""}:
         path = os.path.join(out, below)
         if os.path.lexists(path) and not os.path.isdir(path):
-            _require_no_other(path, "file")
+            raise _in_the_way(path, "file")
     for file in manifest.files:
         places = (os.path.join(folder, file.name) for folder in (staged, out))
         found = next((size for size in map(files.size, places) if size is not None), None)

@@ -5,7 +5,6 @@ Inputs are cut here, too: a file that kills its reader kills the run, now or whe
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -27,19 +26,6 @@ class _Stopped(BaseException):
     """Unwinds `encode_slice`; a BaseException, so that nothing on the way takes it for an error."""
 
 
-@contextlib.contextmanager
-def one_arrow_thread() -> Iterator[None]:
-    """One thing after the other is meant: batches are too small for Arrow's threads."""
-    import pyarrow as pa
-
-    num_threads = pa.cpu_count()
-    pa.set_cpu_count(1)
-    try:
-        yield
-    finally:
-        pa.set_cpu_count(num_threads)
-
-
 class InlineRunner:
     def cut(
         self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None, watch: Watch
@@ -47,12 +33,6 @@ class InlineRunner:
         return cut_here(inputs, options, max_rows)
 
     def run(
-        self, job: Job, work: Iterable[Slice | ShardTask | None], watch: Watch
-    ) -> Iterator[PartRecord | ShardRecord]:
-        with one_arrow_thread():
-            yield from self._run(job, work, watch)
-
-    def _run(
         self, job: Job, work: Iterable[Slice | ShardTask | None], watch: Watch
     ) -> Iterator[PartRecord | ShardRecord]:
         from tokenmill.assemble.writing import carry_out
