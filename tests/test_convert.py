@@ -21,7 +21,7 @@ from tokenmill.encodings import get_encoding
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.formats import NAMES, get_format
 from tokenmill.runners import Stopped
-from tokenmill.storage import files
+from tokenmill.storage import disk, files
 
 TEXTS = [*made_texts(150), "", "one", "\N{CJK UNIFIED IDEOGRAPH-6771}" * 40]
 
@@ -91,7 +91,7 @@ def test_convert_equals_prepare_in_that_format(name, nano, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_convert_stopped_anywhere_continues_to_the_same_bytes(name, nano, tmp_path, monkeypatch):
     monkeypatch.setattr("tokenmill.dataset.tokens.READ_TOKENS", 700)
-    monkeypatch.setattr("tokenmill.storage.files.PIECE_BYTES", 4000)
+    monkeypatch.setattr("tokenmill.storage.hashing.PIECE_BYTES", 4000)
     monkeypatch.setattr("tokenmill.assemble.writing.MARK_TOKENS", 1000)
     converted(nano, tmp_path / "whole", name)
     target = Target(out=str(tmp_path / "out"), format=name, **options_of(name))
@@ -119,29 +119,29 @@ class Crash(BaseException):
 @pytest.mark.parametrize("name", ["nanogpt", "megatron", "mds"])
 def test_convert_crashed_at_any_storage_operation_continues(name, nano, tmp_path, monkeypatch):
     monkeypatch.setattr("tokenmill.dataset.tokens.READ_TOKENS", 2000)
-    monkeypatch.setattr("tokenmill.storage.files.PIECE_BYTES", 8000)
+    monkeypatch.setattr("tokenmill.storage.hashing.PIECE_BYTES", 8000)
     converted(nano, tmp_path / "whole", name)
     target = Target(out=str(tmp_path / "out"), format=name, **options_of(name))
-    rename, remove = files.rename, files.remove
+    rename, remove = disk.rename, files.remove
     for crash_at in itertools.count(1):
         count = itertools.count(1)
 
         def counted(operation):
-            def crashing(*arguments):
+            def crashing(*arguments, **options):
                 if next(count) == crash_at:  # noqa: B023
                     raise Crash
-                operation(*arguments)
+                operation(*arguments, **options)
 
             return crashing
 
-        monkeypatch.setattr(files, "rename", counted(rename))
+        monkeypatch.setattr(disk, "rename", counted(rename))
         monkeypatch.setattr(files, "remove", counted(remove))
         try:
             convert(open_dataset(str(nano)), target)
             break
         except Crash:
             pass
-        monkeypatch.setattr(files, "rename", rename)
+        monkeypatch.setattr(disk, "rename", rename)
         monkeypatch.setattr(files, "remove", remove)
         convert(open_dataset(str(nano)), target)
         assert files_of(tmp_path / "out") == files_of(tmp_path / "whole"), crash_at

@@ -27,6 +27,7 @@ from tokenmill.formats import NAMES, get_format
 from tokenmill.runners import Stopped
 from tokenmill.storage import files, objects, retry
 from tokenmill.storage.objects import s3 as s3_store
+from tokenmill.storage.objects import store
 
 SAMPLES = {"seq_len": 64, "shard_tokens": 2048, "drop": ("tail",)}
 
@@ -308,8 +309,8 @@ def test_convert_when_to_s3_then_the_scratch_folder_holds_a_shard_or_two(
         seen.append(sum(len(data) for data in files_in(str(tmp_path)).values()))
         return put_file(path, target)
 
-    put_file = files.put_file
-    monkeypatch.setattr(files, "put_file", looked)
+    put_file = store._put_file
+    monkeypatch.setattr(store, "_put_file", looked)
     source = open_dataset(nano)
     convert(source, target_of(f"s3://{bucket}/out", name))
     assert source.num_tokens > 5 * 3000 and 5000 < max(seen) < 3 * 2 * 3000
@@ -415,13 +416,13 @@ def test_convert_when_the_store_refuses_then_what_and_where(nano, s3):
 # Two at once
 
 
-@pytest.mark.parametrize("moment", ["put_file", "write_record"])
+@pytest.mark.parametrize("module, moment", [(store, "_put_file"), (files, "write_record")])
 def test_convert_when_another_is_faster_then_its_result_is_taken(
-    moment, nano, s3, bucket, tmp_path, small_batches, monkeypatch
+    module, moment, nano, s3, bucket, tmp_path, small_batches, monkeypatch
 ):
     """Before there is a record of a shard that is uploaded, and right after a record."""
     target = target_of(f"s3://{bucket}/out", "npy")
-    do = getattr(files, moment)
+    do = getattr(module, moment)
     others = []
 
     def overtaken(*arguments):
@@ -431,7 +432,7 @@ def test_convert_when_another_is_faster_then_its_result_is_taken(
             others[0] = convert(open_dataset(nano), target)
         return result
 
-    monkeypatch.setattr(files, moment, overtaken)
+    monkeypatch.setattr(module, moment, overtaken)
     assert convert(open_dataset(nano), target) == others[0]
     converted(nano, str(tmp_path / "out"), "npy")
     assert objects_in(s3, bucket) == files_in(str(tmp_path / "out"))

@@ -46,7 +46,7 @@ from tokenmill.formats import NAMES
 from tokenmill.run import new_plan
 from tokenmill.runners.start import encoding_of
 from tokenmill.settings import resolved
-from tokenmill.storage import files
+from tokenmill.storage import disk_space, files
 
 ENGLISH = ["the", "mill", "grinds", "grain", "under", "a", "heavy", "stone", "while", "water"]
 OTHER = ["東京", "大学", "мельница", "зерно", "水車", "石臼", "🙂", "小麦粉", "Ünïcödé"]
@@ -580,7 +580,7 @@ def test_run_that_fits_is_not_warned_of_although_a_token_a_byte_would_not(small_
 
 def test_question_whether_it_fits_survives_what_kills_the_sample(tmp_path, monkeypatch):
     path = write_corpus("jsonl", tmp_path, ONE_LANGUAGE)
-    monkeypatch.setattr(files, "free_bytes", lambda folder: 1000)
+    monkeypatch.setattr(disk_space, "free_bytes", lambda folder: 1000)
     monkeypatch.setattr(room.sys, "executable", "/bin/false")
     config = Config(sources=(path,), out=str(tmp_path / "out"), num_proc=1)
     encoding = encoding_of(config)

@@ -21,7 +21,7 @@ import pytest
 
 from tokenmill.errors import InputError, IntegrityError
 from tokenmill.formats import Contents, Layout, chosen_dtype, get_format, mapped, megatron, olmo
-from tokenmill.storage import files
+from tokenmill.storage import disk, files
 
 NAMES = ("megatron", "datatrove", "olmo")
 DOCUMENTS = [[1, 2, 3, 9], [4, 9], [5, 6, 7, 8, 9]]  # 9 ends a document
@@ -60,7 +60,7 @@ def write(
 
     @contextlib.contextmanager
     def create(file_name: str):
-        with files.NewFile(os.fspath(folder), file_name) as file:
+        with files.new_file(os.fspath(folder), file_name) as file:
             yield file
             file.commit()
 
@@ -365,11 +365,11 @@ def test_find_leaves_out_what_is_another_formats(tmp_path):
 
 def test_open_of_a_large_shard_reads_nothing_but_heads_and_sizes(tmp_path):
     for name, size in (("a.bin", 1 << 40), ("a.ds", 1 << 40), ("a.npy", 1 << 40)):
-        files.write_sparse_file(os.fspath(tmp_path / name), size, {})
+        disk.write_sparse_file(os.fspath(tmp_path / name), size, {})
     count = 1 << 30
     head = IDX_HEAD + struct.pack("<BQQ", 8, count, count + 1)
-    files.write_sparse_file(os.fspath(tmp_path / "a.idx"), 42 + 20 * count, {0: head})
-    files.write_sparse_file(os.fspath(tmp_path / "a.ds.index"), 8 * count, {})
+    disk.write_sparse_file(os.fspath(tmp_path / "a.idx"), 42 + 20 * count, {0: head})
+    disk.write_sparse_file(os.fspath(tmp_path / "a.ds.index"), 8 * count, {})
     (tmp_path / "a.csv.gz").write_bytes(b"not looked at")
     started = time.monotonic()
     for name, file in zip(NAMES, ("a.bin", "a.ds", "a.npy"), strict=True):

@@ -22,6 +22,7 @@ from tokenmill.errors import ConfigError, IntegrityError, OutputError
 from tokenmill.formats import Contents, Layout, Shard, ShardReader, get_format, parquet_shard
 from tokenmill.formats import parquet as parquet_module
 from tokenmill.storage import files
+from tokenmill.storage.new_file import NewFile
 
 DOCUMENTS = [[1, 2, 3, 9], [4, 9], [5, 6, 7, 8, 9]]
 NAMES = ("mds", "litdata", "parquet")
@@ -37,10 +38,10 @@ def layout_of(name: str, dtype: str = "uint16", seq_len: int = 0) -> Layout:
 
 def creator(folder: Path) -> Callable[[str], Any]:
     @contextlib.contextmanager
-    def create(name: str) -> Iterator[files.NewFile]:
+    def create(name: str) -> Iterator[NewFile]:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with files.NewFile(os.fspath(path.parent), path.name) as file:
+        with files.new_file(os.fspath(path.parent), path.name) as file:
             yield file
             file.commit()
 

@@ -13,7 +13,7 @@ import pytest
 
 import tokenmill
 from conftest import made_texts, write_corpus
-from tokenmill.storage import files, heartbeat
+from tokenmill.storage import files, hashing, heartbeat
 
 # Gets into every process from outside: one shard is written block by block, with pauses.
 SITE = """
@@ -67,7 +67,7 @@ def test_bytes_that_are_written_read_or_hashed_are_signs_of_life(told, tmp_path,
     for work in (
         lambda: files.write_file(path, b"0123456789"),
         lambda: files.read_ranges(path, [(0, 10)]),
-        lambda: files.sha256_at(path, 0, 10, False),
+        lambda: hashing.sha256_at(path, 0, 10, False),
     ):
         told.clear()
         work()

@@ -26,7 +26,8 @@ from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityEr
 from tokenmill.partition import TaskReport, encode_partition, finish
 from tokenmill.run import SilentWatch
 from tokenmill.runners.inline import InlineRunner
-from tokenmill.storage import files
+from tokenmill.storage import disk, files
+from tokenmill.storage.lock import lock, shared_lock
 
 TEXTS = made_texts(600, seed=11)
 OPTIONS = {"slice_bytes": 60_000, "format": "npy", "shard_tokens": 30_000, "num_proc": 1}
@@ -226,7 +227,7 @@ def test_task_when_it_has_ended_then_what_it_did_is_durable(source, tmp_path, mo
         synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
         real(fd)
 
-    monkeypatch.setattr(files.os, "fsync", fsync)
+    monkeypatch.setattr(disk.os, "fsync", fsync)
     report = task(source, tmp_path, "2/3")
     for folder in ("parts", "records"):
         names = {path.name for path in (work_of(tmp_path) / folder).iterdir()}
@@ -370,8 +371,8 @@ def test_finish_when_too_many_rows_are_bad_then_told_and_allowed_by_its_own_opti
 
 def test_tasks_when_one_holds_the_lock_then_they_share_it_and_others_wait(source, alone, tmp_path):
     task(source, tmp_path, "1/2")
-    lock = str(tmp_path / ".tokenmill" / "lock")
-    with files.shared_lock(lock):
+    path = str(tmp_path / ".tokenmill" / "lock")
+    with shared_lock(path):
         task(source, tmp_path, "2/2")
         for refused in (
             lambda: finish(str(tmp_path)),
@@ -380,7 +381,7 @@ def test_tasks_when_one_holds_the_lock_then_they_share_it_and_others_wait(source
         ):
             with pytest.raises(ConflictError, match="tasks with --partition are at work in"):
                 refused()
-    with files.lock(lock), pytest.raises(ConflictError, match=f"process {os.getpid()} on"):
+    with lock(path), pytest.raises(ConflictError, match=f"process {os.getpid()} on"):
         task(source, tmp_path, "2/2")
     finish(str(tmp_path))
     assert everything(tmp_path) == everything(alone)
@@ -406,7 +407,7 @@ def test_create_file_when_there_are_no_links_then_by_a_rename(tmp_path, monkeypa
     def link(*paths: str) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(files.os, "link", link)
+    monkeypatch.setattr(disk.os, "link", link)
     assert files.create_file(str(tmp_path / "plan.json"), b"whole")
     assert (tmp_path / "plan.json").read_bytes() == b"whole"
     assert os.listdir(tmp_path) == ["plan.json"]
@@ -528,7 +529,7 @@ def test_finish_when_slices_are_missing_in_s3_then_conflict_and_uploads_go_on(
     out = f"s3://{bucket}/out"
     task(source, out, "1/2")
     cleaned = []
-    monkeypatch.setattr(files, "remove_temporaries", cleaned.append)
+    monkeypatch.setattr("tokenmill.storage.objects.abort_uploads_below", cleaned.append)
     with pytest.raises(ConflictError, match=r"are not encoded yet: [^$]*of --partition 2/2"):
         finish(out)
     assert not cleaned  # a task may be uploading

@@ -66,7 +66,7 @@ Documents = list[list[int]]
 
 @pytest.fixture(autouse=True)
 def small_units(monkeypatch):
-    monkeypatch.setattr("tokenmill.storage.files.PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr("tokenmill.storage.hashing.PIECE_BYTES", PIECE_BYTES)
     monkeypatch.setattr("tokenmill.encode.part.RUN_BYTES", RUN_BYTES)
     monkeypatch.setattr("tokenmill.assemble.writing.MARK_TOKENS", MARK_TOKENS)
 

@@ -61,7 +61,7 @@ from tokenmill.runners import Runner, Stopped
 from tokenmill.runners.start import encoding_of, writing_runner
 from tokenmill.runners.workload import Workload
 from tokenmill.settings import identity_of, job_of, resolved
-from tokenmill.storage import files, objects
+from tokenmill.storage import disk, files, objects
 from tokenmill.storage.objects import is_url
 
 _SHOWN_RANGES = 5
@@ -288,7 +288,7 @@ def _report_of_finished(manifest: Manifest, partition: Partition) -> TaskReport:
 
 def _num_recorded(work: str) -> int:
     """For a message. Not of an object store: a request a slice and task would be too many."""
-    names = files.names_in(os.path.join(work, "records"))
+    names = disk.names_in(os.path.join(work, "records"))
     return sum(name.endswith(".json") for name in names)
 
 

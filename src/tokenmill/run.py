@@ -62,6 +62,7 @@ from tokenmill.runners.workload import Workload
 from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved, wish_of
 from tokenmill.storage import files, objects
 from tokenmill.storage.objects import in_parallel, is_url
+from tokenmill.storage.scratch import scratch_folder
 from tokenmill.words.plural import counted, noun_for
 
 
@@ -94,7 +95,7 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
     objects.listen(watch.notice)
     if not is_url(config.out):
         return _run(config, runner, watch, os.path.join(config.out, WORK_NAME))
-    with files.scratch_folder() as scratch:
+    with scratch_folder() as scratch:
         return _run(config, runner, watch, scratch)
 
 

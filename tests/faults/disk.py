@@ -1,7 +1,7 @@
-"""A disk that fails on command: stands in for `os` and `shutil` inside tokenmill.storage.files.
+"""A disk that fails on command: stands in for `os` and `shutil` inside tokenmill.storage.
 
-storage/files.py is the only code that changes files, so replacing its `os` puts every change under
-our hand. Each change is an operation with a number; a fault is what happens at one of them.
+Five modules there are the only code that changes files, so replacing their `os` puts every change
+under our hand. Each change is an operation with a number; a fault is what happens at one of them.
 
     Crash       the process is gone: nothing reaches the disk from then on, clean-up included
     Failure     the operation raises an errno, once or for good, without or after its effect
@@ -21,7 +21,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill.storage import files
+from tokenmill.storage import disk as disk_module
+from tokenmill.storage import file_piece, lock, new_file, partial_file
+
+CHANGING_MODULES: tuple[Any, ...] = (disk_module, file_piece, lock, new_file, partial_file)
 
 # What changes the disk. Reads, stat, listings and locks are not operations.
 CHANGES = (
@@ -105,13 +108,16 @@ class FaultyOs:
 
 @contextmanager
 def disk(faulty: FaultyOs) -> Iterator[FaultyOs]:
-    """Put a disk under tokenmill.storage.files."""
-    kept = files.os, files.shutil
-    files.os = files.shutil = faulty  # type: ignore[assignment]
+    """Put a disk under tokenmill.storage."""
+    disk_module.shutil = faulty  # type: ignore[assignment]
+    for module in CHANGING_MODULES:
+        module.os = faulty
     try:
         yield faulty
     finally:
-        files.os, files.shutil = kept  # type: ignore[assignment]
+        disk_module.shutil = shutil
+        for module in CHANGING_MODULES:
+            module.os = os
 
 
 def _shown(target: Any) -> str:

@@ -37,7 +37,7 @@ from tokenmill.dataset.manifest import Manifest  # noqa: E402
 from tokenmill.encodings import get_encoding, loading  # noqa: E402
 from tokenmill.errors import TokenmillError  # noqa: E402
 from tokenmill.runners import Stopped  # noqa: E402
-from tokenmill.storage import files  # noqa: E402
+from tokenmill.storage import hashing  # noqa: E402
 
 SEPARATOR = "\n\n"
 READ = ReadOptions(separator=SEPARATOR, span_bytes=2000, batch_bytes=700)
@@ -208,7 +208,7 @@ def _unfinished(folder: Path) -> tuple[str, Path]:
     template = folder / "template"
     source = str(folder / "corpus.jsonl")
     if not template.exists():
-        files.PIECE_BYTES = 3000
+        hashing.PIECE_BYTES = 3000
         scenarios.corpus(folder)
         with contextlib.suppress(Stopped):
             scenarios.prepared(source, str(template), val="none", watch=StopAfter(3))

@@ -30,7 +30,7 @@ from scenarios import Files, differences, looks_complete
 
 from tokenmill.dataset import tokens as dataset_tokens
 from tokenmill.dataset.manifest import MANIFEST_NAME
-from tokenmill.storage import files
+from tokenmill.storage import hashing
 
 INJECTED = Path(__file__).parent / "injected"
 # Every trial ends long before; a hang is a failure and not a longer wait.
@@ -42,7 +42,7 @@ READ_TOKENS = 1000
 NUM_SLICES = 14
 SMALL = {
     "tokenmill.config.Config.slice_bytes": SLICE_BYTES,
-    "tokenmill.storage.files.PIECE_BYTES": PIECE_BYTES,
+    "tokenmill.storage.hashing.PIECE_BYTES": PIECE_BYTES,
     "tokenmill.dataset.tokens.READ_TOKENS": READ_TOKENS,
 }
 
@@ -111,7 +111,7 @@ def corpus(scratch: Path) -> str:
 def small() -> Iterator[None]:
     """The sizes of SMALL for what is called in this process; the calls name their own slices."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "PIECE_BYTES", PIECE_BYTES)
+        patch.setattr(hashing, "PIECE_BYTES", PIECE_BYTES)
         patch.setattr(dataset_tokens, "READ_TOKENS", READ_TOKENS)
         yield
 

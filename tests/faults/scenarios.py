@@ -27,7 +27,7 @@ from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.partition import encode_partition, finish
 from tokenmill.run import SilentWatch
 from tokenmill.runners.inline import InlineRunner
-from tokenmill.storage import files
+from tokenmill.storage import hashing
 
 TEXTS = made_texts(36, seed=5)
 Files = dict[str, bytes]
@@ -166,7 +166,7 @@ SCENARIOS = [
 
 def small_pieces(monkeypatch) -> None:
     """Pieces of a few kilobytes, so that a small shard has several."""
-    monkeypatch.setattr(files, "PIECE_BYTES", 3000)
+    monkeypatch.setattr(hashing, "PIECE_BYTES", 3000)
     monkeypatch.setattr(dataset_tokens, "READ_TOKENS", 1000)
 
 

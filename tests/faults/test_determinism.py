@@ -31,7 +31,7 @@ import oracle
 from tokenmill.assemble import sources
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.encode import mill
-from tokenmill.storage import files
+from tokenmill.storage import disk
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc"),
@@ -191,7 +191,7 @@ def test_batches_of_any_size_give_the_same_bytes(
     monkeypatch.setattr(mill, "HOLD_BYTES", hold_bytes)
     monkeypatch.setattr(mill, "HOLD_BATCHES", hold_batches)
     monkeypatch.setattr(sources, "COPY_BYTES", 2 * hold_batches)
-    monkeypatch.setattr(files, "_WRITE_BYTES", batch_bytes)
+    monkeypatch.setattr(disk, "_WRITE_BYTES", batch_bytes)
     out = str(scratch / "out")
     options = {"shuffle": True, "seed": 5} if shuffle else {}
     run.call(corpus(root, batch_bytes), out, **options)

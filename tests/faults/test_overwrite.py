@@ -26,8 +26,9 @@ from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.output import WORK_NAME
 from tokenmill.dataset.remote import at_hand
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError, OutputError
-from tokenmill.storage import files, objects
-from tokenmill.storage.files import PIECE_BYTES
+from tokenmill.storage import files, hashing, objects
+from tokenmill.storage.hashing import PIECE_BYTES
+from tokenmill.storage.lock import lock
 
 NUM_LOSSES = 40  # for each replacement
 # Before publication, a share of the operations, which moves on with the seed. All of publication.
@@ -308,7 +309,7 @@ def test_reader_when_the_new_dataset_is_not_complete_then_it_sees_the_old_one(
 
 def test_reader_when_a_live_run_publishes_then_conflict(trials):
     trials.crash(Crash(operation(trials, "unlink tokenmill.json"), after=True))
-    with files.lock(os.path.join(trials.out, LOCK)):
+    with lock(os.path.join(trials.out, LOCK)):
         for read in (open_dataset, tokenmill.verify):
             with pytest.raises(ConflictError, match="is being replaced by a new dataset") as caught:
                 read(trials.out)
@@ -319,7 +320,7 @@ def test_reader_when_a_live_run_publishes_then_conflict(trials):
 def test_reader_when_a_live_run_only_cleans_up_then_it_sees_the_new_one(trials):
     trials.crash(Crash(operation(trials, "unlink plan.json")))
     assert files_in(trials.out) == trials.new
-    with files.lock(os.path.join(trials.out, LOCK)):
+    with lock(os.path.join(trials.out, LOCK)):
         assert open_dataset(trials.out).num_tokens
         assert tokenmill.verify(trials.out).is_whole
 
@@ -482,7 +483,7 @@ class Store:
 
 @pytest.fixture
 def store(s3, bucket, scratch, monkeypatch) -> Store:
-    monkeypatch.setattr(files, "PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr(hashing, "PIECE_BYTES", PIECE_BYTES)
     return Store(s3, bucket, corpus(scratch), scratch)
 
 

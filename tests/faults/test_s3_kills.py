@@ -12,7 +12,7 @@ import launch
 import pytest
 
 from tokenmill.dataset.verify import verify
-from tokenmill.storage import files
+from tokenmill.storage import hashing
 
 QUICK = {"tokenmill.storage.retry.LONGEST_PAUSE_SECONDS": 0.05}
 
@@ -20,7 +20,7 @@ QUICK = {"tokenmill.storage.retry.LONGEST_PAUSE_SECONDS": 0.05}
 @pytest.fixture(autouse=True)
 def same_pieces(monkeypatch):
     """Files are hashed here as in the processes that are started."""
-    monkeypatch.setattr(files, "PIECE_BYTES", launch.PIECE_BYTES)
+    monkeypatch.setattr(hashing, "PIECE_BYTES", launch.PIECE_BYTES)
 
 
 @pytest.mark.parametrize("trial", range(2))

@@ -271,7 +271,7 @@ def test_nothing_is_left_outside_of_the_output_folder_and_the_cache_of_the_hub(s
 
 def test_what_waits_among_temporary_files_for_its_upload_is_for_nobody_else(scratch, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    with files.NewFile("memory://somewhere", "0.part") as file:
+    with files.new_file("memory://somewhere", "0.part") as file:
         file.write(b"tokens")
         assert Path(file.path).parent == scratch
         assert stat.S_IMODE(os.stat(file.path).st_mode) == 0o600

@@ -33,8 +33,6 @@ from tokenmill.assemble.writing import created
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import SPLITS, PartRecord
 from tokenmill.formats import Layout, Shard, SideFile, get_format
-from tokenmill.storage import files
-from tokenmill.storage.objects import is_url
 
 # Tasks that wait to be handed out. A run that is resumed could have a hundred thousand of them at
 # once, of 10 kB each; more are cut as these are done.
@@ -68,10 +66,7 @@ class Books:
         self._work = work
         self._plan_id = plan_id
         self._streams: list[ShardStream] = []
-        if is_url(work):
-            files.remove_temporaries(work)
-        else:
-            make_folders(work)
+        make_folders(work)
 
     def add_stream(self, layout: Layout, number: int, source: TokenSource) -> ShardStream:
         """The next stream, whose tasks are read from `source`."""

@@ -17,18 +17,18 @@ import pyarrow as pa
 
 from tokenmill.arrays import binary_array, indices
 from tokenmill.assemble.task import Block, ShardTask, Stretch
+from tokenmill.assemble.use import are_removed_early
 from tokenmill.encode.documents import data_of
 from tokenmill.encode.part import PartRun, part_runs
 from tokenmill.encode.record import PartRecord, part_path
 from tokenmill.errors import ConflictError, DamagedWorkError
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage import files
-from tokenmill.storage.objects import in_parallel, is_url
+from tokenmill.storage.objects import in_parallel
+from tokenmill.storage.store import RangeRead, store_of
 
-# Of a file on disk, what stays in the cache between read, hash and write: 4 MB took three times the
-# CPU. Of an object, a request.
+# What stays in the cache between read, hash and write: 4 MB took three times the CPU.
 COPY_BYTES = 256 << 10
-REQUEST_BYTES = 32 << 20
 RUNS_NAME = "runs.bin"
 _RUN_FIELDS = tuple(PartRun.__slots__)
 
@@ -43,8 +43,7 @@ def task_of(plain: dict[str, Any]) -> ShardTask:
 def _seen_part(work: str, slice_index: int, split: int) -> str:
     """Where a part is that has a record; whoever made it may have been another machine."""
     path = part_path(work, slice_index, split)
-    if not is_url(path):
-        files.wait_for(path)
+    files.wait_for(path)
     return path
 
 
@@ -69,10 +68,8 @@ class PartsInOrder:
         width = DTYPE_BYTES[self.dtype]
         start, stop = tokens_at + stretch.start * width, tokens_at + stretch.stop * width
         path = _seen_part(self.work, slice_index, self.split)
-        step = REQUEST_BYTES if is_url(path) else COPY_BYTES
-        ranges = ((at, min(at + step, stop)) for at in range(start, stop, step))
         with _part_expected(path):
-            yield from files.read_in_order(path, ranges)
+            yield from files.read_in_order(path, start, stop, COPY_BYTES)
 
     def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
         slice_index, _, lengths_at = stretch.key
@@ -84,12 +81,11 @@ class PartsInOrder:
 
 @contextlib.contextmanager
 def _part_expected(path: str) -> Iterator[None]:
-    """Explain why a part is not there. On a disk it is removed once every shard task that needs it
-    has its record; in an object store, when the dataset is complete."""
+    """Explain why a part is not there."""
     try:
         yield
     except FileNotFoundError as error:
-        if is_url(path):
+        if not are_removed_early(path):
             raise ConflictError(
                 f"{path} was removed while the run was under way",
                 hint="by another run? Once that has ended, run the same command again: it resumes",
@@ -164,8 +160,7 @@ class ShuffledParts:
     def _read(self, key: tuple[int, ...], has_tokens: bool) -> Iterator[tuple[Any, ...]]:
         """(lengths, keys, tokens) of the bucket's documents, run by run."""
         read = functools.partial(self._read_run, key[0], has_tokens)
-        is_remote = is_url(self.work)
-        return in_parallel(read, self._runs) if is_remote else map(read, self._runs)
+        return store_of(self.work).mapped(read, self._runs)
 
     def _read_run(self, bucket: int, has_tokens: bool, run: PartRun) -> tuple[Any, ...]:
         width = DTYPE_BYTES[self.dtype]
@@ -194,15 +189,14 @@ class ShuffledParts:
 
     @functools.cached_property
     def _runs(self) -> Sequence[PartRun]:
-        if not is_url(self.work):
-            files.wait_for(self._runs_path)
+        files.wait_for(self._runs_path)
         rows = np.frombuffer(files.read_file(self._runs_path), "<i8")
         if len(rows) % len(_RUN_FIELDS):
             raise DamagedWorkError(f"{self._runs_path} is damaged", hint="start again: --overwrite")
         return [PartRun(*row) for row in rows.reshape(-1, len(_RUN_FIELDS)).tolist()]
 
 
-def _starts(read: files.RangeRead, run: PartRun, first: int, count: int) -> npt.NDArray[np.uint64]:
+def _starts(read: RangeRead, run: PartRun, first: int, count: int) -> npt.NDArray[np.uint64]:
     """Where buckets `first` and so on begin in a run: (documents, tokens) each."""
     at = run.directory_at + 16 * first
     [data] = read([(at, at + 16 * count)])

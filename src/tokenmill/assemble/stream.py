@@ -16,10 +16,11 @@ from tokenmill.assemble.task import (
     TokenSource,
     saved_record,
 )
+from tokenmill.assemble.use import are_removed_early
 from tokenmill.assemble.writing import header_of, split_of
 from tokenmill.formats import DTYPE_BYTES, Format, Layout, Shard, get_format
-from tokenmill.storage import files
-from tokenmill.storage.objects import is_url
+from tokenmill.storage import hashing
+from tokenmill.storage.store import store_of
 
 
 class ShardStream:
@@ -173,8 +174,8 @@ class ShardStream:
         ShardRecord(self._plan_id, *place, piece.end).save(self._work)
 
     def _known_end(self, shard: int, piece: int) -> End | None:
-        if is_url(self._work):
-            return None  # parts stay there to the end: no request for each shard
+        if not are_removed_early(self._work):
+            return None  # the parts still tell
         record = saved_record(self._work, self._plan_id, (self._number, shard, piece))
         return None if record is None else record.end
 
@@ -203,9 +204,9 @@ class ShardStream:
 
 
 def _pieces_of(layout: Layout, format_: Format, work: str) -> Pieces:
-    """A raw file on a disk is written in pieces; anything else by one task."""
-    if is_url(work) or not format_.traits.is_raw:
+    """A raw file is written in pieces, if its store has such; anything else by one task."""
+    if not store_of(work).has_pieces or not format_.traits.is_raw:
         return WHOLE
     width = DTYPE_BYTES[layout.dtype]
     header = format_.header(layout.shard_tokens or 0, layout.dtype)
-    return Pieces((files.PIECE_BYTES - len(header)) // width, files.PIECE_BYTES // width)
+    return Pieces((hashing.PIECE_BYTES - len(header)) // width, hashing.PIECE_BYTES // width)

@@ -209,11 +209,7 @@ def task_path(work: str, stream: int, shard: int, piece: int, folder: str = _TAS
 
 def make_folders(work: str) -> None:
     """Make the folders that tasks write into, and remove what killed tasks left half written."""
-    for name in (SHARDS_NAME, _TASKS_NAME, _LENGTHS_NAME):
-        folder = os.path.join(work, name)
-        files.make_folder(folder)
-        for below in (folder, *files.folders_in(folder)):
-            files.remove_temporaries(below)
+    files.make_work_folders(work, (SHARDS_NAME, _TASKS_NAME, _LENGTHS_NAME))
 
 
 def saved_record(work: str, plan_id: str, place: tuple[int, int, int]) -> ShardRecord | None:

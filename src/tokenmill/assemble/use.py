@@ -2,8 +2,7 @@
 
 A part file goes when nothing needs it any more; `used.json` says so before it is removed, so that a
 later attempt does not encode its slice again. Should that be lost, this costs time and nothing
-else. In an object store parts stay to the end: a request for each would hold up those who wait for
-tasks.
+else.
 """
 
 from __future__ import annotations
@@ -17,16 +16,23 @@ from tokenmill.assemble.task import ShardTask
 from tokenmill.encode.record import SPLITS, part_path
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import sealed, unsealed
-from tokenmill.storage.objects import is_url
+from tokenmill.storage.store import store_of
 
 _USED_NAME = "used.json"
 RANGES_PER_FILE = 8  # so many ranges are written, at most, for each part file that goes
 PartFile = tuple[int, int]  # split, slice
 
 
+def are_removed_early(work: str) -> bool:
+    """Whether parts go as soon as nothing needs them. Where removing one costs a request, they stay
+    until the dataset is complete: those who wait for tasks would be held up."""
+    return store_of(work).has_quick_calls
+
+
 class PartsInUse:
     def __init__(self, work: str) -> None:
         self._work = work
+        self._are_removed_early = are_removed_early(work)
         self._used = UsedParts.of(work)
         self._users: collections.Counter[PartFile] = collections.Counter()
         self._files_of: dict[tuple[int, int, int], set[PartFile]] = {}  # by task
@@ -70,7 +76,7 @@ class PartsInUse:
         unused = [file for file in dict.fromkeys(released) if not self._users[file]]
         for file in unused:
             del self._users[file]
-        if is_url(self._work):
+        if not self._are_removed_early:
             return
         # What an earlier attempt has noted, it has removed.
         unused = [file for file in unused if file not in self._used]

@@ -34,8 +34,11 @@ from tokenmill.encode.part import PART_CHECKSUM
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES, Contents, File, Layout, SideFile, get_format
-from tokenmill.storage import files, objects
-from tokenmill.storage.objects import is_url
+from tokenmill.storage import files
+from tokenmill.storage.file_piece import FilePiece
+from tokenmill.storage.hashing import Proof
+from tokenmill.storage.new_file import NewFile
+from tokenmill.storage.store import store_of
 
 # How often a long shard notes how many EOT ids came before, so that a document can be found without
 # a search from the beginning: a search through 16M tokens takes milliseconds.
@@ -55,10 +58,10 @@ def drafted(task: ShardTask) -> Draft:
         return Draft(task, record, "", is_saved=True)
     held = contextlib.ExitStack()
     try:
-        desk = os.path.join(task.work, SHARDS_NAME)
-        if is_url(task.work):
-            desk = held.enter_context(files.scratch_folder())
+        desk = held.enter_context(store_of(task.work).desk(_folder(task)))
         draft = _Writing(task, desk).draft()
+        if draft.file is not None:
+            held.callback(draft.file.close)
         draft.held = held
         return draft
     except BaseException as error:
@@ -81,40 +84,30 @@ def _record_of(task: ShardTask) -> ShardRecord | None:
 
 @dataclass
 class Draft:
-    """A task whose bytes are written, but perhaps not durable yet. `desk` is where."""
+    """A task whose bytes are written, but perhaps not durable yet. `desk` is where, `held` what to
+    let go of afterwards."""
 
     task: ShardTask
     record: ShardRecord
     desk: str
     is_saved: bool = False
-    file: files.FilePiece | None = None  # what is still open
+    file: FilePiece | None = None  # what is still open
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def commit(self) -> ShardRecord:
         """Make it durable, and say so."""
         if self.is_saved:
             return self.record
-        with self.held:
-            is_remote = is_url(self.task.work)
-            if self.file is not None:
-                with contextlib.closing(self.file):
-                    if not is_remote:
-                        self.file.sync()
-            if is_remote:
-                self.record = dataclasses.replace(self.record, tags=self._uploaded())
-            self.record.save(self.task.work)
-        self.is_saved = True
-        return self.record
-
-    def _uploaded(self) -> dict[str, str | None]:
-        """Put every file into the store; what it says of each."""
         names = [file.name for file in self.record.side_files]
         if self.record.num_bytes:
             names.insert(0, shard_name(self.task))
-        return {
-            name: files.put_file(os.path.join(self.desk, name), _place(self.task, name))
-            for name in names
-        }
+        with self.held:
+            folder = _folder(self.task)
+            tags = store_of(folder).deliver(self.desk, folder, names, self.file)
+            self.record = dataclasses.replace(self.record, tags=tags)
+            self.record.save(self.task.work)
+        self.is_saved = True
+        return self.record
 
 
 def split_of(layout: Layout, stream: int, shard: int) -> str:
@@ -133,9 +126,9 @@ def header_of(layout: Layout, num_tokens: int) -> bytes:
     return format_.header(num_tokens, layout.dtype) if format_.traits.is_raw else b""
 
 
-def _place(task: ShardTask, name: str) -> str:
-    """Where a file of the shard is until the dataset is complete."""
-    return os.path.join(task.work, SHARDS_NAME, name)
+def _folder(task: ShardTask) -> str:
+    """Where the shard's files are until the dataset is complete."""
+    return os.path.join(task.work, SHARDS_NAME)
 
 
 def _byte_of(task: ShardTask) -> int:
@@ -150,22 +143,22 @@ def _is_intact(task: ShardTask, record: ShardRecord) -> bool:
     """Whether the record is of this stretch, and what it vouches for is still there."""
     if record.end != task.end:
         return False
-    if is_url(task.work):
-        return all(_is_same_object(_place(task, name), tag) for name, tag in record.tags.items())
+    folder = _folder(task)
+    return all(
+        store_of(folder).is_intact(os.path.join(folder, name), proof)
+        for name, proof in _proofs(task, record)
+    )
+
+
+def _proofs(task: ShardTask, record: ShardRecord) -> Iterator[tuple[str, Proof]]:
+    """Each file that the record vouches for, and what it was."""
     for file in record.side_files:
-        found = files.sha256_at(_place(task, file.name), 0, file.num_bytes, False)
-        if found != (file.sha256,):
-            return False
-    if not record.num_bytes:
-        return True
-    at, is_raw = _byte_of(task), get_format(task.layout.format).traits.is_raw
-    path = _place(task, shard_name(task))
-    return files.sha256_at(path, at, at + record.num_bytes, is_raw) == record.sha256
-
-
-def _is_same_object(url: str, sha256: str | None) -> bool:
-    info = objects.look(url)
-    return info is not None and info.sha256 == sha256
+        tag = record.tags.get(file.name)
+        yield file.name, Proof(0, file.num_bytes, (file.sha256,), False, tag)
+    if record.num_bytes:
+        name, is_raw = shard_name(task), get_format(task.layout.format).traits.is_raw
+        tag = record.tags.get(name)
+        yield name, Proof(_byte_of(task), record.num_bytes, record.sha256, is_raw, tag)
 
 
 class _Writing:
@@ -193,7 +186,7 @@ class _Writing:
     def _raw(self) -> Draft:
         """A header and tokens at their place; and what is beside, if that is all of the shard."""
         task, lengths = self._task, None
-        file = files.FilePiece(os.path.join(self._desk, self._name), _byte_of(task))
+        file = FilePiece(os.path.join(self._desk, self._name), _byte_of(task))
         try:
             if task.piece == 0:
                 file.write(header_of(self._layout, task.shard_tokens))
@@ -225,7 +218,7 @@ class _Writing:
         task, layout = self._task, self._layout
         lengths = self._lengths() if layout.has_boundaries else None
         tail = Tail()
-        with files.NewFile(self._desk, f"{self._name}.tokens", PART_CHECKSUM()) as scratch:
+        with files.new_file(self._desk, f"{self._name}.tokens", PART_CHECKSUM()) as scratch:
             self._copy_tokens(scratch)
             tokens = _mapped(scratch.path, self._dtype, 0, task.num_tokens)
             if layout.seq_len and self._format.traits.boundaries:
@@ -316,10 +309,10 @@ class EotScan:
 
 
 @contextlib.contextmanager
-def created(folder: str, name: str) -> Iterator[files.NewFile]:
+def created(folder: str, name: str) -> Iterator[NewFile]:
     """A new file of a dataset, by its name relative to the folder."""
     path = os.path.join(folder, name)
-    with files.NewFile(os.path.dirname(path), os.path.basename(path)) as file:
+    with files.new_file(os.path.dirname(path), os.path.basename(path)) as file:
         yield file
         file.commit()
 

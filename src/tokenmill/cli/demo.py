@@ -59,12 +59,9 @@ def require_own(out: str, stdlib: str) -> None:
     from tokenmill.dataset.output import WORK_NAME, plan_path, settle
     from tokenmill.errors import ConflictError
     from tokenmill.storage import files
-    from tokenmill.storage.objects import is_url
 
-    if not is_url(out) and not os.path.isdir(out):
-        return
     settle(out)
-    names = set(files.names_below(out) if is_url(out) else files.names_in(out))
+    names = set(files.entries(out))
     if files.exists(plan_path(out)):
         names.add(WORK_NAME)
     others = sorted(names - _names_of_demo(out, os.path.join(stdlib, "")))

@@ -22,7 +22,7 @@ from functools import partial
 from tokenmill.config import Config
 from tokenmill.corpus.hub import SCHEME, Closing, Hub, HubFile, HubSource
 from tokenmill.corpus.spans import Input, Slice
-from tokenmill.storage import files
+from tokenmill.storage import disk, files
 from tokenmill.storage.retry import Notice
 
 MAX_WAITING_FILES = 2
@@ -68,7 +68,7 @@ class RemoteInputs:
             return source
         head, footer = self._hub.parquet_edges(file)
         path = os.path.join(self._structures, f"{next(self._structure_numbers):08d}.parquet")
-        files.write_sparse_file(
+        disk.write_sparse_file(
             path, source.num_bytes, {0: head, source.num_bytes - len(footer): footer}
         )
         return dataclasses.replace(source, path=path)

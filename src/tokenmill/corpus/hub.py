@@ -25,9 +25,9 @@ from tokenmill.corpus.readers import kind_of
 from tokenmill.corpus.readers.naming import ending, kind_named
 from tokenmill.corpus.spans import HUB_SCHEME, Input
 from tokenmill.errors import ConfigError, InputError, NetworkError
-from tokenmill.storage import files
-from tokenmill.storage.files import PartialFile
+from tokenmill.storage import disk, files
 from tokenmill.storage.listing import matching
+from tokenmill.storage.partial_file import PartialFile
 from tokenmill.storage.retry import Notice, Retry, is_of_the_network, message_of, status_of
 
 SCHEME = HUB_SCHEME
@@ -247,12 +247,12 @@ class Hub:
         target = self.local_path(file)
         files.make_folder(os.path.dirname(target))
         if self._folder is not None:
-            files.rename(partial, target)
+            disk.rename(partial, target)
             return
         # The cache's own layout: blobs by hash, and snapshots that link to them.
         blob = os.path.join(self._cache_folder(file), "blobs", file.digest.partition(":")[2])
-        files.rename(partial, blob)
-        files.link(os.path.relpath(blob, os.path.dirname(target)), target)
+        disk.rename(partial, blob)
+        disk.symlink(os.path.relpath(blob, os.path.dirname(target)), target)
 
     def _cache_folder(self, file: HubFile) -> str:
         name = self._client.file_download.repo_folder_name(repo_id=file.repo, repo_type="dataset")

@@ -67,6 +67,7 @@ from tokenmill.settings import whole_samples
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import seal_of, sealed, unsealed
 from tokenmill.storage.objects import is_url, place_of, require_output
+from tokenmill.storage.scratch import scratch_folder
 
 DROPPABLE = ("boundaries", "tail")
 
@@ -152,7 +153,7 @@ def _converted(
         plan_id = _begin_or_continue(out, asked)
         notes = work = work_of(out, plan_id)
         if is_url(out):
-            notes = stack.enter_context(files.scratch_folder())
+            notes = stack.enter_context(scratch_folder())
         books = Books(work, plan_id)
         tokens = DatasetTokens(source, origin, layout, notes)
         stack.enter_context(tokens.held)

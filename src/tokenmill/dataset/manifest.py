@@ -392,7 +392,7 @@ def quarantine_file(folder: str, rows: Iterable[Quarantined]) -> OutputFile | No
     lines = [json.dumps(asdict(row), sort_keys=True) + "\n" for row in rows]
     if not lines:
         return None
-    with files.NewFile(folder, QUARANTINE_NAME) as file:
+    with files.new_file(folder, QUARANTINE_NAME) as file:
         file.write("".join(lines).encode())
         file.commit()
         return OutputFile(QUARANTINE_NAME, None, 0, None, file.num_bytes, file.digest)

@@ -40,8 +40,9 @@ from tokenmill.errors import (
     OutputError,
 )
 from tokenmill.formats import Format
-from tokenmill.storage import files, objects
+from tokenmill.storage import disk, files, objects
 from tokenmill.storage.checked_json import SEAL_BYTES, seal_of, sealed, unsealed
+from tokenmill.storage.lock import lock, require_lock, shared_lock
 from tokenmill.storage.objects import is_url, place_of
 
 WORK_NAME = ".tokenmill"
@@ -107,7 +108,7 @@ def remove_leftovers(out: str, identity: dict[str, Any]) -> None:
     if is_url(out):
         files.remove_folder(work)
     elif os.path.isdir(work):
-        with files.lock(os.path.join(work, "lock")):
+        with lock(os.path.join(work, "lock")):
             files.remove_folder(work)
 
 
@@ -144,7 +145,7 @@ def work_folder(
         return
     is_new = not os.path.exists(out)
     work = _made_work_folder(out, format_, name, overwrite)
-    with files.lock(os.path.join(work, "lock")):
+    with lock(os.path.join(work, "lock")):
         try:
             with _removal_explained(work), _takeover_explained(work):
                 yield work
@@ -164,7 +165,7 @@ def shared_work_folder(out: str, format_: Format, name: str | None) -> Iterator[
         yield os.path.join(out, WORK_NAME)
         return
     work = _made_work_folder(out, format_, name, False)
-    with files.shared_lock(os.path.join(work, "lock")), _removal_explained(work):
+    with shared_lock(os.path.join(work, "lock")), _removal_explained(work):
         yield work
 
 
@@ -186,7 +187,7 @@ def _made_work_folder(out: str, format_: Format, name: str | None, overwrite: bo
 def _require_places(out: str, format_: Format, name: str | None) -> None:
     """Refuse folders where files of ours will be, and files where folders of ours will be."""
     folders = {os.path.dirname(format_.shard_name(name or "", split, 0)) for split in SPLITS}
-    for other in files.names_in(out) if os.path.isdir(out) else ():
+    for other in disk.names_in(out) if os.path.isdir(out) else ():
         path = os.path.join(out, other)
         is_folder = os.path.isdir(path)
         is_file_of_ours = other == MANIFEST_NAME or _is_ours(other, format_, name)
@@ -224,7 +225,7 @@ def _takeover_explained(work: str) -> Iterator[None]:
         yield
     except (OSError, OutputError, IntegrityError) as error:
         try:
-            files.require_lock(os.path.join(work, "lock"))
+            require_lock(os.path.join(work, "lock"))
         except ConflictError as conflict_error:
             raise conflict_error from error
         raise
@@ -275,7 +276,7 @@ def discard_work(out: str) -> None:
         files.remove_folder(work)
         return
     if os.path.isdir(work):
-        with files.lock(os.path.join(work, "lock")):
+        with lock(os.path.join(work, "lock")):
             files.remove(plan_path(out))
             files.remove_folder(work)
 
@@ -424,7 +425,7 @@ def _require_own_plan(out: str, plan_id: str) -> None:
     except (FileNotFoundError, ValueError):
         is_own = False
         if not is_url(out):
-            files.require_lock(os.path.join(out, WORK_NAME, "lock"))
+            require_lock(os.path.join(out, WORK_NAME, "lock"))
     if not is_own:
         raise _taken_over(out)
 
@@ -451,7 +452,7 @@ def settle(out: str) -> None:
     if is_url(out):
         _complete(out)
         return
-    with files.lock(os.path.join(work, "lock")):
+    with lock(os.path.join(work, "lock")):
         _complete(out)
 
 

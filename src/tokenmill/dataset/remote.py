@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from tokenmill.dataset.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
 from tokenmill.dataset.output import WORK_NAME, settle_to_read
 from tokenmill.errors import ConfigError, IntegrityError, TokenmillError
-from tokenmill.storage import files, objects
+from tokenmill.storage import disk, files, objects
 from tokenmill.storage.mirror import Mirror, registered, unreadable
 from tokenmill.storage.objects import ObjectInfo, is_url
 
@@ -67,7 +67,7 @@ def _fill(mirror: Mirror, with_others: bool) -> None:
 def _add_files_of_manifest(mirror: Mirror, info: ObjectInfo) -> None:
     path = os.path.join(mirror.folder, MANIFEST_NAME)
     if info.num_bytes > MAX_MANIFEST_BYTES:  # not read; its size alone says that it is none
-        files.write_sparse_file(path, info.num_bytes, {})
+        disk.write_sparse_file(path, info.num_bytes, {})
         return
     url = f"{mirror.url}/{MANIFEST_NAME}"
     files.write_file(path, objects.read_range(url, 0, info.num_bytes), is_durable=False)

@@ -28,7 +28,7 @@ from tokenmill.dataset.stream import Stream
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import Layout
-from tokenmill.storage import files, mirror
+from tokenmill.storage import files, hashing, mirror
 
 READ_TOKENS = 4 << 20
 COPY_BYTES = 1 << 20
@@ -169,11 +169,7 @@ class DatasetTokens:
             path = path_inside(self._source.folder, shard.name)
             header = self._files[shard.name].num_bytes - shard.num_tokens * width
             first = header + within * width
-            ranges = (
-                (at, min(at + COPY_BYTES, first + count * width))
-                for at in range(first, first + count * width, COPY_BYTES)
-            )
-            yield from files.read_in_order(path, ranges)
+            yield from files.read_in_order(path, first, first + count * width, COPY_BYTES)
             start += count
 
     def _stream(self, split: str) -> Stream:
@@ -209,7 +205,7 @@ class DatasetTokens:
             return [0, num_tokens]
         width = np.dtype(shard.open().dtype).itemsize
         header = file.num_bytes - num_tokens * width
-        inner = range(files.PIECE_BYTES, file.num_bytes, files.PIECE_BYTES)
+        inner = range(hashing.PIECE_BYTES, file.num_bytes, hashing.PIECE_BYTES)
         return [0, *((at - header) // width for at in inner), num_tokens]
 
     def _require_sha256(self, file: OutputFile, piece: int = 0) -> None:
@@ -217,12 +213,12 @@ class DatasetTokens:
         self.held.enter_context(mirror.held(path))
         if isinstance(file.sha256, str) or mirror.is_mirror(self._source.folder):
             with mirror.in_order(path) as opened:
-                found = files.sha256_of(opened, in_pieces=not isinstance(file.sha256, str))
+                found = hashing.sha256_of(opened, in_pieces=not isinstance(file.sha256, str))
             is_same = found == file.sha256
         else:
-            start = piece * files.PIECE_BYTES
-            stop = min(start + files.PIECE_BYTES, file.num_bytes)
-            digests = files.sha256_at(path, start, stop, True)
+            start = piece * hashing.PIECE_BYTES
+            stop = min(start + hashing.PIECE_BYTES, file.num_bytes)
+            digests = hashing.sha256_at(path, start, stop, True)
             is_same = digests == file.sha256[piece : piece + 1]
             is_same = is_same and os.path.getsize(path) == file.num_bytes
         if not is_same:

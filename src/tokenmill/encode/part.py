@@ -41,6 +41,7 @@ from tokenmill.encode.record import (
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import sealed
+from tokenmill.storage.new_file import NewFile
 
 RUN_BYTES = 64 << 20
 # Against accidents, not against people: 30 GB/s where sha256 does 1.8.
@@ -62,7 +63,7 @@ class PartWriter:
         self._held: tuple[list[pa.LargeBinaryArray], ...] = ([], [])
         self._held_bytes = 0
         self._num_keys = 0
-        self._files: dict[int, files.NewFile] = {}  # by split
+        self._files: dict[int, NewFile] = {}  # by split
 
     def append(self, split: int, documents: pa.LargeBinaryArray) -> None:
         if len(documents):
@@ -120,10 +121,10 @@ class PartWriter:
             file.write(array)
         return int(lengths.sum()), len(lengths)
 
-    def _file_of(self, split: int) -> files.NewFile:
+    def _file_of(self, split: int) -> NewFile:
         if split not in self._files:
             folder, name = os.path.split(part_path(self._work, self._slice_index, split))
-            file = files.NewFile(folder, name, PART_CHECKSUM(), is_durable=False)
+            file = files.new_file(folder, name, PART_CHECKSUM(), is_durable=False)
             self._files[split] = file
         return self._files[split]
 
@@ -142,11 +143,11 @@ class PartWriter:
         return [documents], keys.astype("<u4"), directory
 
 
-def _size(file: files.NewFile | None) -> int:
+def _size(file: NewFile | None) -> int:
     return 0 if file is None else file.num_bytes
 
 
-def _digest(file: files.NewFile | None) -> str:
+def _digest(file: NewFile | None) -> str:
     return "" if file is None else file.digest
 
 

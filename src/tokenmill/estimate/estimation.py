@@ -24,7 +24,7 @@ from tokenmill.estimate.sample import SLOW_SAMPLE, Sample
 from tokenmill.formats import NAMES
 from tokenmill.runners.start import encoding_of, num_proc_of
 from tokenmill.settings import resolved
-from tokenmill.storage import files
+from tokenmill.storage import disk_space
 
 # Of what a worker reads and encodes while it runs alone, how much each of several does, with parts
 # and shards to be written and hashed besides. Fitted to six runs with 2 workers on 2 cores, which
@@ -130,7 +130,7 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
         download_bytes=frame.absent.num_bytes,
         held_bytes=held,
         needed_bytes=max(0, footprint.disk_bytes + downloads - held),
-        free_bytes=files.free_bytes(config.out) if config.out else None,
+        free_bytes=disk_space.free_bytes(config.out) if config.out else None,
         estimate_seconds=time.monotonic() - began,
         notes=(*frame.notes, *found.notes),
     )

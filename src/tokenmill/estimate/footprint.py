@@ -17,7 +17,7 @@ from tokenmill.encode.part import RUN_BYTES
 from tokenmill.formats import DTYPE_BYTES, get_format
 from tokenmill.runners.supervisor import TASKS_PER_WORKER
 from tokenmill.settings import num_buckets_of
-from tokenmill.storage import files
+from tokenmill.storage import hashing
 from tokenmill.storage.objects import is_url
 
 NUM_SPLITS = 2
@@ -140,7 +140,7 @@ def _shard_tokens(config: Config) -> int | None:
 def _written_at_once(config: Config) -> float:
     """The tokens of one shard task, in bytes."""
     if get_format(config.format).traits.is_raw:
-        return files.PIECE_BYTES
+        return hashing.PIECE_BYTES
     return (_shard_tokens(config) or 0) * DTYPE_BYTES[config.dtype]
 
 

@@ -9,7 +9,7 @@ from tokenmill.config import Config
 from tokenmill.corpus.fetch import MAX_WAITING_FILES
 from tokenmill.corpus.spans import Input
 from tokenmill.dataset.output import WORK_NAME
-from tokenmill.storage import files
+from tokenmill.storage import disk_space, files
 from tokenmill.storage.objects import is_url
 
 
@@ -31,7 +31,7 @@ def needed_for_downloads(absent: Sequence[Input], config: Config) -> int:
         return sum(sizes[-MAX_WAITING_FILES:])
     if not sizes or not config.out:
         return sum(sizes)
-    return sum(sizes) if files.on_one_disk(absent[0].path, config.out) else 0
+    return sum(sizes) if disk_space.on_one_disk(absent[0].path, config.out) else 0
 
 
 def held_bytes(out: str) -> int:

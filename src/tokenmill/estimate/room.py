@@ -24,7 +24,7 @@ from tokenmill.estimate.presence import held_bytes, needed_for_downloads, parted
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.runners.start import num_proc_of
 from tokenmill.settings import TEXT_BYTES_PER_TOKEN
-from tokenmill.storage import files
+from tokenmill.storage import disk_space
 from tokenmill.storage.objects import is_url
 
 CAUTIOUS_BYTES_PER_TOKEN = 1.0
@@ -34,7 +34,7 @@ DOCUMENT_BYTES = 200  # where files do not say how many documents there are: rat
 
 def room_warning(config: Config, plan: Plan) -> str | None:
     """What to tell the user if the run's output will not fit on its disk. `config` is resolved."""
-    free = files.free_bytes(config.out)
+    free = disk_space.free_bytes(config.out)
     _, elsewhere = parted(plan.inputs)
     there = held_bytes(config.out) - needed_for_downloads(elsewhere, config)
     cautious = _assumed_footprint(config, plan, CAUTIOUS_BYTES_PER_TOKEN)

@@ -22,14 +22,25 @@ def sealed(body: bytes) -> bytes:
 
 def unsealed(data: bytes) -> dict[str, Any]:
     """The object that was sealed; ValueError if this is not what was written."""
-    head = _HEAD.match(data)
-    if head is None:
-        raise ValueError("it has no seal")
-    body = b"{" + data[head.end() :]
-    if hashlib.sha256(body).hexdigest() != head[1].decode():
-        raise ValueError("it was changed since it was written")
-    plain: dict[str, Any] = json.loads(body)
+    plain: dict[str, Any] = json.loads(_body(data))
     return plain
+
+
+def is_sealed(data: bytes) -> bool:
+    """Whether this is what was written."""
+    try:
+        _body(data)
+    except ValueError:
+        return False
+    return True
+
+
+def _body(data: bytes) -> bytes:
+    seal = seal_of(data)
+    body = b"{" + data[SEAL_BYTES:]
+    if hashlib.sha256(body).hexdigest() != seal:
+        raise ValueError("it was changed since it was written")
+    return body
 
 
 def seal_of(data: bytes) -> str:

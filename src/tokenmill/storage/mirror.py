@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import InputError, IntegrityError, TokenmillError
-from tokenmill.storage import files, objects
+from tokenmill.storage import disk, files, objects
 from tokenmill.storage.objects import ObjectInfo
 from tokenmill.storage.range_reader import RangedFile
 
@@ -60,7 +60,7 @@ class Mirror:
         path = os.path.join(self.folder, name)
         if not os.path.isdir(os.path.dirname(path)):
             files.make_folder(os.path.dirname(path))
-        files.write_stand_in(path, info.num_bytes)
+        disk.write_stand_in(path, info.num_bytes)
         self._objects[name] = info
 
     def named(self, text: str) -> str:

@@ -142,7 +142,7 @@ def is_due(fault: dict) -> bool:
 
 
 class FaultyDisk:
-    """Stands in for `os` and `shutil` inside tokenmill.storage.files."""
+    """Stands in for `os` and `shutil` inside tokenmill.storage."""
 
     def __getattr__(self, name: str):
         real = getattr(shutil if name in ("rmtree", "disk_usage") else os, name)
@@ -254,7 +254,16 @@ def change_default(kind, name: str, value) -> None:
 
 
 CHANGES = {
-    "tokenmill.storage.files": change_storage,
+    **dict.fromkeys(
+        (
+            "tokenmill.storage.disk",
+            "tokenmill.storage.file_piece",
+            "tokenmill.storage.lock",
+            "tokenmill.storage.new_file",
+            "tokenmill.storage.partial_file",
+        ),
+        change_storage,
+    ),
     "tokenmill.encode.mill": change_mill,
     "tokenmill.encodings.gigatoken": change_gigatoken,
 }

@@ -18,7 +18,7 @@ from tokenmill.dataset.verify.scan import Rules
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
-from tokenmill.storage import files, mirror
+from tokenmill.storage import hashing, mirror
 from tokenmill.storage.files import names_below
 from tokenmill.words.plural import counted
 
@@ -179,7 +179,7 @@ def _changed(file: OutputFile, found: str | tuple[str, ...]) -> Failure:
         )
     pairs = enumerate(zip(found, file.sha256, strict=False))
     number, (now, was) = next((pair for pair in pairs if pair[1][0] != pair[1][1]), (0, ("", "")))
-    first, last = number * files.PIECE_BYTES, (number + 1) * files.PIECE_BYTES
+    first, last = number * hashing.PIECE_BYTES, (number + 1) * hashing.PIECE_BYTES
     return Failure(
         file.name,
         f"its bytes have changed between {first:,} and {min(last, file.num_bytes):,}: sha256 "

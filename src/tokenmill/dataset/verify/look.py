@@ -32,7 +32,7 @@ from tokenmill.errors import (
     TokenmillError,
 )
 from tokenmill.formats import ShardReader
-from tokenmill.storage import files, mirror
+from tokenmill.storage import hashing, mirror
 
 BLOCK_BYTES = 1 << 20
 TASKS_PER_THREAD = 4
@@ -173,7 +173,7 @@ class _Work:
         if task.in_pieces and task.is_hashed and not mirror.is_mirror(self._folder):
             # What must hold between two documents cannot be seen in a piece alone.
             is_scanned = task.has_boundaries is False and task.rules.eot != "both"
-            for number in range(-(-_number(size) // files.PIECE_BYTES)):
+            for number in range(-(-_number(size) // hashing.PIECE_BYTES)):
                 yield functools.partial(self._piece, task, number, _number(size), is_scanned)
             task = dataclasses.replace(task, is_hashed=False, is_scanned=not is_scanned)
         yield functools.partial(self.look, task, size)
@@ -182,8 +182,8 @@ class _Work:
         """Hash a piece of a file, and scan the tokens in it."""
         opened = _Opened(dataclasses.replace(task, open=task.open if is_scanned else None))
         header, width = opened.header_bytes(size), opened.token_bytes or 1
-        start = number * files.PIECE_BYTES
-        stop = min(start + files.PIECE_BYTES, size)
+        start = number * hashing.PIECE_BYTES
+        stop = min(start + hashing.PIECE_BYTES, size)
         scan = None
         if opened.scan is not None:
             first, last = max(0, start - header) // width, max(0, stop - header) // width
@@ -241,7 +241,7 @@ class _Work:
 
     def _hashed(self, task: Task, opened: _Opened, size: int) -> str | tuple[str, ...]:
         """The sha256; tokens are taken in on the way."""
-        digest: Any = files.PieceHash() if task.in_pieces else hashlib.sha256()
+        digest: Any = hashing.PieceHash() if task.in_pieces else hashlib.sha256()
         buffer = memoryview(bytearray(BLOCK_BYTES))
         header_bytes = opened.header_bytes(size)
         with mirror.in_order(path_inside(self._folder, task.name)) as file:

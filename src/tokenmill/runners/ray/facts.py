@@ -28,7 +28,7 @@ from tokenmill.errors import (
     NetworkError,
     TokenmillError,
 )
-from tokenmill.storage import files
+from tokenmill.storage import disk, files
 
 STORAGE = "storage"
 # A client of a network file system may be that late to see a new file.
@@ -48,7 +48,7 @@ class Nonce:
         """The name is a new one each time: clients of a network file system may go on seeing what
         an old name stood for."""
         value = os.urandom(16).hex()
-        path = os.path.join(work, f"nonce.{value}{files.TEMPORARY_SUFFIX}")
+        path = os.path.join(work, f"nonce.{value}{disk.TEMPORARY_SUFFIX}")
         files.write_file(path, value.encode())
         return Nonce(path, value)
 

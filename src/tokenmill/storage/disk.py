@@ -1,0 +1,169 @@
+"""Files and folders of a disk, changed and made durable: for paths that are known to be on one.
+
+Output never goes through mmap, where a full disk is SIGBUS instead of ENOSPC. An fsync that failed
+is never repeated on the same descriptor: the kernel may have dropped the dirty pages already, so
+the whole file is written again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterable
+from typing import Any
+
+from tokenmill.storage import heartbeat
+from tokenmill.storage.output_errors import as_output_error
+
+TEMPORARY_SUFFIX = ".tmp"
+_WRITE_BYTES = 256 << 10
+# What a file system without hard links says to `link`.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+def unique_suffix() -> str:
+    """What a temporary name ends with. Two attempts at one file (a retry while the first still
+    lives) must not share a name."""
+    return f".{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
+
+
+def write_hashed(fd: int, data: Any, hash_: Any) -> int:
+    """Write a buffer and hash it, bit by bit: the kernel copies what is in the cache then."""
+    view = memoryview(data).cast("B")
+    for start in range(0, len(view), _WRITE_BYTES):
+        piece = view[start : start + _WRITE_BYTES]
+        hash_.update(piece)
+        write_all(fd, piece)
+        heartbeat.beat()
+    return len(view)
+
+
+def write_all(fd: int, view: memoryview) -> None:
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def write_sparse_file(path: str, num_bytes: int, pieces: dict[int, bytes]) -> None:
+    """A file of `num_bytes` with only these pieces (offset -> bytes) in it. Not durable."""
+    with as_output_error("write", path):
+        fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            os.ftruncate(fd, num_bytes)
+            for offset, data in pieces.items():
+                os.pwrite(fd, data, offset)
+        finally:
+            os.close(fd)
+
+
+def write_stand_in(path: str, num_bytes: int) -> None:
+    """A file of that size, with nothing in it, that may not be opened."""
+    write_sparse_file(path, num_bytes, {})
+    with as_output_error("write", path):
+        os.chmod(path, 0)
+
+
+def rename(source: str, target: str, is_durable: bool = True) -> None:
+    """Rename a file that is already synced, and make the new name durable."""
+    with as_output_error("rename to", target):
+        os.replace(source, target)
+    if is_durable:
+        fsync_folder(os.path.dirname(target))
+
+
+def rename_if_there(source: str, target: str) -> bool:
+    """As `rename`; False if there is no such file."""
+    with as_output_error("rename to", target):
+        try:
+            os.replace(source, target)
+        except FileNotFoundError:
+            if os.path.exists(source):  # it is the target's folder that is missing
+                raise
+            return False
+    fsync_folder(os.path.dirname(target))
+    return True
+
+
+def link_new(source: str, target: str) -> bool:
+    """Give a synced file a second name, durably; False, and nothing is changed, if that exists. On
+    a file system without links the file is renamed, and the last one wins."""
+    with as_output_error("create", target):
+        try:
+            os.link(source, target)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            rename(source, target)
+            return True
+    fsync_folder(os.path.dirname(target))
+    return True
+
+
+def symlink(points_to: str, path: str) -> None:
+    """Make `path` a symbolic link, replacing what is there."""
+    temporary = path + unique_suffix()
+    with as_output_error("create", path):
+        os.symlink(points_to, temporary)
+        os.replace(temporary, path)
+
+
+def sync_files(folder: str, names: Iterable[str]) -> None:
+    """Make files durable that were written without."""
+    for name in names:
+        path = os.path.join(folder, name)
+        with as_output_error("sync", path):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+    fsync_folder(folder)
+
+
+def fsync_folder(path: str) -> None:
+    with as_output_error("sync", path):
+        fd = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            # Some network file systems refuse fsync on a folder; they order renames themselves.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
+        finally:
+            os.close(fd)
+
+
+def make_folder(path: str) -> None:
+    with as_output_error("create the folder", path):
+        os.makedirs(path, exist_ok=True)
+        parent = os.path.dirname(os.path.abspath(path))
+    fsync_folder(parent)
+
+
+def remove(path: str) -> None:
+    with as_output_error("remove", path), contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def remove_folder(path: str) -> None:
+    with as_output_error("remove", path), contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+def remove_empty_folder(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
+
+
+def names_in(folder: str) -> list[str]:
+    with as_output_error("list", folder):
+        return sorted(os.listdir(folder))
+
+
+def folders_in(folder: str) -> list[str]:
+    """The paths of its subfolders; no link is followed."""
+    paths = [os.path.join(folder, name) for name in names_in(folder)]
+    return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]

@@ -1,0 +1,79 @@
+"""A file that exists under its final name only once it is whole and durable.
+
+Every commit on a disk is the same four steps: write a file under a temporary name, fsync it, rename
+it to its final name, fsync the folder. A reader therefore sees nothing or the whole, and what it
+sees survives power loss. What is to become an object is written to a local file and uploaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from tokenmill.storage import disk
+from tokenmill.storage.output_errors import as_output_error
+
+
+class NewFile:
+    """Use as a context manager; without `commit()` the temporary file is removed on the way out.
+
+    `path` is the temporary file, which `place` gives its final name. `digest` (sha256, unless
+    another hash is given) and `num_bytes` are of all that was written.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        place: Callable[[str], object],
+        hasher: Any = None,
+        is_synced: bool = True,
+        mode: int = 0o666,  # the umask decides
+    ) -> None:
+        self.path = path
+        self.num_bytes = 0
+        self._place = place
+        self._hash = hashlib.sha256() if hasher is None else hasher
+        self._is_synced = is_synced
+        with as_output_error("create", path):
+            self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
+
+    def write(self, data: Any) -> None:
+        """Append anything with the buffer protocol."""
+        with as_output_error("write", self.path):
+            self.num_bytes += disk.write_hashed(self._fd, data, self._hash)
+
+    @property
+    def digest(self) -> str:
+        return str(self._hash.hexdigest())
+
+    def commit(self) -> None:
+        self.finish()
+        self._place(self.path)
+
+    def finish(self) -> None:
+        """No more is written: close the temporary file, synced if it must be durable."""
+        fd, self._fd = self._fd, -1
+        with as_output_error("write", self.path):
+            try:
+                if self._is_synced:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def __enter__(self) -> NewFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)

@@ -1,0 +1,206 @@
+"""The store that is a bucket: whole objects by name.
+
+There is no folder to make or sync, no rename and no lock. What is to become an object is written to
+a local file first. An object that is not there is the caller's to explain; all else that a bucket
+refuses is the storage's fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from tokenmill.errors import DamagedWorkError
+from tokenmill.storage import disk, objects
+from tokenmill.storage.checked_json import is_sealed
+from tokenmill.storage.file_piece import FilePiece
+from tokenmill.storage.hashing import Proof
+from tokenmill.storage.new_file import NewFile
+from tokenmill.storage.output_errors import as_output_error
+from tokenmill.storage.range_reader import RangedFile
+from tokenmill.storage.scratch import scratch_folder
+
+REQUEST_BYTES = 32 << 20  # of what is read in order
+Range = tuple[int, int]
+
+
+class ObjectStore:
+    """See Store for what the methods promise."""
+
+    has_quick_calls = False
+    has_pieces = False
+    takes_disk_space = False
+
+    def read_file(self, path: str) -> bytes:
+        with _reading(path):
+            return objects.read(path)
+
+    def read_files(self, paths: Sequence[str]) -> Iterator[bytes | None]:
+        with _reading(paths[0]):
+            for path, data in zip(paths, objects.read_sealed(paths), strict=True):
+                # Perhaps it came torn: asked for once more, its length is compared.
+                yield data if data is None or is_sealed(data) else objects.read(path)
+
+    def read_in_order(self, path: str, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
+        with self.range_reader(path) as read:
+            for at in range(start, stop, REQUEST_BYTES):
+                yield from read([(at, min(at + REQUEST_BYTES, stop))])
+
+    @contextlib.contextmanager
+    def range_reader(self, path: str) -> Iterator[Callable[[Sequence[Range]], list[bytes]]]:
+        with _reading(path):
+            yield functools.partial(objects.read_ranges, path)
+
+    def ranged_file(self, path: str, num_bytes: int, digest: str) -> RangedFile:
+        return RangedFile(path, num_bytes, digest)
+
+    def wait_for(self, path: str) -> None:
+        """What was written is seen at once, everywhere."""
+
+    def size(self, path: str) -> int | None:
+        info = _look(path)
+        return None if info is None else info.num_bytes
+
+    def exists(self, path: str) -> bool:
+        return _look(path) is not None
+
+    def is_irregular(self, path: str) -> bool:
+        return False
+
+    def names_below(self, folder: str) -> list[str]:
+        prefix = folder.rstrip("/") + "/"
+        with _asking("list", folder):
+            found = [url for url, _ in objects.find(prefix)]
+        # A client has its own name for the scheme: what is listed of s3a:// is s3://.
+        start = len(objects.key_of(prefix))
+        names = [objects.key_of(url)[start:] for url in found]
+        return [name for name in names if not name.startswith(".") and name.count("/") < 2]
+
+    entries = names_below
+
+    def is_intact(self, path: str, proof: Proof) -> bool:
+        info = _look(path)
+        return info is not None and info.sha256 == proof.kept_sha256
+
+    def new_file(
+        self, folder: str, name: str, hasher: Any = None, is_durable: bool = True
+    ) -> NewFile:
+        local = os.path.join(tempfile.gettempdir(), f"tokenmill-{name}{disk.unique_suffix()}")
+        place = functools.partial(_put_file, target=os.path.join(folder, name))
+        # Others use that folder, too.
+        return NewFile(local, place, hasher, is_synced=False, mode=0o600)
+
+    def write_file(self, path: str, data: bytes, is_durable: bool = True) -> None:
+        with _asking("write", path):
+            objects.write(path, data)
+
+    def create_file(self, path: str, data: bytes) -> bool:
+        with _asking("create", path):
+            return objects.create(path, data)
+
+    def write_record(self, path: str, data: bytes, is_durable: bool = True) -> None:
+        if self.create_file(path, data) or self.read_file(path) == data:
+            return
+        raise DamagedWorkError(
+            f"{path} was written before, and says something else: the same work had two results",
+            hint="was it edited, or are machines at work that are not alike? Start again: "
+            "--overwrite",
+        )
+
+    def sync_files(self, folder: str, names: Iterable[str]) -> None:
+        """An object is durable once it is there."""
+
+    def move(self, source: str, target: str) -> bool:
+        try:
+            with _reading(target, "copy to"):
+                objects.copy(source, target)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def desk(self, folder: str) -> contextlib.AbstractContextManager[str]:
+        return scratch_folder()
+
+    def deliver(
+        self, desk: str, folder: str, names: Iterable[str], piece: FilePiece | None
+    ) -> dict[str, str | None]:
+        return {
+            name: _put_file(os.path.join(desk, name), os.path.join(folder, name)) for name in names
+        }
+
+    def make_folder(self, path: str) -> None:
+        pass
+
+    def make_work_folders(self, work: str, names: Iterable[str]) -> None:
+        self.remove_temporaries(work)
+
+    def remove(self, path: str) -> None:
+        with _asking("remove", path):
+            objects.remove(path)
+
+    def remove_for_good(self, path: str) -> None:
+        if self.exists(path):
+            self.remove(path)
+
+    def remove_all(self, paths: Sequence[str]) -> None:
+        with _asking("remove", paths[0]):
+            objects.remove_all(paths)
+
+    def remove_folder(self, path: str) -> None:
+        with _asking("remove", path):
+            objects.remove_below(path)
+
+    def remove_empty_folder(self, path: str) -> None:
+        pass
+
+    def remove_temporaries(self, folder: str) -> None:
+        """What uploads left that were never completed, below one plan's prefix."""
+        with _asking("clean up", folder):
+            objects.abort_uploads_below(folder)
+
+    def remove_temporaries_of(self, path: str) -> None:
+        """S3 does not say whose an unfinished upload is."""
+
+    def disk_folder(self, path: str) -> str:
+        """Where files are that are on their way there."""
+        return tempfile.gettempdir()
+
+    def absolute(self, path: str) -> str:
+        return path
+
+    mapped = staticmethod(objects.in_parallel)
+
+
+def _put_file(path: str, target: str) -> str | None:
+    """Upload a finished local file, which is removed then; the sha256 that the bucket keeps of it,
+    if it keeps one."""
+    with _asking("write", target):
+        sha256 = objects.upload(target, path)
+    disk.remove(path)
+    return sha256
+
+
+def _look(url: str) -> objects.ObjectInfo | None:
+    with _asking("look at", url):
+        return objects.look(url)
+
+
+def _asking(doing: str, url: str) -> contextlib.AbstractContextManager[None]:
+    hint = "check that the bucket exists, and that you may read, write, list and delete"
+    return as_output_error(doing, url, hint if objects.has_buckets(url) else None)
+
+
+@contextlib.contextmanager
+def _reading(url: str, doing: str = "read") -> Iterator[None]:
+    with _asking(doing, url):
+        try:
+            yield
+        except FileNotFoundError as error:
+            missing = error
+        else:
+            return
+    raise missing

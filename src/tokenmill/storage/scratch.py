@@ -1,0 +1,50 @@
+"""Scratch folders: local folders for what is on its way elsewhere, as to an object store."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+
+from tokenmill.errors import OutputError
+from tokenmill.storage import disk
+from tokenmill.storage.output_errors import as_output_error
+
+_SCRATCH_PREFIX = "tokenmill-scratch-"
+_NEW_SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[str]:
+    """A local folder for what is on its way elsewhere. What a killed process left of its own is
+    removed by the next who asks for one: the kernel has let go of the lock."""
+    parent = tempfile.gettempdir()
+    for name in disk.names_in(parent):
+        if name.startswith(_SCRATCH_PREFIX):
+            _remove_if_abandoned(os.path.join(parent, name))
+    with as_output_error("create a folder in", parent):
+        folder = tempfile.mkdtemp(prefix=_SCRATCH_PREFIX)
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # no locks on this file system
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        with contextlib.suppress(OutputError):
+            disk.remove_folder(folder)
+        os.close(fd)
+
+
+def _remove_if_abandoned(folder: str) -> None:
+    with contextlib.suppress(OSError, OutputError):  # another user's, or gone by now
+        fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # One that was made just now has no lock yet.
+            if time.time() - os.fstat(fd).st_mtime > _NEW_SECONDS:
+                disk.remove_folder(folder)
+        finally:
+            os.close(fd)
