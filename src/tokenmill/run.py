@@ -60,7 +60,7 @@ from tokenmill.runners import Runner, Stopped, Watch
 from tokenmill.runners.start import cutting_runner, encoding_of
 from tokenmill.runners.workload import Workload
 from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved, wish_of
-from tokenmill.storage import files, objects
+from tokenmill.storage import disk, files, objects
 from tokenmill.storage.objects import in_parallel, is_url
 from tokenmill.storage.scratch import scratch_folder
 from tokenmill.words.plural import counted, noun_for
@@ -423,8 +423,8 @@ def _continued_or_new_plan(
     work = work_of(config.out, plan.plan_id)
     for name in ("parts", "records"):
         files.make_folder(os.path.join(work, name))
-        files.remove_temporaries(os.path.join(work, name))
-    files.remove_temporaries(os.path.dirname(path))
+        disk.remove_temporaries(os.path.join(work, name))
+    disk.remove_temporaries(os.path.dirname(path))
     if not is_continued:
         plan.save(path)
     return plan

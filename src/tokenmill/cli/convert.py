@@ -108,8 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_lasting(arguments.out)
     stop = SignalStop()
     stop.install()
-    for place in (arguments.source, arguments.out):
-        tell_of_tries(place)
+    tell_of_tries()
     try:
         with at_hand(arguments.source) as folder:
             convert_from(folder, arguments)

@@ -130,7 +130,7 @@ def require_effect(arguments: argparse.Namespace) -> None:
 def show(arguments: argparse.Namespace) -> None:
     from tokenmill.dataset.remote import at_hand
 
-    tell_of_tries(arguments.folder)
+    tell_of_tries()
     with at_hand(arguments.folder) as folder:
         show_folder(folder, arguments)
 

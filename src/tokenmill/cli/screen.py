@@ -122,9 +122,8 @@ def shown_seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def tell_of_tries(folder: str) -> None:
-    """If it is a URL, have requests that are repeated for a while told of on stderr."""
+def tell_of_tries() -> None:
+    """Have requests that are repeated for a while told of on stderr."""
     from tokenmill.storage import objects
 
-    if objects.is_url(folder):
-        objects.listen(lambda message: print(printable(message), file=sys.stderr, flush=True))
+    objects.listen(lambda message: print(printable(message), file=sys.stderr, flush=True))

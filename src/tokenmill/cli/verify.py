@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from tokenmill.dataset.verify import verify
 
-        tell_of_tries(arguments.folder)
+        tell_of_tries()
         report = verify(
             arguments.folder,
             format_name=arguments.format,

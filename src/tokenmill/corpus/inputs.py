@@ -22,7 +22,7 @@ from tokenmill.config import Config
 from tokenmill.corpus.readers import KINDS, kind_of, kinds
 from tokenmill.corpus.readers.naming import ending, kind_named, may_be_text, way_out
 from tokenmill.corpus.skipped import Skipped, shown_endings
-from tokenmill.corpus.spans import HUB_SCHEME, Input
+from tokenmill.corpus.spans import HUB_SCHEME, TAG, Input
 from tokenmill.errors import ConfigError, InputError, unknown_name
 from tokenmill.storage import listing, objects
 
@@ -105,7 +105,7 @@ def _require_heeded(config: Config, found: set[str]) -> None:
 
 def object_digest(found: objects.ObjectInfo) -> str:
     """What stands for an object's content; like the Hub's digests, it says what it is."""
-    return f"tag:{found.tag}"
+    return f"{TAG}{found.tag}"
 
 
 def in_order(inputs: Iterable[Input]) -> list[Input]:

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, TokenmillError
-from tokenmill.storage import objects
 from tokenmill.storage.range_reader import (
     MAX_AHEAD_OBJECTS,
     MIN_READ_BYTES,
@@ -23,23 +22,25 @@ from tokenmill.storage.range_reader import (
     RangedFile,
     fetch_ahead,
 )
+from tokenmill.storage.store import store_of
 
 Item = TypeVar("Item")
 
 
-def ranged_file(source: Input) -> RangedFile:
-    """An input that is an object, as a file."""
-    return RangedFile(source.path, source.num_bytes, source.digest)
+def ranged_file(source: Input) -> RangedFile | None:
+    """The input, read by ranges that arrive ahead; None if its path can be opened and mapped."""
+    return store_of(source.path).ranged_file(source.path, source.num_bytes, source.digest)
 
 
 @contextlib.contextmanager
 def opened(source: Input, expected: Iterable[Range] = ()) -> Iterator[ByteFile]:
     """The input's bytes. `expected` are ranges that will be read, in this order."""
-    if not objects.is_url(source.path):
+    ranged = ranged_file(source)
+    if ranged is None:
         with open(source.path, "rb") as file:
             yield file
         return
-    with contextlib.closing(ranged_file(source)) as ranged:
+    with contextlib.closing(ranged):
         ranged.expect(expected)
         yield ranged
 
@@ -54,20 +55,23 @@ def unreadable(source: Input, error: Exception) -> TokenmillError:
 
 def with_small_ahead(spans: Iterable[Span]) -> Iterator[Span]:
     """The spans; objects that take one request each are fetched while one before is worked on."""
-    return _with_edges_ahead(spans, lambda span: (span.input, _whole_if_small(span.input)))
+    return _with_edges_ahead(spans, lambda span: span.input, _whole_if_small)
 
 
 def with_structure_ahead(sources: Iterable[Input]) -> Iterator[Input]:
     """The inputs; where the next ones say what is in them is fetched while one is worked on."""
-    return _with_edges_ahead(sources, lambda source: (source, _structure_edge(source)))
+    return _with_edges_ahead(sources, lambda source: source, _structure_edge)
 
 
 def _with_edges_ahead(
-    items: Iterable[Item], wanted: Callable[[Item], tuple[Input, Range | None]]
+    items: Iterable[Item],
+    input_of: Callable[[Item], Input],
+    wanted: Callable[[Input], Range | None],
 ) -> Iterator[Item]:
     waiting: collections.deque[Item] = collections.deque()
     for item in items:
-        source, edge = wanted(item)
+        source = input_of(item)
+        edge = None if store_of(source.path).has_quick_calls else wanted(source)
         if edge is not None:
             fetch_ahead(source.path, source.digest, edge)
         waiting.append(item)
@@ -77,15 +81,13 @@ def _with_edges_ahead(
 
 
 def _whole_if_small(source: Input) -> Range | None:
-    if not objects.is_url(source.path) or source.num_bytes > SMALL_OBJECT_BYTES:
-        return None
-    return 0, source.num_bytes
+    return (0, source.num_bytes) if source.num_bytes <= SMALL_OBJECT_BYTES else None
 
 
 def _structure_edge(source: Input) -> Range | None:
     """A table tells at its end what is in it, text at its beginning."""
-    if not objects.is_url(source.path) or source.num_bytes <= SMALL_OBJECT_BYTES:
-        return _whole_if_small(source)
+    if source.num_bytes <= SMALL_OBJECT_BYTES:
+        return 0, source.num_bytes
     if source.kind == "parquet":
         return source.num_bytes - MIN_READ_BYTES, source.num_bytes
     return 0, SMALL_OBJECT_BYTES

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from tokenmill.corpus.readers import Reader, ReadOptions, TextBatch, reader_for
 from tokenmill.corpus.spans import Span
-from tokenmill.storage.objects import is_url
 from tokenmill.storage.range_reader import Begun
+from tokenmill.storage.store import store_of
 
 
 class _BegunSpan:
@@ -37,7 +37,7 @@ _lock = threading.Lock()
 
 def begin(span: Span, options: ReadOptions) -> None:
     """Begin to read a span that will be asked for soon."""
-    if is_url(span.input.path):
+    if not store_of(span.input.path).has_quick_calls:
         with _lock:
             while len(_begun) >= _MAX_BEGUN:
                 del _begun[next(iter(_begun))]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 HUB_SCHEME = "hf://"  # of sources on the Hugging Face Hub
+TAG = "tag:"  # begins the digest of an object
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,11 @@ class Input:
     def name(self) -> str:
         """What the file is called in plans, manifests and messages."""
         return self.origin or self.path
+
+    @property
+    def has_tag(self) -> bool:
+        """Whether its store says, by a tag, if it has changed."""
+        return self.digest.startswith(TAG)
 
 
 @dataclass(frozen=True, slots=True)

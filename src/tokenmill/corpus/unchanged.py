@@ -1,7 +1,8 @@
 """Whether an input is still the one that was planned; if not, the run stops with a conflict.
 
-A file is looked at before it is read. An object is looked at after all that a slice needs of it was
-read, once: if it is the planned one then, so was everything that was read before.
+A file is looked at before it is read. An object, which has a tag, is looked at after all that a
+slice needs of it was read, once: if it is the planned one then, so was everything that was read
+before.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _HINT = (
 
 
 def require_unchanged(source: Input) -> None:
-    """Raise ConflictError if the file is not the one that was planned."""
+    """Raise ConflictError if the file is not the one that was planned; one with a tag is looked at
+    by `unchanged_objects`."""
+    if source.has_tag:
+        return
     try:
         found = os.stat(source.path)
     except OSError as error:
@@ -41,13 +45,13 @@ def unchanged_objects(sources: Iterable[Input]) -> Iterator[None]:
 
     That comes before any error that reading it may have ended with: it explains it.
     """
-    remote = [source for source in dict.fromkeys(sources) if objects.is_url(source.path)]
+    tagged = [source for source in dict.fromkeys(sources) if source.has_tag]
     try:
         yield
     except (InputError, IntegrityError):
-        _require_unchanged_objects(remote)
+        _require_unchanged_objects(tagged)
         raise
-    _require_unchanged_objects(remote)
+    _require_unchanged_objects(tagged)
 
 
 def _require_unchanged_objects(sources: list[Input]) -> None:

@@ -27,7 +27,6 @@ from tokenmill.encode.record import SPLITS, Counts, Quarantined
 from tokenmill.errors import InputError, IntegrityError, TokenmillError
 from tokenmill.formats import Shard
 from tokenmill.storage import files
-from tokenmill.storage.objects import is_url
 from tokenmill.words.plural import counted
 
 MANIFEST_NAME = "tokenmill.json"
@@ -148,7 +147,7 @@ class Manifest:
         path = os.path.join(folder, MANIFEST_NAME)
         try:
             # To open a pipe would be to wait for its other end.
-            if not is_url(path) and os.path.exists(path) and not os.path.isfile(path):
+            if files.is_irregular(path):
                 raise ValueError("not a regular file")
             if (files.size(path) or 0) > MAX_MANIFEST_BYTES:
                 raise ValueError(f"over {MAX_MANIFEST_BYTES:,} bytes")

@@ -551,8 +551,8 @@ def _complete(out: str) -> None:
 def _withdraw_manifest(out: str, staged: str) -> None:
     path = os.path.join(out, MANIFEST_NAME)
     if not is_url(out):
-        files.remove_for_good(path)
-        files.remove_temporaries_of(path)
+        disk.remove_for_good(path)
+        disk.remove_temporaries_of(path)
     elif files.exists(path):
         _copy_beside(staged, _NO_MANIFEST_NAME, out)
 

@@ -30,7 +30,6 @@ from tokenmill.encode.part import PartWriter
 from tokenmill.encode.record import Counts, PartRecord, Quarantined
 from tokenmill.encodings import Encoding, TokenArray
 from tokenmill.errors import InputError
-from tokenmill.storage.objects import is_url
 
 # A call of the engine costs about a millisecond, whatever it is given, so small batches (a million
 # small files) are encoded together. Each may hold a mapped file, hence the second bound.
@@ -91,8 +90,7 @@ class _SliceWork:
         self.quarantined: list[Quarantined] = []
 
     def encode_span(self, number: int, span: Span) -> None:
-        if not is_url(span.input.path):
-            require_unchanged(span.input)
+        require_unchanged(span.input)
         reader, batches = batches_of(span, self._job.read)
         for batch in batches:
             self._report(Step(number, batch.first_row, len(batch.texts), *self._last))

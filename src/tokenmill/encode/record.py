@@ -11,7 +11,6 @@ from typing import Any
 
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import unsealed
-from tokenmill.storage.objects import is_url
 
 SPLITS = ("train", "val")
 
@@ -116,21 +115,17 @@ def committed_records(
 ) -> Iterator[PartRecord | None]:
     """Each slice's record, if there is one of this plan; a torn, edited or foreign one is none."""
     paths = [record_path(work, index) for index in slice_indices]
-    for index, path, data in zip(slice_indices, paths, files.read_files(paths), strict=True):
-        yield _understood(path, data, index, plan_id)
+    for index, data in zip(slice_indices, files.read_files(paths), strict=True):
+        yield _understood(data, index, plan_id)
 
 
 def committed_record(work: str, slice_index: int, plan_id: str) -> PartRecord | None:
     return next(committed_records(work, [slice_index], plan_id))
 
 
-def _understood(path: str, data: bytes | None, slice_index: int, plan_id: str) -> PartRecord | None:
+def _understood(data: bytes | None, slice_index: int, plan_id: str) -> PartRecord | None:
     try:
         record = PartRecord.from_plain(unsealed(data or b""))
     except (ValueError, KeyError, TypeError):
-        if data is None or not is_url(path):
-            return None
-        # Perhaps it came torn from a store: asked for once more, its length is compared.
-        again = files.read_file(path)
-        return _understood(path, again, slice_index, plan_id) if again != data else None
+        return None
     return record if record.plan_id == plan_id and record.slice_index == slice_index else None

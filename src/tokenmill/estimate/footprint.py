@@ -18,7 +18,7 @@ from tokenmill.formats import DTYPE_BYTES, get_format
 from tokenmill.runners.supervisor import TASKS_PER_WORKER
 from tokenmill.settings import num_buckets_of
 from tokenmill.storage import hashing
-from tokenmill.storage.objects import is_url
+from tokenmill.storage.store import store_of
 
 NUM_SPLITS = 2
 LENGTH_BYTES = KEY_BYTES = 4  # of a document in a part, and of its place in a shuffle
@@ -175,7 +175,7 @@ def _disk_bytes(config: Config, amount: Amount, output: float, parts: float) -> 
         + _num_shards(config, amount) * SHARD_BYTES
         + FIXED_BYTES
     )
-    if is_url(config.out):
-        # Parts and shards go to the store; a shard on its way there lies on the disk.
+    if not store_of(config.out).takes_disk_space:
+        # Only a shard on its way there lies on a disk.
         return min(output, shard_tokens * output / max(1.0, amount.num_tokens)) + growing + books
     return output + parts + growing + books

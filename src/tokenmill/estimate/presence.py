@@ -7,18 +7,19 @@ from collections.abc import Iterable, Sequence
 
 from tokenmill.config import Config
 from tokenmill.corpus.fetch import MAX_WAITING_FILES
-from tokenmill.corpus.spans import Input
+from tokenmill.corpus.spans import HUB_SCHEME, Input
 from tokenmill.dataset.output import WORK_NAME
 from tokenmill.storage import disk_space, files
-from tokenmill.storage.objects import is_url
+from tokenmill.storage.store import store_of
 
 
 def parted(inputs: Iterable[Input]) -> tuple[list[Input], list[Input]]:
-    """Those that can be read now, as an object can, by ranges; and those that cannot."""
+    """Those that can be read now; and those on the Hub that have not been fetched."""
     here: list[Input] = []
     elsewhere: list[Input] = []
     for source in inputs:
-        is_here = is_url(source.path) or files.size(source.path) == source.num_bytes
+        is_of_hub = source.name.startswith(HUB_SCHEME)
+        is_here = not is_of_hub or files.size(source.path) == source.num_bytes
         (here if is_here else elsewhere).append(source)
     return here, elsewhere
 
@@ -35,8 +36,8 @@ def needed_for_downloads(absent: Sequence[Input], config: Config) -> int:
 
 
 def held_bytes(out: str) -> int:
-    """What an unfinished run in this folder takes already."""
-    if not out or is_url(out):
+    """What an unfinished run in this folder takes of its disk already."""
+    if not out or not store_of(out).takes_disk_space:
         return 0
     total = 0
     for folder, below, names in os.walk(os.path.join(out, WORK_NAME)):

@@ -13,7 +13,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from typing import Any
 
 from tokenmill.config import Config
@@ -25,7 +24,7 @@ from tokenmill.formats import DTYPE_BYTES
 from tokenmill.runners.start import num_proc_of
 from tokenmill.settings import TEXT_BYTES_PER_TOKEN
 from tokenmill.storage import disk_space
-from tokenmill.storage.objects import is_url
+from tokenmill.storage.store import store_of
 
 CAUTIOUS_BYTES_PER_TOKEN = 1.0
 SAMPLE_SECONDS = 60.0
@@ -48,7 +47,7 @@ def room_warning(config: Config, plan: Plan) -> str | None:
         output, needed = assumed.output_bytes, max(0, assumed.disk_bytes - there)
     if needed <= free:
         return None
-    folder = tempfile.gettempdir() if is_url(config.out) else config.out
+    folder = store_of(config.out).disk_folder(config.out)
     return (
         f"the disk may be too small: {folder} has {_shown(free)} free, and the run needs about "
         f"{_shown(needed)} there while it runs (the finished output: {_shown(output)})\n"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from typing import Any
@@ -148,6 +149,28 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
+def remove_for_good(path: str) -> None:
+    """Remove a file that must not come back after a power loss, if it is there."""
+    if os.path.exists(path):
+        remove(path)
+    fsync_folder(os.path.dirname(path))
+
+
+def remove_temporaries(folder: str) -> None:
+    """Remove what crashed attempts left half written in a folder that only we write into."""
+    for name in names_in(folder):
+        if name.endswith(TEMPORARY_SUFFIX):
+            remove(os.path.join(folder, name))
+
+
+def remove_temporaries_of(path: str) -> None:
+    """As `remove_temporaries`, of one file in a folder that is not ours alone."""
+    folder, final = os.path.split(path)
+    for name in names_in(folder):
+        if re.fullmatch(rf"{re.escape(final)}\.[0-9a-f]{{16}}{re.escape(TEMPORARY_SUFFIX)}", name):
+            remove(os.path.join(folder, name))
+
+
 def remove_folder(path: str) -> None:
     with as_output_error("remove", path), contextlib.suppress(FileNotFoundError):
         shutil.rmtree(path)
@@ -165,5 +188,5 @@ def names_in(folder: str) -> list[str]:
 
 def folders_in(folder: str) -> list[str]:
     """The paths of its subfolders; no link is followed."""
-    paths = [os.path.join(folder, name) for name in names_in(folder)]
-    return [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
+    with as_output_error("list", folder), os.scandir(folder) as entries:
+        return sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))

@@ -98,10 +98,6 @@ def remove(path: str) -> None:
     store_of(path).remove(path)
 
 
-def remove_for_good(path: str) -> None:
-    store_of(path).remove_for_good(path)
-
-
 def remove_all(paths: Sequence[str]) -> None:
     if paths:
         store_of(paths[0]).remove_all(paths)
@@ -113,11 +109,3 @@ def remove_folder(path: str) -> None:
 
 def remove_empty_folder(path: str) -> None:
     store_of(path).remove_empty_folder(path)
-
-
-def remove_temporaries(folder: str) -> None:
-    store_of(folder).remove_temporaries(folder)
-
-
-def remove_temporaries_of(path: str) -> None:
-    store_of(path).remove_temporaries_of(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -137,14 +136,9 @@ class LocalStore:
             folder = os.path.join(work, name)
             self.make_folder(folder)
             for below in (folder, *disk.folders_in(folder)):
-                self.remove_temporaries(below)
+                disk.remove_temporaries(below)
 
     remove = staticmethod(disk.remove)
-
-    def remove_for_good(self, path: str) -> None:
-        if self.exists(path):
-            self.remove(path)
-        disk.fsync_folder(os.path.dirname(path))
 
     def remove_all(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -152,19 +146,6 @@ class LocalStore:
 
     remove_folder = staticmethod(disk.remove_folder)
     remove_empty_folder = staticmethod(disk.remove_empty_folder)
-
-    def remove_temporaries(self, folder: str) -> None:
-        self._remove_matching(folder, f".*{re.escape(disk.TEMPORARY_SUFFIX)}")
-
-    def remove_temporaries_of(self, path: str) -> None:
-        folder, name = os.path.split(path)
-        suffix = re.escape(disk.TEMPORARY_SUFFIX)
-        self._remove_matching(folder, rf"{re.escape(name)}\.[0-9a-f]{{16}}{suffix}")
-
-    def _remove_matching(self, folder: str, pattern: str) -> None:
-        for name in disk.names_in(folder):
-            if re.fullmatch(pattern, name, re.DOTALL):
-                self.remove(os.path.join(folder, name))
 
     def disk_folder(self, path: str) -> str:
         return path

@@ -136,9 +136,6 @@ class Store(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file, if there is one."""
 
-    def remove_for_good(self, path: str) -> None:
-        """Remove a file that must not come back after a power loss, if it is there."""
-
     def remove_all(self, paths: Sequence[str]) -> None:
         """Remove files, as far as they are there."""
 
@@ -147,12 +144,6 @@ class Store(Protocol):
 
     def remove_empty_folder(self, path: str) -> None:
         """Remove a folder if nothing is in it."""
-
-    def remove_temporaries(self, folder: str) -> None:
-        """Remove what crashed attempts left half written in a folder that only we write into."""
-
-    def remove_temporaries_of(self, path: str) -> None:
-        """As `remove_temporaries`, of one file in a folder that is not ours alone."""
 
     # Places
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from tokenmill.corpus.opening import ranged_file, unreadable
 from tokenmill.corpus.spans import Input
-from tokenmill.storage.objects import is_url
 from tokenmill.storage.range_reader import Range
 
 Expect = Callable[[Iterable[Range]], None]
@@ -21,8 +20,9 @@ Expect = Callable[[Iterable[Range]], None]
 @contextmanager
 def native_file(source: Input, is_mapped: bool = False) -> Iterator[tuple[pa.NativeFile, Expect]]:
     """The file, and how to say which ranges of it will be read."""
-    if is_url(source.path):
-        with closing(ranged_file(source)) as ranged, pa.PythonFile(ranged, mode="r") as file:
+    ranged = ranged_file(source)
+    if ranged is not None:
+        with closing(ranged), pa.PythonFile(ranged, mode="r") as file:
             yield file, ranged.expect
         return
     try:

@@ -35,7 +35,6 @@ from tokenmill.corpus.readers.pages import repeatable_bytes
 from tokenmill.corpus.readers.rows import sound_binary, text_batches
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError, NetworkError
-from tokenmill.storage.objects import is_url
 from tokenmill.storage.range_reader import Range, RangedFile
 
 MAX_GROUP_BYTES = 4 << 30  # of one row group's text, uncompressed
@@ -143,7 +142,7 @@ class ParquetReader:
 @contextmanager
 def _opened(source: Input) -> Iterator[tuple[pq.ParquetFile, RangedFile | None]]:
     """The file; and of an object, how it is read."""
-    ranged = ranged_file(source) if is_url(source.path) else None
+    ranged = ranged_file(source)
     try:
         file = pq.ParquetFile(
             source.path if ranged is None else pa.PythonFile(ranged, mode="r"),

@@ -18,7 +18,7 @@ from tokenmill.corpus.inputs import inputs_of
 from tokenmill.corpus.spans import Input
 from tokenmill.dataset.manifest import InputFile
 from tokenmill.errors import ConfigError, InputError
-from tokenmill.storage.objects import is_url
+from tokenmill.storage.store import store_of
 
 _MOVED = "--source DIR: a folder that holds the inputs now"
 _CHANGED = (
@@ -73,7 +73,7 @@ def _kept(entries: list[InputFile], input_format: str | None) -> list[Input]:
 def _where_it_was(entry: InputFile, input_format: str | None) -> Input | _Lost:
     if entry.path.startswith(SCHEME):
         return _in_cache(entry, input_format)
-    if not is_url(entry.path) and not os.path.lexists(entry.path):
+    if store_of(entry.path).has_quick_calls and not os.path.lexists(entry.path):
         return _Lost(f"{entry.path} was not found where it was", _MOVED)
     try:
         [here] = inputs_of([entry.path], input_format)
@@ -187,7 +187,7 @@ def _digest(here: Input, algorithm: str) -> str:
     """A file's digest of that kind; "" if it has none."""
     if _algorithm(here.digest) == algorithm and here.origin is None:
         return here.digest
-    if is_url(here.path) or algorithm in ("", "tag"):
+    if here.has_tag or algorithm in ("", "tag"):
         return ""
     return digest_of(here.path, algorithm)
 

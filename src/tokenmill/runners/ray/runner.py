@@ -39,6 +39,7 @@ from tokenmill.runners.ray.facts import (
 from tokenmill.runners.ray.heartbeats import Heartbeats
 from tokenmill.runners.ray.in_flight import TICK_SECONDS, InFlight
 from tokenmill.runners.ray.remote import examine
+from tokenmill.storage.store import store_of
 
 if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardRecord, ShardTask
@@ -146,7 +147,7 @@ class RayRunner:
 
 
 def _absolute(work: str) -> str:
-    return work if "://" in work else os.path.abspath(work)
+    return store_of(work).absolute(work)
 
 
 def _answered(cluster: Cluster, node_id: str, answer: Any, watch: Watch) -> dict[str, str] | None:

@@ -136,15 +136,12 @@ class ObjectStore:
         pass
 
     def make_work_folders(self, work: str, names: Iterable[str]) -> None:
-        self.remove_temporaries(work)
+        with _asking("clean up", work):
+            objects.abort_uploads_below(work)
 
     def remove(self, path: str) -> None:
         with _asking("remove", path):
             objects.remove(path)
-
-    def remove_for_good(self, path: str) -> None:
-        if self.exists(path):
-            self.remove(path)
 
     def remove_all(self, paths: Sequence[str]) -> None:
         with _asking("remove", paths[0]):
@@ -156,14 +153,6 @@ class ObjectStore:
 
     def remove_empty_folder(self, path: str) -> None:
         pass
-
-    def remove_temporaries(self, folder: str) -> None:
-        """What uploads left that were never completed, below one plan's prefix."""
-        with _asking("clean up", folder):
-            objects.abort_uploads_below(folder)
-
-    def remove_temporaries_of(self, path: str) -> None:
-        """S3 does not say whose an unfinished upload is."""
 
     def disk_folder(self, path: str) -> str:
         """Where files are that are on their way there."""
