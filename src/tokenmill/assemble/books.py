@@ -189,14 +189,14 @@ class Assembly(Books):
     def _feed_parts(self) -> None:
         """What follows the last part that was fed, as far as there are records."""
         while self._num_fed in self.records and len(self.due) < MAX_DUE:
-            record = self.records[self._num_fed]
-            self._num_fed += 1
-            for split, num_bytes in enumerate(record.num_bytes):
+            index, self._num_fed = self._num_fed, self._num_fed + 1
+            sizes, runs = self.records.extent(index)
+            for split, num_bytes in enumerate(sizes):
                 if not num_bytes:
-                    self._parts.no_part((split, record.slice_index))
+                    self._parts.no_part((split, index))
             for number, source in enumerate(self._sources):
                 assert isinstance(source, PartsInOrder)
-                for block in source.blocks(record):
+                for block in source.blocks(index, runs):
                     self._put(number, block)
 
     def _feed_buckets(self) -> None:

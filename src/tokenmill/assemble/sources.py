@@ -20,7 +20,7 @@ from tokenmill.assemble.task import Block, ShardTask, Stretch
 from tokenmill.assemble.use import are_removed_early
 from tokenmill.encode.documents import data_of
 from tokenmill.encode.part import PartRun, part_runs
-from tokenmill.encode.record import PartRecord, part_path
+from tokenmill.encode.record import PartRecord, Run, part_path
 from tokenmill.errors import ConflictError, DamagedWorkError
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage import files
@@ -30,7 +30,6 @@ from tokenmill.storage.store import RangeRead, store_of
 # What stays in the cache between read, hash and write: 4 MB took three times the CPU.
 COPY_BYTES = 256 << 10
 RUNS_NAME = "runs.bin"
-_RUN_FIELDS = tuple(PartRun.__slots__)
 
 
 def task_of(plain: dict[str, Any]) -> ShardTask:
@@ -58,8 +57,8 @@ class PartsInOrder:
     def to_plain(self) -> dict[str, Any]:
         return {"kind": "parts", "work": self.work, "split": self.split, "dtype": self.dtype}
 
-    def blocks(self, record: PartRecord) -> Iterator[Block]:
-        for run in part_runs(record, self.split, self.dtype, 0):
+    def blocks(self, slice_index: int, runs: Iterable[Run]) -> Iterator[Block]:
+        for run in part_runs(slice_index, runs, self.split, self.dtype):
             key = (run.slice_index, run.tokens_at, run.lengths_at)
             yield Block(key, run.num_tokens, run.num_documents)
 
@@ -120,9 +119,11 @@ class ShuffledParts:
 
     def save_runs(self, records: Iterable[PartRecord]) -> None:
         rows = [
-            [getattr(run, name) for name in _RUN_FIELDS]
+            run
             for record in records
-            for run in part_runs(record, self.split, self.dtype, self.num_buckets)
+            for run in part_runs(
+                record.slice_index, record.runs, self.split, self.dtype, self.num_buckets
+            )
         ]
         data = np.array(rows, "<i8").tobytes()
         files.write_record(self._runs_path, data)
@@ -191,9 +192,9 @@ class ShuffledParts:
     def _runs(self) -> Sequence[PartRun]:
         files.wait_for(self._runs_path)
         rows = np.frombuffer(files.read_file(self._runs_path), "<i8")
-        if len(rows) % len(_RUN_FIELDS):
+        if len(rows) % len(PartRun._fields):
             raise DamagedWorkError(f"{self._runs_path} is damaged", hint="start again: --overwrite")
-        return [PartRun(*row) for row in rows.reshape(-1, len(_RUN_FIELDS)).tolist()]
+        return [PartRun(*row) for row in rows.reshape(-1, len(PartRun._fields)).tolist()]
 
 
 def _starts(read: RangeRead, run: PartRun, first: int, count: int) -> npt.NDArray[np.uint64]:

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tokenmill.encode.record import SPLITS
 from tokenmill.formats import Layout, SideFile
@@ -24,8 +24,7 @@ _LENGTHS_NAME = "lengths"
 SIDES = -1  # instead of a piece's number: the files beside a shard, once its pieces are there
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """Consecutive documents of a stream that are read together: a run of a part, one bucket of all
     parts, or a stretch of another dataset, of which `key` tells its source which one it is; or of
     that what follows the first so many tokens and documents."""
@@ -59,8 +58,7 @@ class Block:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(NamedTuple):
     """Tokens `start` to `stop` of a block; `first` to `last` are its documents that end there."""
 
     key: tuple[int, ...]

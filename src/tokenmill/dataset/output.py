@@ -360,16 +360,16 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
     dataset to replace, and if one was published meanwhile, it stays."""
     if replaced is None and files.exists(os.path.join(out, MANIFEST_NAME)):
         raise _taken_over(out)
-    names = {file.name for file in manifest.files}
+    names, written = {file.name for file in manifest.files}, manifest.to_json()
     if is_url(out):
         work = work_of(out, plan_id)
-        files.write_file(os.path.join(work, MANIFEST_NAME), manifest.to_json())
+        files.write_file(os.path.join(work, MANIFEST_NAME), written)
         files.write_file(os.path.join(work, _NO_MANIFEST_NAME), _NO_MANIFEST)
     data = {
         "plan": _plan_seal(out),
         "staged": f"{WORK_NAME}/{plan_id[:16]}/{SHARDS_NAME}",
         "remove": sorted(set(replaced or ()) - names),
-        "manifest": manifest.to_json().decode(),
+        "manifest": written.decode(),
     }
     path = os.path.join(out, WORK_NAME, _PUBLISH_NAME)
     _require_own_plan(out, plan_id)
@@ -384,7 +384,7 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
         files.remove(path)
         raise
     _complete(out)
-    if is_url(out) and not _is_manifest(out, manifest.to_json()):
+    if is_url(out) and not _is_manifest(out, written):
         raise _taken_over(out)
 
 

@@ -14,6 +14,7 @@ from tokenmill.encode.record import Counts, PartRecord, Quarantined, Run
 _NUM_COUNTS = len(Counts.__slots__)
 # Checksums, sizes, the run's tokens and documents (train, val each), the counts.
 _ROW = struct.Struct(f"<16s16s6q{_NUM_COUNTS}q")
+_EXTENT = struct.Struct("<32x6q")
 _NO_ROW = bytes(_ROW.size)
 _ABSENT, _PLAIN, _ODD = range(3)
 
@@ -117,6 +118,13 @@ class Ledger(Mapping[int, PartRecord]):
             (Run(row[4:6], row[6:8]),),
             Counts(*row[8:]),
         )
+
+    def extent(self, index: int) -> tuple[tuple[int, int], tuple[Run, ...]]:
+        """A record's `num_bytes` and `runs`, without the rest of it."""
+        if self._kinds[index] == _ODD:
+            return self._odd[index].num_bytes, self._odd[index].runs
+        row = _EXTENT.unpack_from(self._rows, index * _ROW.size)
+        return row[:2], (Run(row[2:4], row[4:]),)
 
     def __contains__(self, index: object) -> bool:
         return isinstance(index, int) and index < len(self._kinds) and self._kinds[index] != _ABSENT

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -151,8 +150,7 @@ def _digest(file: NewFile | None) -> str:
     return "" if file is None else file.digest
 
 
-@dataclass(frozen=True, slots=True)
-class PartRun:
+class PartRun(NamedTuple):
     """One split's share of a run: where it stands in the split's part file, in bytes."""
 
     slice_index: int
@@ -164,19 +162,19 @@ class PartRun:
     directory_at: int
 
 
-def part_runs(record: PartRecord, split: int, dtype: str, num_buckets: int) -> Iterator[PartRun]:
+def part_runs(
+    slice_index: int, runs: Iterable[Run], split: int, dtype: str, num_buckets: int = 0
+) -> Iterator[PartRun]:
     """Where a split's runs stand in its part file; those without documents are left out."""
     at = 0
-    for run in record.runs:
+    for run in runs:
         num_tokens, num_documents = run.num_tokens[split], run.num_documents[split]
         if not num_documents:
             continue
         lengths_at = at + num_tokens * DTYPE_BYTES[dtype]
         keys_at = lengths_at + 4 * num_documents
         directory_at = keys_at + 4 * num_documents
-        yield PartRun(
-            record.slice_index, num_tokens, num_documents, at, lengths_at, keys_at, directory_at
-        )
+        yield PartRun(slice_index, num_tokens, num_documents, at, lengths_at, keys_at, directory_at)
         at = directory_at + 16 * (num_buckets + 1) if num_buckets else keys_at
 
 

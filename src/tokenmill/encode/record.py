@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import unsealed
@@ -45,8 +45,7 @@ class Counts:
         return self.num_rows == kept
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """Tokens and documents per split, in the order of SPLITS."""
 
     num_tokens: tuple[int, int]

@@ -22,7 +22,7 @@ def sealed(body: bytes) -> bytes:
 
 def unsealed(data: bytes) -> dict[str, Any]:
     """The object that was sealed; ValueError if this is not what was written."""
-    plain: dict[str, Any] = json.loads(_body(data))
+    plain: dict[str, Any] = json.loads(_body(data).decode())  # faster than of bytes
     return plain
 
 
