@@ -43,13 +43,13 @@ from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs
 from tokenmill.corpus.plan import Cut, Plan, make_plan
 from tokenmill.corpus.spans import Input, Slice, Span
-from tokenmill.dataset.output import plan_path, work_of
+from tokenmill.dataset.places import plan_path, work_of
 from tokenmill.encode.job import Job
 from tokenmill.encode.record import SPLITS, Counts, PartRecord, Run, part_path, record_path
 from tokenmill.encodings import get_encoding
 from tokenmill.partition import _encode as encode_share
-from tokenmill.partition import _num_recorded
-from tokenmill.run import _carried_out, assembly_of
+from tokenmill.partition import _num_missing
+from tokenmill.run import PrepareRequest, _carried_out, assembly_of
 from tokenmill.runners import Watch
 from tokenmill.settings import identity_of, job_of, resolved
 from tokenmill.storage import files
@@ -266,7 +266,7 @@ class Stages:
         remote = RemoteInputs(config_of(self.out), work, print)
         own = Partition(1000, 1000)
         assert encode_share(job, plan, own, self.stub, remote, self.inputs, _progress())
-        assert _num_recorded(work) == self.num_slices
+        assert _num_missing(work, plan) == 0
 
     def schedule(self) -> None:
         """A run from its first slice to its manifest, by workers who take no time."""
@@ -278,7 +278,9 @@ class Stages:
     def _run(self, out: str) -> None:
         config, found = config_of(out), FoundInputs(tuple(self.inputs))
         remote = RemoteInputs(config, out, print)
-        manifest = _carried_out(config, ENCODING, found, remote, self.stub, _progress(), out)
+        request = PrepareRequest(IDENTITY, found.inputs)
+        watch = _progress()
+        manifest = _carried_out(config, ENCODING, request, found, remote, self.stub, watch, out)
         assert len(manifest.slice_documents["train"]) == self.num_slices
         assert os.listdir(out) and not os.path.exists(plan_path(out))
 

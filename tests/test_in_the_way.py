@@ -14,7 +14,7 @@ import pytest
 import tokenmill
 from conftest import made_texts, write_corpus
 from tokenmill.cli import main
-from tokenmill.dataset import output
+from tokenmill.dataset import publication
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConflictError, IntegrityError
@@ -76,7 +76,7 @@ def test_prepare_when_something_stands_in_its_place_then_refused_before_any_work
 def test_prepare_when_its_folder_is_taken_at_the_end_then_the_old_dataset_is_whole(
     source, out, monkeypatch, capsys
 ):
-    publish = output.publish
+    publish = publication.publish
 
     def blocked(*arguments: object) -> None:
         (out / "train").write_text("notes")
@@ -101,13 +101,15 @@ def test_overwrite_when_a_staged_shard_is_damaged_then_the_old_dataset_is_whole(
         shard.unlink() if damage == "removed" else os.truncate(shard, 10)
 
     if when == "before the journal":
-        publish = output.publish
+        publish = publication.publish
         monkeypatch.setattr(
             "tokenmill.run.publish", lambda *arguments: (damaged(out), publish(*arguments))
         )
     else:
-        complete = output._complete
-        monkeypatch.setattr(output, "_complete", lambda folder: (damaged(out), complete(folder)))
+        complete = publication._complete
+        monkeypatch.setattr(
+            publication, "_complete", lambda folder: (damaged(out), complete(folder))
+        )
     before = files(out)
     assert run("prepare", source, "-o", out, "--format", "megatron", "--overwrite") == 5
     assert "is missing or has changed size" in capsys.readouterr().err
@@ -174,7 +176,7 @@ def test_prepare_when_its_folder_is_renamed_then_it_is_not_called_another_run(
     source, tmp_path, monkeypatch
 ):
     out = tmp_path / "out"
-    publish = output.publish
+    publish = publication.publish
 
     def renamed(*arguments: object) -> None:
         shutil.move(out, tmp_path / "elsewhere")

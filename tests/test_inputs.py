@@ -341,7 +341,7 @@ def test_plan_when_it_has_notes_then_its_id_is_as_without_and_they_are_kept(tmp_
     plain = make_plan({"options": config.identity()}, here.inputs, config)
     plan = Plan(plain.identity, plain.inputs, plain.slices, here.notes)
     assert plan.notes and plan.plan_id == plain.plan_id
-    plan.save(str(tmp_path / "plan.json"))
+    assert plan.create(str(tmp_path / "plan.json"))
     again = Plan.load(str(tmp_path / "plan.json"))
     assert (again.notes, again.plan_id, again.slices) == (plan.notes, plan.plan_id, plan.slices)
 

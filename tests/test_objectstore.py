@@ -17,7 +17,7 @@ import pytest
 import s3fs
 
 from s3_server import KINDS, SECRET_KEY, Faults, S3Server
-from tokenmill.dataset.output import WORK_NAME
+from tokenmill.dataset.places import WORK_NAME
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError
 from tokenmill.storage import objects, retry
 from tokenmill.storage.objects import s3 as s3_module

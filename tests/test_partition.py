@@ -600,7 +600,7 @@ def test_plan_when_saved_and_loaded_then_the_same_plan_and_id(source, tmp_path):
     task(source, tmp_path, "1/2")
     path = str(tmp_path / ".tokenmill" / "plan.json")
     plan = Plan.load(path)
-    plan.save(str(tmp_path / "again.json"))
+    assert plan.create(str(tmp_path / "again.json"))
     again = Plan.load(str(tmp_path / "again.json"))
     assert again == plan and again.plan_id == plan.plan_id
     assert Plan(plan.identity, plan.inputs, plan.slices).plan_id == plan.plan_id

@@ -19,7 +19,7 @@ from s3_server import Faults, S3Server
 from test_prepare_s3 import files_in, objects_in
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
-from tokenmill.dataset.output import settle
+from tokenmill.dataset.publication import settle
 from tokenmill.dataset.remote import at_hand
 from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConfigError, ConflictError, NetworkError

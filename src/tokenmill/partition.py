@@ -23,46 +23,45 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenmill.assemble.books import Assembly
+from tokenmill.assemble.earlier import earlier_records, needed_splits
 from tokenmill.assemble.task import ShardRecord
 from tokenmill.assemble.use import UsedParts
 from tokenmill.config import Config, Partition
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.plan import Plan, make_plan
 from tokenmill.corpus.spans import Input, Slice
-from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
-from tokenmill.dataset.output import (
-    WORK_NAME,
-    finished,
-    plan_path,
-    remove_leftovers,
-    settle,
-    shared_work_folder,
-    work_folder,
-    work_of,
-)
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.job import Job
 from tokenmill.encode.ledger import Ledger
-from tokenmill.encode.record import Counts, committed_record, part_path, record_path
+from tokenmill.encode.record import (
+    PARTS_NAME,
+    RECORDS_NAME,
+    Counts,
+    committed_record,
+    part_path,
+    record_path,
+)
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
-from tokenmill.formats import get_format
+from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.run import (
+    PrepareRequest,
     RunWatch,
     SilentWatch,
     all_inputs,
     assembly_of,
-    committed,
     completed,
-    continued_plan,
     encoded,
+    names_of,
     places_of,
+    require_slices,
 )
 from tokenmill.runners import Runner, Stopped
 from tokenmill.runners.start import encoding_of, writing_runner
 from tokenmill.runners.workload import Workload
 from tokenmill.settings import identity_of, job_of, resolved
-from tokenmill.storage import disk, files, objects
-from tokenmill.storage.objects import is_url
+from tokenmill.storage import files, objects
+from tokenmill.storage.store import store_of
 
 _SHOWN_RANGES = 5
 
@@ -92,44 +91,47 @@ def encode_partition(
     objects.listen(watch.notice)
     encoding = encoding_of(config)
     config = resolved(config, encoding)
-    identity = identity_of(config, encoding)
+    workspace = Workspace(config.out)
     # Not in the work folder: what a task fetches for itself it may remove.
     with (
         tempfile.TemporaryDirectory(prefix="tokenmill-", ignore_cleanup_errors=True) as scratch,
         contextlib.closing(RemoteInputs(config, scratch, watch.notice)) as remote,
     ):
         found = all_inputs(config, remote)
-        inputs = list(found.inputs)
-        if (manifest := finished(config.out, identity, inputs)) is not None:
+        request = PrepareRequest(identity_of(config, encoding), found.inputs)
+        if (manifest := workspace.finished(request)) is not None:
             with contextlib.suppress(ConflictError):  # others may still be at work
-                remove_leftovers(config.out, identity)
+                workspace.remove_leftovers(request.identity)
             return _report_of_finished(manifest, partition)
         plan = None
-        if not files.exists(plan_path(config.out)):
+        if not workspace.has_plan:
             files.make_folder(os.path.join(scratch, "structure"))
             cutter = functools.partial(runner.cut, watch=watch)
-            plan = make_plan(identity, inputs, config, remote.structure_of, cutter)
+            plan = make_plan(request.identity, found.inputs, config, remote.structure_of, cutter)
             plan = replace(plan, notes=found.notes)
-            if not plan.slices:
-                raise InputError(f"no documents in {', '.join(config.sources)}")
-        with shared_work_folder(config.out, get_format(config.format), config.name) as top:
-            if (manifest := finished(config.out, identity, inputs)) is not None:
+            require_slices(plan, config)
+        with workspace.shared(names_of(config)):
+            if (manifest := workspace.finished(request)) is not None:
                 return _report_of_finished(manifest, partition)
-            plan = _agreed_plan(config.out, plan, identity, inputs)
-            work = work_of(config.out, plan.plan_id)
-            for name in ("parts", "records"):
+            plan = workspace.begin_or_continue(request, functools.partial(_given, plan))
+            work = workspace.work_of(plan.plan_id)
+            for name in (PARTS_NAME, RECORDS_NAME):
                 files.make_folder(os.path.join(work, name))
-            _note_count(top, partition)
+            _note_count(workspace, partition)
             job = job_of(config, encoding, plan, work)
-            records = _encode(job, plan, partition, runner, remote, inputs, watch)
+            records = _encode(job, plan, partition, runner, remote, found.inputs, watch)
             return TaskReport(
                 partition,
                 len(plan.slices),
                 len(records),
                 records.num_tokens,
                 records.counts,
-                None if is_url(work) else len(plan.slices) - _num_recorded(work),
+                _num_missing(work, plan),
             )
+
+
+def _given(plan: Plan | None) -> Plan | None:
+    return plan
 
 
 def finish(
@@ -144,39 +146,37 @@ def finish(
     """
     watch = watch or SilentWatch()
     objects.listen(watch.notice)
-    settle(out)
-    if files.exists(os.path.join(out, MANIFEST_NAME)):
-        identity = Manifest.load(out).identity
-        manifest = finished(out, identity, None)
-        assert manifest is not None
-        remove_leftovers(out, identity)
+    workspace = Workspace(out)
+    if (manifest := workspace.finished_dataset()) is not None:
+        workspace.require_files(manifest)
+        workspace.remove_leftovers(manifest.identity)
         return manifest
-    if not files.exists(plan_path(out)):
+    if not workspace.has_plan:
         raise ConfigError(
             f"there is nothing to finish in {out}: no plan",
             hint=f"begin with: tokenmill prepare SOURCE -o {shlex.quote(out)} --partition 1/N",
         )
-    plan = Plan.load(plan_path(out))
+    plan = Plan.load(workspace.plan_path)
     config, encoding = _config_of(plan, out, max_bad_fraction)
-    work = work_of(out, plan.plan_id)
+    work = workspace.work_of(plan.plan_id)
     job = job_of(config, encoding, plan, work)
-    # Nobody is kept out of an object store, and what tasks are uploading would be cleaned away.
-    records = _all_records(job, plan, out) if is_url(out) else None
-    with work_folder(out, get_format(config.format), config.name):
-        records = _all_records(job, plan, out) if records is None else records
+    # Where nobody is kept out, what tasks are uploading would be cleaned away.
+    records = None if store_of(out).has_locks else _all_records(job, plan, workspace)
+    with workspace.held(names_of(config)):
+        records = _all_records(job, plan, workspace) if records is None else records
         assembly = assembly_of(config, encoding, plan, work)
         _assemble(job, plan, records, assembly, watch, num_proc)
         return completed(config, plan, records, assembly)
 
 
-def _all_records(job: Job, plan: Plan, out: str) -> Ledger:
+def _all_records(job: Job, plan: Plan, workspace: Workspace) -> Ledger:
     """Every slice's record, each with its part, or ConflictError."""
     indices = range(len(plan.slices))
-    records = committed(job, indices)
+    records = earlier_records(job, indices)
     if missing := [index for index in indices if index not in records]:
         is_recorded = [committed_record(job.work, i, job.plan_id) is not None for i in missing]
         how = "damaged" if all(is_recorded) else "not encoded yet"
-        raise _incomplete(out, len(indices), missing, how)
+        raise _incomplete(workspace, len(indices), missing, how)
     return records
 
 
@@ -186,20 +186,21 @@ def _encode(
     partition: Partition,
     runner: Runner,
     remote: RemoteInputs,
-    inputs: list[Input],
+    inputs: Sequence[Input],
     watch: RunWatch,
 ) -> Ledger:
     """Encode what has no record yet of the partition; all its records."""
     own = partition.of(len(plan.slices))
-    records = committed(job, own)
+    records = earlier_records(job, own)
     share = Plan(plan.identity, plan.inputs, plan.slices[own.start : own.stop])
     watch.planned(share, records)
     missing = [index for index in own if index not in records]
     places = places_of(plan, inputs)
 
     def is_recorded(index: int) -> bool:
-        # An object is not asked for again and again: that takes longer than it saves.
-        return not is_url(job.work) and committed_record(job.work, index, job.plan_id) is not None
+        # A request for each slice would take longer than it saves.
+        is_quick = store_of(job.work).has_quick_calls
+        return is_quick and committed_record(job.work, index, job.plan_id) is not None
 
     damaged = set(filter(is_recorded, missing))
 
@@ -228,14 +229,11 @@ def _encode(
 def _sync(work: str, records: Ledger) -> None:
     """Make parts and records durable. An ordinary run does not: it can make them again. But when a
     task has ended its machine may go, and with it what was not written yet."""
-    if is_url(work):
-        return
     used = UsedParts.of(work)
     parts = [
         part_path(work, record.slice_index, split)
         for record in records.values()
-        for split, num_bytes in enumerate(record.num_bytes)
-        if num_bytes and (split, record.slice_index) not in used
+        for split in needed_splits(record, used)
     ]
     for paths in (parts, [record_path(work, index) for index in records]):
         if paths:
@@ -266,30 +264,18 @@ def _assemble(
         raise Stopped
 
 
-def _agreed_plan(
-    out: str, made: Plan | None, identity: dict[str, Any], inputs: list[Input]
-) -> Plan:
-    """The run's plan: ours, if it is the first, or else the one that is there."""
-    if made is not None and made.create(plan_path(out)):
-        return made
-    if not files.exists(plan_path(out)):
-        raise ConflictError(
-            f"the run in {out} was removed while this task began",
-            hint="run the same command again",
-        )
-    return continued_plan(out, identity, inputs)
-
-
 def _report_of_finished(manifest: Manifest, partition: Partition) -> TaskReport:
     num_slices = max((len(numbers) for numbers in manifest.slice_documents.values()), default=0)
     num_own = len(partition.of(num_slices))
     return TaskReport(partition, num_slices, num_own, 0, Counts(), 0, is_finished=True)
 
 
-def _num_recorded(work: str) -> int:
-    """For a message. Not of an object store: a request a slice and task would be too many."""
-    names = disk.names_in(os.path.join(work, "records"))
-    return sum(name.endswith(".json") for name in names)
+def _num_missing(work: str, plan: Plan) -> int | None:
+    """How many slices of the run have no record; None where that would take a request each."""
+    if not store_of(work).has_quick_calls:
+        return None
+    names = files.entries(os.path.join(work, RECORDS_NAME))
+    return len(plan.slices) - sum(name.endswith(".json") for name in names)
 
 
 def _config_of(plan: Plan, out: str, max_bad_fraction: float | None) -> tuple[Config, EncodingId]:
@@ -310,28 +296,31 @@ def _config_of(plan: Plan, out: str, max_bad_fraction: float | None) -> tuple[Co
 # Which N the tasks were given last. For messages only: nothing depends on it.
 
 
-def _note_count(work: str, partition: Partition) -> None:
-    if _noted_count(work) != partition.count:
+def _note_count(workspace: Workspace, partition: Partition) -> None:
+    if _noted_count(workspace) != partition.count:
         data = json.dumps({"num_partitions": partition.count}).encode()
-        files.write_file(os.path.join(work, "partitions.json"), data)
+        files.write_file(os.path.join(workspace.folder, "partitions.json"), data)
 
 
-def _noted_count(work: str) -> int | None:
+def _noted_count(workspace: Workspace) -> int | None:
     try:
-        noted = json.loads(files.read_file(os.path.join(work, "partitions.json")))
+        noted = json.loads(files.read_file(os.path.join(workspace.folder, "partitions.json")))
         count = noted["num_partitions"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return count if isinstance(count, int) and count > 0 else None
 
 
-def _incomplete(out: str, num_slices: int, lacking: list[int], how: str) -> ConflictError:
+def _incomplete(
+    workspace: Workspace, num_slices: int, lacking: list[int], how: str
+) -> ConflictError:
     """Which slices are missing or damaged, whose they are, and what to type."""
+    out = workspace.out
     lines = [
         f"{len(lacking):,} of {num_slices:,} slices in {out} are {how}: {_shown_ranges(lacking)}"
     ]
     again = "the `tokenmill prepare` command of the tasks that failed"
-    count = _noted_count(os.path.join(out, WORK_NAME))
+    count = _noted_count(workspace)
     if count is not None:
         owners = _owners(lacking, num_slices, count)
         lines.append(f"of --partition {', '.join(map(str, owners[:10]))}")

@@ -15,54 +15,34 @@ import functools
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tokenmill.assemble.books import Assembly
-from tokenmill.assemble.use import UsedParts
+from tokenmill.assemble.earlier import earlier_records
 from tokenmill.config import Config
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs, found_inputs
-from tokenmill.corpus.plan import Cutter, Plan, differences, make_plan, notes_on
+from tokenmill.corpus.plan import Cutter, Plan, differences, input_differences, make_plan, notes_on
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Slice
 from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
-from tokenmill.dataset.output import (
-    WORK_NAME,
-    conflict,
-    discard_work,
-    finished,
-    is_settled,
-    plan_path,
-    publish,
-    remove_leftovers,
-    replaced_names,
-    require_inputs_apart,
-    unlisted_names,
-    work_folder,
-    work_of,
-)
+from tokenmill.dataset.output_names import OutputNames
+from tokenmill.dataset.publication import publish
+from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.job import Job, Step
 from tokenmill.encode.ledger import Ledger
-from tokenmill.encode.part import PART_CHECKSUM
-from tokenmill.encode.record import PartRecord, committed_records, part_path
+from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import (
-    ConflictError,
-    DamagedWorkError,
-    InputError,
-    IntegrityError,
-    NetworkError,
-)
+from tokenmill.errors import InputError, NetworkError
 from tokenmill.estimate.room import room_warning
 from tokenmill.formats import get_format
 from tokenmill.runners import Runner, Stopped, Watch
 from tokenmill.runners.start import cutting_runner, encoding_of
 from tokenmill.runners.workload import Workload
 from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved, wish_of
-from tokenmill.storage import disk, files, objects
-from tokenmill.storage.objects import in_parallel, is_url
-from tokenmill.storage.scratch import scratch_folder
+from tokenmill.storage import files, objects
+from tokenmill.storage.store import store_of
 from tokenmill.words.plural import counted, noun_for
 
 
@@ -91,102 +71,107 @@ class SilentWatch:
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class PrepareRequest:
+    """What `prepare` was asked for; `inputs` of None are not compared."""
+
+    identity: dict[str, Any]
+    inputs: Sequence[Input] | None
+    what = "run"
+
+    def load(self, path: str) -> Plan:
+        return Plan.load(path)
+
+    def changes_since(self, plan: Plan) -> list[str]:
+        return differences(plan, self.identity, self.inputs or ())
+
+    def changes_from(self, manifest: Manifest) -> list[str]:
+        if self.inputs is None:
+            return []
+        before = {source.path: (source.num_bytes, source.digest) for source in manifest.inputs}
+        after = {source.name: (source.num_bytes, source.digest) for source in self.inputs}
+        return input_differences(before, after)
+
+
 def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
     objects.listen(watch.notice)
-    if not is_url(config.out):
-        return _run(config, runner, watch, os.path.join(config.out, WORK_NAME))
-    with scratch_folder() as scratch:
-        return _run(config, runner, watch, scratch)
-
-
-def _run(config: Config, runner: Runner, watch: RunWatch, scratch: str) -> Manifest:
-    """`scratch` is a local folder for what has to be fetched."""
     encoding = encoding_of(config)
     config = resolved(config, encoding)
+    workspace = Workspace(config.out)
+    with store_of(config.out).desk(workspace.folder) as scratch:
+        attempt = functools.partial(_attempt, config, encoding, workspace, runner, watch, scratch)
+        manifest = attempt() or attempt()
+    assert manifest is not None  # what has just begun is not continued
+    return manifest
+
+
+def _attempt(
+    config: Config,
+    encoding: EncodingId,
+    workspace: Workspace,
+    runner: Runner,
+    watch: RunWatch,
+    scratch: str,
+) -> Manifest | None:
+    """The dataset; None: try again, see Workspace. `scratch` is a local folder for what has to be
+    fetched."""
     identity = identity_of(config, encoding)
     try:
         remote = RemoteInputs(config, scratch, watch.notice)
         found = all_inputs(config, remote)
     except NetworkError:
         # A finished dataset needs no network, and who does not answer has nothing to compare.
-        if not config.overwrite and (manifest := finished(config.out, identity, None)):
-            return manifest
-        raise
-    inputs = list(found.inputs)
-    is_continued = False
-    if config.overwrite:
-        is_continued = is_settled(config.out) and _is_continued(config, identity, inputs)
-        if not is_continued:
-            # A command that cannot be planned changes nothing.
-            plan = new_plan(config, encoding, functools.partial(runner.cut, watch=watch))
-            _require_slices(plan, config)
-            discard_work(config.out)
-        _tell_of_unlisted(config, watch)
-    elif (manifest := finished(config.out, identity, inputs)) is not None:
-        remove_leftovers(config.out, identity)
-        return manifest
-    try:
-        return _carried_out(config, encoding, found, remote, runner, watch, scratch)
-    except ConflictError:
-        # There is no lock in an object store: another run of the same plan may have been faster.
         manifest = None
-        if is_url(config.out):
-            with contextlib.suppress(ConflictError):
-                manifest = finished(config.out, identity, inputs)
+        if not config.overwrite:
+            manifest = workspace.finished(PrepareRequest(identity, None))
         if manifest is None:
             raise
-        remove_leftovers(config.out, identity)
         return manifest
-    except DamagedWorkError as error:
-        if not is_continued:
-            raise
-        watch.notice(f"{error.message}\nstarting again, as --overwrite says")
-    discard_work(config.out)
-    return _run(config, runner, watch, scratch)
+    request = PrepareRequest(identity, found.inputs)
+
+    def rehearse() -> None:
+        """A command that cannot be planned changes nothing."""
+        cutter = functools.partial(runner.cut, watch=watch)
+        require_slices(new_plan(config, encoding, cutter), config)
+
+    def attempt() -> Manifest:
+        if config.overwrite:
+            _tell_of_unlisted(config, watch)
+        return _carried_out(config, encoding, request, found, remote, runner, watch, scratch)
+
+    return workspace.dataset(request, attempt, config.overwrite, watch.notice, rehearse)
 
 
 def _tell_of_unlisted(config: Config, watch: RunWatch) -> None:
     """Before what may be somebody else's is replaced, there is time to say no."""
-    names = unlisted_names(config.out, get_format(config.format), config.name)
-    if names:
+    if names := names_of(config).unlisted_in(config.out):
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         num_files = counted(len(names), "file")
         watch.notice(f"--overwrite replaces {num_files} that no manifest lists: {shown}")
 
 
-def _is_continued(config: Config, identity: dict[str, Any], inputs: list[Input]) -> bool:
-    """Whether this very run is under way, so that --overwrite continues it."""
-    if not files.exists(plan_path(config.out)):
-        return False
-    try:
-        return not differences(Plan.load(plan_path(config.out)), identity, inputs)
-    except (IntegrityError, ConflictError):
-        return False
-
-
 def _carried_out(
     config: Config,
     encoding: EncodingId,
+    request: PrepareRequest,
     found: FoundInputs,
     remote: RemoteInputs,
     runner: Runner,
     watch: RunWatch,
     scratch: str,
 ) -> Manifest:
-    inputs = list(found.inputs)
-    identity = identity_of(config, encoding)
     cutter = functools.partial(runner.cut, watch=watch)
-    format_ = get_format(config.format)
-    with work_folder(config.out, format_, config.name, config.overwrite):
-        make = functools.partial(_new_plan_of, config, identity, found, remote, cutter, scratch)
-        plan = _continued_or_new_plan(config, identity, inputs, make)
+    make = functools.partial(_new_plan_of, config, request, found, remote, cutter, scratch)
+    workspace = Workspace(config.out)
+    with workspace.held(names_of(config), config.overwrite):
+        plan = workspace.begin_or_continue(request, make)
         if warning := room_warning(config, plan):
             watch.notice(warning)
-        work = work_of(config.out, plan.plan_id)
+        work = workspace.work_of(plan.plan_id)
         with contextlib.closing(remote):
             assembly = assembly_of(config, encoding, plan, work)
             job = job_of(config, encoding, plan, work)
-            places = places_of(plan, inputs)
+            places = places_of(plan, found.inputs)
             records = _encode(job, plan, runner, remote, places, assembly, watch)
             return completed(config, plan, records, assembly)
 
@@ -199,14 +184,16 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     quarantine = quarantine_file(assembly.folder, records.quarantined)
     notes = notes_on(plan, records.counts.num_rows)
     manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine, notes)
-    replaced: set[str] | None = None
-    format_ = get_format(config.format)
-    if config.overwrite:
-        replaced = replaced_names(config.out, format_, config.name)
-    if not is_url(config.out):  # again: a run may take hours, and what was put there since?
+    replaced = names_of(config).replaced_in(config.out) if config.overwrite else None
+    if store_of(config.out).has_quick_calls:
+        # Again: a run may take hours, and what was put there since?
         _require_inputs_apart(config, plan.inputs)
     publish(config.out, plan.plan_id, manifest, replaced)
     return manifest
+
+
+def names_of(config: Config) -> OutputNames:
+    return OutputNames(get_format(config.format), config.name)
 
 
 def places_of(plan: Plan, inputs: Iterable[Input]) -> dict[str, str]:
@@ -233,7 +220,7 @@ def all_inputs(config: Config, remote: RemoteInputs) -> FoundInputs:
 def _require_inputs_apart(config: Config, inputs: Iterable[Input]) -> None:
     """No file of the user's may be replaced. What we fetch ourselves may be in the work folder."""
     paths = [source.path for source in inputs if not source.name.startswith(HUB_SCHEME)]
-    require_inputs_apart(config.out, get_format(config.format), config.name, paths)
+    names_of(config).require_apart(config.out, paths)
 
 
 def new_plan(config: Config, encoding: EncodingId, cutter: Cutter | None = None) -> Plan:
@@ -266,13 +253,13 @@ def require_few_bad(records: Ledger, config: Config) -> None:
 def _require_some_written(records: Ledger, config: Config) -> None:
     counts, num_tokens = records.counts, records.num_tokens
     if counts.num_written and not (num_tokens and counts.text_bytes):
-        files.remove(plan_path(config.out))
+        Workspace(config.out).forget_plan()
         raise InputError(
             f"nothing to write: no document has text (documents: {counts.num_written:,})",
             hint="are these the right files, and is --text-column the right column?",
         )
     if not counts.num_written:
-        files.remove(plan_path(config.out))  # there is nothing to resume
+        Workspace(config.out).forget_plan()  # there is nothing to resume
         raise InputError(
             f"nothing to write: of {counted(counts.num_rows, 'row')}, {counts.num_empty:,} "
             f"{noun_for(counts.num_empty, 'is', 'are')} empty, "
@@ -281,7 +268,7 @@ def _require_some_written(records: Ledger, config: Config) -> None:
         )
     drops_tail = config.seq_len and get_format(config.format).traits.boundaries
     if drops_tail and max(records.num_tokens_by_split) < (config.seq_len or 0):
-        files.remove(plan_path(config.out))
+        Workspace(config.out).forget_plan()
         raise InputError(
             f"nothing to write: {num_tokens:,} tokens fill no sample of {config.seq_len:,}",
             hint="a smaller --seq-len, or --seq-len document for a sample of each document",
@@ -298,7 +285,7 @@ def _encode(
     watch: RunWatch,
 ) -> Ledger:
     """Encode what has no record yet, and have shards written on the way; all records."""
-    records = committed(job, range(len(plan.slices)))
+    records = earlier_records(job, range(len(plan.slices)))
     watch.planned(plan, records)
     missing = [index for index in range(len(plan.slices)) if index not in records]
     assembly.resume(records)
@@ -353,95 +340,9 @@ def _generator(records: Iterator[Any]) -> Any:
     return records
 
 
-def committed(job: Job, indices: Sequence[int]) -> Ledger:
-    """The records of earlier attempts. A part that is still needed must be whole."""
-    used = UsedParts.of(job.work)
-    records = Ledger()
-
-    check = functools.partial(_if_whole, job.work, used)
-
-    def with_large_parts() -> Iterator[PartRecord]:
-        """The others are added at once: a thread takes longer than a look at a small file."""
-        for record in filter(None, committed_records(job.work, indices, job.plan_id)):
-            needed = needed_splits(record, used)
-            is_large = any(record.num_bytes[split] > _SMALL_BYTES for split in needed)
-            if needed and (is_large or is_url(job.work)):
-                yield record
-            elif not needed or check(record):
-                records.add(record)
-
-    for record in filter(None, in_parallel(check, with_large_parts())):
-        records.add(record)
-    return records
-
-
-_SMALL_BYTES = 1 << 16
-
-
-def needed_splits(record: PartRecord, used: UsedParts) -> list[int]:
-    """The splits whose part files are still needed."""
-    return [
-        split
-        for split, num_bytes in enumerate(record.num_bytes)
-        if num_bytes and (split, record.slice_index) not in used
-    ]
-
-
-def _if_whole(work: str, used: UsedParts, record: PartRecord) -> PartRecord | None:
-    """The record, if the part files that are still needed are what it says."""
-    for split in needed_splits(record, used):
-        path = part_path(work, record.slice_index, split)
-        if files.size(path) != record.num_bytes[split]:
-            return None
-        # An object does not change by a crash.
-        if not is_url(path) and _checksum_of(path) != record.checksum[split]:
-            return None
-    return record
-
-
-def _checksum_of(path: str) -> str:
-    checksum = PART_CHECKSUM()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 22):
-            checksum.update(block)
-    return str(checksum.hexdigest())
-
-
-def _continued_or_new_plan(
-    config: Config, identity: dict[str, Any], inputs: list[Input], make: Callable[[], Plan]
-) -> Plan:
-    path = plan_path(config.out)
-    is_continued = files.exists(path)
-    plan = continued_plan(config.out, identity, inputs) if is_continued else make()
-    if is_url(path):
-        try:
-            if not is_continued:
-                plan.save(path)
-        except IntegrityError:  # another run was first
-            return continued_plan(config.out, identity, inputs)
-        return plan
-    work = work_of(config.out, plan.plan_id)
-    for name in ("parts", "records"):
-        files.make_folder(os.path.join(work, name))
-        disk.remove_temporaries(os.path.join(work, name))
-    disk.remove_temporaries(os.path.dirname(path))
-    if not is_continued:
-        plan.save(path)
-    return plan
-
-
-def continued_plan(out: str, identity: dict[str, Any], inputs: list[Input]) -> Plan:
-    """The plan of the run that is under way. Raises ConflictError if it is another run's."""
-    plan = Plan.load(plan_path(out))
-    changes = differences(plan, identity, inputs)
-    if changes:
-        raise conflict(f"the run in {out} was begun differently", changes)
-    return plan
-
-
 def _new_plan_of(
     config: Config,
-    identity: dict[str, Any],
+    request: PrepareRequest,
     found: FoundInputs,
     remote: RemoteInputs,
     cutter: Cutter,
@@ -449,12 +350,12 @@ def _new_plan_of(
 ) -> Plan:
     structures = os.path.join(scratch, "structure")
     files.make_folder(structures)
-    plan = make_plan(identity, found.inputs, config, remote.structure_of, cutter)
+    plan = make_plan(request.identity, found.inputs, config, remote.structure_of, cutter)
     files.remove_folder(structures)
-    _require_slices(plan, config)
+    require_slices(plan, config)
     return replace(plan, notes=found.notes)
 
 
-def _require_slices(plan: Plan, config: Config) -> None:
+def require_slices(plan: Plan, config: Config) -> None:
     if not plan.slices:
         raise InputError(f"no documents in {', '.join(config.sources)}")

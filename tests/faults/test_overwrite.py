@@ -23,7 +23,7 @@ import tokenmill
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.inspect import look_into
 from tokenmill.dataset.manifest import MANIFEST_NAME
-from tokenmill.dataset.output import WORK_NAME
+from tokenmill.dataset.places import WORK_NAME
 from tokenmill.dataset.remote import at_hand
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError, OutputError
 from tokenmill.storage import files, hashing, objects

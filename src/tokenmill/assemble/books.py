@@ -31,7 +31,7 @@ from tokenmill.assemble.task import (
 from tokenmill.assemble.use import PartsInUse
 from tokenmill.assemble.writing import created
 from tokenmill.encode.ledger import Ledger
-from tokenmill.encode.record import SPLITS, PartRecord
+from tokenmill.encode.record import PARTS_NAME, RECORDS_NAME, SPLITS, PartRecord
 from tokenmill.formats import Layout, Shard, SideFile, get_format
 
 # Tasks that wait to be handed out. A run that is resumed could have a hundred thousand of them at
@@ -60,13 +60,13 @@ class Output:
 class Books:
     """Streams on their way, whatever they are made of."""
 
-    def __init__(self, work: str, plan_id: str) -> None:
+    def __init__(self, work: str, plan_id: str, folders: Iterable[str] = ()) -> None:
         self.folder = os.path.join(work, SHARDS_NAME)
         self.due: collections.deque[ShardTask] = collections.deque()  # that nobody was given yet
         self._work = work
         self._plan_id = plan_id
         self._streams: list[ShardStream] = []
-        make_folders(work)
+        make_folders(work, folders)
 
     def add_stream(self, layout: Layout, number: int, source: TokenSource) -> ShardStream:
         """The next stream, whose tasks are read from `source`."""
@@ -106,7 +106,7 @@ class Assembly(Books):
         num_slices: int,
         num_buckets: int,
     ) -> None:
-        super().__init__(work, plan_id)
+        super().__init__(work, plan_id, (PARTS_NAME, RECORDS_NAME))
         self._layout = layout
         self._wish = wish
         self._num_slices = num_slices

@@ -56,7 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def require_own(out: str, stdlib: str) -> None:
     """Raise ConflictError if `out` holds anything but what an earlier demo has left there."""
-    from tokenmill.dataset.output import WORK_NAME, plan_path, settle
+    from tokenmill.dataset.places import WORK_NAME, plan_path
+    from tokenmill.dataset.publication import settle
     from tokenmill.errors import ConflictError
     from tokenmill.storage import files
 
@@ -77,7 +78,7 @@ def _names_of_demo(out: str, stdlib: str) -> set[str]:
     """What a demo has made in the folder: a dataset, a run on its way, or nothing."""
     from tokenmill.corpus.plan import Plan
     from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
-    from tokenmill.dataset.output import WORK_NAME, plan_path
+    from tokenmill.dataset.places import WORK_NAME, plan_path
     from tokenmill.errors import IntegrityError
     from tokenmill.storage import files
 

@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -54,9 +54,6 @@ class Plan:
     def to_json(self) -> bytes:
         """What the plan's id is the hash of: all of it but the notes."""
         return json.dumps(self._to_plain(), sort_keys=True).encode()
-
-    def save(self, path: str) -> None:
-        files.write_record(path, self._sealed())
 
     def create(self, path: str) -> bool:
         """Save it unless there is a plan already; whether this one was saved."""
@@ -254,7 +251,15 @@ def _num_rows_of_tables(plan: Plan) -> int | None:
 
 def differences(old: Plan, identity: dict[str, Any], inputs: Iterable[Input]) -> list[str]:
     """What changed since the plan was made, one readable line each; empty: nothing."""
-    return identity_differences(old.identity, identity) + input_differences(old.inputs, inputs)
+    before = {source.name: _facts(source) for source in old.inputs}
+    after = {source.name: _facts(source) for source in inputs}
+    return identity_differences(old.identity, identity) + input_differences(before, after)
+
+
+def _facts(source: Input) -> tuple[Any, ...]:
+    """What tells whether an input has changed."""
+    rest = (source.kind, source.compression, source.mtime_ns, source.origin)
+    return source.num_bytes, source.digest, *rest
 
 
 def identity_differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
@@ -268,17 +273,18 @@ def identity_differences(old: dict[str, Any], new: dict[str, Any], prefix: str =
     return lines
 
 
-def input_differences(old: Iterable[Input], new: Iterable[Input]) -> list[str]:
-    before = {source.name: source for source in old}
-    after = {source.name: source for source in new}
+def input_differences(
+    before: Mapping[str, tuple[Any, ...]], after: Mapping[str, tuple[Any, ...]]
+) -> list[str]:
+    """What changed between two sets of inputs, by name: size, digest, and whatever else is told."""
     lines = [f"input removed: {path}" for path in before if path not in after]
     lines += [f"input added: {path}" for path in after if path not in before]
-    for path, source in before.items():
-        now = after.get(path, source)
-        if dataclasses.replace(now, path=source.path) != source:
-            if now.num_bytes != source.num_bytes:
-                what = f"was {source.num_bytes:,} bytes, now {now.num_bytes:,}"
-            elif now.digest != source.digest:
+    for path, then in before.items():
+        now = after.get(path, then)
+        if now != then:
+            if now[0] != then[0]:
+                what = f"was {then[0]:,} bytes, now {now[0]:,}"
+            elif now[1] != then[1]:
                 what = "same size, other content"
             else:
                 what = "modified since (same size; its modification time changed)"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -35,20 +36,10 @@ from tokenmill.dataset.manifest import (
     require_tokens,
     split_totals,
 )
-from tokenmill.dataset.output import (
-    conflict,
-    discard_work,
-    finished,
-    is_settled,
-    plan_path,
-    publish,
-    remove_leftovers,
-    replaced_names,
-    require_inputs_apart,
-    work_folder,
-    work_of,
-)
+from tokenmill.dataset.output_names import OutputNames
+from tokenmill.dataset.publication import publish
 from tokenmill.dataset.tokens import DatasetTokens
+from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.encodings import EncodingId
@@ -66,8 +57,8 @@ from tokenmill.runners.threads import in_threads
 from tokenmill.settings import whole_samples
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import seal_of, sealed, unsealed
-from tokenmill.storage.objects import is_url, place_of, require_output
-from tokenmill.storage.scratch import scratch_folder
+from tokenmill.storage.objects import require_output
+from tokenmill.storage.store import store_of
 
 DROPPABLE = ("boundaries", "tail")
 
@@ -109,34 +100,64 @@ def convert(
     origin = source.manifest or _manifest_of_foreign(source, encoding)
     layout = _layout(source, origin, target)
     came_from = {"format": source.format.name, "manifest_sha256": _sha256_of(origin)}
-    asked = {"identity": _identity(origin, layout), "converted_from": came_from}
-    _require_source_apart(source, target, layout.name)
-    if target.overwrite:
-        if not (is_settled(target.out) and _is_continued(target.out, asked)):
-            discard_work(target.out)
-    elif (manifest := _finished(source, target.out, asked)) is not None:
-        return manifest
+    request = ConvertRequest(_identity(origin, layout), came_from, source.name)
+    names = OutputNames(get_format(layout.format), layout.name)
+    _require_source_apart(source, target, names)
+    attempt = functools.partial(_converted, source, origin, layout, target, names, request, watch)
+    workspace = Workspace(target.out)
+    made = functools.partial(
+        workspace.dataset, request, attempt, target.overwrite, lambda message: None
+    )
     try:
-        return _converted(source, origin, layout, target, asked, watch)
-    except DamagedWorkError:
-        # What was continued may be damaged: then --overwrite starts again, once.
-        if not target.overwrite:
-            raise
-        discard_work(target.out)
-        return _converted(source, origin, layout, target, asked, watch)
+        manifest = made() or made()
     except FileNotFoundError as error:
-        if is_url(source.name) or not _is_below(str(error.filename), source.name):
+        if not _is_below(str(error.filename), source.name):
             raise
         raise ConflictError(
             f"{source.name} was changed while it was converted: {error.filename} is gone",
             hint="run the same command again with --overwrite: it is read from the beginning",
         ) from error
-    except ConflictError:
-        # There is no lock in an object store: another conversion may have been faster.
-        manifest = _finished(source, target.out, asked) if is_url(target.out) else None
-        if manifest is None:
-            raise
-        return manifest
+    assert manifest is not None  # what has just begun is not continued
+    return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertRequest:
+    """What `convert` was asked for. It is its own plan: it names all that decides the bytes."""
+
+    identity: dict[str, Any]
+    converted_from: dict[str, Any]
+    source: str = ""
+    what = "conversion"
+
+    @property
+    def plan_id(self) -> str:
+        return seal_of(self._sealed())
+
+    def create(self, path: str) -> bool:
+        return files.create_file(path, self._sealed())
+
+    def load(self, path: str) -> ConvertRequest:
+        try:
+            plain = unsealed(files.read_file(path))
+            return ConvertRequest(plain["identity"], plain.get("converted_from", {}))
+        except (ValueError, KeyError) as error:
+            raise DamagedWorkError(
+                f"{path} is damaged: {error}", hint="start again with --overwrite"
+            ) from error
+
+    def changes_since(self, plan: ConvertRequest) -> list[str]:
+        return identity_differences(plan._to_plain(), self._to_plain())
+
+    def changes_from(self, manifest: Manifest) -> list[str]:
+        is_same = manifest.converted_from == self.converted_from
+        return [] if is_same else [f"it was made of another dataset than {self.source}"]
+
+    def _to_plain(self) -> dict[str, Any]:
+        return {"identity": self.identity, "converted_from": self.converted_from}
+
+    def _sealed(self) -> bytes:
+        return sealed(json.dumps(self._to_plain(), sort_keys=True).encode())
 
 
 def _converted(
@@ -144,22 +165,22 @@ def _converted(
     origin: Manifest,
     layout: Layout,
     target: Target,
-    asked: dict[str, Any],
+    names: OutputNames,
+    request: ConvertRequest,
     watch: Watcher,
 ) -> Manifest:
-    out, format_ = target.out, get_format(layout.format)
+    out, workspace = target.out, Workspace(target.out)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(work_folder(out, format_, layout.name, target.overwrite))
-        plan_id = _begin_or_continue(out, asked)
-        notes = work = work_of(out, plan_id)
-        if is_url(out):
-            notes = stack.enter_context(scratch_folder())
+        stack.enter_context(workspace.held(names, target.overwrite))
+        plan_id = workspace.begin_or_continue(request, lambda: request).plan_id
+        work = workspace.work_of(plan_id)
+        desk = stack.enter_context(store_of(out).desk(work))
         books = Books(work, plan_id)
-        tokens = DatasetTokens(source, origin, layout, notes)
+        tokens = DatasetTokens(source, origin, layout, desk)
         stack.enter_context(tokens.held)
         _write_shards(tokens, books, layout, target.num_proc or available_cpus(), watch)
-        manifest = _manifest(origin, asked, books.output(layout))
-        replaced = replaced_names(out, format_, layout.name) if target.overwrite else None
+        manifest = _manifest(origin, request, books.output(layout))
+        replaced = names.replaced_in(out) if target.overwrite else None
         publish(out, plan_id, manifest, replaced)
     return manifest
 
@@ -189,63 +210,16 @@ def _write_shards(
             raise Stopped
 
 
-def _begin_or_continue(out: str, asked: dict[str, Any]) -> str:
-    """The plan's hash. Whoever comes second must have asked for the same."""
-    data = sealed(json.dumps(asked, sort_keys=True).encode())
-    if _begun(out) is None:
-        with contextlib.suppress(IntegrityError):  # another was first
-            files.write_record(plan_path(out), data)
-    begun = _begun(out)
-    if begun is None:
-        raise FileNotFoundError(f"there is no {plan_path(out)}")
-    if changes := identity_differences(begun, asked):
-        raise conflict(f"the conversion in {out} was begun differently", changes)
-    return seal_of(data)
-
-
-def _is_continued(out: str, asked: dict[str, Any]) -> bool:
-    try:
-        begun = _begun(out)
-    except IntegrityError:
-        return False
-    return begun is not None and not identity_differences(begun, asked)
-
-
-def _begun(out: str) -> dict[str, Any] | None:
-    """What the conversion that is under way was asked for; None if there is none."""
-    try:
-        return unsealed(files.read_file(plan_path(out)))
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise DamagedWorkError(
-            f"{plan_path(out)} is damaged: {error}", hint="start again with --overwrite"
-        ) from error
-
-
-def _require_source_apart(source: Dataset, target: Target, name: str) -> None:
+def _require_source_apart(source: Dataset, target: Target, names: OutputNames) -> None:
     """No file of the source may be one that this conversion would replace."""
-    names = [shard.name for stream in source.streams.values() for shard in stream.shards]
+    found = [shard.name for stream in source.streams.values() for shard in stream.shards]
     if source.manifest is not None:
-        names += [file.name for file in source.manifest.files]
-    paths = [os.path.join(source.name, file) for file in names]
-    require_inputs_apart(target.out, get_format(target.format), name, paths)
-
-
-def _finished(source: Dataset, out: str, asked: dict[str, Any]) -> Manifest | None:
-    """The manifest, if this very conversion is finished, and nothing else is left of it. Another's
-    result is a conflict."""
-    manifest = finished(out, asked["identity"], None)
-    if manifest is None:
-        return None
-    if manifest.converted_from != asked["converted_from"]:
-        raise conflict(f"{out} was made of another dataset", [source.name])
-    remove_leftovers(out, asked["identity"])
-    return manifest
+        found += [file.name for file in source.manifest.files]
+    names.require_apart(target.out, [os.path.join(source.name, name) for name in found])
 
 
 def _require_another_place(source: Dataset, target: Target) -> None:
-    given, out = _place(source.name), _place(target.out)
+    given, out = (store_of(place).canonical(place) for place in (source.name, target.out))
     if given == out:
         raise ConfigError("the output folder is the input folder", hint="choose another")
     require_output(target.out)
@@ -258,10 +232,6 @@ def _require_another_place(source: Dataset, target: Target) -> None:
 
 def _is_below(path: str, folder: str) -> bool:
     return os.path.realpath(path).startswith(os.path.join(os.path.realpath(folder), ""))
-
-
-def _place(folder: str) -> str:
-    return place_of(folder) if is_url(folder) else os.path.realpath(folder)
 
 
 def _layout(source: Dataset, origin: Manifest, target: Target) -> Layout:
@@ -370,7 +340,7 @@ def _manifest_of_foreign(source: Dataset, encoding: EncodingId | None) -> Manife
     return Manifest(identity, (), found, {}, Counts(), split_rule="none")
 
 
-def _manifest(origin: Manifest, asked: dict[str, Any], output: Output) -> Manifest:
+def _manifest(origin: Manifest, request: ConvertRequest, output: Output) -> Manifest:
     """Check that every token arrived, and say so."""
     tails = output.tails.values()
     num_written = sum(shard.num_tokens for shard in output.shards)
@@ -378,7 +348,7 @@ def _manifest(origin: Manifest, asked: dict[str, Any], output: Output) -> Manife
     num_read = origin.num_tokens or sum(file.num_tokens for file in origin.files)
     if num_written != num_read:
         raise IntegrityError(f"{num_read:,} tokens were read, {num_written:,} written")
-    per_document = EOTS_PER_DOCUMENT[asked["identity"]["options"]["eot"]]
+    per_document = EOTS_PER_DOCUMENT[request.identity["options"]["eot"]]
     counts = origin.counts
     documents = dict.fromkeys(SPLITS, 0)
     documents |= {split: totals.num_documents for split, totals in origin.splits.items()}
@@ -386,14 +356,14 @@ def _manifest(origin: Manifest, asked: dict[str, Any], output: Output) -> Manife
         documents = {split: _num_documents(output, split, per_document) for split in SPLITS}
         total = sum(documents.values())
         counts = Counts(num_rows=total, num_written=total)
-    require_tokens(output, counts.num_written, asked["identity"]["options"]["seq_len"])
+    require_tokens(output, counts.num_written, request.identity["options"]["seq_len"])
     manifest = dataclasses.replace(
         origin,
-        identity=asked["identity"],
+        identity=request.identity,
         files=output_files(output, per_document),
         splits=_splits(origin, split_totals(output, documents), documents),
         counts=counts,
-        converted_from=asked["converted_from"],
+        converted_from=request.converted_from,
     )
     return dataclasses.replace(manifest, notes=_notes(origin, manifest))
 

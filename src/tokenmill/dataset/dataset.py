@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from tokenmill.config import EOT_POLICIES, VAL_POLICIES
 from tokenmill.dataset.inference import Inference, inferred_dtype, inferred_eot
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
-from tokenmill.dataset.output import WORK_NAME, settle_to_read
+from tokenmill.dataset.places import WORK_NAME
+from tokenmill.dataset.publication import settle_to_read
 from tokenmill.dataset.stream import Stream, StreamShard
 from tokenmill.encode.record import SPLITS
 from tokenmill.encodings import EncodingId

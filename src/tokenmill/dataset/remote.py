@@ -13,7 +13,8 @@ import tempfile
 from collections.abc import Iterator
 
 from tokenmill.dataset.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
-from tokenmill.dataset.output import WORK_NAME, settle_to_read
+from tokenmill.dataset.places import WORK_NAME
+from tokenmill.dataset.publication import settle_to_read
 from tokenmill.errors import ConfigError, IntegrityError, TokenmillError
 from tokenmill.storage import disk, files, objects
 from tokenmill.storage.mirror import Mirror, registered, unreadable

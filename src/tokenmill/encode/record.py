@@ -13,6 +13,7 @@ from tokenmill.storage import files
 from tokenmill.storage.checked_json import unsealed
 
 SPLITS = ("train", "val")
+PARTS_NAME, RECORDS_NAME = "parts", "records"  # in the work folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +103,11 @@ def _pair(values: list[Any]) -> tuple[Any, Any]:
 
 
 def part_path(work: str, slice_index: int, split: int) -> str:
-    return f"{work}/parts/{slice_index:08d}.{SPLITS[split]}.part"
+    return f"{work}/{PARTS_NAME}/{slice_index:08d}.{SPLITS[split]}.part"
 
 
 def record_path(work: str, slice_index: int) -> str:
-    return f"{work}/records/{slice_index:08d}.json"
+    return f"{work}/{RECORDS_NAME}/{slice_index:08d}.json"
 
 
 def committed_records(

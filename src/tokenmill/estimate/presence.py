@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from tokenmill.config import Config
 from tokenmill.corpus.fetch import MAX_WAITING_FILES
 from tokenmill.corpus.spans import HUB_SCHEME, Input
-from tokenmill.dataset.output import WORK_NAME
+from tokenmill.dataset.places import WORK_NAME
 from tokenmill.storage import disk_space, files
 from tokenmill.storage.store import store_of
 

@@ -13,6 +13,7 @@ from tokenmill.errors import IntegrityError
 from tokenmill.storage import disk, heartbeat
 from tokenmill.storage.file_piece import FilePiece
 from tokenmill.storage.hashing import Proof, sha256_at
+from tokenmill.storage.lock import lock, require_lock, shared_lock
 from tokenmill.storage.new_file import NewFile
 
 LATE_SECONDS = 2.0
@@ -27,6 +28,8 @@ class LocalStore:
 
     has_quick_calls = True
     has_pieces = True
+    has_locks = True  # but on some network file systems, where nobody can tell
+    has_renames = True
     takes_disk_space = True
 
     def read_file(self, path: str) -> bytes:
@@ -93,6 +96,23 @@ class LocalStore:
     def entries(self, folder: str) -> list[str]:
         return disk.names_in(folder) if os.path.isdir(folder) else []
 
+    def kinds_in(self, folder: str) -> dict[str, bool]:
+        try:
+            with os.scandir(folder) as found:
+                return {entry.name: entry.is_dir() for entry in found}
+        except FileNotFoundError:
+            return {}
+
+    is_link = staticmethod(os.path.islink)
+
+    def is_whole(self, path: str, num_bytes: int, checksum: str, hasher: Any) -> bool:
+        if self.size(path) != num_bytes:
+            return False
+        with open(path, "rb") as file:
+            while block := file.read(1 << 22):
+                hasher.update(block)
+        return str(hasher.hexdigest()) == checksum
+
     def is_intact(self, path: str, proof: Proof) -> bool:
         stop = proof.start + proof.num_bytes
         return sha256_at(path, proof.start, stop, proof.in_pieces) == proof.sha256
@@ -138,6 +158,7 @@ class LocalStore:
             for below in (folder, *disk.folders_in(folder)):
                 disk.remove_temporaries(below)
 
+    remove_temporaries = staticmethod(disk.remove_temporaries)
     remove = staticmethod(disk.remove)
 
     def remove_all(self, paths: Sequence[str]) -> None:
@@ -147,11 +168,25 @@ class LocalStore:
     remove_folder = staticmethod(disk.remove_folder)
     remove_empty_folder = staticmethod(disk.remove_empty_folder)
 
+    lock = staticmethod(lock)
+    shared_lock = staticmethod(shared_lock)
+    require_lock = staticmethod(require_lock)
+
     def disk_folder(self, path: str) -> str:
         return path
 
     def absolute(self, path: str) -> str:
         return os.path.abspath(path)
+
+    def canonical(self, path: str) -> str:
+        return os.path.realpath(path)
+
+    def file_id(self, path: str) -> object:
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def mapped(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         return map(work, items)

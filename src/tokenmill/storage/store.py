@@ -35,6 +35,12 @@ class Store(Protocol):
     has_quick_calls: bool
     # Whether several processes may write bytes to their places in one file.
     has_pieces: bool
+    # Whether a process can keep others out. Where it cannot, two may do the same work at once, and
+    # what they write has the same bytes.
+    has_locks: bool
+    # Whether a file can be given another name. Where it cannot, it is copied, and a request that
+    # was sent long ago may arrive late.
+    has_renames: bool
     # Whether what is written there takes up space on a disk that this machine sees.
     takes_disk_space: bool
 
@@ -82,6 +88,17 @@ class Store(Protocol):
 
     def entries(self, folder: str) -> list[str]:
         """All that is in a folder, subfolders too where there are such; none if there is none."""
+
+    def kinds_in(self, folder: str) -> dict[str, bool]:
+        """All that is in a folder, and whether it is a folder itself; nothing if there is none, or
+        where no name can be in the way of another. NotADirectoryError if it is a file."""
+
+    def is_link(self, path: str) -> bool:
+        """Whether what has this name is somewhere else."""
+
+    def is_whole(self, path: str, num_bytes: int, checksum: str, hasher: Any) -> bool:
+        """Whether a file is as it was written, although it was not made durable; `hasher` is for
+        where that can only be known from its bytes."""
 
     def is_intact(self, path: str, proof: Proof) -> bool:
         """Whether what the proof is of is still there, unchanged."""
@@ -133,6 +150,9 @@ class Store(Protocol):
         """Make folders that only the run at hand writes into, and remove what crashed attempts left
         half written there."""
 
+    def remove_temporaries(self, folder: str) -> None:
+        """Remove what crashed attempts left in a folder, if they leave anything there."""
+
     def remove(self, path: str) -> None:
         """Remove a file, if there is one."""
 
@@ -145,6 +165,17 @@ class Store(Protocol):
     def remove_empty_folder(self, path: str) -> None:
         """Remove a folder if nothing is in it."""
 
+    # Locks: released by the system when their holder dies
+
+    def lock(self, path: str) -> AbstractContextManager[None]:
+        """Hold `path` as this run's lock, or raise ConflictError naming who holds it."""
+
+    def shared_lock(self, path: str) -> AbstractContextManager[None]:
+        """Hold it together with others who share it."""
+
+    def require_lock(self, path: str) -> None:
+        """Raise ConflictError unless we are the last who took this lock."""
+
     # Places
 
     def disk_folder(self, path: str) -> str:
@@ -152,6 +183,12 @@ class Store(Protocol):
 
     def absolute(self, path: str) -> str:
         """The path as it is understood in any working folder."""
+
+    def canonical(self, path: str) -> str:
+        """The same for any two names of one folder."""
+
+    def file_id(self, path: str) -> object:
+        """The same for any two names of one file; None if there is none."""
 
     def mapped(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """`work`, which reads or writes in this store, of each item, in order; many at a time where

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from tokenmill.dataset.dataset import Dataset, dataset_of, path_inside
 from tokenmill.dataset.encoding import NamedTokenizer, made_with_of, require_same
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, laid_out, seal_of
-from tokenmill.dataset.output import WORK_NAME
+from tokenmill.dataset.places import WORK_NAME
 from tokenmill.dataset.remote import at_hand
 from tokenmill.dataset.verify.contents import Totals, check_contents, check_files, located
 from tokenmill.dataset.verify.foreign import Told, check_foreign

@@ -19,6 +19,7 @@ from tokenmill.storage import disk, objects
 from tokenmill.storage.checked_json import is_sealed
 from tokenmill.storage.file_piece import FilePiece
 from tokenmill.storage.hashing import Proof
+from tokenmill.storage.local import LocalStore
 from tokenmill.storage.new_file import NewFile
 from tokenmill.storage.output_errors import as_output_error
 from tokenmill.storage.range_reader import RangedFile
@@ -33,6 +34,8 @@ class ObjectStore:
 
     has_quick_calls = False
     has_pieces = False
+    has_locks = False
+    has_renames = False
     takes_disk_space = False
 
     def read_file(self, path: str) -> bytes:
@@ -81,6 +84,15 @@ class ObjectStore:
         return [name for name in names if not name.startswith(".") and name.count("/") < 2]
 
     entries = names_below
+
+    def kinds_in(self, folder: str) -> dict[str, bool]:
+        return {}
+
+    def is_link(self, path: str) -> bool:
+        return False
+
+    def is_whole(self, path: str, num_bytes: int, checksum: str, hasher: Any) -> bool:
+        return self.size(path) == num_bytes  # an object does not change by a crash
 
     def is_intact(self, path: str, proof: Proof) -> bool:
         info = _look(path)
@@ -139,6 +151,9 @@ class ObjectStore:
         with _asking("clean up", work):
             objects.abort_uploads_below(work)
 
+    def remove_temporaries(self, folder: str) -> None:
+        """Of one object, an upload leaves nothing; else see make_work_folders."""
+
     def remove(self, path: str) -> None:
         with _asking("remove", path):
             objects.remove(path)
@@ -154,12 +169,26 @@ class ObjectStore:
     def remove_empty_folder(self, path: str) -> None:
         pass
 
+    def lock(self, path: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    shared_lock = lock
+
+    def require_lock(self, path: str) -> None:
+        """Nobody could have taken it."""
+
     def disk_folder(self, path: str) -> str:
         """Where files are that are on their way there."""
         return tempfile.gettempdir()
 
     def absolute(self, path: str) -> str:
         return path
+
+    canonical = staticmethod(objects.place_of)
+
+    def file_id(self, path: str) -> object:
+        place = objects.place_of(path)
+        return place if "://" in place else LocalStore().file_id(place)
 
     mapped = staticmethod(objects.in_parallel)
 

@@ -1,0 +1,121 @@
+"""Which names a dataset takes in its folder, and what has them already.
+
+Nothing of somebody else's is removed or mixed with ours: a folder that holds other shards is a
+conflict, until the user says --overwrite. An input of the command is never replaced, whatever the
+user says.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tokenmill.dataset.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest
+from tokenmill.dataset.places import WORK_NAME
+from tokenmill.encode.record import SPLITS
+from tokenmill.errors import ConfigError, ConflictError, IntegrityError
+from tokenmill.formats import Format
+from tokenmill.storage import files
+from tokenmill.storage.store import store_of
+
+
+@dataclass(frozen=True, slots=True)
+class OutputNames:
+    """The names of a dataset in this format; `stem` begins those of its shards, if any does."""
+
+    format: Format
+    stem: str | None
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a run would write a shard, or a file beside one, of that name."""
+        pattern = self.format.pattern.replace("{name}", re.escape(self.stem or ""))
+        return re.fullmatch(pattern, name) is not None
+
+    def replaced_in(self, out: str) -> set[str]:
+        """The files that a new dataset takes the place of: those of the finished one, and those
+        that are called like ours."""
+        return _listed_names(out) | self._alike_in(out)
+
+    def unlisted_in(self, out: str) -> list[str]:
+        """Those of them that no manifest lists: perhaps somebody else's."""
+        return sorted(self._alike_in(out) - _listed_names(out))
+
+    def _alike_in(self, out: str) -> set[str]:
+        names = files.names_below(out)
+        return {name for name in names if name in self or name == QUARANTINE_NAME}
+
+    def require_free(self, out: str, overwrite: bool) -> None:
+        """Refuse a folder in which a trainer would find other shards beside ours."""
+        suffix = os.path.splitext(self._shard_name("train"))[1]
+        going = self.replaced_in(out) if overwrite else set()
+        others = [
+            name
+            for name in files.names_below(out)
+            if name in self or (not self.format.traits.one_file and name.endswith(suffix))
+        ]
+        if others := [name for name in others if name not in going]:
+            raise ConflictError(
+                f"{out} holds something else: {', '.join(others[:5])}",
+                hint="choose another folder with -o, or remove them",
+            )
+
+    def require_kinds(self, out: str) -> None:
+        """Refuse folders where files of ours will be, and files where folders of ours will be."""
+        folders = {os.path.dirname(self._shard_name(split)) for split in SPLITS}
+        try:
+            found = store_of(out).kinds_in(out)
+        except NotADirectoryError:
+            raise ConflictError(
+                f"{out} is a file, not a folder", hint="choose another with -o"
+            ) from None
+        for name, is_folder in found.items():
+            if is_folder and (name == MANIFEST_NAME or name in self):
+                raise in_the_way(os.path.join(out, name), "folder")
+            if not is_folder and name in folders:
+                raise in_the_way(os.path.join(out, name), "file")
+
+    def require_apart(self, out: str, inputs: Iterable[str]) -> None:
+        """Raise ConfigError if an input, by whatever name or link, is a file that a run into `out`
+        would replace or remove."""
+        names = self.replaced_in(out) | {MANIFEST_NAME, QUARANTINE_NAME}
+        ours = {_file_id(os.path.join(out, name)) for name in names} - {None}
+        work = _canonical(os.path.join(out, WORK_NAME))
+        for path in inputs:
+            folder = _canonical(os.path.dirname(path))
+            is_work = folder == work or folder.startswith(f"{work}/")
+            if is_work or (ours and _file_id(path) in ours):
+                raise ConfigError(
+                    f"{path} is an input of this command, and its output in {out} would replace it",
+                    hint="choose another folder with -o",
+                )
+
+    def _shard_name(self, split: str) -> str:
+        return self.format.shard_name(self.stem or "", split, 0)
+
+
+def in_the_way(path: str, kind: str) -> ConflictError:
+    return ConflictError(
+        f"{path} is a {kind}, and stands where the dataset has something else",
+        hint="move it away, or choose another output folder",
+    )
+
+
+def _listed_names(out: str) -> set[str]:
+    if not files.exists(os.path.join(out, MANIFEST_NAME)):
+        return set()
+    try:
+        return {file.name for file in Manifest.load(out).files}
+    except IntegrityError:
+        return set()  # a broken manifest lists nothing
+
+
+@functools.lru_cache(maxsize=1024)  # a hundred thousand inputs are in a few folders
+def _canonical(folder: str) -> str:
+    return store_of(folder).canonical(folder)
+
+
+def _file_id(path: str) -> object:
+    return store_of(path).file_id(path)

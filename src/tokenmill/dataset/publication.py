@@ -1,0 +1,293 @@
+"""How a new dataset takes its place in the output folder.
+
+A dataset that is replaced stays whole until the new one is. `publish.json` is the moment at which
+they change places: before it, the old one is there; from then on whoever comes (the run itself, the
+same command after a crash, or any command that opens the dataset) completes the move, which can be
+repeated. The old manifest goes first and the new one comes last, so no manifest ever describes a
+mixture of the two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from tokenmill.assemble.task import SHARDS_NAME
+from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, require_inside
+from tokenmill.dataset.output_names import in_the_way
+from tokenmill.dataset.places import WORK_NAME, lock_path, plan_path, publish_path, work_of
+from tokenmill.errors import ConflictError, DamagedWorkError, IntegrityError, OutputError
+from tokenmill.storage import disk, files
+from tokenmill.storage.checked_json import SEAL_BYTES, seal_of, sealed, unsealed
+from tokenmill.storage.store import store_of
+
+# What stands for a manifest in a store while the dataset is replaced.
+_NO_MANIFEST_NAME = "replaced.json"
+_NO_MANIFEST = b'{"tokenmill_manifest": "this dataset is being replaced by a new one"}\n'
+
+
+def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str] | None) -> None:
+    """Make `out` the finished dataset, of the shards that the run of this plan has made. `replaced`
+    are the files that go, unless the new dataset has files of the same names; None: there is no
+    dataset to replace, and if one was published meanwhile, it stays."""
+    if replaced is None and files.exists(os.path.join(out, MANIFEST_NAME)):
+        raise _taken_over(out)
+    names, written = {file.name for file in manifest.files}, manifest.to_json()
+    if not store_of(out).has_renames:
+        work = work_of(out, plan_id)
+        files.write_file(os.path.join(work, MANIFEST_NAME), written)
+        files.write_file(os.path.join(work, _NO_MANIFEST_NAME), _NO_MANIFEST)
+    data = {
+        "plan": _plan_seal(out),
+        "staged": f"{WORK_NAME}/{plan_id[:16]}/{SHARDS_NAME}",
+        "remove": sorted(set(replaced or ()) - names),
+        "manifest": written.decode(),
+    }
+    path = publish_path(out)
+    _require_own_plan(out, plan_id)
+    if store_of(out).has_locks:  # else another run of the same plan may be at it
+        _require_names_free(out, names - set(replaced or ()))
+        _require_whole(os.path.join(work_of(out, plan_id), SHARDS_NAME), out, manifest)
+    files.write_record(path, sealed(json.dumps(data, sort_keys=True).encode()))
+    try:
+        # Where no lock keeps others out: whoever came in between has another plan now.
+        _require_own_plan(out, plan_id)
+    except ConflictError:
+        files.remove(path)
+        raise
+    _complete(out)
+    if not store_of(out).has_locks and not _is_manifest(out, written):
+        raise _taken_over(out)
+
+
+def _require_names_free(out: str, names: Iterable[str]) -> None:
+    """Raise ConflictError for a file that was put into the folder while the run was under way."""
+    others = sorted(name for name in names if os.path.lexists(os.path.join(out, name)))
+    if others:
+        raise ConflictError(
+            f"{out} holds files now that this run would replace: {', '.join(others[:5])}",
+            hint="move them away and run the same command again: it resumes",
+        )
+
+
+def _require_whole(staged: str, out: str, manifest: Manifest) -> None:
+    """Raise an error, before the old dataset is touched, if the new one cannot be moved to its
+    place: a file of it is not there whole, or its folder is a file."""
+    for below in {os.path.dirname(file.name) for file in manifest.files} - {""}:
+        path = os.path.join(out, below)
+        if os.path.lexists(path) and not os.path.isdir(path):
+            raise in_the_way(path, "file")
+    for file in manifest.files:
+        places = (os.path.join(folder, file.name) for folder in (staged, out))
+        found = next((size for size in map(files.size, places) if size is not None), None)
+        if found != file.num_bytes:
+            raise DamagedWorkError(
+                f"{os.path.join(staged, file.name)} is missing or has changed size since it was "
+                "written",
+                hint="what changed it? Start again with --overwrite",
+            )
+
+
+def _require_own_plan(out: str, plan_id: str) -> None:
+    """Raise ConflictError if another run, with another plan, is under way or finished here."""
+    try:
+        data = files.read_file(plan_path(out))
+        # A plan with notes has a seal of its own, and names its id.
+        is_own = seal_of(data) == plan_id or unsealed(data).get("plan_id") == plan_id
+    except (FileNotFoundError, ValueError):
+        is_own = False
+        store_of(out).require_lock(lock_path(out))
+    if not is_own:
+        raise _taken_over(out)
+
+
+def _taken_over(out: str) -> ConflictError:
+    return ConflictError(f"another run has taken over {out}", hint="choose another folder with -o")
+
+
+def _plan_seal(out: str) -> str | None:
+    """What tells the plan that is there from any other; of a large one, only its head is read."""
+    try:
+        return seal_of(files.read_ranges(plan_path(out), [(0, SEAL_BYTES)])[0])
+    except (FileNotFoundError, IntegrityError, ValueError):
+        return None
+
+
+def settle(out: str) -> None:
+    """Complete a publication that was interrupted; if its run is at it, ConflictError."""
+    if files.exists(publish_path(out)):
+        with store_of(out).lock(lock_path(out)):
+            _complete(out)
+
+
+def is_settled(out: str) -> bool:
+    """As `settle`, for a command that may start again: False if what was to be published is
+    damaged, and can only be given up."""
+    try:
+        settle(out)
+    except IntegrityError:
+        return False
+    return True
+
+
+def settle_to_read(out: str) -> None:
+    """As `settle`, for a command that only reads: what it cannot do matters to it only while the
+    dataset is between its old and its new place."""
+    try:
+        settle(out)
+    except (ConflictError, OutputError) as error:
+        if _is_published(out):
+            return
+        what = "is being replaced by a new dataset"
+        hint = "wait until that run has ended, then try again"
+        if isinstance(error, OutputError):
+            what = "holds a new dataset that was not moved to its place completely"
+            hint = "run `tokenmill inspect` on it as a user who may write there: it completes this"
+        raise type(error)(f"{out} {what}: {error.message}", hint=hint) from error
+
+
+def _is_published(out: str) -> bool:
+    """Whether only the work folder is left to remove."""
+    try:
+        plain = unsealed(files.read_file(publish_path(out)))
+        return _is_manifest(out, plain["manifest"].encode())
+    except FileNotFoundError:
+        return True
+    except (OutputError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _complete(out: str) -> None:
+    """Move the new dataset to its place, from wherever an earlier attempt got to.
+
+    Where no lock keeps others out, this may be late by any time: the plan is there until the move
+    is complete, so every step that could harm another's dataset looks for it first. Without it,
+    either all is done, or `publish.json` was left by a run that had been given up.
+    """
+    path = publish_path(out)
+    try:
+        plain = unsealed(files.read_file(path))
+        data = plain["manifest"].encode()
+        manifest, plan = Manifest.from_plain(json.loads(data)), plain["plan"]
+        staged, removed = os.path.join(out, _staged(plain["staged"])), plain["remove"]
+        for name in removed:
+            require_inside(name)
+    except FileNotFoundError:
+        return  # another has completed it
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedWorkError(
+            f"{path} is damaged: {error}", hint="start again with --overwrite"
+        ) from error
+    # A manifest that is there already says nothing of the shards: the same dataset may be made
+    # again because they were damaged.
+    is_in_place = _is_manifest(out, data)
+    if not is_in_place and _plan_seal(out) != plan:
+        files.remove(path)
+        return
+    try:
+        if not is_in_place:
+            if store_of(out).has_locks:
+                _require_whole(staged, out, manifest)
+            _withdraw_manifest(out, staged)
+        _move_files(staged, out, manifest)
+        _require_plan(out, plan, is_in_place)
+        _remove_files(out, removed)
+        if not is_in_place:
+            _require_plan(out, plan)
+            _write_manifest(out, staged, data)
+    except (ConflictError, IntegrityError):
+        if _plan_seal(out) == plan:
+            raise
+        if _is_manifest(out, data):
+            return  # another has completed it
+        raise _taken_over(out) from None
+    if _plan_seal(out) in (plan, None):
+        files.remove(plan_path(out))
+        files.remove_folder(os.path.join(out, WORK_NAME))
+
+
+# In a store both are copies of what this run has staged, as shards are: a run that is late, even
+# with a request that was sent long ago, finds nothing to copy any more, and does no harm.
+
+
+def _withdraw_manifest(out: str, staged: str) -> None:
+    path = os.path.join(out, MANIFEST_NAME)
+    if store_of(out).has_renames:
+        disk.remove_for_good(path)
+        disk.remove_temporaries_of(path)
+    elif files.exists(path):
+        _copy_beside(staged, _NO_MANIFEST_NAME, out)
+
+
+def _write_manifest(out: str, staged: str, data: bytes) -> None:
+    if store_of(out).has_renames:
+        files.write_file(os.path.join(out, MANIFEST_NAME), data)
+    else:
+        _copy_beside(staged, MANIFEST_NAME, out)
+
+
+def _copy_beside(staged: str, name: str, out: str) -> None:
+    if not files.move(
+        os.path.join(os.path.dirname(staged), name), os.path.join(out, MANIFEST_NAME)
+    ):
+        raise _taken_over(out)
+
+
+def _require_plan(out: str, seal: str, is_in_place: bool = False) -> None:
+    """Raise ConflictError if the plan is gone; once the manifest is in its place, it may be."""
+    if _plan_seal(out) != seal and not is_in_place:
+        raise _taken_over(out)
+
+
+def _staged(name: str) -> str:
+    """The same, if it is where a run keeps its shards: the folder may come from anyone."""
+    if not re.fullmatch(rf"{re.escape(WORK_NAME)}/[0-9a-f]{{16}}/{SHARDS_NAME}", name):
+        raise ValueError(f"staged {name!r}")
+    return name
+
+
+def _is_manifest(out: str, data: bytes) -> bool:
+    try:
+        return files.read_file(os.path.join(out, MANIFEST_NAME)) == data
+    except FileNotFoundError:
+        return False
+
+
+def _move_files(staged: str, out: str, manifest: Manifest) -> None:
+    for below in sorted({os.path.dirname(file.name) for file in manifest.files} - {""}):
+        files.make_folder(os.path.join(out, below))
+        _require_no_link(os.path.join(out, below))
+
+    def move(file: Any) -> None:
+        target = os.path.join(out, file.name)
+        if files.move(os.path.join(staged, file.name), target):
+            return
+        if files.size(target) != file.num_bytes:
+            raise DamagedWorkError(
+                f"{target} is missing or has changed size since it was written",
+                hint="start again with --overwrite",
+            )
+
+    for _ in store_of(out).mapped(move, manifest.files):
+        pass
+
+
+def _remove_files(out: str, names: Collection[str]) -> None:
+    below = [
+        os.path.join(out, folder) for folder in {os.path.dirname(name) for name in names} - {""}
+    ]
+    for folder in below:
+        _require_no_link(folder)
+    files.remove_all([os.path.join(out, name) for name in names])
+    for folder in below:
+        files.remove_empty_folder(folder)
+
+
+def _require_no_link(folder: str) -> None:
+    if store_of(folder).is_link(folder):
+        raise ConflictError(
+            f"{folder} is a link: what is behind it is not touched", hint="remove the link"
+        )
