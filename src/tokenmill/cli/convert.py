@@ -101,7 +101,6 @@ def add_stranger_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.cli.progress import Interrupted, SignalStop
-    from tokenmill.dataset.remote import at_hand
     from tokenmill.storage.objects import require_lasting, require_output
 
     require_output(arguments.out)
@@ -111,8 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     for place in (arguments.source, arguments.out):
         tell_of_tries(place)
     try:
-        with at_hand(arguments.source) as folder:
-            convert_from(folder, arguments)
+        convert_source(arguments)
     except Interrupted:
         print(
             "stopped; what was converted is kept. To continue, run the same command again.",
@@ -123,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def convert_from(folder: str, arguments: argparse.Namespace) -> None:
+def convert_source(arguments: argparse.Namespace) -> None:
     from tokenmill.dataset.convert import Target, convert
     from tokenmill.dataset.dataset import open_dataset
     from tokenmill.encodings import get_encoding
@@ -135,7 +133,7 @@ def convert_from(folder: str, arguments: argparse.Namespace) -> None:
         )
         encoding = named.identity
     source = open_dataset(
-        folder,
+        arguments.source,
         format_name=arguments.from_format,
         dtype=arguments.from_dtype,
         encoding=encoding,

@@ -100,11 +100,16 @@ def _names_of_demo(out: str, stdlib: str) -> set[str]:
 
 def show_sample(config: Config) -> None:
     """The first tokens of train.bin, read as a trainer reads them, as ids and as text."""
+    from tokenmill.dataset.files import files_at
     from tokenmill.encodings import get_encoding
     from tokenmill.formats import get_format
 
-    path = os.path.join(config.out, "train.bin")
-    ids = get_format("nanogpt").open(path, "uint16").tokens(0, _SAMPLE_TOKENS).tolist()
+    files = files_at(config.out)
+    path, shard = (
+        files.path_of("train.bin"),
+        get_format("nanogpt").open(files, "train.bin", "uint16"),
+    )
+    ids = shard.tokens(0, _SAMPLE_TOKENS).tolist()
     text = get_encoding(config.tokenizer).decode(ids)
     print(f"\nthe first tokens of {printable(path)}: {ids[:8]} ...", file=sys.stderr)
     for line in text.splitlines()[:12]:
