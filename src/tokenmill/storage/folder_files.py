@@ -49,8 +49,8 @@ class FolderFiles:
 
     def local_path(self, name: str) -> str:
         path = self._inside(name)
-        if self.size(name) is None:
-            raise IntegrityError(f"{path} is not a file")
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise IntegrityError(f"{path} is not a regular file")
         return path
 
     def open(self, name: str) -> IO[bytes]:
