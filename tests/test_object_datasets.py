@@ -22,6 +22,7 @@ import tokenmill
 from conftest import made_texts, write_corpus
 from s3_server import Faults, S3Server
 from tokenmill.cli import main
+from tokenmill.cli.demo import show_sample
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.files import files_at
@@ -484,3 +485,9 @@ def test_verify_and_inspect_when_prepared_into_the_url_then_nothing_wrong(corpus
     tokenmill.prepare(corpus_path, url, format="megatron", num_proc=1)
     assert verify(url).is_whole
     assert run("inspect", url, "--doc", "7").stdout
+
+
+def test_demo_when_out_is_a_url_then_its_first_tokens_are_shown(small, upload, capsys):
+    url = upload(small("nanogpt"))
+    show_sample(tokenmill.Config(sources=("somewhere",), out=url))
+    assert f"the first tokens of {url}/train.bin: [" in capsys.readouterr().err

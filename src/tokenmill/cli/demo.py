@@ -100,16 +100,11 @@ def _names_of_demo(out: str, stdlib: str) -> set[str]:
 
 def show_sample(config: Config) -> None:
     """The first tokens of train.bin, read as a trainer reads them, as ids and as text."""
-    from tokenmill.dataset.files import files_at
+    from tokenmill.dataset.dataset import open_dataset
     from tokenmill.encodings import get_encoding
-    from tokenmill.formats import get_format
 
-    files = files_at(config.out)
-    path, shard = (
-        files.path_of("train.bin"),
-        get_format("nanogpt").open(files, "train.bin", "uint16"),
-    )
-    ids = shard.tokens(0, _SAMPLE_TOKENS).tolist()
+    path, stream = os.path.join(config.out, "train.bin"), open_dataset(config.out).streams["train"]
+    ids = stream.tokens(0, _SAMPLE_TOKENS).tolist()
     text = get_encoding(config.tokenizer).decode(ids)
     print(f"\nthe first tokens of {printable(path)}: {ids[:8]} ...", file=sys.stderr)
     for line in text.splitlines()[:12]:

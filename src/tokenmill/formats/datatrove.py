@@ -89,10 +89,8 @@ def _metadata_of(files: DatasetFiles, name: str) -> tuple[str | None, int | None
     """The dtype and the number of tokens, as far as they are said."""
     if files.size(name) is None:
         return None, None
-    path, text = (
-        files.path_of(name),
-        start_of(files, name, _METADATA_BYTES).decode("utf-8", "replace"),
-    )
+    path = files.path_of(name)
+    text = start_of(files, name, _METADATA_BYTES).decode("utf-8", "replace")
     first, count, *_ = (*text.splitlines(), "", "")
     if not re.fullmatch("[0-9]{1,18}", count):
         raise IntegrityError(f"{path}: its second line is {count[:40]!r}, not a number of tokens")
