@@ -19,7 +19,7 @@ from tokenmill.encode.documents import EOTS_PER_DOCUMENT
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DatasetFiles
-from tokenmill.storage.files import PIECE_BYTES
+from tokenmill.storage import files as storage_files
 from tokenmill.words.plural import counted
 
 _OF_TOKENS = ("headers", "vocabulary", "EOT", "boundaries")
@@ -179,7 +179,7 @@ def _changed(file: OutputFile, found: str | tuple[str, ...]) -> Failure:
         )
     pairs = enumerate(zip(found, file.sha256, strict=False))
     number, (now, was) = next((pair for pair in pairs if pair[1][0] != pair[1][1]), (0, ("", "")))
-    first, last = number * PIECE_BYTES, (number + 1) * PIECE_BYTES
+    first, last = number * storage_files.PIECE_BYTES, (number + 1) * storage_files.PIECE_BYTES
     return Failure(
         file.name,
         f"its bytes have changed between {first:,} and {min(last, file.num_bytes):,}: sha256 "

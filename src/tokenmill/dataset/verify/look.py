@@ -29,7 +29,7 @@ from tokenmill.errors import (
     TokenmillError,
 )
 from tokenmill.formats import DatasetFiles, ShardReader
-from tokenmill.storage.files import PIECE_BYTES, PieceHash
+from tokenmill.storage import files as storage_files
 
 BLOCK_BYTES = 1 << 20
 TASKS_PER_THREAD = 4
@@ -168,7 +168,7 @@ class _Work:
         if task.in_pieces and task.is_hashed and not self._files.is_far:
             # What must hold between two documents cannot be seen in a piece alone.
             is_scanned = task.has_boundaries is False and task.rules.eot != "both"
-            for number in range(-(-_number(size) // PIECE_BYTES)):
+            for number in range(-(-_number(size) // storage_files.PIECE_BYTES)):
                 yield functools.partial(self._piece, task, number, _number(size), is_scanned)
             task = dataclasses.replace(task, is_hashed=False, is_scanned=not is_scanned)
         yield functools.partial(self.look, task, size)
@@ -177,8 +177,8 @@ class _Work:
         """Hash a piece of a file, and scan the tokens in it."""
         opened = _Opened(dataclasses.replace(task, open=task.open if is_scanned else None))
         header, width = opened.header_bytes(size), opened.token_bytes or 1
-        start = number * PIECE_BYTES
-        stop = min(start + PIECE_BYTES, size)
+        start = number * storage_files.PIECE_BYTES
+        stop = min(start + storage_files.PIECE_BYTES, size)
         scan = None
         if opened.scan is not None:
             first, last = max(0, start - header) // width, max(0, stop - header) // width
@@ -236,7 +236,7 @@ class _Work:
 
     def _hashed(self, task: Task, opened: _Opened, size: int) -> str | tuple[str, ...]:
         """The sha256; tokens are taken in on the way."""
-        digest: Any = PieceHash() if task.in_pieces else hashlib.sha256()
+        digest: Any = storage_files.PieceHash() if task.in_pieces else hashlib.sha256()
         buffer = memoryview(bytearray(BLOCK_BYTES))
         header_bytes = opened.header_bytes(size)
         with self._files.in_order(task.name) as file:
