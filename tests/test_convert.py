@@ -238,10 +238,7 @@ def test_another_conversion_in_the_folder_is_a_conflict_until_overwritten(nano, 
     with pytest.raises(ConflictError, match="made differently"):
         converted(nano, tmp_path / "out", "npy", shard_tokens=4000)
     converted(nano, tmp_path / "out", "npy", shard_tokens=4000, overwrite=True)
-    sizes = {
-        get_format("npy").open(str(p), None).num_tokens for p in (tmp_path / "out").glob("*.npy")
-    }
-    assert max(sizes) == 4000
+    assert max(len(np.load(path)) for path in (tmp_path / "out").glob("*.npy")) == 4000
 
 
 # Other people's folders

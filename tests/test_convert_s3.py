@@ -20,7 +20,6 @@ from test_object_datasets import run
 from test_prepare_s3 import files_in, objects_in
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
-from tokenmill.dataset.remote import at_hand
 from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, NetworkError, OutputError
 from tokenmill.formats import NAMES, get_format
@@ -145,14 +144,12 @@ def test_convert_when_another_fsspec_url_then_the_same_files(nano, tmp_path, sma
 def test_convert_when_from_url_to_url_then_the_same_files(nano, s3, bucket, tmp_path):
     one, two, three = (f"s3://{bucket}/{name}" for name in ("one", "two", "three"))
     converted(nano, one, "parquet")
-    with at_hand(one) as folder:
-        converted(folder, two, "nanogpt")
+    converted(one, two, "nanogpt")
     done = run("convert", two + "/", three + "/", "--format", "mds", "--seq-len", "document")
     assert done.returncode == 0 and "nanogpt -> mds: " in done.stderr
     assert verify(three).is_whole
     back = str(tmp_path / "back")
-    with at_hand(three) as folder:
-        converted(folder, back, "nanogpt")
+    converted(three, back, "nanogpt")
     there, here, expected = objects_in(s3, bucket, "two/"), files_in(back), files_in(nano)
     for found in (there, here, expected):
         del found["tokenmill.json"]
@@ -217,11 +214,10 @@ def test_convert_when_the_store_is_gone_from_any_put_on_then_the_same_command_re
             converted(source, out, name, **options)
         keys = {key.removeprefix(f"{number}/out/") for key in s3.keys(bucket)}
         if not keys & {".tokenmill/publish.json", "tokenmill.json"}:
-            with pytest.raises((ConfigError, IntegrityError)), at_hand(out) as folder:
-                open_dataset(folder)
+            with pytest.raises((ConfigError, IntegrityError)):
+                open_dataset(out)
         elif number % 2:  # it is complete, and whoever reads it moves it to its place
-            with at_hand(out) as folder:
-                open_dataset(folder)
+            open_dataset(out)
             assert objects_in(s3, bucket, f"{number}/out/") == expected, number
         converted(source, out, name, **options)
         assert objects_in(s3, bucket, f"{number}/out/") == expected, number
@@ -394,10 +390,9 @@ def test_convert_when_the_url_is_the_input_then_refused(nano, s3, bucket):
     url = f"s3://{bucket}/one"
     converted(nano, url, "npy")
     before = objects_in(s3, bucket, "one/")
-    with at_hand(url) as folder:
-        for same in (url, url + "/", f"s3a://{bucket}/one", f"s3://{bucket}//one/../one"):
-            with pytest.raises(ConfigError, match="output folder is the input folder"):
-                converted(folder, same, "llmc", overwrite=True)
+    for same in (url, url + "/", f"s3a://{bucket}/one", f"s3://{bucket}//one/../one"):
+        with pytest.raises(ConfigError, match="output folder is the input folder"):
+            converted(url, same, "llmc", overwrite=True)
     assert objects_in(s3, bucket, "one/") == before
     with pytest.raises(ConfigError, match="output folder is the input folder"):
         converted(nano, Path(nano).as_uri(), "llmc", overwrite=True)

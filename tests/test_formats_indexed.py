@@ -22,6 +22,7 @@ import pytest
 from tokenmill.errors import InputError, IntegrityError
 from tokenmill.formats import Contents, Layout, chosen_dtype, get_format, mapped, megatron, olmo
 from tokenmill.storage import disk, files
+from tokenmill.storage.folder_files import FolderFiles
 
 NAMES = ("megatron", "datatrove", "olmo")
 DOCUMENTS = [[1, 2, 3, 9], [4, 9], [5, 6, 7, 8, 9]]  # 9 ends a document
@@ -70,7 +71,7 @@ def write(
 
 
 def opened(path: Path, name: str, dtype: str | None = None):
-    return get_format(name).open(os.fspath(path), dtype)
+    return get_format(name).open(FolderFiles(os.fspath(path.parent)), path.name, dtype)
 
 
 def side_files(path: Path, name: str) -> list[Path]:
@@ -339,7 +340,7 @@ def test_find_lists_shards_in_order_with_their_splits(tmp_path, name):
     ]
     (tmp_path / "tokenmill.json").write_text("{}")
     names = [os.fspath(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()]
-    found = get_format(name).find(os.fspath(tmp_path), names)
+    found = get_format(name).find(FolderFiles(os.fspath(tmp_path)), names)
     assert [(shard.name, shard.split) for shard in found] == [
         (os.fspath(paths[2].relative_to(tmp_path)), "train"),
         (os.fspath(paths[1].relative_to(tmp_path)), "train"),
@@ -359,8 +360,11 @@ def test_find_leaves_out_what_is_another_formats(tmp_path):
     (tmp_path / "pipe.bin").write_bytes(b"")
     names = [path.name for path in tmp_path.iterdir() if path.name != "lone.bin"]
     for name in NAMES:
-        assert get_format(name).find(os.fspath(tmp_path), names) == []
-    assert get_format("megatron").find(os.fspath(tmp_path), ["lone.bin", "gone.idx"]) == []
+        assert get_format(name).find(FolderFiles(os.fspath(tmp_path)), names) == []
+    assert (
+        get_format("megatron").find(FolderFiles(os.fspath(tmp_path)), ["lone.bin", "gone.idx"])
+        == []
+    )
 
 
 def test_open_of_a_large_shard_reads_nothing_but_heads_and_sizes(tmp_path):

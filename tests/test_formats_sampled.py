@@ -22,6 +22,7 @@ from tokenmill.errors import ConfigError, IntegrityError, OutputError
 from tokenmill.formats import Contents, Layout, Shard, ShardReader, get_format, parquet_shard
 from tokenmill.formats import parquet as parquet_module
 from tokenmill.storage import files
+from tokenmill.storage.folder_files import FolderFiles
 from tokenmill.storage.new_file import NewFile
 
 DOCUMENTS = [[1, 2, 3, 9], [4, 9], [5, 6, 7, 8, 9]]
@@ -79,12 +80,12 @@ def names_in(folder: Path) -> list[str]:
 
 
 def found_in(name: str, folder: Path) -> list[tuple[str, str]]:
-    found = get_format(name).find(os.fspath(folder), names_in(folder))
+    found = get_format(name).find(FolderFiles(os.fspath(folder)), names_in(folder))
     return [(shard.name, shard.split) for shard in found]
 
 
 def opened(name: str, path: Path, dtype: str | None = None) -> ShardReader:
-    return get_format(name).open(os.fspath(path), dtype)
+    return get_format(name).open(FolderFiles(os.fspath(path.parent)), path.name, dtype)
 
 
 def documents_of(reader: ShardReader) -> list[list[int]]:
@@ -612,7 +613,7 @@ def test_mds_when_shards_are_compressed_says_how_to_unpack_them(tmp_path):
 def test_find_when_an_index_is_a_link_out_of_the_folder_does_not_follow_it(tmp_path):
     put(tmp_path, {"index.json": mds_index("shard.00000.mds"), "data/shard.00000.mds": SOUND})
     (tmp_path / "data/index.json").symlink_to(tmp_path / "index.json")
-    with pytest.raises(IntegrityError, match="leads out of its folder"):
+    with pytest.raises(IntegrityError, match="leads out of the folder"):
         found_in("mds", tmp_path / "data")
 
 

@@ -22,15 +22,16 @@ import tokenmill
 from conftest import made_texts, write_corpus
 from s3_server import Faults, S3Server
 from tokenmill.cli import main
+from tokenmill.cli.demo import show_sample
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.files import files_at
 from tokenmill.dataset.inspect import document, glance, look_into, token_offset
 from tokenmill.dataset.manifest import MANIFEST_NAME
-from tokenmill.dataset.remote import at_hand
 from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError
 from tokenmill.formats import NAMES
-from tokenmill.storage import mirror, retry
+from tokenmill.storage import retry
 
 ALL = 1 << 30
 LARGE = ["nanogpt", "npy", "megatron", "olmo", "parquet", "mds"]
@@ -161,22 +162,21 @@ def test_verify_when_url_then_the_report_of_the_folder(name, small, upload):
 @pytest.mark.parametrize("name", NAMES)
 def test_inspect_when_url_then_the_documents_of_the_folder(name, small, upload):
     folder = small(name)
-    with at_hand(upload(folder)) as here:
-        local, remote = look_into(folder), look_into(here)
-        for split in ("train", "val"):
-            for number in (0, 7, 40):
-                view = document(remote, split, number, ALL)
-                assert view == document(local, split, number, ALL)
-            token = local.stream(split).num_tokens // 2
-            assert token_offset(remote, split, token, ALL) == token_offset(local, split, token, ALL)
-        found, expected = glance(remote), glance(local)
-        assert found.folder.startswith("s3://")
-        assert (found.num_tokens, found.num_documents, found.num_bytes, found.dtype) == (
-            expected.num_tokens,
-            expected.num_documents,
-            expected.num_bytes,
-            expected.dtype,
-        )
+    local, remote = look_into(folder), look_into(upload(folder))
+    for split in ("train", "val"):
+        for number in (0, 7, 40):
+            view = document(remote, split, number, ALL)
+            assert view == document(local, split, number, ALL)
+        token = local.stream(split).num_tokens // 2
+        assert token_offset(remote, split, token, ALL) == token_offset(local, split, token, ALL)
+    found, expected = glance(remote), glance(local)
+    assert found.folder.startswith("s3://")
+    assert (found.num_tokens, found.num_documents, found.num_bytes, found.dtype) == (
+        expected.num_tokens,
+        expected.num_documents,
+        expected.num_bytes,
+        expected.dtype,
+    )
 
 
 @pytest.mark.parametrize("name", ["nanogpt", "npy", "megatron", "parquet", "mds"])
@@ -201,11 +201,10 @@ def test_strangers_when_url_without_manifest_then_as_the_folder(name, small, upl
     gpt2 = tokenmill.get_encoding("gpt2").identity
     local, remote = (verify(folder, format_name=name, encoding=gpt2) for folder in (strangers, url))
     assert remote.is_whole and remote.checks == local.checks
-    with at_hand(url) as here:
-        found, expected = (
-            token_offset(look_into(folder, tokenizer="gpt2"), "train", 100, ALL)
-            for folder in (here, str(strangers))
-        )
+    found, expected = (
+        token_offset(look_into(folder, tokenizer="gpt2"), "train", 100, ALL)
+        for folder in (url, str(strangers))
+    )
     assert found == expected
 
 
@@ -242,10 +241,8 @@ def test_inspect_when_the_shard_is_large_then_little_of_it_is_read(name, large, 
     else:
         assert num_bytes > 18 << 20
     url = upload(folder)
-    with at_hand(url) as here:
-        looked = look_into(here)
-        assert glance(looked).splits[0].lengths.num_documents > 50
-        assert served_bytes(s3) < most
+    assert glance(look_into(url)).splits[0].lengths.num_documents > 50
+    assert served_bytes(s3) < most
     s3.served.clear()
     if name == "megatron":  # whose index is read for a document's number
         most += os.path.getsize(os.path.join(folder, first_shard(folder)[:-3] + "idx"))
@@ -257,9 +254,8 @@ def test_inspect_when_the_shard_is_large_then_little_of_it_is_read(name, large, 
 
 
 def test_inspect_when_the_format_has_an_index_then_any_document_is_read_alone(large, upload, s3):
-    with at_hand(upload(large("megatron"))) as here:
-        view = document(look_into(here), "train", 40_000, ALL)
-        assert view == document(look_into(large("megatron")), "train", 40_000, ALL)
+    view = document(look_into(upload(large("megatron"))), "train", 40_000, ALL)
+    assert view == document(look_into(large("megatron")), "train", 40_000, ALL)
     assert served_bytes(s3) < 2 << 20
 
 
@@ -300,9 +296,9 @@ def test_verify_when_a_byte_is_flipped_then_the_object_is_named(name, small, upl
     assert f"wrong: {shard}: its bytes have changed" in done.stderr
     assert f"error: {url} is not as it should be" in done.stderr
     assert tempfile.gettempdir() + "/tokenmill-" not in done.stderr
-    with pytest.raises(IntegrityError, match="its sha256 differs") as caught, at_hand(url) as here:
+    with pytest.raises(IntegrityError, match="its sha256 differs") as caught:
         out = os.path.join(tempfile.mkdtemp(), "out")
-        convert(open_dataset(here), Target(out=out, format="llmc", drop=("boundaries",)))
+        convert(open_dataset(url), Target(out=out, format="llmc", drop=("boundaries",)))
     assert caught.value.message.startswith(f"{url}/{shard} ")
     assert caught.value.hint == f"tokenmill verify {url}"
 
@@ -372,11 +368,11 @@ def test_when_the_store_fails_for_too_long_then_network_error(
         kinds=("slow down",),
         only=lambda request: request.startswith("GET") and not is_of_manifest(request),
     )
-    with s3.failing(only_shards), at_hand(url) as here:
+    with s3.failing(only_shards):
         for work in (
-            lambda: document(look_into(here), "train", 3, ALL),
+            lambda: document(look_into(url), "train", 3, ALL),
             lambda: convert(
-                open_dataset(here), Target(out=str(tmp_path / "out"), format="npy", drop=("tail",))
+                open_dataset(url), Target(out=str(tmp_path / "out"), format="npy", drop=("tail",))
             ),
         ):
             with pytest.raises(NetworkError, match=url):
@@ -396,20 +392,37 @@ def test_verify_when_one_request_in_5_fails_then_nothing_wrong(small, upload, s3
     assert faults.num_injected
 
 
-# The mirror
+# The objects themselves
 
 
-def test_mirror_when_it_is_used_then_no_bytes_on_disk_and_gone_afterwards(small, upload):
-    with at_hand(upload(small("mds"))) as here:
-        looked = look_into(here)
-        document(looked, "train", 3, ALL)
-        for path in Path(here).rglob("*"):
-            if path.is_file() and path.name != MANIFEST_NAME:
-                assert path.stat().st_blocks == 0 and not path.stat().st_mode & 0o777
-    assert not os.path.exists(here)
+@pytest.mark.parametrize("name", NAMES)
+def test_objects_when_read_then_never_zeros_and_nothing_on_disk(
+    name, small, upload, tmp_path, monkeypatch
+):
+    """Even root, who may read a file of mode 0, gets the object's bytes or an error of ours."""
+    folder, scratch = small(name), tmp_path / "scratch"
+    url = upload(folder)
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    local, remote = open_dataset(folder), open_dataset(url)
+    for split, stream in local.streams.items():
+        expected = np.asarray(stream.tokens(0, stream.num_tokens))
+        found = np.asarray(remote.streams[split].tokens(0, stream.num_tokens))
+        assert expected.any() and np.array_equal(found, expected)
+    for file in files_of(folder):
+        for read in (remote.files.open, remote.files.in_order):
+            with read(file) as opened:
+                assert opened.read() == Path(folder, file).read_bytes()
+        assert remote.files.local_path(file) is None
+    for command in ("verify", "inspect"):
+        assert run(command, url).returncode == 0
+    other = "npy" if name != "npy" else "llmc"
+    more = ("--format", other, "--drop", "boundaries", "--drop", "tail", "-q")
+    assert run("convert", url, str(tmp_path / "out"), *more).returncode == 0
+    assert not list(scratch.iterdir())
 
 
-def test_mirror_when_the_command_is_interrupted_then_it_is_gone(small, upload, s3, tmp_path):
+def test_objects_when_the_command_is_interrupted_then_nothing_on_disk(small, upload, s3, tmp_path):
     url = upload(small("npy"))
     only_shards = Faults(
         kinds=("slow",), slow_seconds=30, only=lambda r: r.startswith("GET") and ".npy" in r
@@ -425,25 +438,23 @@ def test_mirror_when_the_command_is_interrupted_then_it_is_gone(small, upload, s
             while not any(".npy" in r for r in s3.requests if r.startswith("GET")):
                 assert time.monotonic() < deadline and process.poll() is None
                 time.sleep(0.05)
-            assert list(tmp_path.iterdir())
             process.send_signal(signal.SIGINT)
             assert process.wait(15) == -signal.SIGINT
         assert not list(tmp_path.iterdir())
         s3.requests.clear()
 
 
-def test_mirror_when_blocks_are_read_again_then_they_are_not_fetched_again(small, upload, s3):
+def test_objects_when_blocks_are_read_again_then_they_are_not_fetched_again(small, upload, s3):
     folder = small("nanogpt")
     data = Path(folder, "train.bin").read_bytes()
-    with at_hand(upload(folder)) as here:
-        path = os.path.join(here, "train.bin")
-        with mirror.opened(path) as file:
-            file.seek(5)
-            assert file.read(10) == data[5:15]
-        s3.requests.clear()
-        array = mirror.array_of(path, np.dtype("<u2"), 0, len(data) // 2)
-        assert array is not None and array[1:9].tobytes() == data[2:18]
-        assert not s3.requests
+    files = files_at(upload(folder))
+    with files.open("train.bin") as file:
+        file.seek(5)
+        assert file.read(10) == data[5:15]
+    s3.requests.clear()
+    array = files.array("train.bin", np.dtype("<u2"), 0, len(data) // 2)
+    assert array[1:9].tobytes() == data[2:18]
+    assert not s3.requests
 
 
 def test_verify_when_url_and_samples_are_documents_then_as_the_folder(small, upload, tmp_path):
@@ -453,9 +464,11 @@ def test_verify_when_url_and_samples_are_documents_then_as_the_folder(small, upl
     assert verify(upload(target.out)).is_whole
 
 
-def test_at_hand_when_local_then_the_very_folder(tmp_path):
-    with at_hand(str(tmp_path)) as here:
-        assert here == str(tmp_path)
+def test_files_when_local_then_named_as_the_user_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in (str(tmp_path), ".", f"{tmp_path}/"):
+        files = files_at(folder)
+        assert files.label == folder and files.path_of("x") == os.path.join(folder, "x")
     with pytest.raises(ConfigError, match="is not a folder"):
         verify(tmp_path / "nothing")
 
@@ -472,3 +485,9 @@ def test_verify_and_inspect_when_prepared_into_the_url_then_nothing_wrong(corpus
     tokenmill.prepare(corpus_path, url, format="megatron", num_proc=1)
     assert verify(url).is_whole
     assert run("inspect", url, "--doc", "7").stdout
+
+
+def test_demo_when_out_is_a_url_then_its_first_tokens_are_shown(small, upload, capsys):
+    url = upload(small("nanogpt"))
+    show_sample(tokenmill.Config(sources=("somewhere",), out=url))
+    assert f"the first tokens of {url}/train.bin: [" in capsys.readouterr().err

@@ -15,7 +15,12 @@ from conftest import made_texts
 
 VOCABULARY = str(Path(tokenmill.__file__).parent / "encodings/vocab/r50k_base.tiktoken")
 PACKAGE = """
+import numpy as np
+
 from tokenmill import get_encoding
+from tokenmill.errors import IntegrityError
+from tokenmill.formats import FoundShard
+from tokenmill.formats.mapped import MappedShard
 from tokenmill.formats.nanogpt import NanogptFormat
 from tokenmill.corpus.readers.text import TextReader
 
@@ -29,8 +34,16 @@ class UpsideDownFormat(NanogptFormat):
     def shard_name(self, name, split, index):
         return f"{split}.nib"
 
-    def find(self, folder, names):
-        return [one for one in super().find(folder, [n.replace(".nib", ".bin") for n in names])]
+    def find(self, files, names):
+        return [FoundShard(name, name[:-4]) for name in names if name in ("train.nib", "val.nib")]
+
+    def open(self, files, name, dtype):
+        dtype = np.dtype(dtype or "uint16")
+        with files.open(name) as file:
+            data = file.read()
+        if len(data) % dtype.itemsize:
+            raise IntegrityError(f"{files.path_of(name)} does not hold whole tokens")
+        return MappedShard(np.frombuffer(data, dtype))
 
 
 class PoemReader(TextReader):
@@ -72,6 +85,13 @@ def run(environment, *arguments) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+def repair(environment) -> None:
+    """Take the entry point away that does not load."""
+    site = environment["PYTHONPATH"]
+    with open(f"{site}/outsider-1.0.dist-info/entry_points.txt", "w") as file:
+        file.write(ENTRY_POINTS.replace("broken = outsider:NoSuchThing", ""))
+
+
 def test_an_outside_format_reader_and_encoding_work_in_every_process(outsider, tmp_path):
     poems = tmp_path / "poems"
     poems.mkdir()
@@ -92,12 +112,49 @@ def test_an_outside_format_reader_and_encoding_work_in_every_process(outsider, t
         assert (out / f"{split}.nib").read_bytes() == (same / f"{split}.bin").read_bytes()
 
 
+def test_an_outside_format_is_read_from_object_storage_as_from_a_folder(
+    outsider, tmp_path, s3, bucket
+):
+    for number, text in enumerate(made_texts(20)):
+        (tmp_path / f"{number:02d}.poem").write_bytes(text.encode())
+    out, url = tmp_path / "out", f"s3://{bucket}/data"
+    environment = {**outsider, **s3.environment}
+    repair(environment)
+    done = run(
+        environment,
+        *("prepare", tmp_path / "*.poem", "-o", out, "--format", "upsidedown"),
+        *("--val-fraction", 0.2, "--num-proc", 1, "-q"),
+    )
+    assert done.returncode == 0, done.stderr
+    for path in out.iterdir():
+        s3.client().upload_file(str(path), bucket, f"data/{path.name}")
+    for manifest in ("with", "without"):
+        for command in (
+            ("verify", "--json", *(("--format", "upsidedown") if manifest == "without" else ())),
+            ("inspect", "--json", "--tokenizer", "gpt2"),
+            ("inspect", "--json", "--token-offset", 100, "--tokenizer", "gpt2"),
+        ):
+            local, remote = (
+                run(environment, command[0], place, *command[1:]) for place in (out, url)
+            )
+            assert local.returncode == remote.returncode == 0, (local.stderr, remote.stderr)
+            plain, expected = json.loads(remote.stdout), json.loads(local.stdout)
+            assert plain.pop("folder") == url and expected.pop("folder") == str(out)
+            plain.pop("seconds", None), expected.pop("seconds", None)
+            assert plain == expected, manifest
+        for place, copy in ((out, f"{manifest}-local"), (url, f"{manifest}-remote")):
+            options = ("--format", "nanogpt", "--tokenizer", "gpt2", "--eot", "append", "-q")
+            done = run(environment, "convert", place, tmp_path / copy, *options)
+            assert done.returncode == 0, done.stderr
+            assert (tmp_path / copy / "train.bin").read_bytes() == (out / "train.nib").read_bytes()
+        (out / "tokenmill.json").unlink(missing_ok=True)
+        s3.client().delete_object(Bucket=bucket, Key="data/tokenmill.json")
+
+
 def test_formats_lists_the_outside_one_and_keeps_ours(outsider):
     broken = run(outsider, "formats")
     assert broken.returncode == 2 and "outsider:NoSuchThing" in broken.stderr
-    site = outsider["PYTHONPATH"]
-    with open(f"{site}/outsider-1.0.dist-info/entry_points.txt", "w") as file:
-        file.write(ENTRY_POINTS.replace("broken = outsider:NoSuchThing", ""))
+    repair(outsider)
     rows = {row["format"]: row for row in json.loads(run(outsider, "formats", "--json").stdout)}
     assert rows["upsidedown"]["read by"] == "nobody"
     assert rows["nanogpt"]["read by"] == "nanoGPT"  # a name of ours cannot be taken over

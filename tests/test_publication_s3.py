@@ -20,7 +20,6 @@ from test_prepare_s3 import files_in, objects_in
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.publication import settle
-from tokenmill.dataset.remote import at_hand
 from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConfigError, ConflictError, NetworkError
 from tokenmill.storage import retry
@@ -90,8 +89,7 @@ def require_whole(out: str, *manifests: tokenmill.Manifest) -> tokenmill.Manifes
     """What tokenmill reads there is one of these datasets, and nothing is wrong with it."""
     report = verify(out)
     assert report.is_whole, report
-    with at_hand(out) as folder:
-        found = open_dataset(folder).manifest
+    found = open_dataset(out).manifest
     assert found in manifests
     return found
 
@@ -349,8 +347,9 @@ def test_convert_when_the_source_is_inside_the_output_then_refused_and_untouched
     before = objects_in(s3, bucket)
     for url in spellings(bucket, f"out/{below}"):
         for out in (*spellings(bucket, "out"), f"s3://{bucket}//out/x/.."):
-            with at_hand(url) as folder, pytest.raises(ConfigError, match="is inside of"):
-                convert(open_dataset(folder), Target(out=out, format="nanogpt", overwrite=True))
+            source = open_dataset(url)
+            with pytest.raises(ConfigError, match="is inside of"):
+                convert(source, Target(out=out, format="nanogpt", overwrite=True))
     assert objects_in(s3, bucket) == before
 
 

@@ -286,9 +286,9 @@ BUGS = [
     ),
     Bug(
         "follow a link out of the folder",
-        "dataset/dataset.py",
-        "    if os.path.commonpath(",
-        "    if False and os.path.commonpath(",
+        "storage/folder_files.py",
+        "        if os.path.commonpath(",
+        "        if False and os.path.commonpath(",
         "tests/faults/test_security.py",
     ),
     Bug(

@@ -10,7 +10,6 @@ from tokenmill.dataset.convert import Target
 from tokenmill.dataset.convert import convert as converted
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.manifest import Manifest
-from tokenmill.dataset.remote import at_hand
 from tokenmill.encodings import Encoding
 from tokenmill.words.keywords import suggesting
 from tokenmill.words.quantities import Quantity, count_of
@@ -54,8 +53,7 @@ def convert(
         overwrite=overwrite,
     )
     encoding = encoding_named(tokenizer, pattern, eot_token)
-    with at_hand(os.fspath(source)) as folder:
-        opened = open_dataset(
-            folder, format_name=from_format, dtype=from_dtype, encoding=encoding, eot=eot
-        )
-        return converted(opened, target, encoding)
+    opened = open_dataset(
+        os.fspath(source), format_name=from_format, dtype=from_dtype, encoding=encoding, eot=eot
+    )
+    return converted(opened, target, encoding)

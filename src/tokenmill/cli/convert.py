@@ -101,7 +101,6 @@ def add_stranger_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.cli.progress import Interrupted, SignalStop
-    from tokenmill.dataset.remote import at_hand
     from tokenmill.storage.objects import require_lasting, require_output
 
     require_output(arguments.out)
@@ -110,8 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     stop.install()
     tell_of_tries()
     try:
-        with at_hand(arguments.source) as folder:
-            convert_from(folder, arguments)
+        convert_source(arguments)
     except Interrupted:
         print(
             "stopped; what was converted is kept. To continue, run the same command again.",
@@ -122,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def convert_from(folder: str, arguments: argparse.Namespace) -> None:
+def convert_source(arguments: argparse.Namespace) -> None:
     from tokenmill.dataset.convert import Target, convert
     from tokenmill.dataset.dataset import open_dataset
     from tokenmill.encodings import get_encoding
@@ -134,7 +132,7 @@ def convert_from(folder: str, arguments: argparse.Namespace) -> None:
         )
         encoding = named.identity
     source = open_dataset(
-        folder,
+        arguments.source,
         format_name=arguments.from_format,
         dtype=arguments.from_dtype,
         encoding=encoding,

@@ -98,11 +98,11 @@ def _names_of_demo(out: str, stdlib: str) -> set[str]:
 
 def show_sample(config: Config) -> None:
     """The first tokens of train.bin, read as a trainer reads them, as ids and as text."""
+    from tokenmill.dataset.dataset import open_dataset
     from tokenmill.encodings import get_encoding
-    from tokenmill.formats import get_format
 
-    path = os.path.join(config.out, "train.bin")
-    ids = get_format("nanogpt").open(path, "uint16").tokens(0, _SAMPLE_TOKENS).tolist()
+    path, stream = os.path.join(config.out, "train.bin"), open_dataset(config.out).streams["train"]
+    ids = stream.tokens(0, _SAMPLE_TOKENS).tolist()
     text = get_encoding(config.tokenizer).decode(ids)
     print(f"\nthe first tokens of {printable(path)}: {ids[:8]} ...", file=sys.stderr)
     for line in text.splitlines()[:12]:

@@ -128,18 +128,11 @@ def require_effect(arguments: argparse.Namespace) -> None:
 
 
 def show(arguments: argparse.Namespace) -> None:
-    from tokenmill.dataset.remote import at_hand
-
-    tell_of_tries()
-    with at_hand(arguments.folder) as folder:
-        show_folder(folder, arguments)
-
-
-def show_folder(folder: str, arguments: argparse.Namespace) -> None:
     from tokenmill.dataset.inspect import look_into
 
+    tell_of_tries()
     looked = look_into(
-        folder,
+        arguments.folder,
         format_name=arguments.format,
         dtype=arguments.dtype,
         tokenizer=arguments.tokenizer,

@@ -26,7 +26,7 @@ from tokenmill.assemble.books import Books, Output
 from tokenmill.assemble.writing import carry_out
 from tokenmill.config import Config
 from tokenmill.corpus.plan import identity_differences
-from tokenmill.dataset.dataset import Dataset, path_inside
+from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import (
     Manifest,
     OutputFile,
@@ -332,7 +332,7 @@ def _manifest_of_foreign(source: Dataset, encoding: EncodingId | None) -> Manife
             None,
             shard.num_tokens,
             None,
-            os.path.getsize(path_inside(source.folder, shard.name)),
+            source.files.size(shard.name) or 0,
             "",
         )
         for shard in shards

@@ -25,7 +25,7 @@ from tokenmill.encode.documents import EOTS_PER_DOCUMENT
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import SPLITS, Counts, Quarantined
 from tokenmill.errors import InputError, IntegrityError, TokenmillError
-from tokenmill.formats import Shard
+from tokenmill.formats import DatasetFiles, Shard
 from tokenmill.storage import files
 from tokenmill.words.plural import counted
 
@@ -133,7 +133,27 @@ class Manifest:
         """The manifest of a finished run. Raises IntegrityError if it is missing, broken or was
         changed since it was written."""
         path = os.path.join(folder, MANIFEST_NAME)
-        plain, manifest = Manifest.parsed(folder)
+        try:
+            # To open a pipe would be to wait for its other end.
+            if files.is_irregular(path):
+                raise IntegrityError(f"{path} is not a manifest: not a regular file")
+            _require_small(files.size(path) or 0, path)
+            data = files.read_file(path)
+        except FileNotFoundError:
+            raise IntegrityError(
+                f"{folder} is not a finished dataset: it has no {MANIFEST_NAME}",
+                hint="run the `tokenmill prepare` command again: it resumes",
+            ) from None
+        except TokenmillError:
+            raise
+        except OSError as error:
+            raise IntegrityError(f"cannot read {path}: {error.strerror}") from error
+        return Manifest.checked(data, path)
+
+    @staticmethod
+    def checked(data: bytes, path: str) -> Manifest:
+        """The manifest in a file. Raises IntegrityError as `load` does, naming `path`."""
+        plain, manifest = Manifest.parsed(data, path)
         if "sha256" in plain and plain["sha256"] != seal_of(plain):
             raise IntegrityError(
                 f"{path} was changed since it was written: its own sha256 does not fit",
@@ -142,29 +162,13 @@ class Manifest:
         return manifest
 
     @staticmethod
-    def parsed(folder: str) -> tuple[dict[str, Any], Manifest]:
+    def parsed(data: bytes, path: str) -> tuple[dict[str, Any], Manifest]:
         """The manifest as the file has it and as it is understood, whoever wrote or changed it."""
-        path = os.path.join(folder, MANIFEST_NAME)
         try:
-            # To open a pipe would be to wait for its other end.
-            if files.is_irregular(path):
-                raise ValueError("not a regular file")
-            if (files.size(path) or 0) > MAX_MANIFEST_BYTES:
-                raise ValueError(f"over {MAX_MANIFEST_BYTES:,} bytes")
-            data = files.read_file(path)
             plain = json.loads(data)
             return plain, Manifest.from_plain(plain)
-        except FileNotFoundError:
-            raise IntegrityError(
-                f"{folder} is not a finished dataset: it has no {MANIFEST_NAME}",
-                hint="run the `tokenmill prepare` command again: it resumes",
-            ) from None
-        except TokenmillError:
-            raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise IntegrityError(f"{path} is not a manifest: {error!r}") from error
-        except OSError as error:
-            raise IntegrityError(f"cannot read {path}: {error.strerror}") from error
 
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> Manifest:
@@ -194,6 +198,24 @@ class Manifest:
             tuple(_note(note) for note in plain.get("notes", ())),
             _split_rule(plain.get("split_rule", split_rule_of(identity["options"]))),
         )
+
+
+def manifest_data(dataset: DatasetFiles) -> bytes:
+    """What is in a dataset's manifest file. Raises IntegrityError if it cannot be one."""
+    path = dataset.path_of(MANIFEST_NAME)
+    _require_small(dataset.size(MANIFEST_NAME) or 0, path)
+    try:
+        with dataset.open(MANIFEST_NAME) as file:
+            return file.read()
+    except TokenmillError:
+        raise
+    except OSError as error:
+        raise IntegrityError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _require_small(num_bytes: int, path: str) -> None:
+    if num_bytes > MAX_MANIFEST_BYTES:
+        raise IntegrityError(f"{path} is not a manifest: over {MAX_MANIFEST_BYTES:,} bytes")
 
 
 def seal_of(plain: dict[str, Any]) -> str:

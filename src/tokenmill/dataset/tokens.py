@@ -22,13 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.assemble.task import Block, Stretch
-from tokenmill.dataset.dataset import Dataset, path_inside
+from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest, OutputFile
 from tokenmill.dataset.stream import Stream
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import Layout
-from tokenmill.storage import files, hashing, mirror
+from tokenmill.storage import files, hashing
 
 READ_TOKENS = 4 << 20
 COPY_BYTES = 1 << 20
@@ -156,7 +156,7 @@ class DatasetTokens:
     def _is_read_as_it_is(self) -> bool:
         """Whether the bytes of the source's tokens are those of the target's. Read as such, threads
         do not wait for each other at the process's memory maps."""
-        is_local = not mirror.is_mirror(self._source.folder) and not self._is_foreign
+        is_local = not self._source.files.is_far and not self._is_foreign
         is_same = np.dtype(self._source.dtype).newbyteorder("<") == self._dtype
         return is_local and is_same and self._source.format.traits.is_raw
 
@@ -166,7 +166,8 @@ class DatasetTokens:
         while start < stop:
             shard, within = stream.shard_at(start)
             count = min(stop - start, shard.num_tokens - within)
-            path = path_inside(self._source.folder, shard.name)
+            path = self._source.files.local_path(shard.name)
+            assert path is not None, "objects are not read as they are"
             header = self._files[shard.name].num_bytes - shard.num_tokens * width
             first = header + within * width
             yield from files.read_in_order(path, first, first + count * width, COPY_BYTES)
@@ -201,7 +202,7 @@ class DatasetTokens:
         file = self._files.get(shard.name)
         if file is None:
             return [*range(0, num_tokens, SEGMENT_TOKENS), num_tokens]
-        if isinstance(file.sha256, str) or mirror.is_mirror(self._source.folder):
+        if isinstance(file.sha256, str) or self._source.files.is_far:
             return [0, num_tokens]
         width = np.dtype(shard.open().dtype).itemsize
         header = file.num_bytes - num_tokens * width
@@ -209,10 +210,11 @@ class DatasetTokens:
         return [0, *((at - header) // width for at in inner), num_tokens]
 
     def _require_sha256(self, file: OutputFile, piece: int = 0) -> None:
-        path = path_inside(self._source.folder, file.name)
-        self.held.enter_context(mirror.held(path))
-        if isinstance(file.sha256, str) or mirror.is_mirror(self._source.folder):
-            with mirror.in_order(path) as opened:
+        source = self._source.files
+        self.held.enter_context(source.held(file.name))
+        path = None if isinstance(file.sha256, str) else source.local_path(file.name)
+        if path is None:
+            with source.in_order(file.name) as opened:
                 found = hashing.sha256_of(opened, in_pieces=not isinstance(file.sha256, str))
             is_same = found == file.sha256
         else:
@@ -223,8 +225,9 @@ class DatasetTokens:
             is_same = is_same and os.path.getsize(path) == file.num_bytes
         if not is_same:
             raise IntegrityError(
-                f"{path} is not the file that the manifest describes: its sha256 differs",
-                hint=f"tokenmill verify {self._source.folder}",
+                f"{source.path_of(file.name)} is not the file that the manifest describes: its "
+                "sha256 differs",
+                hint=f"tokenmill verify {source.label}",
             )
 
     def _lengths_path(self, split: str, number: int) -> str:

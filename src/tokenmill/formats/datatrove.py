@@ -11,7 +11,6 @@ a folder of its own. They do not read the metadata: tell them token_size=4 where
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Sequence
 
@@ -23,6 +22,7 @@ from tokenmill.formats.format import (
     DTYPE_BYTES,
     Contents,
     Create,
+    DatasetFiles,
     Defaults,
     FoundShard,
     Layout,
@@ -74,22 +74,23 @@ class DatatroveFormat:
     def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
         return {}
 
-    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         return [
             FoundShard(n, split_of(n, self.pattern)) for n in sorted(names) if n.endswith(".ds")
         ]
 
-    def open(self, path: str, dtype: str | None) -> ShardReader:
-        found, num_tokens = _metadata_of(f"{path}.metadata")
-        tokens = mapped_tokens(path, found or dtype or "uint16", num_tokens=num_tokens)
-        return MappedShard(tokens, _ends_of(f"{path}.index", len(tokens)))
+    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+        found, num_tokens = _metadata_of(files, f"{name}.metadata")
+        tokens = mapped_tokens(files, name, found or dtype or "uint16", num_tokens=num_tokens)
+        return MappedShard(tokens, _ends_of(files, f"{name}.index", len(tokens)))
 
 
-def _metadata_of(path: str) -> tuple[str | None, int | None]:
+def _metadata_of(files: DatasetFiles, name: str) -> tuple[str | None, int | None]:
     """The dtype and the number of tokens, as far as they are said."""
-    if not os.path.isfile(path):
+    if files.size(name) is None:
         return None, None
-    text = start_of(path, _METADATA_BYTES).decode("utf-8", "replace")
+    path = files.path_of(name)
+    text = start_of(files, name, _METADATA_BYTES).decode("utf-8", "replace")
     first, count, *_ = (*text.splitlines(), "", "")
     if not re.fullmatch("[0-9]{1,18}", count):
         raise IntegrityError(f"{path}: its second line is {count[:40]!r}, not a number of tokens")
@@ -101,10 +102,12 @@ def _metadata_of(path: str) -> tuple[str | None, int | None]:
     return found if bar else None, int(count)
 
 
-def _ends_of(path: str, num_tokens: int) -> Callable[[], npt.NDArray[np.int64]] | None:
-    if not os.path.isfile(path):
+def _ends_of(
+    files: DatasetFiles, name: str, num_tokens: int
+) -> Callable[[], npt.NDArray[np.int64]] | None:
+    if files.size(name) is None:
         return None
-    mapped = mapped_tokens(path, "uint64")
+    path, mapped = files.path_of(name), mapped_tokens(files, name, "uint64")
 
     def ends() -> npt.NDArray[np.int64]:
         entries = np.asarray(mapped)

@@ -7,8 +7,9 @@ says what surrounds them:
     write     the shard's other files (an index beside it), or the shard itself where it is not raw
     index     files that list a split's shards, written last
 
-and reads its own and other people's files back: `find` the shards of a folder, `open` one of them.
-What stands in a folder may be hostile: `open` raises IntegrityError naming the file, whatever the
+and reads its own and other people's files back: `find` the shards of a dataset, `open` one of them.
+It reads through `DatasetFiles`, so it does not know whether they are files or objects in a store.
+What stands in them may be hostile: `open` raises IntegrityError naming the file, whatever the
 bytes are, and allocates nothing that the file's own size does not justify.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,6 +114,50 @@ class File(Protocol):
 Create = Callable[[str], AbstractContextManager[File]]
 
 
+class DatasetFiles(Protocol):
+    """The files of a dataset: in a local folder (storage/folder_files.py), or objects below a URL
+    (storage/object_files.py). Names are relative, with "/" between parts.
+
+    Raises IntegrityError rather than open what is outside the folder, or not a regular file.
+    Otherwise a local file is opened as by `open`, and raises OSError; an object raises an error of
+    ours.
+    """
+
+    label: str  # the folder or URL, as the user named it
+    is_far: bool  # whether bytes come over a network, so that few should be read
+
+    def path_of(self, name: str) -> str:
+        """What to call the file in a message: its path or URL."""
+
+    def names(self) -> list[str]:
+        """All there are, whatever they are, sorted; of subfolders one level."""
+
+    def has(self, name: str) -> bool:
+        """Whether there is something of that name."""
+
+    def size(self, name: str) -> int | None:
+        """In bytes; None if there is no regular file of that name."""
+
+    def local_path(self, name: str) -> str | None:
+        """Where the file is on this machine, for libraries that open paths; None for an object."""
+
+    def open(self, name: str) -> IO[bytes]:
+        """The file, to be read anywhere in it."""
+
+    def in_order(self, name: str) -> IO[bytes]:
+        """The file, to be read from its beginning to its end, in large pieces; unbuffered."""
+
+    def array(
+        self, name: str, dtype: np.dtype[Any], offset: int, count: int
+    ) -> npt.NDArray[np.integer]:
+        """The numbers from byte `offset` on: a map, or an array that fetches a slice when it is
+        taken. At least one, all of which are there."""
+
+    def held(self, name: str) -> AbstractContextManager[None]:
+        """While this lasts, an object is in memory, unless it is too large: for those who read it
+        twice."""
+
+
 @dataclass(frozen=True, slots=True)
 class FoundShard:
     name: str  # relative to the folder, with "/" between parts
@@ -158,10 +203,10 @@ class Format(Protocol):
     def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
         """Files, by name, that list the shards of a split, which are given in order."""
 
-    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
-        """The shards of this format among the files `names` of a folder, in the trainer's order;
-        empty if there are none or they are another format's."""
+    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
+        """The shards of this format among the files called `names`, in the trainer's order; empty
+        if there are none or they are another format's."""
 
-    def open(self, path: str, dtype: str | None) -> ShardReader:
-        """The shard whose file is `path`. `dtype` is what the user or the manifest says, needed
-        only where the file does not. Raises IntegrityError if it is not whole."""
+    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+        """The shard of that name. `dtype` is what the user or the manifest says, needed only where
+        the file does not. Raises IntegrityError if it is not whole."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tokenmill.errors import IntegrityError
-from tokenmill.formats.format import FoundShard
+from tokenmill.formats.format import DatasetFiles, FoundShard
 from tokenmill.formats.mapped import split_of, start_of
 
 INDEX_NAME = "index.json"
@@ -19,13 +19,13 @@ MAX_OFFSET = (1 << 32) - 1  # both formats point into a shard with uint32
 
 
 def listed_shards(
-    folder: str,
+    files: DatasetFiles,
     names: Sequence[str],
     key: str,
     looks: re.Pattern[str],
     file_of: Callable[[Any], Any],
 ) -> list[FoundShard]:
-    """The shards that the folder's index.json files list under `key`, in their order.
+    """The shards that a dataset's index.json files list under `key`, in their order.
 
     `file_of` gives the file of an entry. Whatever an entry says, nothing is found that is not among
     `names`. Raises IntegrityError for an entry without its file, and for files that look like such
@@ -34,9 +34,10 @@ def listed_shards(
     there, found = set(names), dict[str, None]()
     faults: dict[str, IntegrityError] = {}
     for place in sorted({os.path.dirname(name) for name in names}):
-        path = os.path.join(folder, place, INDEX_NAME)
+        index = os.path.join(place, INDEX_NAME)
+        path = files.path_of(index)
         try:
-            entries = _entries(path, key)
+            entries = _entries(files, index, key)
         except IntegrityError as fault:
             faults[place] = fault
             continue
@@ -63,19 +64,19 @@ def shown(value: object) -> str:
     return repr(value[:60]) if isinstance(value, str) else type(value).__name__
 
 
-def index_bytes(path: str) -> bytes:
-    if not os.path.isfile(path):  # and no pipe either: to open one is to wait for its other end
+def index_bytes(files: DatasetFiles, name: str) -> bytes:
+    path = files.path_of(name)
+    if files.size(name) is None:
         raise IntegrityError(f"{path} is not there, and only it says which shards there are")
-    if os.path.dirname(os.path.realpath(path)) != os.path.realpath(os.path.dirname(path)):
-        raise IntegrityError(f"{path} is a link that leads out of its folder")
-    data = start_of(path, MAX_INDEX_BYTES + 1)
+    data = start_of(files, name, MAX_INDEX_BYTES + 1)
     if len(data) > MAX_INDEX_BYTES:
         raise IntegrityError(f"{path} has over {MAX_INDEX_BYTES:,} bytes")
     return data
 
 
-def _entries(path: str, key: str) -> list[Any]:
-    data = parsed_json(index_bytes(path), path)
+def _entries(files: DatasetFiles, name: str, key: str) -> list[Any]:
+    path = files.path_of(name)
+    data = parsed_json(index_bytes(files, name), path)
     entries = data.get(key) if isinstance(data, dict) else None
     if not isinstance(entries, list):
         raise IntegrityError(f"{path} does not list any {key}")
@@ -84,12 +85,12 @@ def _entries(path: str, key: str) -> list[Any]:
 
 def _files_of(entries: list[Any], file_of: Callable[[Any], Any], path: str) -> list[str]:
     try:
-        files = [file_of(entry) for entry in entries]
+        listed = [file_of(entry) for entry in entries]
     except (KeyError, TypeError) as error:
         raise IntegrityError(f"{path} has an entry that names no file: {error!r}") from error
-    if not all(isinstance(name, str) for name in files):
+    if not all(isinstance(name, str) for name in listed):
         raise IntegrityError(f"{path} has an entry whose file is not named by a text")
-    return files
+    return listed
 
 
 def _require_there(listed: list[str], there: set[str], path: str) -> None:

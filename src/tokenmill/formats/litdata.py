@@ -27,6 +27,7 @@ from tokenmill.formats.format import (
     DTYPE_BYTES,
     Contents,
     Create,
+    DatasetFiles,
     Defaults,
     FoundShard,
     Layout,
@@ -112,24 +113,24 @@ class LitdataFormat:
         data = {"chunks": chunks, "config": config, "updated_at": version[:16]}
         return {f"{split}/{INDEX_NAME}": json.dumps(data, sort_keys=True).encode()}
 
-    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
-        return listed_shards(folder, names, "chunks", _CHUNK, lambda entry: entry["filename"])
+    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
+        return listed_shards(files, names, "chunks", _CHUNK, lambda entry: entry["filename"])
 
-    def open(self, path: str, dtype: str | None) -> ShardReader:
-        index = _index_beside(path)
+    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+        index = _index_beside(files, name)
         if dtype is None and index is None:
             raise IntegrityError(
-                f"{path}: no {INDEX_NAME} beside it says what its tokens are",
+                f"{files.path_of(name)}: no {INDEX_NAME} beside it says what its tokens are",
                 hint="--dtype uint16, if that is what they are",
             )
         # The index says int32 of what is uint32 to us: no matter. How wide a token is does matter.
         if index is not None and (dtype is None or _width(dtype) != _width(index.dtype)):
             dtype = index.dtype
         assert dtype is not None
-        num_items, first = _checked_header(path, _width(dtype))
-        tokens = mapped_tokens(path, dtype, first)
+        num_items, first = _checked_header(files, name, _width(dtype))
+        tokens = mapped_tokens(files, name, dtype, first)
         if index is not None:
-            index.require(os.path.basename(path), num_items, tokens.nbytes)
+            index.require(os.path.basename(name), num_items, tokens.nbytes)
         return MappedShard(tokens)
 
 
@@ -137,9 +138,9 @@ def _width(dtype: str) -> int:
     return np.dtype(dtype).itemsize
 
 
-def _checked_header(path: str, token_bytes: int) -> tuple[int, int]:
+def _checked_header(files: DatasetFiles, name: str, token_bytes: int) -> tuple[int, int]:
     """The number of items and where the first begins."""
-    data = mapped_tokens(path, "uint8")
+    path, data = files.path_of(name), mapped_tokens(files, name, "uint8")
     num_items = int(data[:4].view("<u4")[0]) if len(data) >= 8 else 0
     first = 4 + 4 * (num_items + 1)
     if len(data) < first:
@@ -177,11 +178,11 @@ class _Index:
             )
 
 
-def _index_beside(path: str) -> _Index | None:
-    index_path = os.path.join(os.path.dirname(path), INDEX_NAME)
-    if not os.path.lexists(index_path):
+def _index_beside(files: DatasetFiles, name: str) -> _Index | None:
+    index = os.path.join(os.path.dirname(name), INDEX_NAME)
+    if not files.has(index):
         return None
-    return _parsed_index(index_bytes(index_path), index_path)
+    return _parsed_index(index_bytes(files, index), files.path_of(index))
 
 
 @functools.lru_cache(maxsize=2)  # every chunk asks for the one that lists it

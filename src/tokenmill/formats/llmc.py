@@ -7,7 +7,6 @@ seeks with a 32-bit offset, so a file stays under 2 GiB.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +16,7 @@ from tokenmill.formats.format import (
     DTYPE_BYTES,
     Contents,
     Create,
+    DatasetFiles,
     Defaults,
     FoundShard,
     Layout,
@@ -64,27 +64,27 @@ class LlmcFormat:
     def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
         return {}
 
-    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         return [
             FoundShard(name, split_of(name, self.pattern))
             for name in names
-            if name.endswith(".bin") and _dtype_of(os.path.join(folder, name)) is not None
+            if name.endswith(".bin") and _dtype_of(files, name) is not None
         ]
 
-    def open(self, path: str, dtype: str | None) -> ShardReader:
-        found = _dtype_of(path)
-        if found is None or os.path.getsize(path) < HEADER_BYTES:
+    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+        path, found = files.path_of(name), _dtype_of(files, name)
+        if found is None or (files.size(name) or 0) < HEADER_BYTES:
             raise IntegrityError(f"{path} does not begin with llm.c's header of 1,024 bytes")
-        num_tokens = int(np.frombuffer(start_of(path, 12), "<i4")[2])
+        num_tokens = int(np.frombuffer(start_of(files, name, 12), "<i4")[2])
         if num_tokens < 0:
             raise IntegrityError(f"{path}: its header promises {num_tokens:,} tokens")
-        return MappedShard(mapped_tokens(path, found, HEADER_BYTES, num_tokens))
+        return MappedShard(mapped_tokens(files, name, found, HEADER_BYTES, num_tokens))
 
 
-def _dtype_of(path: str) -> str | None:
+def _dtype_of(files: DatasetFiles, name: str) -> str | None:
     """What the header says the tokens are; None if it is no header of llm.c's."""
     try:
-        start = start_of(path, 8)
+        start = start_of(files, name, 8)
     except IntegrityError:
         return None
     found = tuple(np.frombuffer(start, "<i4")) if len(start) == 8 else ()

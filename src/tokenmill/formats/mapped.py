@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import IntegrityError, TokenmillError
-from tokenmill.storage import mirror
+from tokenmill.formats.format import DatasetFiles
 
 _SPLIT = re.compile(
     r"(?<![a-z])((?P<train>train(ing)?)|val|valid|validation|eval|dev)(?![a-z])", re.IGNORECASE
@@ -44,16 +42,13 @@ class MappedShard:
 
 
 def mapped_tokens(
-    path: str, dtype: str, offset: int = 0, num_tokens: int | None = None
+    files: DatasetFiles, name: str, dtype: str, offset: int = 0, num_tokens: int | None = None
 ) -> npt.NDArray[np.integer]:
-    """The tokens of a file from byte `offset` on: all that are there, or exactly `num_tokens`.
-
-    Of an object, an array whose slices are fetched when they are taken.
-    """
-    try:
-        num_bytes = os.path.getsize(path) - offset
-    except OSError as error:
-        raise IntegrityError(f"cannot read {path}: {error.strerror}") from error
+    """The tokens of a file from byte `offset` on: all that are there, or exactly `num_tokens`."""
+    path, size = files.path_of(name), files.size(name)
+    if size is None:
+        raise IntegrityError(f"{path} is missing, or is not a regular file")
+    num_bytes = size - offset
     kind = np.dtype(dtype).newbyteorder("<")
     if num_tokens is None:
         if num_bytes < 0 or num_bytes % kind.itemsize:
@@ -66,25 +61,27 @@ def mapped_tokens(
         )
     if not num_tokens:
         return np.empty(0, kind)  # mmap refuses an empty range
-    stored = mirror.array_of(path, kind, offset, num_tokens)
-    if stored is not None:
-        return cast("npt.NDArray[np.integer]", stored)
-    try:
-        return np.memmap(path, kind, "r", offset, (num_tokens,))
-    except (OSError, ValueError) as error:
-        raise IntegrityError(f"cannot map {path}: {error}") from error
+    return files.array(name, kind, offset, num_tokens)
 
 
-def start_of(path: str, num_bytes: int) -> bytes:
+def start_of(files: DatasetFiles, name: str, num_bytes: int) -> bytes:
     """The first bytes of a file, or all if it has fewer. Raises IntegrityError if it cannot be
     read."""
     try:
-        with mirror.opened(path) as file:
+        with files.open(name) as file:
             return file.read(num_bytes)
     except TokenmillError:
         raise
     except OSError as error:
-        raise IntegrityError(f"cannot read {path}: {error.strerror}") from error
+        raise IntegrityError(f"cannot read {files.path_of(name)}: {error.strerror}") from error
+
+
+def begins_with(files: DatasetFiles, name: str, magic: bytes) -> bool:
+    """Whether the file begins with these bytes; not if it cannot be read."""
+    try:
+        return start_of(files, name, len(magic)) == magic
+    except IntegrityError:
+        return False
 
 
 def bounds_in_pieces(

@@ -32,6 +32,7 @@ from tokenmill.formats.format import (
     DTYPE_BYTES,
     Contents,
     Create,
+    DatasetFiles,
     Defaults,
     File,
     FoundShard,
@@ -114,16 +115,16 @@ class MdsFormat:
         data = json.dumps({"shards": listed, "version": 2}, sort_keys=True)
         return {f"{split}/{INDEX_NAME}": data.encode()}
 
-    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         def file_of(entry: Any) -> Any:
             if entry["format"] != "mds":
                 raise TypeError("its format is not mds")
             return entry["raw_data"]["basename"]
 
-        return listed_shards(folder, names, "shards", _LOOKS, file_of)
+        return listed_shards(files, names, "shards", _LOOKS, file_of)
 
-    def open(self, path: str, dtype: str | None) -> ShardReader:
-        return open_shard(path, dtype)
+    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+        return open_shard(files, name, dtype)
 
 
 # Writing

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tokenmill.arrays import binary_array, indices
 from tokenmill.errors import IntegrityError
-from tokenmill.formats.format import ShardReader
+from tokenmill.formats.format import DatasetFiles, ShardReader
 from tokenmill.formats.index_json import MAX_OFFSET, parsed_json, shown
 from tokenmill.formats.mapped import mapped_tokens
 
@@ -33,9 +33,9 @@ Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 
-def open_shard(path: str, dtype: str | None) -> ShardReader:
+def open_shard(files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
     """A shard, ours or another's; `dtype` is that of a column of mere bytes."""
-    data = cast("Bytes", mapped_tokens(path, "uint8"))
+    path, data = files.path_of(name), cast("Bytes", mapped_tokens(files, name, "uint8"))
     if isinstance(data, np.memmap):
         data = np.asarray(data)  # which is quicker to index
     offsets, config = _checked_head(data, path)

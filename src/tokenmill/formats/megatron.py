@@ -16,7 +16,6 @@ default loader cannot map an empty .bin.
 from __future__ import annotations
 
 import functools
-import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from tokenmill.errors import InputError, IntegrityError
 from tokenmill.formats.format import (
     Contents,
     Create,
+    DatasetFiles,
     Defaults,
     FoundShard,
     Layout,
@@ -39,11 +39,11 @@ from tokenmill.formats.format import (
 from tokenmill.formats.mapped import (
     PIECE_DOCUMENTS,
     MappedShard,
+    begins_with,
     bounds_in_pieces,
     mapped_tokens,
     require_increasing,
     split_of,
-    start_of,
 )
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -92,19 +92,19 @@ class MegatronFormat:
     def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
         return {}
 
-    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         there = set(names)
         return [
             FoundShard(name, split_of(name, self.pattern))
             for name in sorted(there)
             if name.endswith(".bin")
             and _index_name(name) in there
-            and _has_magic(os.path.join(folder, _index_name(name)))
+            and begins_with(files, _index_name(name), MAGIC)
         ]
 
-    def open(self, path: str, dtype: str | None) -> ShardReader:
-        index = _mapped_index(_index_name(path))
-        tokens = mapped_tokens(path, index.dtype)
+    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+        index = _mapped_index(files, _index_name(name))
+        tokens = mapped_tokens(files, name, index.dtype)
         return MappedShard(tokens, lambda: index.document_ends(len(tokens)))
 
 
@@ -172,8 +172,9 @@ class _Index:
             )
 
 
-def _mapped_index(path: str) -> _Index:
-    data = cast("npt.NDArray[np.uint8]", mapped_tokens(path, "uint8"))
+def _mapped_index(files: DatasetFiles, name: str) -> _Index:
+    path = files.path_of(name)
+    data = cast("npt.NDArray[np.uint8]", mapped_tokens(files, name, "uint8"))
     if len(data) < _HEAD.size or bytes(data[: len(MAGIC)]) != MAGIC:
         raise IntegrityError(f"{path} does not begin with Megatron's head of {_HEAD.size} bytes")
     _, version, code, num_sequences, num_entries = _HEAD.unpack(bytes(data[: _HEAD.size]))
@@ -193,15 +194,6 @@ def _mapped_index(path: str) -> _Index:
 
 def _index_name(name: str) -> str:
     return name.removesuffix(".bin") + ".idx"
-
-
-def _has_magic(path: str) -> bool:
-    try:
-        if not os.path.isfile(path):  # to open a pipe would be to wait for its other end
-            return False
-        return start_of(path, len(MAGIC)) == MAGIC
-    except IntegrityError:
-        return False
 
 
 def _require_short(lengths: npt.NDArray[np.int64], name: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from tokenmill.formats.format import (
     Contents,
     Create,
+    DatasetFiles,
     Defaults,
     FoundShard,
     Layout,
@@ -45,12 +46,12 @@ class NanogptFormat:
     def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
         return {}
 
-    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         return [
             FoundShard(n, split_of(n, self.pattern))
             for n in names
             if n.endswith(".bin") and "/" not in n
         ]
 
-    def open(self, path: str, dtype: str | None) -> ShardReader:
-        return MappedShard(mapped_tokens(path, dtype or "uint16"))
+    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+        return MappedShard(mapped_tokens(files, name, dtype or "uint16"))

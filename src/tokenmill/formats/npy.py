@@ -7,7 +7,6 @@ contains the split's, which is why tokenmill's own files are named neither train
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 
@@ -17,6 +16,7 @@ from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats.format import (
     Contents,
     Create,
+    DatasetFiles,
     Defaults,
     FoundShard,
     Layout,
@@ -24,7 +24,13 @@ from tokenmill.formats.format import (
     ShardReader,
     Traits,
 )
-from tokenmill.formats.mapped import MappedShard, mapped_tokens, split_of, start_of
+from tokenmill.formats.mapped import (
+    MappedShard,
+    begins_with,
+    mapped_tokens,
+    split_of,
+    start_of,
+)
 
 MAGIC = b"\x93NUMPY"
 # Read by an expression of our own: NumPy's reader evaluates the header as Python.
@@ -71,25 +77,19 @@ class NpyFormat:
     def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
         return {}
 
-    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         return [
             FoundShard(name, split_of(name, self.pattern))
             for name in names
-            if name.endswith(".npy") and is_npy(os.path.join(folder, name))
+            if name.endswith(".npy") and begins_with(files, name, MAGIC)
         ]
 
-    def open(self, path: str, dtype: str | None) -> ShardReader:
-        start = start_of(path, _MAX_HEADER_BYTES)
+    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+        start = start_of(files, name, _MAX_HEADER_BYTES)
         match = _HEADER.match(start)
         if match is None or match.end() != 10 + int.from_bytes(start[8:10], "little"):
-            raise IntegrityError(f"{path} does not begin as a NumPy file of 1-D whole numbers does")
+            raise IntegrityError(
+                f"{files.path_of(name)} does not begin as a NumPy file of 1-D whole numbers does"
+            )
         found = np.dtype(match[1].decode()).name
-        return MappedShard(mapped_tokens(path, found, match.end(), int(match[2])))
-
-
-def is_npy(path: str) -> bool:
-    """Whether the file begins as NumPy's own do; OLMo's `.npy` files do not."""
-    try:
-        return start_of(path, len(MAGIC)) == MAGIC
-    except IntegrityError:
-        return False
+        return MappedShard(mapped_tokens(files, name, found, match.end(), int(match[2])))

@@ -15,7 +15,6 @@ leaves 13 bytes a row; level 6 would take six times as long and leave 11.
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -30,6 +29,7 @@ from tokenmill.errors import IntegrityError, TokenmillError
 from tokenmill.formats.format import (
     Contents,
     Create,
+    DatasetFiles,
     Defaults,
     FoundShard,
     Layout,
@@ -39,13 +39,13 @@ from tokenmill.formats.format import (
 )
 from tokenmill.formats.mapped import (
     MappedShard,
+    begins_with,
     bounds_in_pieces,
     mapped_tokens,
     require_increasing,
     split_of,
 )
-from tokenmill.formats.npy import is_npy
-from tokenmill.storage import mirror
+from tokenmill.formats.npy import MAGIC as NUMPY_MAGIC
 
 _BLOCK_BYTES = 1 << 22
 # What a .csv.gz may unpack to is bounded by the tokens beside it: a document for each of them and
@@ -89,28 +89,28 @@ class OlmoFormat:
     def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
         return {}
 
-    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         return [
             FoundShard(name, split_of(name, self.pattern))
             for name in sorted(names)
-            if name.endswith(".npy") and _is_headerless(os.path.join(folder, name))
+            if name.endswith(".npy") and _is_headerless(files, name)
         ]
 
-    def open(self, path: str, dtype: str | None) -> ShardReader:
-        if os.path.isfile(path) and is_npy(path):
+    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+        if begins_with(files, name, NUMPY_MAGIC):
+            path = files.path_of(name)
             raise IntegrityError(f"{path} has NumPy's header, and OLMo's files have none")
-        tokens = mapped_tokens(path, dtype or "uint16")
-        csv = _csv_name(path)
-        has_csv = os.path.isfile(csv)
-        return MappedShard(tokens, (lambda: _ends_in(csv, len(tokens))) if has_csv else None)
+        tokens, csv = mapped_tokens(files, name, dtype or "uint16"), _csv_name(name)
+        has_csv = files.size(csv) is not None
+        return MappedShard(tokens, (lambda: _ends_in(files, csv, len(tokens))) if has_csv else None)
 
 
 def _csv_name(name: str) -> str:
     return name.removesuffix(".npy") + ".csv.gz"
 
 
-def _is_headerless(path: str) -> bool:
-    return os.path.isfile(path) and not is_npy(path)
+def _is_headerless(files: DatasetFiles, name: str) -> bool:
+    return files.size(name) is not None and not begins_with(files, name, NUMPY_MAGIC)
 
 
 def _rows(
@@ -137,12 +137,12 @@ def _rows(
     return sink.getvalue()
 
 
-def _ends_in(path: str, num_tokens: int) -> npt.NDArray[np.int64]:
+def _ends_in(files: DatasetFiles, name: str, num_tokens: int) -> npt.NDArray[np.int64]:
     """Where documents end by the rows of a `.csv.gz`, of which each begins where the last ended."""
-    most = num_tokens + _EMPTY_DOCUMENTS
+    path, most = files.path_of(name), num_tokens + _EMPTY_DOCUMENTS
     pieces: list[npt.NDArray[np.int64]] = []
     number = last = 0
-    for lines in _lines_of(path, most * _ROW_BYTES):
+    for lines in _lines_of(files, name, most * _ROW_BYTES):
         starts, ends = _bounds_in(lines, path, number)
         expected = np.append(last, ends[:-1])
         if (starts != expected).any():
@@ -161,12 +161,11 @@ def _ends_in(path: str, num_tokens: int) -> npt.NDArray[np.int64]:
     return found
 
 
-def _lines_of(path: str, max_bytes: int) -> Iterator[bytes]:
+def _lines_of(files: DatasetFiles, name: str, max_bytes: int) -> Iterator[bytes]:
     """Some whole lines at a time of what a gzip file unpacks to, the last one with its newline."""
-    num_bytes = 0
-    rest = b""
+    path, num_bytes, rest = files.path_of(name), 0, b""
     try:
-        with mirror.opened(path) as packed, gzip.open(packed) as file:
+        with files.open(name) as packed, gzip.open(packed) as file:
             while block := file.read(_BLOCK_BYTES):
                 num_bytes += len(block)
                 whole = block.rfind(b"\n") + 1

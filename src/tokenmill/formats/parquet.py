@@ -28,7 +28,6 @@ one row of up to 2^31 tokens in a few bytes, and pyarrow makes room for all of t
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,6 +40,7 @@ from tokenmill.formats.format import (
     DTYPE_BYTES,
     Contents,
     Create,
+    DatasetFiles,
     Defaults,
     File,
     FoundShard,
@@ -96,15 +96,15 @@ class ParquetFormat:
     def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
         return {}
 
-    def find(self, folder: str, names: Sequence[str]) -> list[FoundShard]:
+    def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         return [
             FoundShard(name, split_of(name, self.pattern))
             for name in names
-            if name.endswith(".parquet") and may_hold_tokens(os.path.join(folder, name))
+            if name.endswith(".parquet") and may_hold_tokens(files, name)
         ]
 
-    def open(self, path: str, dtype: str | None) -> ShardReader:
-        return ParquetShard(path)
+    def open(self, files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
+        return ParquetShard(files, name)
 
 
 # Writing

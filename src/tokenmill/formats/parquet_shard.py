@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tokenmill.errors import IntegrityError, TokenmillError
+from tokenmill.formats.format import DatasetFiles
 from tokenmill.formats.index_json import parsed_json
-from tokenmill.storage import mirror
 
 COLUMN = "input_ids"
 _COLUMNS = (COLUMN, "tokens", "ids")
@@ -40,9 +39,10 @@ class ParquetShard:
     """Rows, one after the other. Keeps what it decoded last: a row group, or of a large one some of
     its rows. The file is open only while it is read."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        with _opened(path) as file:
+    def __init__(self, files: DatasetFiles, name: str) -> None:
+        self._files, self._name = files, name
+        self._path = path = files.path_of(name)
+        with _opened(files, name) as file:
             self._metadata = file.metadata
             self._column, self.dtype = _token_column(file, path)
             is_fixed, group_tokens = _announced(file, self._column, path)
@@ -121,7 +121,7 @@ class ParquetShard:
         num_rows = self._metadata.row_group(group).num_rows
         at_once = _FEW_ROWS if not num_tokens else num_rows * _PIECE_TOKENS // num_tokens
         found = 0
-        with _opened(self._path, self._metadata) as file:
+        with _opened(self._files, self._name, self._metadata) as file:
             for batch in file.iter_batches(
                 max(1, min(at_once, num_rows)), [group], [self._column], use_threads=False
             ):
@@ -134,13 +134,11 @@ class ParquetShard:
 
 
 @contextmanager
-def _opened(path: str, metadata: Any = None) -> Iterator[pq.ParquetFile]:
+def _opened(files: DatasetFiles, name: str, metadata: Any = None) -> Iterator[pq.ParquetFile]:
     """The file; whatever goes wrong while it is used is an IntegrityError."""
     try:
-        if not os.path.isfile(path):  # to open a pipe would be to wait for its other end
-            raise IntegrityError(f"{path} is not a file")
         with pq.ParquetFile(
-            mirror.opened(path) if mirror.is_stand_in(path) else path,
+            files.local_path(name) or files.open(name),
             metadata=metadata,
             memory_map=True,
             pre_buffer=False,
@@ -150,6 +148,7 @@ def _opened(path: str, metadata: Any = None) -> Iterator[pq.ParquetFile]:
     except TokenmillError:
         raise
     except _READ_FAILURES as error:
+        path = files.path_of(name)
         raise IntegrityError(f"{path} is not a sound parquet file: {error}") from error
 
 
@@ -186,10 +185,10 @@ def _dtype_of(kind: pa.DataType) -> str | None:
     return str(kind.value_type) if pa.types.is_integer(kind.value_type) else None
 
 
-def may_hold_tokens(path: str) -> bool:
+def may_hold_tokens(files: DatasetFiles, name: str) -> bool:
     """Whether the file is a shard; a damaged one is, so that opening it says so."""
     try:
-        with _opened(path) as file:
+        with _opened(files, name) as file:
             schema = file.schema_arrow
     except IntegrityError:
         return True

@@ -13,7 +13,7 @@ disk_space.py           how much is free
 output_errors.py        what a disk or a bucket refuses, as exit 4 with advice
 listing.py              folders and globs, listed
 range_reader.py         an object as a file, read by ranges that arrive ahead
-mirror.py               a dataset in a store as a folder of stand-ins, for formats that open paths
+folder_files.py, object_files.py    the files of a dataset, in a folder or below a URL
 checked_json.py         JSON files that begin with the checksum of their content
 heartbeat.py            tells whoever watches for stalls that bytes move
 """

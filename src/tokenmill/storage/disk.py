@@ -58,13 +58,6 @@ def write_sparse_file(path: str, num_bytes: int, pieces: dict[int, bytes]) -> No
             os.close(fd)
 
 
-def write_stand_in(path: str, num_bytes: int) -> None:
-    """A file of that size, with nothing in it, that may not be opened."""
-    write_sparse_file(path, num_bytes, {})
-    with as_output_error("write", path):
-        os.chmod(path, 0)
-
-
 def rename(source: str, target: str, is_durable: bool = True) -> None:
     """Rename a file that is already synced, and make the new name durable."""
     with as_output_error("rename to", target):

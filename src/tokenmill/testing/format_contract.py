@@ -7,6 +7,7 @@ Shards are written by the same code as in a run (assemble/), so a format that pa
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import re
@@ -26,8 +27,18 @@ from tokenmill.assemble.writing import carry_out
 from tokenmill.encode.part import PartWriter
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import IntegrityError
-from tokenmill.formats import DTYPE_BYTES, Format, FoundShard, Layout, Shard, registered
-from tokenmill.storage.files import names_below
+from tokenmill.formats import (
+    DTYPE_BYTES,
+    DatasetFiles,
+    Format,
+    FoundShard,
+    Layout,
+    Shard,
+    registered,
+)
+from tokenmill.storage.folder_files import FolderFiles
+from tokenmill.storage.object_files import ObjectFiles
+from tokenmill.storage.objects import ObjectInfo
 
 EOT = 7
 NUM_MUTATIONS = 150
@@ -37,7 +48,7 @@ NUM_MUTATIONS = 150
 class Written:
     """A dataset that was written for a test."""
 
-    folder: str
+    files: DatasetFiles
     layout: Layout
     output: Output
     format: Format
@@ -49,7 +60,7 @@ class Written:
         """The split's tokens, read back."""
         found: list[int] = []
         for shard in self.shards(split):
-            reader = self.format.open(os.path.join(self.folder, shard.name), self.layout.dtype)
+            reader = self.format.open(self.files, shard.name, self.layout.dtype)
             found += reader.tokens(0, reader.num_tokens).tolist()
         return found
 
@@ -57,7 +68,7 @@ class Written:
         """The split's documents, read back; None if the format does not keep them apart."""
         found: list[list[int]] = []
         for shard in self.shards(split):
-            reader = self.format.open(os.path.join(self.folder, shard.name), self.layout.dtype)
+            reader = self.format.open(self.files, shard.name, self.layout.dtype)
             ends = reader.ends()
             if ends is None:
                 return None
@@ -110,12 +121,22 @@ def write_documents(
                 target = Path(folder, path.relative_to(assembly.folder))
                 target.parent.mkdir(exist_ok=True)
                 path.rename(target)
-    return Written(folder, layout, output, format_)
+    return Written(FolderFiles(folder), layout, output, format_)
 
 
 def _as_binary(document: Sequence[int], dtype: str) -> pa.LargeBinaryArray:
     data = np.array(document, np.dtype(dtype).newbyteorder("<")).tobytes()
     return binary_array_of([data])
+
+
+def _as_objects(files: DatasetFiles) -> ObjectFiles:
+    """The same files as objects of a store, which are in memory already."""
+    whole = {}
+    for name in files.names():
+        with files.open(name) as file:
+            whole[name] = file.read()
+    infos = {name: ObjectInfo(len(data), "") for name, data in whole.items()}
+    return ObjectFiles("memory://contract", infos, whole)
 
 
 class FormatContract:
@@ -166,17 +187,28 @@ class FormatContract:
     def test_any_range_of_tokens_can_be_read(self, tmp_path: Path) -> None:
         written = self.written(tmp_path / "out")
         [shard] = written.shards("train")
-        reader = self.format.open(os.path.join(written.folder, shard.name), "uint16")
+        reader = self.format.open(written.files, shard.name, "uint16")
         all_tokens = written.tokens("train")
         assert reader.num_tokens == len(all_tokens)
         for start, stop in ((0, 0), (0, 1), (5, 90), (len(all_tokens) - 3, len(all_tokens))):
             assert reader.tokens(start, stop).tolist() == all_tokens[start:stop]
 
+    def test_objects_are_read_as_files_are(self, tmp_path: Path) -> None:
+        """A format that opens a path, where `DatasetFiles` has none, fails here."""
+        written = self.written(tmp_path / "out", shard_tokens=100)
+        remote = dataclasses.replace(written, files=_as_objects(written.files))
+        names = written.files.names()
+        found = self.format.find(remote.files, names)
+        assert found == self.format.find(written.files, names)
+        for split in SPLITS:
+            assert remote.tokens(split) == written.tokens(split)
+            assert remote.documents(split) == written.documents(split)
+
     def test_the_trainers_order_is_the_order_of_writing(self, tmp_path: Path) -> None:
         written = self.written(tmp_path / "out", shard_tokens=100)
-        names = names_below(written.folder)
+        names = written.files.names()
         names = [name for name in names if not name.endswith((".tokens", ".lengths"))]
-        found = self.format.find(written.folder, names)
+        found = self.format.find(written.files, names)
         for split in SPLITS:
             expected = [FoundShard(shard.name, split) for shard in written.shards(split)]
             assert [one for one in found if one.split == split] == expected
@@ -195,7 +227,7 @@ class FormatContract:
 
     def test_nothing_is_found_in_a_folder_of_other_things(self, tmp_path: Path) -> None:
         (tmp_path / "notes.txt").write_text("nothing")
-        assert self.format.find(str(tmp_path), ["notes.txt"]) == []
+        assert self.format.find(FolderFiles(str(tmp_path)), ["notes.txt"]) == []
 
     def test_the_defaults_can_be_held(self) -> None:
         for dtype in DTYPE_BYTES:
@@ -211,11 +243,10 @@ class FormatContract:
         """Only a file that says nothing of its length may be read, if whole tokens are left."""
         written = self.written(tmp_path / "out")
         [shard] = written.shards("train")
-        path = os.path.join(written.folder, shard.name)
         for num_bytes in (shard.num_bytes - 1, shard.num_bytes - 2, shard.num_bytes // 2, 1):
-            os.truncate(path, num_bytes)
-            self._opens_or_refuses(path)
-            assert self._num_tokens_or_none(path) != shard.num_tokens
+            os.truncate(tmp_path / "out" / shard.name, num_bytes)
+            self._opens_or_refuses(written.files, shard.name)
+            assert self._num_tokens_or_none(written.files, shard.name) != shard.num_tokens
 
     def test_damage_is_refused_by_name_or_read_within_bounds(self, tmp_path: Path) -> None:
         """Whatever the bytes: IntegrityError naming the file, or tokens; no other exception."""
@@ -227,25 +258,25 @@ class FormatContract:
             original = path.read_bytes()
             path.write_bytes(mutated(original, rng))
             for shard in written.output.shards[:4]:
-                self._opens_or_refuses(os.path.join(written.folder, shard.name))
+                self._opens_or_refuses(written.files, shard.name)
             path.write_bytes(original)
 
-    def _opens_or_refuses(self, path: str) -> None:
+    def _opens_or_refuses(self, files: DatasetFiles, name: str) -> None:
         try:
-            reader = self.format.open(path, "uint16")
+            reader = self.format.open(files, name, "uint16")
             tokens = reader.tokens(0, reader.num_tokens)
             ends = reader.ends()
         except IntegrityError as error:
-            stem = os.path.basename(path).split(".")[0]
+            stem = os.path.basename(name).split(".")[0]
             assert stem in error.message or "index.json" in error.message, error.message
             return
         assert len(tokens) == reader.num_tokens
         if ends is not None:
             assert not len(ends) or (ends[-1] == len(tokens) and (np.diff(ends) >= 0).all())
 
-    def _num_tokens_or_none(self, path: str) -> int | None:
+    def _num_tokens_or_none(self, files: DatasetFiles, name: str) -> int | None:
         try:
-            reader = self.format.open(path, "uint16")
+            reader = self.format.open(files, name, "uint16")
             reader.ends()
             return reader.num_tokens
         except IntegrityError:

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from dataclasses import dataclass
 
-from tokenmill.dataset.dataset import Dataset, open_dataset, path_inside
+from tokenmill.dataset.dataset import Dataset, open_dataset
 from tokenmill.dataset.encoding import NamedTokenizer, is_same, made_with_of, vocabulary_file
+from tokenmill.dataset.files import files_at
 from tokenmill.dataset.inspect.lengths import FAR_INDEX_TOKENS, INDEX_TOKENS, UNPACKED_INDEX_TOKENS
 from tokenmill.dataset.inspect.token_bytes import TokenBytes
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
 from tokenmill.dataset.stream import Stream
 from tokenmill.encodings import ENCODING_NAMES, Encoding, EncodingId, get_encoding
 from tokenmill.errors import ConfigError, IntegrityError, unknown_name
+from tokenmill.formats import DatasetFiles
 from tokenmill.words.plural import counted
 
 
@@ -60,7 +61,7 @@ class LookedInto:
     def is_indexed_quickly(self, split: str) -> bool:
         """Whether the ends of all documents can be had from the format without a long wait."""
         most = INDEX_TOKENS if self.dataset.format.traits.is_raw else UNPACKED_INDEX_TOKENS
-        if self.dataset.is_far:
+        if self.dataset.files.is_far:
             most = min(most, FAR_INDEX_TOKENS)
         return self.dataset.streams[split].num_tokens <= most
 
@@ -75,15 +76,15 @@ def look_into(
     eot_token: str | None = None,
     eot: str | None = None,
 ) -> LookedInto:
-    """Open a folder. What its manifest says is not for the options to contradict.
+    """Open a folder or a URL. What its manifest says is not for the options to contradict.
 
     Raises IntegrityError for a dataset that is unfinished or damaged as far as sizes tell.
     """
-    named = None
-    if not os.path.exists(os.path.join(folder, MANIFEST_NAME)) and tokenizer is not None:
+    files, named = files_at(folder), None
+    if not files.has(MANIFEST_NAME) and tokenizer is not None:
         named = get_encoding(tokenizer, pattern=pattern, eot=eot_token)
     dataset = open_dataset(
-        folder,
+        files,
         format_name=format_name,
         dtype=dtype,
         encoding=None if named is None else named.identity,
@@ -93,8 +94,8 @@ def look_into(
         missing = None if named else "no tokenizer is known: name it with --tokenizer gpt2"
         return LookedInto(dataset, named.identity if named else None, named, missing)
     _require_agreement(dataset.manifest, {"format": format_name, "dtype": dtype, "eot": eot})
-    _require_sizes(folder, dataset.manifest)
-    made_with = _identity(folder, dataset.manifest)
+    _require_sizes(files, dataset.manifest)
+    made_with = _identity(files, dataset.manifest)
     if tokenizer is None:
         encoding, missing = _shipped(made_with)
     else:
@@ -125,24 +126,23 @@ def _require_agreement(manifest: Manifest, asked: dict[str, str | None]) -> None
             )
 
 
-def _require_sizes(folder: str, manifest: Manifest) -> None:
+def _require_sizes(files: DatasetFiles, manifest: Manifest) -> None:
     """Raise IntegrityError unless every file is there, inside the folder, as long as promised."""
     for file in manifest.files:
-        path = path_inside(folder, file.name)
-        found = os.path.getsize(path) if os.path.isfile(path) else None
+        found = files.size(file.name)
         if found != file.num_bytes:
             seen = "is missing" if found is None else f"has {counted(found, 'byte')}"
             raise IntegrityError(
-                f"{path} {seen}, but the manifest says {file.num_bytes:,}",
-                hint=f"tokenmill verify {folder}",
+                f"{files.path_of(file.name)} {seen}, but the manifest says {file.num_bytes:,}",
+                hint=f"tokenmill verify {files.label}",
             )
 
 
-def _identity(folder: str, manifest: Manifest) -> EncodingId:
+def _identity(files: DatasetFiles, manifest: Manifest) -> EncodingId:
     try:
         return made_with_of(manifest.identity["encoding"])
     except IntegrityError as error:
-        path = os.path.join(folder, MANIFEST_NAME)
+        path = files.path_of(MANIFEST_NAME)
         raise IntegrityError(f"{path} is not a manifest: {error.message}") from error
 
 

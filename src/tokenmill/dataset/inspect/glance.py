@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tokenmill.dataset.dataset import Dataset, path_inside
+from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.inspect.folder import LookedInto
 from tokenmill.dataset.inspect.lengths import Lengths, document_lengths
 from tokenmill.dataset.manifest import Manifest
@@ -115,7 +114,7 @@ def _split(looked: LookedInto, split: str, seed: int) -> SplitGlance:
         stream.num_tokens,
         num_documents,
         len(stream.shards),
-        sum(os.path.getsize(path_inside(dataset.folder, s.name)) for s in stream.shards),
+        sum(dataset.files.size(shard.name) or 0 for shard in stream.shards),
         lengths,
     )
 

@@ -63,7 +63,7 @@ def document_lengths(dataset: Dataset, split: str, seed: int = 0) -> Lengths | N
     stream = dataset.streams[split]
     if not stream.knows_documents or not stream.num_tokens:
         return None
-    is_raw, is_far = dataset.format.traits.is_raw, dataset.is_far
+    is_raw, is_far = dataset.format.traits.is_raw, dataset.files.is_far
     most = EXACT_TOKENS if is_raw else UNPACKED_EXACT_TOKENS
     if stream.num_tokens <= (FAR_SAMPLE_TOKENS if is_far else most):
         return _lengths(

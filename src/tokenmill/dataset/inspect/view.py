@@ -136,11 +136,11 @@ def token_offset(
 
 def _is_counted_quickly(looked: LookedInto, stream: Stream, token: int) -> bool:
     """Whether the documents before a token can be counted without a long wait."""
-    if looked.dataset.manifest is not None and not looked.dataset.is_far:
+    if looked.dataset.manifest is not None and not looked.dataset.files.is_far:
         return True
     if stream.has_boundaries:
         return looked.is_indexed_quickly(stream.split)
-    return token <= (FAR_COUNT_TOKENS if looked.dataset.is_far else COUNT_TOKENS)
+    return token <= (FAR_COUNT_TOKENS if looked.dataset.files.is_far else COUNT_TOKENS)
 
 
 def _view(
@@ -182,7 +182,7 @@ def _extent(looked: LookedInto, stream: Stream, token: int) -> tuple[int, int] |
     cannot be found from there."""
     has_eot = looked.dataset.eot in ("append", "prepend")
     # Over a network, what stands around a token is less than the ends of a shard's documents.
-    if stream.has_boundaries and not (looked.dataset.is_far and has_eot):
+    if stream.has_boundaries and not (looked.dataset.files.is_far and has_eot):
         shard, within = stream.shard_at(token)
         ends = shard.open().ends()
         assert ends is not None, "has_boundaries"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tokenmill.dataset.dataset import Dataset, path_inside
+from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest, OutputFile
 from tokenmill.dataset.stream import StreamShard
 from tokenmill.dataset.verify.chain import Chain, Link, check_order
@@ -18,8 +18,8 @@ from tokenmill.dataset.verify.scan import Rules
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
-from tokenmill.storage import hashing, mirror
-from tokenmill.storage.files import names_below
+from tokenmill.formats import DatasetFiles
+from tokenmill.storage import hashing
 from tokenmill.words.plural import counted
 
 _OF_TOKENS = ("headers", "vocabulary", "EOT", "boundaries")
@@ -37,7 +37,7 @@ class Totals:
 def check_files(dataset: Dataset, manifest: Manifest, findings: Findings) -> None:
     """Which files there are: those of the manifest, and no other that a trainer would read."""
     for file in manifest.files:
-        size = size_of(dataset.folder, file.name)
+        size = size_of(dataset.files, file.name)
         if isinstance(size, str):
             findings.failed("files", Failure(file.name, size))
         elif size != file.num_bytes:
@@ -56,17 +56,16 @@ def _uninvited(dataset: Dataset, manifest: Manifest) -> list[str]:
     ours = {MANIFEST_NAME, *(file.name for file in manifest.files)}
     others = [
         name
-        for name in names_below(dataset.folder)
+        for name in dataset.files.names()
         if name not in ours and not os.path.basename(name).startswith(".")
     ]
     pattern = format_.pattern.replace("{name}", re.escape(stem if isinstance(stem, str) else ""))
     found = {name for name in others if re.fullmatch(pattern, name)}
     if not format_.traits.one_file:
-        # `find` looks into files: only into those of the folder itself.
-        inside = [name for name in others if isinstance(size_of(dataset.folder, name), int)]
+        inside = [name for name in others if isinstance(size_of(dataset.files, name), int)]
         # An index may list shards of ours, which are not among these: that is no shard too many.
         with contextlib.suppress(IntegrityError):
-            found |= {shard.name for shard in format_.find(dataset.folder, inside)}
+            found |= {shard.name for shard in format_.find(dataset.files, inside)}
     return sorted(found)
 
 
@@ -78,16 +77,16 @@ def check_contents(
     progress: Progress,
 ) -> Totals:
     """Hash every file, open every shard, look at every token."""
-    link = link_out_of(dataset.folder, _opens_with(manifest))
-    tasks = _tasks(dataset, manifest, link is None)
-    looked = looked_at(dataset.folder, tasks, num_proc, progress)
+    refused = refused_file(dataset.files, _opens_with(manifest))
+    tasks = _tasks(dataset, manifest, refused is None)
+    looked = looked_at(dataset.files, tasks, num_proc, progress)
     _check_sha256(manifest, looked, findings)
-    _check_quarantine(dataset.folder, manifest, findings)
-    if link is None:
+    _check_quarantine(dataset.files, manifest, findings)
+    if refused is None:
         _check_shards(dataset, manifest, looked, findings)
     else:
         for name in _OF_TOKENS:
-            reason = f"{link} leads out of the folder, so no shard was opened"
+            reason = f"{refused.file} {refused.message}, so no shard was opened"
             findings.unable(name, reason, "put the file itself there, or take the link away")
     scans = [one.scan for one in looked.values() if one.scan is not None]
     return Totals(
@@ -97,16 +96,17 @@ def check_contents(
     )
 
 
-def link_out_of(folder: str, matters: Callable[[str], bool] = lambda name: True) -> str | None:
-    """A link that leads out of the folder, of those that matter."""
-    for name in names_below(folder):
-        if os.path.basename(name).startswith(".") or not matters(name):
-            continue
-        try:
-            path_inside(folder, name)
-        except IntegrityError:
-            if not os.path.isdir(os.path.join(folder, name)):
-                return name
+def refused_file(
+    files: DatasetFiles, matters: Callable[[str], bool] = lambda name: True
+) -> Failure | None:
+    """A file that may not be opened, as a link that leads out of the folder, of those that
+    matter."""
+    for name in files.names():
+        if matters(name) and not os.path.basename(name).startswith("."):
+            try:
+                files.size(name)
+            except IntegrityError:
+                return Failure(name, str(size_of(files, name)))
     return None
 
 
@@ -140,7 +140,7 @@ def _tasks(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[Task]:
         tasks.append(
             Task(
                 name=file.name,
-                is_hashed=size_of(dataset.folder, file.name) == file.num_bytes,
+                is_hashed=size_of(dataset.files, file.name) == file.num_bytes,
                 in_pieces=not isinstance(file.sha256, str),
                 open=None if shard is None else shard.open,
                 is_raw=dataset.format.traits.is_raw,
@@ -201,11 +201,11 @@ def _check_sha256(manifest: Manifest, looked: Mapping[str, Looked], findings: Fi
     findings.skip_if_new("sha256", "no file has the size that it was written with")
 
 
-def _check_quarantine(folder: str, manifest: Manifest, findings: Findings) -> None:
+def _check_quarantine(files: DatasetFiles, manifest: Manifest, findings: Findings) -> None:
     listed = [file for file in manifest.files if file.name == QUARANTINE_NAME]
-    if not listed or size_of(folder, QUARANTINE_NAME) != listed[0].num_bytes:
+    if not listed or size_of(files, QUARANTINE_NAME) != listed[0].num_bytes:
         return
-    with mirror.opened(path_inside(folder, QUARANTINE_NAME)) as file:
+    with files.open(QUARANTINE_NAME) as file:
         num_lines = sum(1 for _ in file)
     if num_lines != manifest.counts.num_quarantined:
         message = f"lists {counted(num_lines, 'row')}, not {manifest.counts.num_quarantined:,}"
@@ -223,7 +223,7 @@ def _check_shards(
         if links:
             chains[split] = Chain(links, has_boundaries, dataset.eot, dataset.eot_id)
     for chain in chains.values():
-        check_chain(chain, dataset.folder, findings)
+        check_chain(chain, dataset.files, findings)
     _check_against_counts(dataset, manifest, looked, findings)
     if not has_boundaries:
         _check_order(chains, manifest, findings)
@@ -243,21 +243,21 @@ def _check_order(chains: Mapping[str, Chain], manifest: Manifest, findings: Find
         check_order([chain], rules, findings, split == second, may_end_cut)
 
 
-def check_chain(chain: Chain, folder: str, findings: Findings) -> None:
+def check_chain(chain: Chain, files: DatasetFiles, findings: Findings) -> None:
     """What is wrong with a split's shards one by one."""
     for position, link in enumerate(chain.links):
         looked = link.looked
         if looked.broken is not None:
-            findings.failed("headers", located(looked.broken, folder, looked.name))
+            findings.failed("headers", located(looked.broken, files, looked.name))
         elif looked.scan is not None:
             for name, fault in looked.scan.faults.items():
                 findings.failed(name, chain.failure(position, fault))
 
 
-def located(message: str, folder: str, name: str) -> Failure:
+def located(message: str, files: DatasetFiles, name: str) -> Failure:
     """A format's message as a failure of the file whose path it begins with, or else of `name`."""
-    rest = message.replace(os.path.join(folder, ""), "")
-    named = [other for other in names_below(folder) if rest.startswith(other)]
+    rest = message.replace(files.path_of(""), "")
+    named = [other for other in files.names() if rest.startswith(other)]
     if named:
         name = max(named, key=len)
         rest = rest.removeprefix(name).lstrip(": ")

@@ -1,4 +1,4 @@
-"""Folders that tokenmill did not write: what their format tells, and what it does not."""
+"""Datasets that tokenmill did not write: what their format tells, and what it does not."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tokenmill.dataset.dataset import dtype_of_strangers, found_shards, open_dataset, opened_shard
+from tokenmill.dataset.dataset import dtype_of_strangers, found_shards, open_dataset
 from tokenmill.dataset.inference import Inference
 from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.verify.chain import Chain, Link
-from tokenmill.dataset.verify.contents import Totals, check_chain, link_out_of, located
+from tokenmill.dataset.verify.contents import Totals, check_chain, located, refused_file
 from tokenmill.dataset.verify.look import Looked, Progress, Task, looked_at, size_of
 from tokenmill.dataset.verify.report import Failure, Findings
 from tokenmill.dataset.verify.scan import Rules
 from tokenmill.encode.record import SPLITS
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
-from tokenmill.formats import Format, FoundShard, get_format
-from tokenmill.storage.files import names_below
+from tokenmill.formats import DatasetFiles, Format, FoundShard, get_format
 from tokenmill.words.plural import counted
 
 
@@ -40,27 +39,27 @@ class Told:
 
 
 def check_foreign(
-    folder: str, told: Told, num_proc: int, findings: Findings, progress: Progress
+    files: DatasetFiles, told: Told, num_proc: int, findings: Findings, progress: Progress
 ) -> Totals:
     findings.skipped("sha256", "nothing says what the bytes should be")
     for name in ("conservation", "inputs", "sources"):
         findings.skipped(name, "nothing says what the shards were made from")
-    if link := link_out_of(folder):
-        findings.failed("files", Failure(link, "is a link that leads out of the folder"))
+    if refused := refused_file(files):
+        findings.failed("files", refused)
         return _without_shards(told, findings)
     try:
-        format_, found = found_shards(folder, told.format_name)
+        format_, found = found_shards(files, told.format_name)
     except IntegrityError as error:
-        findings.failed("headers", located(error.message, folder, MANIFEST_NAME))
+        findings.failed("headers", located(error.message, files, MANIFEST_NAME))
         return _without_shards(told, findings)
     except ConfigError:
         # Perhaps every one of them is damaged.
-        if told.format_name is None or not _look_alikes(folder, get_format(told.format_name), []):
+        if told.format_name is None or not _look_alikes(files, get_format(told.format_name), []):
             raise
         format_, found = get_format(told.format_name), []
-    dtype = None if told.dtype else dtype_of_strangers(folder, format_, found, told.encoding)
-    looked = _looked(folder, format_, found, told, dtype, num_proc, findings, progress)
-    _check_shards(folder, format_, found, looked, told, dtype, findings)
+    dtype = None if told.dtype else dtype_of_strangers(files, format_, found, told.encoding)
+    looked = _looked(files, format_, found, told, dtype, num_proc, findings, progress)
+    _check_shards(files, format_, found, looked, told, dtype, findings)
     _say_there_is_no_manifest(told, format_.name, findings)
     scans = [one.scan for one in looked.values() if one.scan is not None]
     num_bytes = sum(one.num_bytes for one in looked.values())
@@ -84,14 +83,14 @@ def _say_there_is_no_manifest(told: Told, name: str, findings: Findings) -> None
     findings.failed("manifest", Failure(MANIFEST_NAME, message))
 
 
-def _look_alikes(folder: str, format_: Format, found: Sequence[FoundShard]) -> list[str]:
+def _look_alikes(files: DatasetFiles, format_: Format, found: Sequence[FoundShard]) -> list[str]:
     """Files that are called like shards, but are none: their headers may be damaged."""
     names = {shard.name for shard in found}
     shapes = {_shape(name) for name in names}
     pattern = format_.pattern.replace("{name}", ".+")
     return [
         name
-        for name in names_below(folder)
+        for name in files.names()
         if name not in names
         and (_shape(name) in shapes or (not names and re.fullmatch(pattern, name)))
     ]
@@ -102,7 +101,7 @@ def _shape(name: str) -> str:
 
 
 def _looked(
-    folder: str,
+    files: DatasetFiles,
     format_: Format,
     found: Sequence[FoundShard],
     told: Told,
@@ -111,30 +110,30 @@ def _looked(
     findings: Findings,
     progress: Progress,
 ) -> dict[str, Looked]:
-    others = _look_alikes(folder, format_, found)
+    others = _look_alikes(files, format_, found)
     known = told.dtype or (None if dtype is None else dtype.value)
     tasks = [
         Task(
             name,
             False,
-            functools.partial(opened_shard, folder, name, format_, known),
+            functools.partial(format_.open, files, name, known),
             format_.traits.is_raw,
             told.rules,
             has_boundaries=None,
         )
         for name in [*(shard.name for shard in found), *others]
     ]
-    looked = looked_at(folder, tasks, num_proc, progress)
+    looked = looked_at(files, tasks, num_proc, progress)
     for name in others:
         if looked[name].broken:
-            findings.failed("headers", located(str(looked[name].broken), folder, name))
-        elif not isinstance(size_of(folder, name), int):
+            findings.failed("headers", located(str(looked[name].broken), files, name))
+        elif not isinstance(size_of(files, name), int):
             findings.failed("files", Failure(name, str(looked[name].missing)))
     return looked
 
 
 def _check_shards(
-    folder: str,
+    files: DatasetFiles,
     format_: Format,
     found: Sequence[FoundShard],
     looked: Mapping[str, Looked],
@@ -144,11 +143,11 @@ def _check_shards(
 ) -> None:
     shards = [looked[shard.name] for shard in found]
     has_boundaries = bool(shards) and all(one.num_documents is not None for one in shards)
-    eot = _eot_of(folder, format_, told)
+    eot = _eot_of(files, format_, told)
     for split in SPLITS:
         links = [Link(looked[shard.name]) for shard in found if shard.split == split]
         chain = Chain(links, has_boundaries, eot.value, told.rules.eot_id)
-        check_chain(chain, folder, findings)
+        check_chain(chain, files, findings)
         for link in links:
             if link.looked.missing:
                 findings.failed("files", Failure(link.looked.name, link.looked.missing))
@@ -162,13 +161,13 @@ def _check_shards(
     _say_what_is_known(format_, shards, has_boundaries, told, eot, findings)
 
 
-def _eot_of(folder: str, format_: Format, told: Told) -> Inference:
+def _eot_of(files: DatasetFiles, format_: Format, told: Told) -> Inference:
     """Where EOT ids stand, as the user says or as far as whole shards tell."""
     if told.eot is not None:
         return Inference(told.eot, "--eot")
     try:
         dataset = open_dataset(
-            folder, format_name=format_.name, dtype=told.dtype, encoding=told.encoding
+            files, format_name=format_.name, dtype=told.dtype, encoding=told.encoding
         )
     except (ConfigError, IntegrityError) as error:
         return Inference(None, error.message, is_sure=False)

@@ -1,4 +1,4 @@
-"""Looking at the files of a folder: each is read once, hashed and its tokens scanned on the way.
+"""Looking at the files of a dataset: each is read once, hashed and its tokens scanned on the way.
 
 Files are independent, so several are looked at at the same time, in threads: hashing a block and
 comparing an array both let the others run. A file in which tokens stand one after the other behind
@@ -13,8 +13,6 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import os
-import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.dataset.dataset import path_inside
 from tokenmill.dataset.verify.scan import Positions, Rules, TokenScan, expected_eot
 from tokenmill.errors import (
     ConfigError,
@@ -31,8 +28,8 @@ from tokenmill.errors import (
     NetworkError,
     TokenmillError,
 )
-from tokenmill.formats import ShardReader
-from tokenmill.storage import hashing, mirror
+from tokenmill.formats import DatasetFiles, ShardReader
+from tokenmill.storage import hashing
 
 BLOCK_BYTES = 1 << 20
 TASKS_PER_THREAD = 4
@@ -79,11 +76,11 @@ class Looked:
 
 
 def looked_at(
-    folder: str, tasks: Sequence[Task], num_proc: int, progress: Progress
+    files: DatasetFiles, tasks: Sequence[Task], num_proc: int, progress: Progress
 ) -> dict[str, Looked]:
     """What there is to say about each file, by name."""
-    sizes = {task.name: size_of(folder, task.name) for task in tasks}
-    work = _Work(folder)
+    sizes = {task.name: size_of(files, task.name) for task in tasks}
+    work = _Work(files)
     total = sum(_number(size) for size in sizes.values())
     pool = concurrent.futures.ThreadPoolExecutor(num_proc)
     try:
@@ -106,7 +103,7 @@ def looked_at(
     finally:
         work.is_cancelled = True
         # A thread that waits for a network keeps nobody: it touches no file.
-        pool.shutdown(wait=not mirror.is_mirror(folder), cancel_futures=True)
+        pool.shutdown(wait=not files.is_far, cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +134,15 @@ def _put_together(found: Sequence[Looked | _Piece]) -> dict[str, Looked]:
     return looked
 
 
-def size_of(folder: str, name: str) -> int | str:
-    """A file's size, or what is wrong with it. Nothing outside the folder is opened."""
+def size_of(files: DatasetFiles, name: str) -> int | str:
+    """A file's size, or what is wrong with it."""
     try:
-        found = os.stat(path_inside(folder, name))
+        size = files.size(name)
     except IntegrityError as error:
-        return error.message.removeprefix(os.path.join(folder, name)).strip()
-    except FileNotFoundError:
-        return "is missing"
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    return found.st_size if stat.S_ISREG(found.st_mode) else "is not a regular file"
+        return error.message.removeprefix(files.path_of(name)).strip()
+    if size is None:
+        return "is not a regular file" if files.has(name) else "is missing"
+    return size
 
 
 def _number(size: int | str) -> int:
@@ -161,8 +156,8 @@ class _Cancelled(Exception):
 class _Work:
     """What the threads share."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, files: DatasetFiles) -> None:
+        self._files = files
         self._lock = threading.Lock()
         self.num_bytes = 0
         self.is_cancelled = False
@@ -170,7 +165,7 @@ class _Work:
     def jobs(self, task: Task, size: int | str) -> Iterator[Callable[[], Looked | _Piece]]:
         """What can be done at the same time: tokens are looked at in order, but of a large file the
         pieces are hashed by whoever is free."""
-        if task.in_pieces and task.is_hashed and not mirror.is_mirror(self._folder):
+        if task.in_pieces and task.is_hashed and not self._files.is_far:
             # What must hold between two documents cannot be seen in a piece alone.
             is_scanned = task.has_boundaries is False and task.rules.eot != "both"
             for number in range(-(-_number(size) // hashing.PIECE_BYTES)):
@@ -190,7 +185,7 @@ class _Work:
             marks = tuple(mark for mark in task.marks if first <= mark[1] < last)
             scan = TokenScan(task.rules, None, marks, first)
         digest, buffer = hashlib.sha256(), memoryview(bytearray(BLOCK_BYTES))
-        with open(path_inside(self._folder, task.name), "rb", buffering=0) as file:
+        with self._files.in_order(task.name) as file:
             file.seek(start)
             while start < stop:
                 wanted = header - start if start < header else stop - start
@@ -208,7 +203,7 @@ class _Work:
         if isinstance(size, str):
             return Looked(task.name, missing=size)
         if task.is_hashed and task.open is not None and not task.is_raw:
-            with mirror.held(path_inside(self._folder, task.name)):
+            with self._files.held(task.name):
                 return self._looked(task, size)
         return self._looked(task, size)
 
@@ -244,7 +239,7 @@ class _Work:
         digest: Any = hashing.PieceHash() if task.in_pieces else hashlib.sha256()
         buffer = memoryview(bytearray(BLOCK_BYTES))
         header_bytes = opened.header_bytes(size)
-        with mirror.in_order(path_inside(self._folder, task.name)) as file:
+        with self._files.in_order(task.name) as file:
             offset = 0
             while True:
                 # Blocks of tokens begin where the tokens begin.

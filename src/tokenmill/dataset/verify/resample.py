@@ -16,6 +16,7 @@ from tokenmill.dataset.verify.report import Failure, Findings
 from tokenmill.dataset.verify.sources import Corpus, corpus_of
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError, IntegrityError, NetworkError
+from tokenmill.formats import DatasetFiles
 from tokenmill.words.plural import counted
 
 NOT_ASKED_FOR = "not asked for: --sample 100 or --full"
@@ -50,12 +51,12 @@ def check_sources(
     manifest = dataset.manifest
     assert manifest is not None, "foreign shards have no sources"
     try:
-        corpus = corpus_of(dataset.folder, manifest, asked.sources)
+        corpus = corpus_of(dataset.files, manifest, asked.sources)
         _check_inputs(manifest, corpus, findings)
         if not asked.is_to_encode:
             findings.skipped("sources", NOT_ASKED_FOR)
             return
-        _require_room_for_documents(dataset.folder, manifest, corpus)
+        _require_room_for_documents(dataset.files, manifest, corpus)
         encoding = identity_of_tokenizer(manifest, named)
         where = DocumentIndex(dataset, manifest, corpus)
         with concurrent.futures.ThreadPoolExecutor(asked.num_proc) as pool:
@@ -83,10 +84,10 @@ def _say_undone(asked: Asked, reason: str, hint: str | None, findings: Findings)
         findings.skipped("sources", NOT_ASKED_FOR)
 
 
-def _require_room_for_documents(folder: str, manifest: Manifest, corpus: Corpus) -> None:
+def _require_room_for_documents(files: DatasetFiles, manifest: Manifest, corpus: Corpus) -> None:
     """Memory is taken by the number of documents, which anyone may have written there. A document
     without tokens, or in a tail that was left out, takes no byte of a shard, but a row."""
-    sizes = [size_of(folder, file.name) for file in manifest.files]
+    sizes = [size_of(files, file.name) for file in manifest.files]
     num_bytes = sum(size for size in sizes if isinstance(size, int))
     num_rows = corpus.num_rows
     if num_rows is None:  # a row takes a byte, its line's end

@@ -20,13 +20,12 @@ from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan, make_plan, read_options
 from tokenmill.corpus.readers import Reader, TextBatch, reader_for
 from tokenmill.corpus.spans import Slice, Span
-from tokenmill.dataset.dataset import path_inside
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
 from tokenmill.dataset.verify.candidates import NotAtHand, found_inputs
 from tokenmill.encode.documents import held_out
 from tokenmill.encode.record import Counts
 from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
-from tokenmill.storage import mirror
+from tokenmill.formats import DatasetFiles
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class Corpus:
         return (train, val), counts
 
 
-def corpus_of(folder: str, manifest: Manifest, sources: Sequence[str]) -> Corpus:
+def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -> Corpus:
     """The corpus, from where it was or from `sources`. Raises NotAtHand if it is not there as it
     was."""
     options = manifest.identity["options"]
@@ -123,15 +122,15 @@ def corpus_of(folder: str, manifest: Manifest, sources: Sequence[str]) -> Corpus
         raise NotAtHand(error.message, error.hint) from None
     except (TypeError, ValueError) as error:  # options of a manifest that someone made up
         raise NotAtHand(f"its options cannot be used: {error!r}") from None
-    return Corpus(config, plan, _quarantined(folder, manifest))
+    return Corpus(config, plan, _quarantined(files, manifest))
 
 
-def _quarantined(folder: str, manifest: Manifest) -> dict[str, frozenset[str]]:
+def _quarantined(files: DatasetFiles, manifest: Manifest) -> dict[str, frozenset[str]]:
     if not any(file.name == QUARANTINE_NAME for file in manifest.files):
         return {}
     found = defaultdict(set)
     try:
-        with mirror.opened(path_inside(folder, QUARANTINE_NAME)) as file:
+        with files.open(QUARANTINE_NAME) as file:
             for line in file:
                 row = json.loads(line)
                 found[str(row["path"])].add(str(row["place"]))

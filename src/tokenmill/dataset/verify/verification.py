@@ -23,11 +23,16 @@ import os
 import time
 from collections.abc import Sequence
 
-from tokenmill.dataset.dataset import Dataset, dataset_of, path_inside
+from tokenmill.dataset.dataset import Dataset, dataset_of
 from tokenmill.dataset.encoding import NamedTokenizer, made_with_of, require_same
-from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, laid_out, seal_of
-from tokenmill.dataset.places import WORK_NAME
-from tokenmill.dataset.remote import at_hand
+from tokenmill.dataset.files import files_at
+from tokenmill.dataset.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    laid_out,
+    manifest_data,
+    seal_of,
+)
 from tokenmill.dataset.verify.contents import Totals, check_contents, check_files, located
 from tokenmill.dataset.verify.foreign import Told, check_foreign
 from tokenmill.dataset.verify.look import Progress
@@ -36,8 +41,8 @@ from tokenmill.dataset.verify.resample import NOT_ASKED_FOR, Asked, check_source
 from tokenmill.dataset.verify.sums import contradictions
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.formats import DatasetFiles
 from tokenmill.runners.machine import available_cpus
-from tokenmill.storage.mirror import name_of
 from tokenmill.words.plural import counted
 
 
@@ -70,54 +75,25 @@ def verify(
     asked = Asked(sample, full, tuple(sources), num_proc or available_cpus())
     told = Told(format_name, dtype, encoding, eot)
     findings = Findings()
-    with at_hand(os.fspath(folder), with_others=True) as here:
-        totals = _checked(here, told, tokenizer, asked, findings, progress)
-        seconds = time.monotonic() - began
-        report = findings.report(here, totals.format, totals.num_bytes, totals.num_tokens, seconds)
-        return _with_name(report, name_of(here))
-
-
-def _with_name(report: Report, name: str) -> Report:
-    """The report, with the URL in place of the folder that stood for it."""
-    if name == report.folder:
-        return report
-
-    def named(text: str) -> str:
-        return text.replace(report.folder, name)
-
-    return dataclasses.replace(
-        report,
-        folder=name,
-        checks=tuple(
-            dataclasses.replace(one, detail=named(one.detail), hint=one.hint and named(one.hint))
-            for one in report.checks
-        ),
-        failures=tuple(
-            dataclasses.replace(one, message=named(one.message)) for one in report.failures
-        ),
-    )
+    files = files_at(os.fspath(folder), with_others=True)
+    totals = _checked(files, told, tokenizer, asked, findings, progress)
+    seconds = time.monotonic() - began
+    return findings.report(files.label, totals.format, totals.num_bytes, totals.num_tokens, seconds)
 
 
 def _checked(
-    folder: str,
+    files: DatasetFiles,
     told: Told,
     tokenizer: NamedTokenizer | None,
     asked: Asked,
     findings: Findings,
     progress: Progress,
 ) -> Totals:
-    if not os.path.isdir(folder):
-        raise ConfigError(f"{folder} is not a folder", hint="name the folder that holds the shards")
-    if os.path.lexists(os.path.join(folder, MANIFEST_NAME)):
-        return _of_ours(folder, told, tokenizer, asked, findings, progress)
-    if os.path.isdir(os.path.join(folder, WORK_NAME)):
-        raise IntegrityError(
-            f"{folder} is not finished: a run is under way or was interrupted",
-            hint="run the command that makes it again: it resumes",
-        )
+    if files.has(MANIFEST_NAME):
+        return _of_ours(files, told, tokenizer, asked, findings, progress)
     if tokenizer is not None:
         told = dataclasses.replace(told, encoding=tokenizer.encoding().identity)
-    totals = check_foreign(folder, told, asked.num_proc, findings, progress)
+    totals = check_foreign(files, told, asked.num_proc, findings, progress)
     _say_what_strangers_cannot_tell(told, asked, findings)
     return totals
 
@@ -137,17 +113,17 @@ def _say_what_strangers_cannot_tell(told: Told, asked: Asked, findings: Findings
 
 
 def _of_ours(
-    folder: str,
+    files: DatasetFiles,
     told: Told,
     tokenizer: NamedTokenizer | None,
     asked: Asked,
     findings: Findings,
     progress: Progress,
 ) -> Totals:
-    manifest = _checked_manifest(folder, findings)
+    manifest = _checked_manifest(files, findings)
     dataset = None
     if manifest is not None:
-        dataset = _dataset(folder, manifest, findings)
+        dataset = _dataset(files, manifest, findings)
     if manifest is None or dataset is None:
         findings.skip_the_rest(f"{MANIFEST_NAME} cannot be relied on")
         return Totals(None, 0, 0)
@@ -162,15 +138,13 @@ def _of_ours(
     return totals
 
 
-def _checked_manifest(folder: str, findings: Findings) -> Manifest | None:
+def _checked_manifest(files: DatasetFiles, findings: Findings) -> Manifest | None:
     try:
-        path = path_inside(folder, MANIFEST_NAME)
-        plain, manifest = Manifest.parsed(folder)
+        data = manifest_data(files)
+        plain, manifest = Manifest.parsed(data, files.path_of(MANIFEST_NAME))
     except IntegrityError as error:
-        findings.failed("manifest", located(error.message, folder, MANIFEST_NAME))
+        findings.failed("manifest", located(error.message, files, MANIFEST_NAME))
         return None
-    with open(path, "rb") as file:
-        data = file.read()
     if "sha256" not in plain:
         findings.skipped("manifest", "written by a version that did not hash it")
     elif plain["sha256"] != seal_of(plain):
@@ -184,16 +158,16 @@ def _checked_manifest(folder: str, findings: Findings) -> Manifest | None:
     return manifest
 
 
-def _dataset(folder: str, manifest: Manifest, findings: Findings) -> Dataset | None:
+def _dataset(files: DatasetFiles, manifest: Manifest, findings: Findings) -> Dataset | None:
     options, encoding = manifest.identity["options"], manifest.identity["encoding"]
     try:
         if type(encoding.get("max_token_value")) is not int:
             raise IntegrityError(f"{MANIFEST_NAME} does not say how large the vocabulary is")
         if not isinstance(options.get("seq_len") or 0, int):
             raise IntegrityError(f"{MANIFEST_NAME} has seq_len {options['seq_len']!r}")
-        return dataset_of(folder, manifest)
+        return dataset_of(files, manifest)
     except IntegrityError as error:
-        findings.failed("manifest", located(error.message, folder, MANIFEST_NAME))
+        findings.failed("manifest", located(error.message, files, MANIFEST_NAME))
         return None
 
 

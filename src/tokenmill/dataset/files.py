@@ -1,0 +1,95 @@
+"""Where the files of a dataset are: in a local folder, or below a URL.
+
+What tokenmill wrote to a URL is found by name: the manifest, and from it every file, each looked at
+to see whether it is there and how large it is. A listing is asked for where there is no manifest,
+and by callers who want to know what else lies there (`verify`).
+"""
+
+from __future__ import annotations
+
+import os
+
+from tokenmill.dataset.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
+from tokenmill.dataset.places import WORK_NAME, plan_path
+from tokenmill.dataset.publication import settle_to_read
+from tokenmill.errors import ConfigError, IntegrityError, TokenmillError
+from tokenmill.formats import DatasetFiles
+from tokenmill.storage import objects
+from tokenmill.storage.folder_files import FolderFiles
+from tokenmill.storage.object_files import ObjectFiles, unreadable
+from tokenmill.storage.objects import ObjectInfo, is_url
+
+
+def files_at(folder: str, with_others: bool = False) -> DatasetFiles:
+    """The files of the dataset in a folder or at a URL; `with_others`: also those that are not of
+    the dataset. A publication that was interrupted is completed before.
+
+    Raises ConfigError if there is nothing, IntegrityError if the dataset is not finished.
+    """
+    if is_url(folder):
+        return _below_url(folder.rstrip("/"), with_others)
+    settle_to_read(folder)
+    if not os.path.isdir(folder):
+        raise ConfigError(f"{folder} is not a folder", hint="name the folder that holds the shards")
+    found = FolderFiles(folder)
+    if not found.has(MANIFEST_NAME) and os.path.isdir(os.path.join(folder, WORK_NAME)):
+        raise _unfinished(folder)
+    return found
+
+
+def _below_url(url: str, with_others: bool) -> DatasetFiles:
+    try:
+        settle_to_read(url)
+        manifest = objects.look(f"{url}/{MANIFEST_NAME}")
+        if manifest is None:
+            if objects.look(plan_path(url)) is not None:
+                raise _unfinished(url)
+            return ObjectFiles(url, _listed(url))
+        whole = _manifest_data(url, manifest)
+        listed = _listed(url) if with_others else {}
+        found = {**listed, **_of_manifest(url, whole), MANIFEST_NAME: manifest}
+        return ObjectFiles(url, found, whole)
+    except TokenmillError:
+        raise
+    except OSError as error:
+        raise unreadable(url, error) from error
+
+
+def _unfinished(folder: str) -> IntegrityError:
+    return IntegrityError(
+        f"{folder} is not finished: a run is under way or was interrupted",
+        hint="run the command that makes it again: it resumes",
+    )
+
+
+def _manifest_data(url: str, info: ObjectInfo) -> dict[str, bytes]:
+    if info.num_bytes > MAX_MANIFEST_BYTES:  # not read; its size alone says that it is none
+        return {}
+    return {MANIFEST_NAME: objects.read_range(f"{url}/{MANIFEST_NAME}", 0, info.num_bytes)}
+
+
+def _of_manifest(url: str, whole: dict[str, bytes]) -> dict[str, ObjectInfo]:
+    """The objects that the manifest names, as far as they are there."""
+    try:
+        data, path = whole.get(MANIFEST_NAME, b""), f"{url}/{MANIFEST_NAME}"
+        names = [file.name for file in Manifest.parsed(data, path)[1].files]
+    except IntegrityError:
+        return {}  # opening the dataset says what is wrong with it
+    looks = objects.in_parallel(lambda name: objects.look(f"{url}/{name}"), names)
+    return {name: info for name, info in zip(names, looks, strict=True) if info is not None}
+
+
+def _listed(url: str) -> dict[str, ObjectInfo]:
+    """Objects below the URL by name, as far down as a dataset reaches; no hidden ones."""
+    found = {}
+    for name, info in ((objects.key_of(name), info) for name, info in objects.find(f"{url}/")):
+        below = name.removeprefix(f"{objects.key_of(url)}/")
+        parts = below.split("/")
+        is_plain = not any(part in ("", "..") or part.startswith(".") for part in parts)
+        if below != name and len(parts) <= 2 and is_plain and "\0" not in below:
+            found[below] = info
+    if not found:
+        raise ConfigError(
+            f"there is nothing at {url}/", hint="name the prefix that holds the shards"
+        )
+    return found
