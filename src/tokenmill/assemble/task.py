@@ -205,9 +205,9 @@ def task_path(work: str, stream: int, shard: int, piece: int, folder: str = _TAS
     return os.path.join(work, folder, f"{SPLITS[stream]}-{shard:08d}-{name}.json")
 
 
-def make_folders(work: str, names: Iterable[str] = ()) -> None:
+def make_folders(work: str) -> None:
     """Make the folders that tasks write into, and remove what killed tasks left half written."""
-    files.make_work_folders(work, (SHARDS_NAME, _TASKS_NAME, _LENGTHS_NAME, *names))
+    files.make_work_folders(work, (SHARDS_NAME, _TASKS_NAME, _LENGTHS_NAME))
 
 
 def saved_record(work: str, plan_id: str, place: tuple[int, int, int]) -> ShardRecord | None:
