@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -184,7 +185,7 @@ def sha256_of(path: str) -> str:
 def _honest(request: Callable[[], Result]) -> Result:
     """The request's result, or the error that is meant. fsspec's HTTP client says "not found" of a
     host that it cannot reach: then what is behind that is raised. gcsfs has no kind of its own for
-    status 403."""
+    status 403, nor for an answer that was cut."""
     try:
         return request()
     except FileNotFoundError as error:
@@ -197,6 +198,8 @@ def _honest(request: Callable[[], Result]) -> Result:
         if not str(error).startswith("Forbidden: "):
             raise
         raise PermissionError(" ".join(str(error).split())) from None
+    except json.JSONDecodeError as error:
+        raise ConnectionError(f"the answer is no JSON: {error}") from None
 
 
 def _info(found: dict[str, Any]) -> ObjectInfo:
