@@ -1,7 +1,7 @@
-"""Google's and Azure's stores on loopback, behind the proxy of s3_server.py that makes requests fail.
+"""Google's and Azure's stores on loopback, behind the proxy of s3_server.py that fails requests.
 
-gcp-storage-emulator (PyPI) stands for Google, and is installed by requirements/dev.in. Azurite (npm)
-stands for Azure: AZURITE names its script, NODE_MODULES/azurite/dist/src/blob/main.js.
+gcp-storage-emulator (PyPI, requirements/dev.in) stands for Google. Azurite (npm) stands for Azure:
+AZURITE names its script, NODE_MODULES/azurite/dist/src/blob/main.js.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class GoogleServer(S3Server):
             return super().forward(method, path, headers, body)
         with self._creating:  # the emulator does not look at conditions
             name = json.loads(body[body.index(b"{") : body.index(b"}") + 1])["name"]
-            bucket = path.split("/b/")[1].split("/")[0]
+            bucket = path.partition("/b/")[2].partition("/")[0]
             place = f"/storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe='')}"
             if super().forward("GET", place, {}, b"")[0] == 200:
                 return 412, [], b'{"error": {"message": "conditionNotMet"}}'

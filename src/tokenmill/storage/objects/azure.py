@@ -1,5 +1,5 @@
-"""Azure Blob Storage through adlfs: the sha256 of an upload is kept in the blob's metadata, which is
-lost when another content takes its place, and is copied with it."""
+"""Azure Blob Storage through adlfs: the sha256 of an upload is kept in the blob's metadata, which
+is lost when another content takes its place, and is copied with it."""
 
 from __future__ import annotations
 
