@@ -4,7 +4,9 @@ Azure's comes from npm and runs where AZURITE names it (cloud_servers.py)."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import os
 import signal
 import subprocess
@@ -19,6 +21,7 @@ import pytest
 import tokenmill
 from cloud_servers import DENIED, AzureServer, GoogleServer
 from s3_server import KINDS, NO_FAULTS, Faults
+from tokenmill.cli import main
 from tokenmill.errors import IntegrityError, NetworkError, OutputError
 from tokenmill.storage import objects, retry
 
@@ -71,11 +74,12 @@ def command(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def output_of(*arguments: str) -> str:
-    process = command(*arguments)
-    shown, errors = process.communicate()
-    assert process.returncode == 0, errors
-    return shown
+def outcome(*arguments: str) -> str:
+    """What a command that succeeds shows, in this process."""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        assert main([*arguments]) == 0
+    return shown.getvalue()
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"0123456789" * 1000], ids=["empty", "one", "more"])
@@ -233,7 +237,8 @@ def test_prepare_when_killed_then_it_resumes_and_every_command_reads_it(
     url, cloud, corpus, tmp_path
 ):
     arguments = ["prepare", corpus, "--format", "npy", "--shard-tokens", "20000", "--num-proc", "2"]
-    output_of(*arguments, "-o", str(tmp_path / "out"))
+    here = str(tmp_path / "out")
+    outcome(*arguments, "-o", here)
     killed = command(*arguments, "-o", f"{url}/out")
     while not any("/tasks" in request or "tasks%2F" in request for request in cloud.requests):
         assert killed.poll() is None, killed.communicate()
@@ -241,11 +246,12 @@ def test_prepare_when_killed_then_it_resumes_and_every_command_reads_it(
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert objects.look(f"{url}/out/tokenmill.json") is None
-    output_of(*arguments, "-o", f"{url}/out")
+    resumed = command(*arguments, "-o", f"{url}/out")
+    assert (resumed.communicate()[0], resumed.returncode) == ("", 0)
     assert objects_below(f"{url}/out") == files_in(tmp_path / "out")
-    output_of("verify", f"{url}/out")
-    assert "npy" in output_of("inspect", f"{url}/out")
-    output_of("convert", f"{url}/out", f"{url}/converted", "--format", "nanogpt")
-    output_of("convert", str(tmp_path / "out"), str(tmp_path / "converted"), "--format", "nanogpt")
-    here = files_in(tmp_path / "converted")
-    assert objects.read(f"{url}/converted/train.bin") == here["train.bin"]
+    outcome("verify", f"{url}/out")
+    assert "npy" in outcome("inspect", f"{url}/out")
+    outcome("convert", f"{url}/out", f"{url}/converted", "--format", "nanogpt")
+    outcome("convert", here, str(tmp_path / "converted"), "--format", "nanogpt")
+    converted = (tmp_path / "converted" / "train.bin").read_bytes()
+    assert objects.read(f"{url}/converted/train.bin") == converted
