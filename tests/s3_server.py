@@ -196,7 +196,6 @@ class _Proxy(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
     server: _Proxy
 
     def log_message(self, *_: object) -> None:
