@@ -29,7 +29,8 @@ demo: $(INSTALLED)
 # Real Ray clusters and a real S3 server take their time: they have a target of their own.
 CLUSTER_TESTS := $(addprefix tests/,test_ray.py test_everywhere.py test_prepare_s3.py \
   test_convert_s3.py test_objectstore.py test_object_inputs.py test_object_datasets.py \
-  test_partition.py test_publication_s3.py faults/test_s3_kills.py faults/test_partitions.py)
+  test_partition.py test_publication_s3.py test_clouds.py \
+  faults/test_s3_kills.py faults/test_partitions.py)
 PYTEST := $(BIN)/pytest -rs -n auto --dist worksteal
 
 test: $(READY) $(LOADERS_READY)
@@ -100,8 +101,8 @@ peer-faults: $(READY) $(PEERS_READY)
 lock: $(READY)
 	$(BIN)/pip install -q uv
 	$(BIN)/$(LOCK) pyproject.toml requirements/run.in -o requirements/run.txt
-	$(BIN)/$(LOCK) --extra ray --extra s3 -c requirements/run.txt pyproject.toml requirements/dev.in \
-	  -o requirements/dev.txt
+	$(BIN)/$(LOCK) --extra gs --extra ray --extra s3 -c requirements/run.txt \
+	  pyproject.toml requirements/dev.in -o requirements/dev.txt
 	$(BIN)/$(LOCK) requirements/loaders.in -o requirements/loaders.txt
 	$(BIN)/$(LOCK) --no-deps requirements/loaders-nodeps.in -o requirements/loaders-nodeps.txt
 	$(BIN)/$(LOCK) requirements/peers.in -o requirements/peers.txt

@@ -27,6 +27,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Self
 
 KINDS = ("slow down", "slow", "cut before", "cut after", "cut within", "wrong length")
 ACCESS_KEY = "AKIACANARYCANARYCANA"
@@ -89,13 +90,8 @@ class S3Server:
         self.requests: list[str] = []
         self.served: list[tuple[str, int]] = []  # request, bytes of the answer
 
-    def __enter__(self) -> S3Server:
-        from moto.server import ThreadedMotoServer
-
-        logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        self._moto.start()
-        self._moto_address = self._moto.get_host_and_port()
+    def __enter__(self) -> Self:
+        self._backend_address = self._start_backend()
         self._proxy = _Proxy(("127.0.0.1", 0), _Handler)
         self._proxy.server = self
         threading.Thread(target=self._proxy.serve_forever, args=(0.05,), daemon=True).start()
@@ -104,6 +100,17 @@ class S3Server:
     def __exit__(self, *_: object) -> None:
         self._proxy.shutdown()
         self._proxy.server_close()
+        self._stop_backend()
+
+    def _start_backend(self) -> tuple[str, int]:
+        from moto.server import ThreadedMotoServer
+
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._moto.start()
+        return self._moto.get_host_and_port()
+
+    def _stop_backend(self) -> None:
         self._moto.stop()
 
     @property
@@ -153,7 +160,7 @@ class S3Server:
         """boto3's client, past the proxy."""
         import boto3
 
-        host, port = self._moto_address
+        host, port = self._backend_address
         return boto3.client(
             "s3",
             endpoint_url=f"http://{host}:{port}",
@@ -169,7 +176,7 @@ class S3Server:
     def forward(
         self, method: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, list[tuple[str, str]], bytes]:
-        connection = http.client.HTTPConnection(*self._moto_address, timeout=60)
+        connection = http.client.HTTPConnection(*self._backend_address, timeout=60)
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
@@ -251,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response_only(status)
         is_head = self.command == "HEAD"
         for name, value in headers:
-            if name.lower() not in NOT_FORWARDED or (is_head and name == "Content-Length"):
+            if name.lower() not in NOT_FORWARDED or (is_head and name.lower() == "content-length"):
                 self.send_header(name, value)
         if not is_head and status not in (204, 304):
             self.send_header("Content-Length", str(len(body)))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 
+import pyarrow as pa
 import pytest
 
 from test_readers import TINY, jsonl_bytes, rows_read, source_of, zstd_bytes
 from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.readers.gunzip import GzipStream
 from tokenmill.errors import InputError
 
 PACKERS = {"gz": gzip.compress, "zst": zstd_bytes}
@@ -63,6 +66,30 @@ def test_stream_when_gzip_content_is_damaged_then_input_error(tmp_path):
     path.write_bytes(data)
     with pytest.raises(InputError, match="incorrect data check"):
         rows_read(path, ReadOptions(separator="|"))
+
+
+def _outcome(stream) -> tuple[bytes, str]:
+    """What is read of it in all, or the error."""
+    text = b""
+    try:
+        while chunk := stream.read(100):
+            text += chunk
+    except OSError as error:
+        return b"", str(error)
+    return text, ""
+
+
+def test_gzip_when_any_bit_is_flipped_then_read_or_refused_as_zlib_does():
+    members = [gzip.compress(b"some text, " * 30), gzip.compress(bytes(range(256)), 1)]
+    whole = b"".join(members)
+    damaged = [whole, zlib.compress(b"another wrapper")]
+    for at in range(len(whole) * 8):
+        flipped = bytearray(whole)
+        flipped[at // 8] ^= 1 << at % 8
+        damaged.append(bytes(flipped))
+    for data in damaged:
+        expected = pa.CompressedInputStream(pa.BufferReader(data), "gzip")
+        assert _outcome(GzipStream(pa.BufferReader(data))) == _outcome(expected)
 
 
 def test_stream_when_it_is_a_bomb_then_stops_at_the_document_limit(tmp_path, monkeypatch):

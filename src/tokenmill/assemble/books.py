@@ -33,6 +33,7 @@ from tokenmill.assemble.writing import created
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import PARTS_NAME, RECORDS_NAME, SPLITS, PartRecord
 from tokenmill.formats import Layout, Shard, SideFile, get_format
+from tokenmill.storage.store import store_of
 
 # Tasks that wait to be handed out. A run that is resumed could have a hundred thousand of them at
 # once, of 10 kB each; more are cut as these are done.
@@ -60,13 +61,13 @@ class Output:
 class Books:
     """Streams on their way, whatever they are made of."""
 
-    def __init__(self, work: str, plan_id: str, folders: Iterable[str] = ()) -> None:
+    def __init__(self, work: str, plan_id: str) -> None:
         self.folder = os.path.join(work, SHARDS_NAME)
         self.due: collections.deque[ShardTask] = collections.deque()  # that nobody was given yet
         self._work = work
         self._plan_id = plan_id
         self._streams: list[ShardStream] = []
-        make_folders(work, folders)
+        make_folders(work)
 
     def add_stream(self, layout: Layout, number: int, source: TokenSource) -> ShardStream:
         """The next stream, whose tasks are read from `source`."""
@@ -106,7 +107,11 @@ class Assembly(Books):
         num_slices: int,
         num_buckets: int,
     ) -> None:
-        super().__init__(work, plan_id, (PARTS_NAME, RECORDS_NAME))
+        super().__init__(work, plan_id)
+        for name in (PARTS_NAME, RECORDS_NAME):  # of a million files: looked through once
+            folder = os.path.join(work, name)
+            store_of(work).make_folder(folder)
+            store_of(work).remove_temporaries(folder)
         self._layout = layout
         self._wish = wish
         self._num_slices = num_slices

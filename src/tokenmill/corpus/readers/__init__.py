@@ -12,6 +12,7 @@ A reader never decides what is done with a bad row: it yields null in its place 
     native.py      inputs opened for pyarrow: files, and objects by ranges (storage/range_reader.py)
     cuts.py        where a file of bytes can be cut (jsonl, text)
     ipc.py         the messages of an Arrow IPC file or stream
+    gunzip.py      a gzip stream, decompressed
     jsonrows.py    a block of JSON lines -> rows
 
 Measured (AMD EPYC, pyarrow 26, FineWeb English, page cache warm, a machine busy with other work):
@@ -20,8 +21,8 @@ takes 140-220, so every reader but .gz keeps well ahead of it.
 
     parquet  820-930 zstd, 640 snappy
     arrow    3,500-4,800 plain, 1,100-1,200 zstd
-    jsonl    395-430 plain, 300-340 .zst, 185-200 .gz
-    text     860-1,130 plain with a separator, 520-650 .zst, 260-280 .gz; over 10,000 as a whole
+    jsonl    395-430 plain, 300-340 .zst, 190-230 .gz
+    text     860-1,130 plain with a separator, 520-650 .zst, 280-320 .gz; over 10,000 as a whole
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The bytes of an input, in chunks: a range of a plain file, or all of a compressed one.
 
-pyarrow's CompressedInputStream reads gzip and zstd, and is strict: several members or frames in a
-row are one stream, a stream cut anywhere raises, and so does garbage after the end (the tests cut
-at every byte; they pass with pyarrow 17 and 26). It decompresses no more than it is asked for, so a
-bomb costs time, not memory, and it refuses zstd windows over 128 MiB. What nothing can detect: a
-file cut exactly between two members, and flipped bits in zstd frames written without a checksum.
+pyarrow's CompressedInputStream reads zstd, gunzip.py gzip, and both are strict: several members or
+frames in a row are one stream, a stream cut anywhere raises, and so does garbage after the end (the
+tests cut at every byte; those of zstd pass with pyarrow 17 and 26). Neither decompresses more than
+it is asked for, so a bomb costs time, not memory, and zstd windows over 128 MiB are refused. What
+nothing can detect: a file cut exactly between two members, and flipped bits in zstd frames written
+without a checksum.
 
 A UTF-8 byte order mark at the start of the file is dropped.
 """
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from tokenmill.corpus.opening import opened, unreadable
+from tokenmill.corpus.readers.gunzip import GzipStream
 from tokenmill.corpus.readers.native import native_file
 from tokenmill.corpus.readers.signature import HEAD_BYTES, UTF8_BOM, check_signature
 from tokenmill.corpus.spans import Input, Span
@@ -86,7 +88,8 @@ def _decompressed(source: Input, expected: int, chunk_bytes: int) -> Iterator[by
         raise InputError(f"{source.name}: empty, not a {source.compression} stream", hint)
     with native_file(source) as (file, expect):
         expect([(0, expected)])
-        stream = pa.CompressedInputStream(file, source.compression)
+        is_gzip = source.compression == "gzip"
+        stream = GzipStream(file) if is_gzip else pa.CompressedInputStream(file, source.compression)
         while True:
             try:
                 chunk = stream.read(chunk_bytes)

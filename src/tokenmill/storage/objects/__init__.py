@@ -259,13 +259,25 @@ def _opened(scheme: str, place: str) -> Bucket:
     def notice(message: str) -> None:
         _notice(message)
 
-    files = _file_system(scheme)
-    contact = _contacts.setdefault(_EXTRAS.get(scheme, scheme), Contact(_are_expected))
-    if _EXTRAS.get(scheme) != "s3":
-        return Bucket(files, place, notice, contact)
-    from tokenmill.storage.objects.s3 import S3Bucket
+    store = _EXTRAS.get(scheme, scheme)
+    contact = _contacts.setdefault(store, Contact(_are_expected))
+    return _kind(store)(_file_system(scheme, place), place, notice, contact)
 
-    return S3Bucket(files, place, notice, contact)
+
+def _kind(store: str) -> type[Bucket]:
+    if store == "s3":
+        from tokenmill.storage.objects.s3 import S3Bucket
+
+        return S3Bucket
+    if store == "gs":
+        from tokenmill.storage.objects.google import GoogleBucket
+
+        return GoogleBucket
+    if store == "az":
+        from tokenmill.storage.objects.azure import AzureBucket
+
+        return AzureBucket
+    return Bucket
 
 
 def _refuse_secrets(url: str, scheme: str) -> None:
@@ -281,7 +293,7 @@ def _refuse_secrets(url: str, scheme: str) -> None:
         )
 
 
-def _file_system(scheme: str) -> Any:
+def _file_system(scheme: str, place: str) -> Any:
     options: dict[str, Any] = {"use_listings_cache": False}
     if _EXTRAS.get(scheme) == "s3":
         no_retries = {"total_max_attempts": 1, "mode": "standard"}
@@ -290,7 +302,7 @@ def _file_system(scheme: str) -> Any:
     try:
         import fsspec
 
-        return fsspec.filesystem(scheme, **options)
+        client = fsspec.get_filesystem_class(scheme)
     except ImportError as error:
         extra = _EXTRAS.get(scheme)
         raise ConfigError(
@@ -300,4 +312,17 @@ def _file_system(scheme: str) -> Any:
     except ValueError:
         raise ConfigError(
             f"{scheme}:// is not known to fsspec", hint="s3://, gs://, az:// or a local path"
+        ) from None
+    if _EXTRAS.get(scheme) == "gs":
+        from tokenmill.storage.objects.google import file_system
+
+        client = file_system
+    elif _EXTRAS.get(scheme) == "az":
+        options |= client._get_kwargs_from_urls(place)  # abfs://container@account...
+    try:
+        return client(**options)
+    except ValueError as error:  # adlfs, where no account is named
+        raise ConfigError(
+            f"no credentials for {place}: {message_of(error)}",
+            hint="AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and `az login`",
         ) from None

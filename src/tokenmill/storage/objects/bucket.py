@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
+import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,6 +25,8 @@ from tokenmill.storage.retry import (
 
 # With one request in 20 failing, nobody wants to read of each.
 NUM_SILENT = 2
+PARALLEL_REMOVALS = 16
+SHA256_NAME = "tokenmill_sha256"  # in an object's metadata; Azure takes no hyphen there
 
 Result = TypeVar("Result")
 
@@ -46,6 +51,7 @@ class Bucket:
     def __init__(self, files: Any, place: str, notice: Notice, contact: Contact) -> None:
         self.files = files
         self._place = place
+        self._root = files._strip_protocol(place)
         self._retry = Retry(lambda message: notice(f"{place}: {message}"), NUM_SILENT, contact)
 
     def look(self, url: str) -> ObjectInfo | None:
@@ -62,8 +68,11 @@ class Bucket:
             listed = self.ask("list", url, lambda: list_it(url, detail=True))
         except FileNotFoundError:
             return []
+        if isinstance(listed, list):  # adlfs's answer where the URL is an object's
+            info = self.look(url)
+            return [] if info is None else [(url, info)]
         found = [
-            (self.files.unstrip_protocol(name), _info(entry))
+            (self._place + name.removeprefix(self._root), _info(entry))
             for name, entry in listed.items()
             if entry["type"] == "file"
         ]
@@ -129,9 +138,12 @@ class Bucket:
         self.ask("copy", source, request)
 
     def remove(self, urls: Sequence[str]) -> None:
-        for url in urls:
+        def remove(url: str) -> None:
             with contextlib.suppress(FileNotFoundError):
-                self.ask("remove", url, lambda url=url: self.files.rm_file(url))  # type: ignore[misc]
+                self.ask("remove", url, lambda: self.files.rm_file(url))
+
+        with ThreadPoolExecutor(min(PARALLEL_REMOVALS, len(urls) or 1)) as pool:
+            list(pool.map(remove, urls))
 
     def abort_uploads(self, prefix: str) -> int:
         """Only S3 keeps what unfinished uploads left."""
@@ -165,9 +177,15 @@ class Bucket:
             ) from None
 
 
+def sha256_of(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _honest(request: Callable[[], Result]) -> Result:
-    """The request's result. fsspec's HTTP client says "not found" of a host that it cannot reach:
-    then what is behind that is raised."""
+    """The request's result, or the error that is meant. fsspec's HTTP client says "not found" of a
+    host that it cannot reach: then what is behind that is raised. gcsfs has no kind of its own for
+    status 403, nor for an answer that was cut."""
     try:
         return request()
     except FileNotFoundError as error:
@@ -176,6 +194,12 @@ def _honest(request: Callable[[], Result]) -> Result:
         if is_absence or not isinstance(cause, Exception) or not is_of_the_network(cause):
             raise
         raise cause from None
+    except OSError as error:
+        if not str(error).startswith("Forbidden: "):
+            raise
+        raise PermissionError(" ".join(str(error).split())) from None
+    except json.JSONDecodeError as error:
+        raise ConnectionError(f"the answer is no JSON: {error}") from None
 
 
 def _info(found: dict[str, Any]) -> ObjectInfo:
@@ -183,4 +207,5 @@ def _info(found: dict[str, Any]) -> ObjectInfo:
     tag = next((found[name] for name in names if found.get(name)), "")
     if isinstance(tag, datetime.datetime):  # memory:// says it in two ways
         tag = tag.timestamp()
-    return ObjectInfo(int(found["size"]), str(tag).strip('"'))
+    sha256 = (found.get("metadata") or {}).get(SHA256_NAME)
+    return ObjectInfo(int(found["size"]), str(tag).strip('"'), sha256)

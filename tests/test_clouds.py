@@ -1,0 +1,257 @@
+"""gs:// and az://: what storage/objects promises, and whole runs, against emulators of both.
+
+Azure's comes from npm and runs where AZURITE names it (cloud_servers.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tokenmill
+from cloud_servers import DENIED, AzureServer, GoogleServer
+from s3_server import KINDS, NO_FAULTS, Faults
+from tokenmill.cli import main
+from tokenmill.errors import IntegrityError, NetworkError, OutputError
+from tokenmill.storage import objects, retry
+
+Server = GoogleServer | AzureServer
+SMALL = {"format": "npy", "shard_tokens": 20_000, "slice_bytes": 100_000, "num_proc": 1}
+MB = 1 << 20
+# What aiohttp says of gcsfs.
+pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+
+
+@pytest.fixture(scope="module", params=[GoogleServer, AzureServer], ids=["gs", "az"])
+def running(request) -> Iterator[Server]:
+    with request.param() as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture
+def cloud(running, monkeypatch) -> Iterator[Server]:
+    monkeypatch.setattr(retry, "LONGEST_PAUSE_SECONDS", 0.02)
+    running.requests.clear()
+    yield running
+    running.faults = NO_FAULTS
+
+
+@pytest.fixture
+def url(cloud) -> str:
+    return f"{cloud.scheme}://{cloud.new_bucket()}/some/folder"
+
+
+def objects_below(url: str) -> dict[str, bytes]:
+    return {found.removeprefix(f"{url}/"): objects.read(found) for found, _ in objects.find(url)}
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def command(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tokenmill", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def outcome(*arguments: str) -> str:
+    """What a command that succeeds shows, in this process."""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        assert main([*arguments]) == 0
+    return shown.getvalue()
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"0123456789" * 1000], ids=["empty", "one", "more"])
+def test_read_when_written_then_the_same_bytes(url, data):
+    objects.write(f"{url}/a", data)
+    assert objects.read(f"{url}/a") == data
+    info = objects.look(f"{url}/a")
+    assert info is not None and info.num_bytes == len(data)
+
+
+def test_read_when_there_is_none_then_file_not_found(url):
+    assert objects.look(f"{url}/a") is None
+    with pytest.raises(FileNotFoundError, match="some/folder/a"):
+        objects.read(f"{url}/a")
+    objects.write(f"{url}/below/b", b"x")
+    assert objects.look(f"{url}/below") is None  # a folder is no object
+    assert list(objects.read_sealed([f"{url}/below/b", f"{url}/c"])) == [b"x", None]
+
+
+def test_read_ranges_when_many_then_exact_and_integrity_error_beyond_the_end(url):
+    data = os.urandom(500)
+    objects.write(f"{url}/a", data)
+    ranges = [(i * 7, i * 7 + i) for i in range(20)]
+    assert objects.read_ranges(f"{url}/a", ranges) == [data[a:b] for a, b in ranges]
+    for wanted in ((495, 501), (500, 502), (600, 700)):
+        with pytest.raises(IntegrityError, match=r"ends before byte .* it has 500"):
+            objects.read_ranges(f"{url}/a", [wanted])
+
+
+def test_find_when_given_a_prefix_a_glob_or_an_object_then_sorted_by_bytes_as_typed(url):
+    for name in ["d/b.txt", "d/a.txt", "d/B.txt", "d/sub/c.txt", "d/ü.txt", "d2/x.txt"]:
+        objects.write(f"{url}/{name}", name.encode())
+
+    def found(pattern: str) -> list[str]:
+        return [name.removeprefix(f"{url}/") for name, _ in objects.find(f"{url}/{pattern}")]
+
+    assert found("d") == found("d/") == ["d/B.txt", "d/a.txt", "d/b.txt", "d/sub/c.txt", "d/ü.txt"]
+    assert found("d/*.txt") == ["d/B.txt", "d/a.txt", "d/b.txt", "d/ü.txt"]
+    assert found("d/a.txt") == ["d/a.txt"]
+    assert found("**/c.txt") == ["d/sub/c.txt"]
+    assert found("none/*.txt") == found("none") == []
+    [(name, listed)] = objects.find(f"{url}/d2")
+    assert objects.look(name) == listed  # the tag, too
+    objects.write(name, b"d2/y.txt")
+    changed = objects.look(name)
+    assert changed is not None and changed.tag != listed.tag
+
+
+def test_create_when_many_try_at_once_then_one_succeeds(url):
+    outcomes: dict[int, bool] = {}
+    together = threading.Barrier(8)
+
+    def attempt(number: int) -> None:
+        together.wait()
+        outcomes[number] = objects.create(f"{url}/a", str(number).encode())
+
+    threads = [threading.Thread(target=attempt, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [winner] = [number for number, is_created in outcomes.items() if is_created]
+    assert objects.read(f"{url}/a") == str(winner).encode()
+    assert not objects.create(f"{url}/a", b"late")
+
+
+@pytest.mark.parametrize("num_bytes", [0, 10, 11 * MB])
+def test_upload_when_copied_then_the_same_bytes_and_sha256_until_replaced(url, tmp_path, num_bytes):
+    data = os.urandom(num_bytes)
+    (tmp_path / "file").write_bytes(data)
+    sha256 = objects.upload(f"{url}/a", str(tmp_path / "file"))
+    assert sha256 == hashlib.sha256(data).hexdigest()
+    for name in ("copy", "b c/ü#%+&=", "dots/..a"):
+        objects.copy(f"{url}/a", f"{url}/{name}")
+        info = objects.look(f"{url}/{name}")
+        assert info is not None and (info.num_bytes, info.sha256) == (num_bytes, sha256)
+        assert objects.read(f"{url}/{name}") == data
+    objects.write(f"{url}/a", bytes(num_bytes))
+    replaced = objects.look(f"{url}/a")
+    assert replaced is not None and replaced.sha256 is None
+
+
+def test_copy_when_the_source_is_gone_then_file_not_found_and_the_target_stays(url):
+    objects.write(f"{url}/target", b"old")
+    with pytest.raises(FileNotFoundError, match="some/folder/gone"):
+        objects.copy(f"{url}/gone", f"{url}/target")
+    assert objects.read(f"{url}/target") == b"old"
+
+
+def test_remove_below_when_a_neighbour_begins_alike_then_it_stays(url):
+    for i in range(40):
+        objects.write(f"{url}/sub/{i}", b"x")
+    objects.write(f"{url}2/c", b"x")
+    objects.remove_below(url)
+    objects.remove(f"{url}/never there")
+    assert objects.find(url) == [] and len(objects.find(f"{url}2")) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_when_a_quarter_of_the_requests_fail_then_right_all_the_same(
+    url, cloud, tmp_path, kind
+):
+    data = os.urandom(100_000)
+    (tmp_path / "big").write_bytes(data * 60)
+    with cloud.failing(Faults(seed=3, fraction=0.25, kinds=(kind,), slow_seconds=0.02)) as faults:
+        for i in range(3):
+            objects.write(f"{url}/{i}", data)
+            assert objects.read(f"{url}/{i}") == data
+            assert objects.read_ranges(f"{url}/{i}", [(5, 50), (9, 99_999)])[1] == data[9:99999]
+            objects.create(f"{url}/created", data)
+            assert objects.read(f"{url}/created") == data
+        objects.upload(f"{url}/big", str(tmp_path / "big"))
+        objects.copy(f"{url}/big", f"{url}/copy")
+        assert objects.read(f"{url}/copy") == data * 60
+        assert len(objects.find(url)) == 6
+        objects.remove_below(url)
+    assert faults.num_injected > 3
+    assert objects.find(url) == []
+
+
+def test_requests_when_the_budget_is_used_up_then_network_error_soon(url, cloud, monkeypatch):
+    """Neither client repeats anything by a rule of its own."""
+    objects.write(f"{url}/a", b"x")
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.5)
+    with cloud.failing(Faults(kinds=("slow down", "cut before"))):
+        began = time.monotonic()
+        with pytest.raises(NetworkError, match="cannot read"):
+            objects.read_range(f"{url}/a", 0, 1)
+        assert time.monotonic() - began < 5
+
+
+def test_write_when_it_is_forbidden_then_permission_error(cloud):
+    with pytest.raises(PermissionError, match=f"{DENIED}/a"):
+        objects.write(f"{cloud.scheme}://{DENIED}/a", b"x")
+
+
+def test_prepare_when_there_is_no_such_bucket_then_output_error(cloud, corpus):
+    with pytest.raises(OutputError, match="there-is-none") as caught:
+        tokenmill.prepare(corpus, f"{cloud.scheme}://there-is-none/out", **SMALL)
+    assert "check that the bucket exists" in str(caught.value)
+
+
+def test_prepare_when_input_and_output_are_there_then_the_same_files_as_here(url, corpus, tmp_path):
+    manifest = tokenmill.prepare(corpus, tmp_path / "out", **SMALL)
+    objects.upload(f"{url}/in/corpus.parquet", corpus)
+    made = tokenmill.prepare(f"{url}/in/", f"{url}/out", **SMALL)
+    assert made.files == manifest.files
+    found = objects_below(f"{url}/out")
+    assert {name: found[name] for name in found if name != "tokenmill.json"} == {
+        name: data for name, data in files_in(tmp_path / "out").items() if name != "tokenmill.json"
+    }
+
+
+def test_prepare_when_killed_then_it_resumes_and_every_command_reads_it(
+    url, cloud, corpus, tmp_path
+):
+    arguments = ["prepare", corpus, "--format", "npy", "--shard-tokens", "20000", "--num-proc", "2"]
+    here = str(tmp_path / "out")
+    outcome(*arguments, "-o", here)
+    killed = command(*arguments, "-o", f"{url}/out")
+    while not any("/tasks" in request or "tasks%2F" in request for request in cloud.requests):
+        assert killed.poll() is None, killed.communicate()
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert objects.look(f"{url}/out/tokenmill.json") is None
+    resumed = command(*arguments, "-o", f"{url}/out")
+    assert (resumed.communicate()[0], resumed.returncode) == ("", 0)
+    assert objects_below(f"{url}/out") == files_in(tmp_path / "out")
+    outcome("verify", f"{url}/out")
+    assert "npy" in outcome("inspect", f"{url}/out")
+    outcome("convert", f"{url}/out", f"{url}/converted", "--format", "nanogpt")
+    outcome("convert", here, str(tmp_path / "converted"), "--format", "nanogpt")
+    converted = (tmp_path / "converted" / "train.bin").read_bytes()
+    assert objects.read(f"{url}/converted/train.bin") == converted
