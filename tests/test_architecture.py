@@ -14,23 +14,17 @@ import tokenmill
 
 SOURCE = Path(tokenmill.__file__).parent
 
-# Each line may import from the lines above it, and rooms from themselves.
-LAYERS = [
-    {"errors", "arrays"},
-    {"words"},
-    {"plugins", "storage"},
-    {"config", "encodings", "formats"},
-    {"corpus"},
-    {"encode"},
-    {"assemble"},
-    {"runners", "settings"},
-    {"dataset", "doctor", "testing"},
-    {"estimate"},
-    {"run"},
-    {"partition"},
-    {"cli"},
-    {"api"},
-]
+# A room imports from the layers above it here, and within its layer from the rooms to its left.
+LAYERS = {
+    "ground": ["errors", "arrays", "words", "plugins", "storage"],
+    "seams": ["config", "encodings", "formats"],
+    "the mill": ["corpus", "encode", "assemble"],
+    "work": ["settings", "runners"],
+    "datasets": ["dataset", "estimate", "doctor", "testing"],
+    "the run": ["run", "partition"],
+    "surface": ["cli", "api"],
+}
+ROOMS = [room for rooms in LAYERS.values() for room in rooms]
 FORBIDDEN_MODULES = {
     "pickle",
     "dill",
@@ -49,11 +43,6 @@ CHANGING_MODULES = [
 
 def modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
-
-
-def layer_of(name: str) -> int:
-    [found] = [number for number, names in enumerate(LAYERS) if name in names]
-    return found
 
 
 def first_party_imports(path: Path) -> set[str]:
@@ -75,7 +64,7 @@ def test_imports_point_one_way(path):
     if own in ("__init__", "__main__"):
         return
     for other in first_party_imports(path) - {own}:
-        assert layer_of(other) < layer_of(own), f"{own} must not import {other}"
+        assert ROOMS.index(other) < ROOMS.index(own), f"{own} must not import {other}"
 
 
 def loaded_with(path: Path, names: set[str]) -> set[str]:
