@@ -15,6 +15,7 @@ from tokenmill.storage.file_piece import FilePiece
 from tokenmill.storage.hashing import Proof, sha256_at
 from tokenmill.storage.lock import lock, require_lock, shared_lock
 from tokenmill.storage.new_file import NewFile
+from tokenmill.storage.output_errors import as_output_error
 
 LATE_SECONDS = 2.0
 
@@ -97,11 +98,12 @@ class LocalStore:
         return disk.names_in(folder) if os.path.isdir(folder) else []
 
     def kinds_in(self, folder: str) -> dict[str, bool]:
-        try:
-            with os.scandir(folder) as found:
-                return {entry.name: entry.is_dir() for entry in found}
-        except FileNotFoundError:
+        if not os.path.exists(folder):
             return {}
+        if not os.path.isdir(folder):
+            raise NotADirectoryError(folder)
+        with as_output_error("list", folder), os.scandir(folder) as found:
+            return {entry.name: entry.is_dir() for entry in found}
 
     is_link = staticmethod(os.path.islink)
 
