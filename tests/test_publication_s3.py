@@ -416,7 +416,7 @@ def parts_and_shards(requests: list[str]) -> Iterator[str]:
 def test_prepare_when_processes_then_shards_are_uploaded_while_others_encode(
     num_proc, tmp_path, s3, bucket
 ):
-    source = write_corpus("jsonl", tmp_path, made_texts(120))
+    source = write_corpus("jsonl", tmp_path, made_texts(400))
     options = {**NPY, "slice_bytes": 10_000, "runner": "processes", "num_proc": num_proc}
     here = tokenmill.prepare(source, str(tmp_path / "out"), **options)
     assert tokenmill.prepare(source, f"s3://{bucket}/out", **options) == here
