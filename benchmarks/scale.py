@@ -45,7 +45,7 @@ from tokenmill.corpus.plan import Cut, Plan, make_plan
 from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.dataset.places import plan_path, work_of
 from tokenmill.encode.job import Job
-from tokenmill.encode.record import SPLITS, Counts, PartRecord, Run, part_path, record_path
+from tokenmill.encode.record import SPLITS, Counts, PartChunk, PartRecord, part_path, record_path
 from tokenmill.encodings import get_encoding
 from tokenmill.partition import _encode as encode_share
 from tokenmill.partition import _num_missing
@@ -108,7 +108,11 @@ def record_of(index: int, plan_id: str) -> PartRecord:
         plan_id,
         (len(PART), len(PART) if held_out else 0),
         (digest, digest if held_out else ""),
-        (Run((DOCUMENT_TOKENS * documents, DOCUMENT_TOKENS * held_out), (documents, held_out)),),
+        (
+            PartChunk(
+                (DOCUMENT_TOKENS * documents, DOCUMENT_TOKENS * held_out), (documents, held_out)
+            ),
+        ),
         Counts(documents + held_out + 3, documents + held_out, 2, 1, 0, 0, (32 << 20) - index % 99),
     )
 

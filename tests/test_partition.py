@@ -21,7 +21,7 @@ from tokenmill.assemble.task import ShardRecord
 from tokenmill.config import Partition
 from tokenmill.corpus.plan import Plan
 from tokenmill.encode.ledger import Ledger
-from tokenmill.encode.record import Counts, PartRecord, Quarantined, Run
+from tokenmill.encode.record import Counts, PartChunk, PartRecord, Quarantined
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
 from tokenmill.partition import TaskReport, encode_partition, finish
 from tokenmill.run import SilentWatch
@@ -568,17 +568,17 @@ def test_all_tasks_twice_at_once_when_in_s3_then_the_bytes_of_one_run(s3, bucket
 
 def test_ledger_when_asked_then_it_gives_back_what_it_was_given():
     plain = PartRecord(
-        3, "p", 7, f"{5:032x}", (Run((1, 2), (3, 4)),), Counts(10, 9, 1, 0, 0, 2, 99)
+        3, "p", 7, f"{5:032x}", (PartChunk((1, 2), (3, 4)),), Counts(10, 9, 1, 0, 0, 2, 99)
     )
     several = PartRecord(
-        1, "p", 8, f"{6:032x}", (Run((1, 0), (1, 0)),) * 2, Counts(5, 2, 0, 3, 0, 0, 50)
+        1, "p", 8, f"{6:032x}", (PartChunk((1, 0), (1, 0)),) * 2, Counts(5, 2, 0, 3, 0, 0, 50)
     )
     bad = PartRecord(
         90,
         "p",
         9,
         f"{7:032x}",
-        (Run((0, 0), (0, 0)),),
+        (PartChunk((0, 0), (0, 0)),),
         Counts(1, 0, 0, 0, 1),
         (Quarantined(*"abc"),),
     )

@@ -207,7 +207,7 @@ class Assembly(Books):
     def _feed_buckets(self) -> None:
         for number, source in enumerate(self._sources):
             assert isinstance(source, ShuffledParts)
-            source.save_runs(self.records.values())
+            source.save_chunks(self.records.values())
             for block in source.blocks():
                 self._put(number, block)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.assemble.task import Block, TokenSource
-from tokenmill.encode.record import PartRecord, Run
+from tokenmill.encode.record import PartChunk, PartRecord
 from tokenmill.formats import Layout
 
 # Of a corpus that is too small for the usual shards or for a split by documents: what is held out.
@@ -59,10 +59,10 @@ class Totals:
     num_documents: tuple[int, int] = (0, 0)
 
     def __add__(self, record: PartRecord) -> Totals:
-        runs = (Run(self.num_tokens, self.num_documents), *record.runs)
+        chunks = (PartChunk(self.num_tokens, self.num_documents), *record.chunks)
         return Totals(
-            (sum(run.num_tokens[0] for run in runs), sum(run.num_tokens[1] for run in runs)),
-            (sum(run.num_documents[0] for run in runs), sum(run.num_documents[1] for run in runs)),
+            (sum(c.num_tokens[0] for c in chunks), sum(c.num_tokens[1] for c in chunks)),
+            (sum(c.num_documents[0] for c in chunks), sum(c.num_documents[1] for c in chunks)),
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tokenmill.assemble.fitting import SMALL_VAL_FRACTION
 from tokenmill.config import Config
-from tokenmill.encode.part import RUN_BYTES
+from tokenmill.encode.part import CHUNK_BYTES
 from tokenmill.formats import DTYPE_BYTES, get_format
 from tokenmill.runners.supervisor import TASKS_PER_WORKER
 from tokenmill.settings import num_buckets_of
@@ -149,9 +149,9 @@ def _parts_bytes(config: Config, amount: Amount) -> float:
     document_bytes = LENGTH_BYTES + (KEY_BYTES if config.shuffle else 0)
     found = amount.num_tokens * DTYPE_BYTES[config.dtype] + amount.num_documents * document_bytes
     if config.shuffle:
-        num_runs = amount.num_slices + found / RUN_BYTES
+        num_chunks = amount.num_slices + found / CHUNK_BYTES
         num_starts = NUM_SPLITS * (num_buckets_of(config, amount.planned_bytes) + 1)
-        found += num_runs * num_starts * BUCKET_START_BYTES
+        found += num_chunks * num_starts * BUCKET_START_BYTES
     return found
 
 
