@@ -53,7 +53,7 @@ from tokenmill.run import PrepareRequest, _carried_out, assembly_of
 from tokenmill.runners import Watch
 from tokenmill.settings import identity_of, job_of, resolved
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import sealed
+from tokenmill.storage.checked_json import checksummed
 
 MAX_SECONDS = 60.0
 MAX_BYTES = 1e9
@@ -214,9 +214,9 @@ def grow_shard(task: ShardTask) -> None:
         os.truncate(path, num_bytes)
 
 
-def write_sealed(path: str, plain: dict[str, Any]) -> None:
+def write_checksummed(path: str, plain: dict[str, Any]) -> None:
     with open(path, "wb") as file:
-        file.write(sealed(json.dumps(plain, sort_keys=True).encode()))
+        file.write(checksummed(json.dumps(plain, sort_keys=True).encode()))
 
 
 class Stages:
@@ -244,12 +244,12 @@ class Stages:
         num_used = [0 for _ in SPLITS]
         for index in range(self.num_slices):
             record = record_of(index, plan.plan_id)
-            write_sealed(record_path(work, index), record.to_plain())
+            write_checksummed(record_path(work, index), record.to_plain())
             assembly.add(record)
             while index < first_part and assembly.due:
                 task = assembly.due.popleft()
                 done = shard_record_of(task)
-                write_sealed(task_path(work, *done.place), dataclasses.asdict(done))
+                write_checksummed(task_path(work, *done.place), dataclasses.asdict(done))
                 num_used[task.stream] = task.stretches[-1].key[0]
             write_part(work, record)
         for split, index in itertools.product(range(len(SPLITS)), range(max(num_used))):

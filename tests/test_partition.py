@@ -23,7 +23,7 @@ from tokenmill.corpus.plan import Plan
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import Counts, PartChunk, PartRecord, Quarantined
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
-from tokenmill.partition import TaskReport, encode_partition, finish
+from tokenmill.partition import PartitionReport, encode_partition, finish
 from tokenmill.run import SilentWatch
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.storage import disk, files
@@ -53,7 +53,7 @@ def everything(out: Path) -> dict[str, bytes]:
     return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
 
 
-def task(source: str, out: Path | str, partition: str, **options: object) -> TaskReport:
+def task(source: str, out: Path | str, partition: str, **options: object) -> PartitionReport:
     config = tokenmill.Config(sources=(source,), out=str(out), **{**OPTIONS, **options})
     return encode_partition(config, Partition.parsed(partition), InlineRunner(), SilentWatch())
 

@@ -12,7 +12,7 @@ import pytest
 
 from tokenmill.errors import DamagedWorkError, IntegrityError, OutputError
 from tokenmill.storage import disk_space, files, retry
-from tokenmill.storage.checked_json import sealed
+from tokenmill.storage.checked_json import checksummed
 from tokenmill.storage.file_piece import FilePiece
 from tokenmill.storage.hashing import Proof
 from tokenmill.storage.local import LocalStore
@@ -140,7 +140,7 @@ def test_new_file_when_committed_then_all_of_it_is_there(folder):
 
 
 def test_read_files_when_some_are_not_there_then_none(folder):
-    contents = [sealed(b'{"number": %d}' % i) if i % 3 else None for i in range(100)]
+    contents = [checksummed(b'{"number": %d}' % i) if i % 3 else None for i in range(100)]
     for number, data in enumerate(contents):
         if data is not None:
             files.write_file(f"{folder}/{number}", data, is_durable=False)
@@ -148,7 +148,7 @@ def test_read_files_when_some_are_not_there_then_none(folder):
     assert list(files.read_files([])) == []
 
 
-def test_read_files_when_one_is_not_sealed_then_as_it_is(folder):
+def test_read_files_when_one_has_no_checksum_then_as_it_is(folder):
     files.write_file(f"{folder}/a", b'{"torn": ')
     assert list(files.read_files([f"{folder}/a"])) == [b'{"torn": ']
 

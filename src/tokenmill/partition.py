@@ -67,7 +67,7 @@ _SHOWN_RANGES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class TaskReport:
+class PartitionReport:
     """What a task did, and what the run still lacks."""
 
     partition: Partition
@@ -81,7 +81,7 @@ class TaskReport:
 
 def encode_partition(
     config: Config, partition: Partition, runner: Runner, watch: RunWatch
-) -> TaskReport:
+) -> PartitionReport:
     """Encode one partition's slices; the rest of the run is left to other tasks and `finish`."""
     if config.overwrite:
         raise ConfigError(
@@ -120,7 +120,7 @@ def encode_partition(
             _note_count(workspace, partition)
             job = job_of(config, encoding, plan, work)
             records = _encode(job, plan, partition, runner, remote, found.inputs, watch)
-            return TaskReport(
+            return PartitionReport(
                 partition,
                 len(plan.slices),
                 len(records),
@@ -264,10 +264,10 @@ def _assemble(
         raise Stopped
 
 
-def _report_of_finished(manifest: Manifest, partition: Partition) -> TaskReport:
+def _report_of_finished(manifest: Manifest, partition: Partition) -> PartitionReport:
     num_slices = max((len(numbers) for numbers in manifest.slice_documents.values()), default=0)
     num_own = len(partition.of(num_slices))
-    return TaskReport(partition, num_slices, num_own, 0, Counts(), 0, is_finished=True)
+    return PartitionReport(partition, num_slices, num_own, 0, Counts(), 0, is_finished=True)
 
 
 def _num_missing(work: str, plan: Plan) -> int | None:

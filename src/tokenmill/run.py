@@ -24,7 +24,14 @@ from tokenmill.assemble.earlier import earlier_records
 from tokenmill.config import Config
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs, found_inputs
-from tokenmill.corpus.plan import Cutter, Plan, differences, input_differences, make_plan, notes_on
+from tokenmill.corpus.plan import (
+    InputCutter,
+    Plan,
+    differences,
+    input_differences,
+    make_plan,
+    notes_on,
+)
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Slice
 from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
 from tokenmill.dataset.output_names import OutputNames
@@ -223,7 +230,7 @@ def _require_inputs_apart(config: Config, inputs: Iterable[Input]) -> None:
     names_of(config).require_apart(config.out, paths)
 
 
-def new_plan(config: Config, encoding: EncodingId, cutter: Cutter | None = None) -> Plan:
+def new_plan(config: Config, encoding: EncodingId, cutter: InputCutter | None = None) -> Plan:
     """The plan that a run would begin with; nothing is written to the output folder."""
     with contextlib.ExitStack() as stack:
         if cutter is None:
@@ -345,7 +352,7 @@ def _new_plan_of(
     request: PrepareRequest,
     found: FoundInputs,
     remote: RemoteInputs,
-    cutter: Cutter,
+    cutter: InputCutter,
     scratch: str,
 ) -> Plan:
     structures = os.path.join(scratch, "structure")

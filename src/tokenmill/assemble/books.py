@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tokenmill.assemble.fitting import Fitted, Share, Totals, Wish, fitted
+from tokenmill.assemble.fitting import Fitted, PartTotals, Share, Wish, fitted
 from tokenmill.assemble.sources import PartsInOrder, ShuffledParts
 from tokenmill.assemble.stream import ShardStream
 from tokenmill.assemble.task import (
@@ -117,7 +117,7 @@ class Assembly(Books):
         self._num_slices = num_slices
         self._num_buckets = num_buckets
         self.records = Ledger()  # of parts
-        self._totals = Totals()
+        self._totals = PartTotals()
         self._fitted: Fitted | None = None
         self._sources: list[PartsInOrder | ShuffledParts] = []
         self._shares: Sequence[Share | None] = ()
@@ -129,7 +129,7 @@ class Assembly(Books):
         """Go on with the records of earlier attempts, to which those of this one are added."""
         self.records = records
         documents = (sum(records.num_documents(split)) for split in range(len(SPLITS)))
-        self._totals = Totals(records.num_tokens_by_split, (next(documents), next(documents)))
+        self._totals = PartTotals(records.num_tokens_by_split, (next(documents), next(documents)))
         self._feed()
 
     def add(self, record: PartRecord) -> None:

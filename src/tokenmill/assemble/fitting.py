@@ -52,21 +52,21 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class PartTotals:
     """What the parts hold that have a record, by split."""
 
     num_tokens: tuple[int, int] = (0, 0)
     num_documents: tuple[int, int] = (0, 0)
 
-    def __add__(self, record: PartRecord) -> Totals:
+    def __add__(self, record: PartRecord) -> PartTotals:
         chunks = (PartChunk(self.num_tokens, self.num_documents), *record.chunks)
-        return Totals(
+        return PartTotals(
             (sum(c.num_tokens[0] for c in chunks), sum(c.num_tokens[1] for c in chunks)),
             (sum(c.num_documents[0] for c in chunks), sum(c.num_documents[1] for c in chunks)),
         )
 
 
-def fitted(layout: Layout, wish: Wish, totals: Totals, is_all: bool) -> Fitted | None:
+def fitted(layout: Layout, wish: Wish, totals: PartTotals, is_all: bool) -> Fitted | None:
     """The decision, as soon as it can be made; None: not before there are more parts."""
     num_tokens = sum(totals.num_tokens)
     if wish.may_shrink_shards and num_tokens < 2 * (layout.shard_tokens or 0):

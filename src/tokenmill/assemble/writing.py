@@ -110,13 +110,13 @@ class Draft:
         return self.record
 
 
-def split_of(layout: Layout, stream: int, shard: int) -> str:
+def shard_split(layout: Layout, stream: int, shard: int) -> str:
     """The split that a stream's shard belongs to."""
     return "val" if layout.first_shard_is_val and not shard else SPLITS[stream]
 
 
 def shard_name(task: ShardTask) -> str:
-    split = split_of(task.layout, task.stream, task.shard)
+    split = shard_split(task.layout, task.stream, task.shard)
     return get_format(task.layout.format).shard_name(task.layout.name, split, task.shard)
 
 
@@ -262,7 +262,7 @@ class _Writing:
     def _write_beside(
         self, tokens: npt.NDArray[Any], lengths: npt.NDArray[np.uint32] | None
     ) -> None:
-        split = split_of(self._layout, self._task.stream, self._task.shard)
+        split = shard_split(self._layout, self._task.stream, self._task.shard)
         first = self._task.first_document
         contents = Contents(self._name, split, tokens, lengths, first, self._layout)
         self._format.write(contents, self._create)

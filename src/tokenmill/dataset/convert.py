@@ -56,7 +56,7 @@ from tokenmill.runners.machine import available_cpus
 from tokenmill.runners.threads import in_threads
 from tokenmill.settings import whole_samples
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import seal_of, sealed, unsealed
+from tokenmill.storage.checked_json import checked_object, checksum_of, checksummed
 from tokenmill.storage.objects import require_output
 from tokenmill.storage.store import store_of
 
@@ -132,14 +132,14 @@ class ConvertRequest:
 
     @property
     def plan_id(self) -> str:
-        return seal_of(self._sealed())
+        return checksum_of(self._checksummed())
 
     def create(self, path: str) -> bool:
-        return files.create_file(path, self._sealed())
+        return files.create_file(path, self._checksummed())
 
     def load(self, path: str) -> ConvertRequest:
         try:
-            plain = unsealed(files.read_file(path))
+            plain = checked_object(files.read_file(path))
             return ConvertRequest(plain["identity"], plain.get("converted_from", {}))
         except (ValueError, KeyError) as error:
             raise DamagedWorkError(
@@ -156,8 +156,8 @@ class ConvertRequest:
     def _to_plain(self) -> dict[str, Any]:
         return {"identity": self.identity, "converted_from": self.converted_from}
 
-    def _sealed(self) -> bytes:
-        return sealed(json.dumps(self._to_plain(), sort_keys=True).encode())
+    def _checksummed(self) -> bytes:
+        return checksummed(json.dumps(self._to_plain(), sort_keys=True).encode())
 
 
 def _converted(

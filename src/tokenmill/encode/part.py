@@ -39,7 +39,7 @@ from tokenmill.encode.record import (
 )
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import sealed
+from tokenmill.storage.checked_json import checksummed
 from tokenmill.storage.new_file import NewFile
 
 CHUNK_BYTES = 64 << 20
@@ -88,7 +88,7 @@ class PartWriter:
             counts,
             quarantined,
         )
-        data = sealed(json.dumps(record.to_plain(), sort_keys=True).encode())
+        data = checksummed(json.dumps(record.to_plain(), sort_keys=True).encode())
         files.write_record(record_path(self._work, self._slice_index), data, is_durable=False)
         return record
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import unsealed
+from tokenmill.storage.checked_json import checked_object
 
 SPLITS = ("train", "val")
 PARTS_NAME, RECORDS_NAME = "parts", "records"  # in the work folder
@@ -127,7 +127,7 @@ def committed_record(work: str, slice_index: int, plan_id: str) -> PartRecord | 
 
 def _understood(data: bytes | None, slice_index: int, plan_id: str) -> PartRecord | None:
     try:
-        record = PartRecord.from_plain(unsealed(data or b""))
+        record = PartRecord.from_plain(checked_object(data or b""))
     except (ValueError, KeyError, TypeError):
         return None
     return record if record.plan_id == plan_id and record.slice_index == slice_index else None

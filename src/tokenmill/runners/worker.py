@@ -72,7 +72,7 @@ def main_of_fork(parent: int) -> None:
 
 def _work(parent: int, get_ready: Callable[[], None]) -> None:
     die_with(parent)
-    settle()
+    configure_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable(all_threads=False)
@@ -98,7 +98,7 @@ def die_with(parent: int) -> None:
         os._exit(0)
 
 
-def settle() -> None:
+def configure_process() -> None:
     """Tell the libraries, before they load, and malloc what this process is for."""
     os.environ.update(ENVIRONMENT)
     with contextlib.suppress(ImportError, OSError, AttributeError, TypeError):

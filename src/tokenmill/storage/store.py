@@ -50,7 +50,7 @@ class Store(Protocol):
         """All of a file that fits into memory. FileNotFoundError if there is none."""
 
     def read_files(self, paths: Sequence[str]) -> Iterator[bytes | None]:
-        """Small sealed files (checked_json.py), in order; None where there is none."""
+        """Small files with a checksum (checked_json.py), in order; None where there is none."""
 
     def read_in_order(self, path: str, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
         """Bytes `start` to `stop`, in blocks of `block_bytes`, or of a multiple of 1 MiB where a

@@ -23,7 +23,7 @@ from tokenmill.runners.cutting import CUT_INPUTS, Cutting
 from tokenmill.runners.death import Death
 from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
 from tokenmill.runners.ray.facts import mismatch
-from tokenmill.runners.ray.remote import cut_here
+from tokenmill.runners.ray.remote import cut_on_node
 
 TICK_SECONDS = 0.25
 CUTS_PER_SLOT = 2
@@ -69,7 +69,7 @@ class Cuts:
         return Cutting(sources, self._options, self._max_rows)
 
     def _launched(self, cutting: Cutting) -> Any:
-        return self._cluster.anywhere(cut_here).remote({**self._common, **cutting.order()})
+        return self._cluster.anywhere(cut_on_node).remote({**self._common, **cutting.order()})
 
     def _finished(self, sources: list[Input], task: Any) -> Iterator[Cut]:
         cutting = self._cutting(sources)

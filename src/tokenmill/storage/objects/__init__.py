@@ -90,7 +90,7 @@ def read_ranges(url: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
     return [data[0] if len(data) == 1 else b"".join(data) for data in found]
 
 
-def read_sealed(urls: Iterable[str]) -> Iterator[bytes | None]:
+def read_checksummed(urls: Iterable[str]) -> Iterator[bytes | None]:
     """Small objects, in parallel and in order, with one request each; None where there is none.
 
     Only for what tells by itself whether it is whole (../checked_json.py): its length is unchecked.
