@@ -54,7 +54,7 @@ from tokenmill.formats import Layout, chosen_dtype, get_format
 from tokenmill.runners import Stopped
 from tokenmill.runners.machine import available_cpus
 from tokenmill.runners.threads import in_threads
-from tokenmill.settings import whole_samples
+from tokenmill.settings import require_applicable, whole_samples
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import checked_object, checksum_of, checksummed
 from tokenmill.storage.objects import require_output
@@ -239,12 +239,7 @@ def _layout(source: Dataset, origin: Manifest, target: Target) -> Layout:
     format_ = get_format(target.format)
     defaults, traits = format_.defaults, format_.traits
     encoding = origin.identity["encoding"]
-    if target.shard_tokens is not None and traits.one_file:
-        raise ConfigError(f"--shard-tokens does not apply to {target.format}: one file per split")
-    if target.name is not None and defaults.name is None:
-        raise ConfigError(f"--name does not apply to {target.format}, whose file names are fixed")
-    if target.seq_len and not traits.samples:
-        raise ConfigError(f"--seq-len does not apply to {target.format}")
+    require_applicable(format_, target.shard_tokens, target.name, target.seq_len)
     seq_len = defaults.seq_len if target.seq_len is None else target.seq_len
     has_boundaries = traits.boundaries and not seq_len
     _require_holdable(source, target, seq_len if traits.boundaries else 0, has_boundaries)
