@@ -49,9 +49,9 @@ from tokenmill.encode.record import SPLITS, Counts, PartChunk, PartRecord, part_
 from tokenmill.encodings import get_encoding
 from tokenmill.partition import _encode as encode_share
 from tokenmill.partition import _num_missing
-from tokenmill.run import PrepareRequest, _carried_out, assembly_of
+from tokenmill.run import PrepareRequest, RunContext, _carried_out, assembly_of
 from tokenmill.runners import Watch
-from tokenmill.settings import identity_of, job_of, resolved
+from tokenmill.settings import identity_of, resolved
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import checksummed
 
@@ -266,10 +266,10 @@ class Stages:
         """One of a thousand tasks, repeated: its share of records, and what others lack."""
         plan = Plan.load(plan_path(self.out))
         work = work_of(self.out, plan.plan_id)
-        job = job_of(config_of(self.out), ENCODING, plan, work)
-        remote = RemoteInputs(config_of(self.out), work, print)
-        own = Partition(1000, 1000)
-        assert encode_share(job, plan, own, self.stub, remote, self.inputs, _progress())
+        context = RunContext(config_of(self.out), ENCODING, self.stub, _progress(), work)
+        remote = RemoteInputs(context.config, work, print)
+        own, found = Partition(1000, 1000), FoundInputs(tuple(self.inputs))
+        assert encode_share(context, plan, own, found, remote)
         assert _num_missing(work, plan) == 0
 
     def schedule(self) -> None:
@@ -283,8 +283,8 @@ class Stages:
         config, found = config_of(out), FoundInputs(tuple(self.inputs))
         remote = RemoteInputs(config, out, print)
         request = PrepareRequest(IDENTITY, found.inputs)
-        watch = _progress()
-        manifest = _carried_out(config, ENCODING, request, found, remote, self.stub, watch, out)
+        context = RunContext(config, ENCODING, self.stub, _progress(), out)
+        manifest = _carried_out(context, request, found, remote)
         assert len(manifest.slice_documents["train"]) == self.num_slices
         assert os.listdir(out) and not os.path.exists(plan_path(out))
 
