@@ -27,8 +27,9 @@ from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Job, Step
 from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import TokenmillError, WorkerError, error_from_plain
+from tokenmill.errors import WorkerError
 from tokenmill.runners import machine
+from tokenmill.runners.answers import error_in
 from tokenmill.runners.assignment import Assignment
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.birth import Process, forked, load_for_forks, started
@@ -160,8 +161,8 @@ class Supervisor:
         return list(touched)
 
     def _attend(self, child: Child) -> None:
-        for message in child.messages():
-            self._hear(child, *message)
+        for kind, *content in child.messages():
+            self._hear(child, kind, content)
             if child not in self._children:
                 return
         if child.at_end:
@@ -170,7 +171,7 @@ class Supervisor:
             self._num_oom_kills += death.is_oom_kill
             self._bury(child, death)
 
-    def _hear(self, child: Child, kind: str, *content: Any) -> None:
+    def _hear(self, child: Child, kind: str, content: list[Any]) -> None:
         if kind == "ready":
             child.is_ready = True
             self._num_failed_starts = 0
@@ -191,15 +192,12 @@ class Supervisor:
         elif kind == "alive":
             pass  # that it was heard of is enough
         elif kind in ("cutting", "cut", "uncut"):
-            self._hear_of_cutting(child, kind, *content)
+            self._hear_of_cutting(child, kind, content)
         elif kind == "memory":
             child.kill()
             self._bury(child, memory_error_of(child.end()))
-        elif kind == "error":
-            raise error_from_plain(content[0])
         else:
-            what, trace = content
-            raise TokenmillError(f"a worker failed in a way that is our bug: {what}\n{trace}")
+            raise error_in(kind, content)
 
     def _hear_of_shard(self, child: Child, plain: dict[str, Any]) -> None:
         from tokenmill.assemble.task import ShardRecord
@@ -213,14 +211,10 @@ class Supervisor:
         child.committing.remove(assignment)
         self._outbox.put(ShardWritten(record))
 
-    def _hear_of_cutting(self, child: Child, kind: str, *content: Any) -> None:
+    def _hear_of_cutting(self, child: Child, kind: str, content: list[Any]) -> None:
         running = child.assignments[0]
         assert isinstance(running, Cutting)
-        running.is_begun = True
-        if kind == "cut":
-            running.add(*content)
-        elif kind == "uncut":
-            running.error = error_from_plain(content[0])
+        running.hear(kind, content)
         if running.is_done:
             child.assignments.popleft()
             self._outbox.put(running)

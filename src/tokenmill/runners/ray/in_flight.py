@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Job
 from tokenmill.encode.record import PartRecord
-from tokenmill.errors import TokenmillError, error_from_plain
+from tokenmill.errors import TokenmillError
 from tokenmill.runners import Watch
+from tokenmill.runners.answers import error_in, record_in
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.death import Death, Exit, memory_error_of, stall_of
 from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
@@ -189,22 +190,17 @@ class InFlight:
         task = self._gone(key)
         *content, (task.node, task.pid, task.log, _) = content
         self._busy_at = time.monotonic()
-        if kind == "record":
-            return PartRecord.from_plain(content[0])
-        if kind == "shard":
-            from tokenmill.assemble.task import ShardRecord
-
-            return ShardRecord.from_plain(content[0])
+        if kind in ("record", "shard"):
+            return record_in(kind, content[0])
         if kind == "refused":
             self._refused(task, content[0])
         elif kind == "memory":
             helped(self._cluster, task, end_process, task.pid)  # it may hold much of the memory
             self._failed(task, memory_error_of(Exit(task.pid, None, None, "")))
         elif kind == "error":
-            raise self._with_node(error_from_plain(content[0]), task)
+            raise self._with_node(error_in(kind, content), task)
         else:
-            what, trace = content
-            raise TokenmillError(f"a worker failed in a way that is our bug: {what}\n{trace}")
+            raise error_in(kind, content)
         return None
 
     def _with_node(self, error: TokenmillError, task: RayTask) -> TokenmillError:
