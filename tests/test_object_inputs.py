@@ -555,7 +555,7 @@ def test_worker_when_a_slice_is_encoded_with_caution_then_nothing_else_is_begun(
 def test_order_when_a_slice_is_on_this_disk_then_it_is_not_prefetched(tmp_path):
     from tokenmill.runners.attempts import Attempts
 
-    [source] = inputs_of([_written(tmp_path / "a.jsonl", b'{"text": "a://b"}\n')], None)
+    [source] = inputs_of([str(_written(tmp_path / "a.jsonl", b'{"text": "a://b"}\n'))], None)
     attempts = Attempts(Namespace(to_plain=dict), Slice(0, cut(source, ReadOptions()).spans))
     assert attempts.order()["prefetch"] is False
 

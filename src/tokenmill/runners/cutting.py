@@ -14,8 +14,7 @@ from typing import Any
 from tokenmill.corpus.plan import Cut
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input, Span
-from tokenmill.errors import InputError, TokenmillError
-from tokenmill.runners.answers import error_in
+from tokenmill.errors import InputError, TokenmillError, error_from_plain
 from tokenmill.runners.death import Death, printable
 
 CUT_INPUTS = 64  # for one order: an answer each way for every input would cost 0.1 ms
@@ -58,7 +57,7 @@ class Cutting:
             source = self._sources[len(self.found)]
             self.found.append(Cut(tuple(Span(source, *rest) for rest in spans), num_rows))
         elif kind == "uncut":
-            self.error = error_in(kind, content)
+            self.error = error_from_plain(content[0])
 
     def failed(self, death: Death) -> str:
         if not self.is_begun:

@@ -29,7 +29,6 @@ from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import WorkerError
 from tokenmill.runners import machine
-from tokenmill.runners.answers import error_in
 from tokenmill.runners.assignment import Assignment
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.birth import Process, forked, load_for_forks, started
@@ -38,6 +37,7 @@ from tokenmill.runners.cutting import Cutting
 from tokenmill.runners.death import Death, death_of, memory_error_of, stall_of
 from tokenmill.runners.outbox import Event, Finished, Notice, Outbox, ShardWritten
 from tokenmill.runners.shard_writing import ShardWriting
+from tokenmill.runners.worker import error_in
 
 if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardTask

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokenmill.encode.job import Caution, Report, Step
+    from tokenmill.errors import TokenmillError
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -245,6 +246,16 @@ def outcome(work: Callable[..., Any], *arguments: Any) -> Any:
         import traceback
 
         return ("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+def error_in(kind: str, content: list[Any]) -> TokenmillError:
+    """The error that an outcome tells of, for the parent: the user's to correct, or our bug."""
+    from tokenmill.errors import TokenmillError, error_from_plain
+
+    if kind == "error":
+        return error_from_plain(content[0])
+    what, trace = content
+    return TokenmillError(f"a worker failed in a way that is our bug: {what}\n{trace}")
 
 
 def load(encoding: dict[str, Any] | None, between: Callable[[], None]) -> tuple[Any, ...]:

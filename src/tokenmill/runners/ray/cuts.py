@@ -18,12 +18,12 @@ from tokenmill.corpus.plan import Cut
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input
 from tokenmill.runners import Stopped, Watch
-from tokenmill.runners.answers import error_in
 from tokenmill.runners.cutting import CUT_INPUTS, Cutting
 from tokenmill.runners.death import Death
 from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
 from tokenmill.runners.ray.facts import mismatch
 from tokenmill.runners.ray.remote import cut_on_node
+from tokenmill.runners.worker import error_in
 
 TICK_SECONDS = 0.25
 CUTS_PER_SLOT = 2

@@ -22,7 +22,6 @@ from tokenmill.encode.job import Job
 from tokenmill.encode.record import PartRecord
 from tokenmill.errors import TokenmillError
 from tokenmill.runners import Watch
-from tokenmill.runners.answers import error_in, record_in
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.death import Death, Exit, memory_error_of, stall_of
 from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
@@ -32,6 +31,7 @@ from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
 from tokenmill.runners.ray.ray_task import RayTask, end, helped, since
 from tokenmill.runners.ray.remote import end_process, log_tail, work_on_node
 from tokenmill.runners.shard_writing import ShardWriting
+from tokenmill.runners.worker import error_in
 
 if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardRecord, ShardTask
@@ -190,8 +190,12 @@ class InFlight:
         task = self._gone(key)
         *content, (task.node, task.pid, task.log, _) = content
         self._busy_at = time.monotonic()
-        if kind in ("record", "shard"):
-            return record_in(kind, content[0])
+        if kind == "record":
+            return PartRecord.from_plain(content[0])
+        if kind == "shard":
+            from tokenmill.assemble.task import ShardRecord
+
+            return ShardRecord.from_plain(content[0])
         if kind == "refused":
             self._refused(task, content[0])
         elif kind == "memory":
