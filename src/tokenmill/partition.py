@@ -90,7 +90,7 @@ def encode_partition(
             "--overwrite with --partition: every task would remove what the others did",
             hint=f"remove {config.out} by hand, then start the tasks",
         )
-    objects.listen(watch.notice)
+    objects.report_retries_to(watch.notice)
     encoding = encoding_of(config)
     config = resolved(config, encoding)
     workspace = Workspace(config.out)
@@ -144,7 +144,7 @@ def finish(
     Raises ConflictError if a slice is missing, or if tasks are still at work.
     """
     watch = watch or SilentWatch()
-    objects.listen(watch.notice)
+    objects.report_retries_to(watch.notice)
     workspace = Workspace(out)
     if (manifest := workspace.finished_dataset()) is not None:
         workspace.require_files(manifest)

@@ -128,7 +128,7 @@ class RunContext:
 
 
 def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
-    objects.listen(watch.notice)
+    objects.report_retries_to(watch.notice)
     encoding = encoding_of(config)
     config = resolved(config, encoding)
     with store_of(config.out).desk(Workspace(config.out).folder) as scratch:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import itertools
 import json
@@ -101,15 +100,10 @@ def convert(
     layout = _layout(source, origin, target)
     came_from = {"format": source.format.name, "manifest_sha256": _sha256_of(origin)}
     request = ConvertRequest(_identity(origin, layout), came_from, source.name)
-    names = OutputNames(get_format(layout.format), layout.name)
-    _require_source_apart(source, target, names)
-    attempt = functools.partial(_converted, source, origin, layout, target, names, request, watch)
-    workspace = Workspace(target.out)
-    made = functools.partial(
-        workspace.dataset, request, attempt, target.overwrite, lambda message: None
-    )
+    conversion = _Conversion(source, origin, layout, target, request, watch)
+    _require_source_apart(source, target, conversion.names)
     try:
-        manifest = made() or made()
+        manifest = conversion.dataset() or conversion.dataset()
     except FileNotFoundError as error:
         if not _is_below(str(error.filename), source.name):
             raise
@@ -160,29 +154,40 @@ class ConvertRequest:
         return checksummed(json.dumps(self._to_plain(), sort_keys=True).encode())
 
 
-def _converted(
-    source: Dataset,
-    origin: Manifest,
-    layout: Layout,
-    target: Target,
-    names: OutputNames,
-    request: ConvertRequest,
-    watch: Watcher,
-) -> Manifest:
-    out, workspace = target.out, Workspace(target.out)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(workspace.held(names, target.overwrite))
-        plan_id = workspace.begin_or_continue(request, lambda: request).plan_id
-        work = workspace.work_of(plan_id)
-        desk = stack.enter_context(store_of(out).desk(work))
-        books = Books(work, plan_id)
-        tokens = DatasetTokens(source, origin, layout, desk)
-        stack.enter_context(tokens.held)
-        _write_shards(tokens, books, layout, target.num_proc or available_cpus(), watch)
-        manifest = _manifest(origin, request, books.output(layout))
-        replaced = names.replaced_in(out) if target.overwrite else None
-        publish(out, plan_id, manifest, replaced)
-    return manifest
+@dataclass(frozen=True, slots=True)
+class _Conversion:
+    source: Dataset
+    origin: Manifest  # of the source
+    layout: Layout
+    target: Target
+    request: ConvertRequest
+    watch: Watcher
+
+    @property
+    def names(self) -> OutputNames:
+        return OutputNames(get_format(self.layout.format), self.layout.name)
+
+    def dataset(self) -> Manifest | None:
+        """The dataset; None: try again, see Workspace."""
+        workspace, overwrite = Workspace(self.target.out), self.target.overwrite
+        return workspace.dataset(self.request, self._attempt, overwrite, lambda message: None)
+
+    def _attempt(self) -> Manifest:
+        out, overwrite = self.target.out, self.target.overwrite
+        workspace = Workspace(out)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(workspace.held(self.names, overwrite))
+            plan_id = workspace.begin_or_continue(self.request, lambda: self.request).plan_id
+            work = workspace.work_of(plan_id)
+            desk = stack.enter_context(store_of(out).desk(work))
+            books = Books(work, plan_id)
+            tokens = DatasetTokens(self.source, self.origin, self.layout, desk)
+            stack.enter_context(tokens.held)
+            num_threads = self.target.num_proc or available_cpus()
+            _write_shards(tokens, books, self.layout, num_threads, self.watch)
+            manifest = _manifest(self.origin, self.request, books.output(self.layout))
+            publish(out, plan_id, manifest, self.names.replaced_in(out) if overwrite else None)
+        return manifest
 
 
 def _write_shards(

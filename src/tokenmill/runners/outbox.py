@@ -34,7 +34,7 @@ class SliceStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class SupervisorEnded:
     """Nothing more will come; `error` says why, if not because all is done."""
 
     error: BaseException | None
@@ -47,16 +47,17 @@ class ShardWritten:
     record: ShardRecord
 
 
-Event = PartRecord | ShardWritten | Cutting | Notice | SliceStep | Finished
+_Message = PartRecord | ShardWritten | Cutting | Notice | SupervisorEnded
+Event = _Message | SliceStep
 
 
 class Outbox:
     def __init__(self) -> None:
         self._filled = threading.Condition()
-        self._events: deque[PartRecord | ShardWritten | Cutting | Notice | Finished] = deque()
+        self._events: deque[_Message] = deque()
         self._steps: dict[int, SliceStep] = {}
 
-    def put(self, event: PartRecord | ShardWritten | Cutting | Notice | Finished) -> None:
+    def put(self, event: _Message) -> None:
         with self._filled:
             self._events.append(event)
             self._filled.notify()

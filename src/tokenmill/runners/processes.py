@@ -23,7 +23,7 @@ from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
 from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.cutting import CUT_INPUTS, Cutting
-from tokenmill.runners.outbox import Finished, Notice, ShardWritten, SliceStep
+from tokenmill.runners.outbox import Notice, ShardWritten, SliceStep, SupervisorEnded
 from tokenmill.runners.supervisor import ASSIGNMENTS_PER_WORKER, EARLY_WORKERS, Supervisor
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ProcessesRunner:
                         watch.step(event.slice_, event.step)
                     elif isinstance(event, Notice):
                         watch.notice(event.message)
-                    elif isinstance(event, Finished):
+                    elif isinstance(event, SupervisorEnded):
                         if event.error is not None:
                             raise event.error
                         return
@@ -128,7 +128,7 @@ def _finished(cutting: Cutting, supervisor: Supervisor, watch: Watch) -> Iterato
         for event in supervisor.take():
             if isinstance(event, Notice):
                 watch.notice(event.message)
-            elif isinstance(event, Finished):
+            elif isinstance(event, SupervisorEnded):
                 raise event.error or Stopped
     yield from cutting.found
     if cutting.error is not None:

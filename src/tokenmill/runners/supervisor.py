@@ -35,7 +35,7 @@ from tokenmill.runners.birth import Process, forked, load_for_forks, started
 from tokenmill.runners.child import Child
 from tokenmill.runners.cutting import Cutting
 from tokenmill.runners.death import Death, death_of, memory_error_of, stall_of
-from tokenmill.runners.outbox import Event, Finished, Notice, Outbox, ShardWritten
+from tokenmill.runners.outbox import Event, Notice, Outbox, ShardWritten, SupervisorEnded
 from tokenmill.runners.shard_writing import ShardWriting
 from tokenmill.runners.worker import error_in
 
@@ -109,7 +109,7 @@ class Supervisor:
             self._wake()
 
     def close(self) -> None:
-        """Finished all workers now; returns when they are gone. More than once does no harm."""
+        """End all workers now; returns when they are gone. More than once does no harm."""
         if not self._is_closing:
             self._is_closing = True
             self._wake()
@@ -138,7 +138,7 @@ class Supervisor:
                 self._end_workers(self._children)
                 self._selector.close()
             finally:
-                self._outbox.put(Finished(error))
+                self._outbox.put(SupervisorEnded(error))
 
     def _is_over(self) -> bool:
         if self._is_closing:

@@ -176,7 +176,7 @@ def _serve(orders: queue.SimpleQueue[dict[str, Any]], wire: Wire) -> None:
 
     pa.set_cpu_count(1)
     heartbeat.listen(lambda: wire.send("alive"))
-    objects.listen(wire.notice)
+    objects.report_retries_to(wire.notice)
     objects.expect_answers()
 
     def cut_what_waits() -> None:

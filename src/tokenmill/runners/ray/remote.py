@@ -58,7 +58,7 @@ def work_on_node(order: dict[str, Any]) -> list[Any]:
     sender.say()
     # Who moves bytes, or waits for a store that answers late, is alive and no stall.
     heartbeat.listen(sender.say, order["step_seconds"])
-    objects.listen(lambda _: sender.say())
+    objects.report_retries_to(lambda _: sender.say())
     objects.expect_answers()
     found = _facts(order)
     if found != order["facts"]:

@@ -187,7 +187,7 @@ def in_parallel(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def listen(notice: Notice) -> None:
+def report_retries_to(notice: Notice) -> None:
     """Have this process told of requests that are repeated for a while."""
     global _notice  # noqa: PLW0603
     _notice = notice
