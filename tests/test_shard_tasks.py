@@ -24,7 +24,7 @@ from tokenmill import prepare
 from tokenmill.arrays import binary_array
 from tokenmill.assemble import writing
 from tokenmill.assemble.books import Assembly, Output
-from tokenmill.assemble.fitting import Wish
+from tokenmill.assemble.fitting import FittingOptions
 from tokenmill.assemble.sources import task_of
 from tokenmill.assemble.task import ShardTask
 from tokenmill.assemble.writing import carry_out
@@ -239,7 +239,7 @@ class Disorder:
 
     def new_assembly(self) -> Assembly:
         layout, num_slices = self._layout, len(self._records)
-        return Assembly(self._work, "plan", layout, Wish(), num_slices, self._num_buckets)
+        return Assembly(self._work, "plan", layout, FittingOptions(), num_slices, self._num_buckets)
 
     def carried_out(self, rng: random.Random, num_steps: int | None = None) -> Output | None:
         """All of it; or None if it was given up after so many steps."""

@@ -270,20 +270,20 @@ def test_work_folders_when_made_twice_then_what_is_whole_stays(folder):
     assert files.names_below(folder) == ["tasks/0.json"]
 
 
-# Shards: made on a desk, delivered, and looked at again
+# Shards: made in a staging folder, delivered, and looked at again
 
 
 def delivered(folder: str) -> dict[str, Proof]:
     """Two pieces of a file and a file beside it, in the folder; what proves each."""
     store, data = store_of(folder), os.urandom(300)
-    with store.desk(folder) as desk:
-        piece = FilePiece(os.path.join(desk, "0.bin"), 0)
+    with store.staging(folder) as staging:
+        piece = FilePiece(os.path.join(staging, "0.bin"), 0)
         piece.write(data[:100])
         piece.write(data[100:])
-        with files.new_file(desk, "0.idx") as file:
+        with files.new_file(staging, "0.idx") as file:
             file.write(b"beside")
             file.commit()
-        kept = store.deliver(desk, folder, ("0.bin", "0.idx"), piece)
+        kept = store.deliver(staging, folder, ("0.bin", "0.idx"), piece)
         piece.close()
     assert files.read_file(f"{folder}/0.bin") == data
     assert files.read_file(f"{folder}/0.idx") == b"beside"

@@ -46,7 +46,14 @@ from tokenmill.formats import get_format
 from tokenmill.runners import Runner, Stopped, Watch
 from tokenmill.runners.start import cutting_runner, encoding_of
 from tokenmill.runners.workload import Workload
-from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved, wish_of
+from tokenmill.settings import (
+    fitting_options_of,
+    identity_of,
+    job_of,
+    layout_of,
+    num_buckets,
+    resolved,
+)
 from tokenmill.storage import files, objects
 from tokenmill.storage.store import store_of
 from tokenmill.words.plural import counted, noun_for
@@ -131,7 +138,7 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
     objects.report_retries_to(watch.notice)
     encoding = encoding_of(config)
     config = resolved(config, encoding)
-    with store_of(config.out).desk(Workspace(config.out).folder) as scratch:
+    with store_of(config.out).staging(Workspace(config.out).folder) as scratch:
         context = RunContext(config, encoding, runner, watch, scratch)
         manifest = _attempt(context) or _attempt(context)
     assert manifest is not None  # what has just begun is not continued
@@ -227,7 +234,7 @@ def places_of(plan: Plan, inputs: Iterable[Input]) -> dict[str, str]:
 def assembly_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Assembly:
     layout = layout_of(config, encoding)
     num_slices, buckets = len(plan.slices), num_buckets(config, plan)
-    return Assembly(work, plan.plan_id, layout, wish_of(config), num_slices, buckets)
+    return Assembly(work, plan.plan_id, layout, fitting_options_of(config), num_slices, buckets)
 
 
 def all_inputs(config: Config, remote: RemoteInputs) -> FoundInputs:

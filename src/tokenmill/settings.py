@@ -10,7 +10,7 @@ import dataclasses
 from importlib import metadata
 from typing import Any
 
-from tokenmill.assemble.fitting import Wish
+from tokenmill.assemble.fitting import FittingOptions
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan, read_options
 from tokenmill.encode.job import Job
@@ -123,10 +123,10 @@ def layout_of(config: Config, encoding: EncodingId) -> Layout:
     )
 
 
-def wish_of(config: Config) -> Wish:
+def fitting_options_of(config: Config) -> FittingOptions:
     """What the size of the corpus may still decide."""
     is_usual = config.val_fraction == get_format(config.format).defaults.val_fraction
-    return Wish(
+    return FittingOptions(
         may_shrink_shards=config.val == "first-shard" and config.shard_tokens is None,
         is_split=config.val == "fraction",
         val_fraction=None if is_usual else config.val_fraction,

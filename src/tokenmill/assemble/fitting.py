@@ -27,7 +27,7 @@ MIN_SHARD_TOKENS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class FittingOptions:
     """What the user and the format say of splits, as far as the size of the corpus matters."""
 
     may_shrink_shards: bool = False  # the user did not say how large they shall be
@@ -66,17 +66,19 @@ class PartTotals:
         )
 
 
-def fitted(layout: Layout, wish: Wish, totals: PartTotals, is_all: bool) -> Fitted | None:
+def fitted(
+    layout: Layout, options: FittingOptions, totals: PartTotals, is_all: bool
+) -> Fitted | None:
     """The decision, as soon as it can be made; None: not before there are more parts."""
     num_tokens = sum(totals.num_tokens)
-    if wish.may_shrink_shards and num_tokens < 2 * (layout.shard_tokens or 0):
+    if options.may_shrink_shards and num_tokens < 2 * (layout.shard_tokens or 0):
         return _with_smaller_shards(layout, num_tokens) if is_all else None
-    if not wish.is_split or all(totals.num_documents):
+    if not options.is_split or all(totals.num_documents):
         return Fitted(layout)
     if not is_all:
         return None
     stream = int(not totals.num_documents[0])
-    val_tokens = _val_tokens(num_tokens, wish.val_fraction)
+    val_tokens = _val_tokens(num_tokens, options.val_fraction)
     if layout.seq_len:
         val_tokens = _with_whole_samples(num_tokens, val_tokens, layout.seq_len)
     if layout.has_boundaries and totals.num_documents[stream] < 2:

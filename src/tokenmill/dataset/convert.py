@@ -179,9 +179,9 @@ class _Conversion:
             stack.enter_context(workspace.held(self.names, overwrite))
             plan_id = workspace.begin_or_continue(self.request, lambda: self.request).plan_id
             work = workspace.work_of(plan_id)
-            desk = stack.enter_context(store_of(out).desk(work))
+            staging = stack.enter_context(store_of(out).staging(work))
             books = Books(work, plan_id)
-            tokens = DatasetTokens(self.source, self.origin, self.layout, desk)
+            tokens = DatasetTokens(self.source, self.origin, self.layout, staging)
             stack.enter_context(tokens.held)
             num_threads = self.target.num_proc or available_cpus()
             _write_shards(tokens, books, self.layout, num_threads, self.watch)

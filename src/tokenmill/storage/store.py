@@ -131,15 +131,15 @@ class Store(Protocol):
         """Give a finished file its final name; False if there is no such file any more, as after an
         earlier attempt. In a bucket it is a copy, which stands for the file from then on."""
 
-    def desk(self, folder: str) -> AbstractContextManager[str]:
+    def staging(self, folder: str) -> AbstractContextManager[str]:
         """A local folder in which to make files that will be in `folder`: `folder` itself, if it is
         local."""
 
     def deliver(
-        self, desk: str, folder: str, names: Iterable[str], piece: FilePiece | None
+        self, staging: str, folder: str, names: Iterable[str], piece: FilePiece | None
     ) -> dict[str, str | None]:
-        """Make what was made on the desk durable, and have it in `folder`. `piece` is what is still
-        open of it. Returns the sha256 that the store keeps of each file, if it keeps any."""
+        """Make what is in `staging` durable, and have it in `folder`. `piece` is what is still open
+        of it. Returns the sha256 that the store keeps of each file, if it keeps any."""
 
     # Folders, and what goes
 

@@ -134,14 +134,15 @@ class ObjectStore:
             return False
         return True
 
-    def desk(self, folder: str) -> contextlib.AbstractContextManager[str]:
+    def staging(self, folder: str) -> contextlib.AbstractContextManager[str]:
         return scratch_folder()
 
     def deliver(
-        self, desk: str, folder: str, names: Iterable[str], piece: FilePiece | None
+        self, staging: str, folder: str, names: Iterable[str], piece: FilePiece | None
     ) -> dict[str, str | None]:
         return {
-            name: _put_file(os.path.join(desk, name), os.path.join(folder, name)) for name in names
+            name: _put_file(os.path.join(staging, name), os.path.join(folder, name))
+            for name in names
         }
 
     def make_folder(self, path: str) -> None:
