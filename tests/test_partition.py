@@ -146,7 +146,7 @@ def test_tasks_when_an_ordinary_run_began_it_then_they_go_on_from_there(source, 
 
 def test_plan_when_there_is_one_then_it_is_not_made_again(source, tmp_path, monkeypatch):
     task(source, tmp_path, "1/3")
-    monkeypatch.setattr("tokenmill.partition.make_plan", None)
+    monkeypatch.setattr("tokenmill.run.make_plan", None)
     task(source, tmp_path, "2/3")
 
 
