@@ -45,15 +45,15 @@ from tokenmill.corpus.plan import Cut, Plan, make_plan
 from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.dataset.places import plan_path, work_of
 from tokenmill.encode.job import Job
-from tokenmill.encode.record import SPLITS, Counts, PartRecord, Run, part_path, record_path
+from tokenmill.encode.record import SPLITS, Counts, PartChunk, PartRecord, part_path, record_path
 from tokenmill.encodings import get_encoding
 from tokenmill.partition import _encode as encode_share
 from tokenmill.partition import _num_missing
-from tokenmill.run import PrepareRequest, _carried_out, assembly_of
+from tokenmill.run import PrepareRequest, RunContext, _carried_out, assembly_of
 from tokenmill.runners import Watch
-from tokenmill.settings import identity_of, job_of, resolved
+from tokenmill.settings import identity_of, resolved
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import sealed
+from tokenmill.storage.checked_json import checksummed
 
 MAX_SECONDS = 60.0
 MAX_BYTES = 1e9
@@ -108,7 +108,11 @@ def record_of(index: int, plan_id: str) -> PartRecord:
         plan_id,
         (len(PART), len(PART) if held_out else 0),
         (digest, digest if held_out else ""),
-        (Run((DOCUMENT_TOKENS * documents, DOCUMENT_TOKENS * held_out), (documents, held_out)),),
+        (
+            PartChunk(
+                (DOCUMENT_TOKENS * documents, DOCUMENT_TOKENS * held_out), (documents, held_out)
+            ),
+        ),
         Counts(documents + held_out + 3, documents + held_out, 2, 1, 0, 0, (32 << 20) - index % 99),
     )
 
@@ -210,9 +214,9 @@ def grow_shard(task: ShardTask) -> None:
         os.truncate(path, num_bytes)
 
 
-def write_sealed(path: str, plain: dict[str, Any]) -> None:
+def write_checksummed(path: str, plain: dict[str, Any]) -> None:
     with open(path, "wb") as file:
-        file.write(sealed(json.dumps(plain, sort_keys=True).encode()))
+        file.write(checksummed(json.dumps(plain, sort_keys=True).encode()))
 
 
 class Stages:
@@ -240,12 +244,12 @@ class Stages:
         num_used = [0 for _ in SPLITS]
         for index in range(self.num_slices):
             record = record_of(index, plan.plan_id)
-            write_sealed(record_path(work, index), record.to_plain())
+            write_checksummed(record_path(work, index), record.to_plain())
             assembly.add(record)
             while index < first_part and assembly.due:
                 task = assembly.due.popleft()
                 done = shard_record_of(task)
-                write_sealed(task_path(work, *done.place), dataclasses.asdict(done))
+                write_checksummed(task_path(work, *done.place), dataclasses.asdict(done))
                 num_used[task.stream] = task.stretches[-1].key[0]
             write_part(work, record)
         for split, index in itertools.product(range(len(SPLITS)), range(max(num_used))):
@@ -262,10 +266,10 @@ class Stages:
         """One of a thousand tasks, repeated: its share of records, and what others lack."""
         plan = Plan.load(plan_path(self.out))
         work = work_of(self.out, plan.plan_id)
-        job = job_of(config_of(self.out), ENCODING, plan, work)
-        remote = RemoteInputs(config_of(self.out), work, print)
-        own = Partition(1000, 1000)
-        assert encode_share(job, plan, own, self.stub, remote, self.inputs, _progress())
+        context = RunContext(config_of(self.out), ENCODING, self.stub, _progress(), work)
+        remote = RemoteInputs(context.config, work, print)
+        own, found = Partition(1000, 1000), FoundInputs(tuple(self.inputs))
+        assert encode_share(context, plan, own, found, remote)
         assert _num_missing(work, plan) == 0
 
     def schedule(self) -> None:
@@ -279,8 +283,8 @@ class Stages:
         config, found = config_of(out), FoundInputs(tuple(self.inputs))
         remote = RemoteInputs(config, out, print)
         request = PrepareRequest(IDENTITY, found.inputs)
-        watch = _progress()
-        manifest = _carried_out(config, ENCODING, request, found, remote, self.stub, watch, out)
+        context = RunContext(config, ENCODING, self.stub, _progress(), out)
+        manifest = _carried_out(context, request, found, remote)
         assert len(manifest.slice_documents["train"]) == self.num_slices
         assert os.listdir(out) and not os.path.exists(plan_path(out))
 

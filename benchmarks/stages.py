@@ -29,7 +29,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # stage: where its functions are. A name that is gone is said: then this list is to be corrected.
 STAGES = {
     "imports": (),
-    "planning": ("run:_continued_or_new_plan", "run:all_inputs", "run:finished"),
+    "planning": (
+        "run:RunContext.plan_of",
+        "run:all_inputs",
+        "dataset.workspace:Workspace.finished",
+    ),
     "reading": ("corpus.readers.parquet:ParquetReader.batches",),
     "building the engine": ("encodings.gigatoken:GigatokenEngine.__init__",),
     "encoding (gigatoken)": ("encodings.gigatoken:GigatokenEngine._measured_call",),

@@ -16,7 +16,7 @@ import pytest
 
 import tokenmill
 from tokenmill.config import COUNTS
-from tokenmill.dataset.manifest import Manifest, seal_of
+from tokenmill.dataset.manifest import Manifest, manifest_sha256_of
 from tokenmill.errors import ConfigError
 
 
@@ -194,7 +194,7 @@ def test_a_conversion_has_notes_of_its_own(noted, tmp_path):
 def test_a_manifest_from_before_there_were_notes_is_read_and_written_as_it_was(noted):
     path = noted / "tokenmill.json"
     plain = {k: v for k, v in json.loads(path.read_text()).items() if k != "notes"}
-    plain["sha256"] = seal_of(plain)
+    plain["sha256"] = manifest_sha256_of(plain)
     path.write_text(json.dumps(plain, indent=1, sort_keys=True))
     manifest = Manifest.load(str(noted))
     assert manifest.notes == ()
@@ -205,7 +205,7 @@ def test_a_manifest_from_before_there_were_notes_is_read_and_written_as_it_was(n
 def test_notes_that_are_no_text_are_no_manifest(noted, notes):
     path = noted / "tokenmill.json"
     plain = {**json.loads(path.read_text()), "notes": notes}
-    path.write_text(json.dumps({**plain, "sha256": seal_of(plain)}))
+    path.write_text(json.dumps({**plain, "sha256": manifest_sha256_of(plain)}))
     with pytest.raises(tokenmill.errors.IntegrityError, match="not a manifest"):
         Manifest.load(str(noted))
 

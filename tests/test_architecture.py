@@ -115,6 +115,15 @@ def test_only_storage_writes_and_nothing_pickles_or_evaluates(path):
                 assert not set(mode) & set("wax+"), f"{path}:{node.lineno}: open({mode!r})"
 
 
+def test_a_public_class_name_means_one_thing():
+    places: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
 def test_public_names_are_these_and_all_resolve():
     assert set(tokenmill.__all__) == {
         "Config",

@@ -96,7 +96,7 @@ def test_read_when_there_is_none_then_file_not_found(url):
         objects.read(f"{url}/a")
     objects.write(f"{url}/below/b", b"x")
     assert objects.look(f"{url}/below") is None  # a folder is no object
-    assert list(objects.read_sealed([f"{url}/below/b", f"{url}/c"])) == [b"x", None]
+    assert list(objects.read_checksummed([f"{url}/below/b", f"{url}/c"])) == [b"x", None]
 
 
 def test_read_ranges_when_many_then_exact_and_integrity_error_beyond_the_end(url):

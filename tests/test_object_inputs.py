@@ -493,7 +493,7 @@ def test_prepare_when_limited_then_the_same_documents(kind, tmp_path, texts, upl
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_head_start_when_a_span_was_begun_then_it_is_read_once_and_the_same(
+def test_prefetch_when_a_span_was_begun_then_it_is_read_once_and_the_same(
     kind, tmp_path, texts, upload, s3
 ):
     path = write_corpus(kind, tmp_path / "corpus", list(texts))
@@ -510,7 +510,7 @@ def test_head_start_when_a_span_was_begun_then_it_is_read_once_and_the_same(
     assert not prefetch._begun
 
 
-def test_head_start_when_reading_fails_then_the_slice_says_so(tmp_path, upload, s3, bucket):
+def test_prefetch_when_reading_fails_then_the_slice_says_so(tmp_path, upload, s3, bucket):
     url = upload(_written(tmp_path / "a.jsonl", b'{"text": "a"}\n'))
     [span] = cut(inputs_of([url], None)[0], ReadOptions()).spans
     s3.client().delete_object(Bucket=bucket, Key="a.jsonl")
@@ -521,7 +521,7 @@ def test_head_start_when_reading_fails_then_the_slice_says_so(tmp_path, upload, 
         list(batches)
 
 
-def test_head_start_when_nobody_comes_for_them_then_two_are_kept(tmp_path, upload):
+def test_prefetch_when_nobody_comes_for_them_then_two_are_kept(tmp_path, upload):
     spans = []
     for number in range(4):
         url = upload(_written(tmp_path / f"{number}.jsonl", b'{"text": "a"}\n'))
@@ -535,22 +535,29 @@ def test_worker_when_a_slice_is_encoded_with_caution_then_nothing_else_is_begun(
     tmp_path, upload, monkeypatch
 ):
     from tokenmill.runners import worker
+    from tokenmill.runners.attempts import Attempts
 
     url = upload(_written(tmp_path / "a.jsonl", b'{"text": "a"}\n'))
     [span] = cut(inputs_of([url], None)[0], ReadOptions()).spans
     begun = []
     monkeypatch.setattr(prefetch, "begin", lambda span, options: begun.append(span))
     monkeypatch.setattr("tokenmill.encode.job.Job.from_plain", lambda plain: Namespace(read=None))
-    orders = [
-        {"job": {}, "slice": Slice(0, (span,)).to_plain(), "caution": {"one_by_one": careful}}
-        for careful in (False, True)
-    ]
-    plain, careful = orders
+    attempts = Attempts(Namespace(to_plain=dict), Slice(0, (span,)))
+    plain = attempts.order()
+    careful = {**plain, "caution": {"skip": [], "one_by_one": True}}
     was_careful = False
     for order in (plain, careful, plain, plain):
-        was_careful = worker._give_head_start(order, was_careful)
+        was_careful = worker._prefetch(order, was_careful)
         begun.append(order["caution"]["one_by_one"])
     assert begun == [span, False, True, False, span, False]
+
+
+def test_order_when_a_slice_is_on_this_disk_then_it_is_not_prefetched(tmp_path):
+    from tokenmill.runners.attempts import Attempts
+
+    [source] = inputs_of([str(_written(tmp_path / "a.jsonl", b'{"text": "a://b"}\n'))], None)
+    attempts = Attempts(Namespace(to_plain=dict), Slice(0, cut(source, ReadOptions()).spans))
+    assert attempts.order()["prefetch"] is False
 
 
 def test_worker_when_the_store_is_slow_then_its_parent_hears_of_it_now_and_then():

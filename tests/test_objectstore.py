@@ -96,11 +96,13 @@ def test_read_ranges_when_the_object_is_shorter_then_integrity_error_at_once(url
     assert len(s3.requests) < 5
 
 
-def test_read_sealed_when_some_are_missing_then_none_in_their_place_and_one_request_each(url, s3):
+def test_read_checksummed_when_some_are_missing_then_none_in_their_place_and_one_request_each(
+    url, s3
+):
     for i in range(0, 100, 2):
         objects.write(f"{url}/{i}", str(i).encode())
     s3.requests.clear()
-    found = list(objects.read_sealed(f"{url}/{i}" for i in range(100)))
+    found = list(objects.read_checksummed(f"{url}/{i}" for i in range(100)))
     assert found == [str(i).encode() if i % 2 == 0 else None for i in range(100)]
     assert len(s3.requests) == 100 and all(r.startswith("GET") for r in s3.requests)
 
@@ -530,7 +532,7 @@ def test_another_client_when_it_is_fsspecs_own_then_it_works_alike(tmp_path):
     with pytest.raises(IntegrityError):
         objects.read_range(f"{url}/b", 5, 11)
     assert [found for found, _ in objects.find(url)] == [f"{url}/a", f"{url}/b"]
-    assert list(objects.read_sealed([f"{url}/a", f"{url}/c"])) == [b"one", None]
+    assert list(objects.read_checksummed([f"{url}/a", f"{url}/c"])) == [b"one", None]
     objects.copy(f"{url}/b", f"{url}/a")
     assert objects.read(f"{url}/a") == b"0123456789"
     with pytest.raises(FileNotFoundError, match="folder/c"):

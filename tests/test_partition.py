@@ -21,9 +21,9 @@ from tokenmill.assemble.task import ShardRecord
 from tokenmill.config import Partition
 from tokenmill.corpus.plan import Plan
 from tokenmill.encode.ledger import Ledger
-from tokenmill.encode.record import Counts, PartRecord, Quarantined, Run
+from tokenmill.encode.record import Counts, PartChunk, PartRecord, Quarantined
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
-from tokenmill.partition import TaskReport, encode_partition, finish
+from tokenmill.partition import PartitionReport, encode_partition, finish
 from tokenmill.run import SilentWatch
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.storage import disk, files
@@ -53,7 +53,7 @@ def everything(out: Path) -> dict[str, bytes]:
     return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
 
 
-def task(source: str, out: Path | str, partition: str, **options: object) -> TaskReport:
+def task(source: str, out: Path | str, partition: str, **options: object) -> PartitionReport:
     config = tokenmill.Config(sources=(source,), out=str(out), **{**OPTIONS, **options})
     return encode_partition(config, Partition.parsed(partition), InlineRunner(), SilentWatch())
 
@@ -146,7 +146,7 @@ def test_tasks_when_an_ordinary_run_began_it_then_they_go_on_from_there(source, 
 
 def test_plan_when_there_is_one_then_it_is_not_made_again(source, tmp_path, monkeypatch):
     task(source, tmp_path, "1/3")
-    monkeypatch.setattr("tokenmill.partition.make_plan", None)
+    monkeypatch.setattr("tokenmill.run.make_plan", None)
     task(source, tmp_path, "2/3")
 
 
@@ -568,17 +568,17 @@ def test_all_tasks_twice_at_once_when_in_s3_then_the_bytes_of_one_run(s3, bucket
 
 def test_ledger_when_asked_then_it_gives_back_what_it_was_given():
     plain = PartRecord(
-        3, "p", 7, f"{5:032x}", (Run((1, 2), (3, 4)),), Counts(10, 9, 1, 0, 0, 2, 99)
+        3, "p", 7, f"{5:032x}", (PartChunk((1, 2), (3, 4)),), Counts(10, 9, 1, 0, 0, 2, 99)
     )
     several = PartRecord(
-        1, "p", 8, f"{6:032x}", (Run((1, 0), (1, 0)),) * 2, Counts(5, 2, 0, 3, 0, 0, 50)
+        1, "p", 8, f"{6:032x}", (PartChunk((1, 0), (1, 0)),) * 2, Counts(5, 2, 0, 3, 0, 0, 50)
     )
     bad = PartRecord(
         90,
         "p",
         9,
         f"{7:032x}",
-        (Run((0, 0), (0, 0)),),
+        (PartChunk((0, 0), (0, 0)),),
         Counts(1, 0, 0, 0, 1),
         (Quarantined(*"abc"),),
     )

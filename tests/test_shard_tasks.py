@@ -24,7 +24,7 @@ from tokenmill import prepare
 from tokenmill.arrays import binary_array
 from tokenmill.assemble import writing
 from tokenmill.assemble.books import Assembly, Output
-from tokenmill.assemble.fitting import Wish
+from tokenmill.assemble.fitting import FittingOptions
 from tokenmill.assemble.sources import task_of
 from tokenmill.assemble.task import ShardTask
 from tokenmill.assemble.writing import carry_out
@@ -36,7 +36,7 @@ from tokenmill.runners import workload
 
 EOT_ID = 50256
 PIECE_BYTES = 4096
-RUN_BYTES = 5000
+CHUNK_BYTES = 5000
 MARK_TOKENS = 500
 NUM_BUCKETS = 5
 SEED = 7
@@ -67,7 +67,7 @@ Documents = list[list[int]]
 @pytest.fixture(autouse=True)
 def small_units(monkeypatch):
     monkeypatch.setattr("tokenmill.storage.hashing.PIECE_BYTES", PIECE_BYTES)
-    monkeypatch.setattr("tokenmill.encode.part.RUN_BYTES", RUN_BYTES)
+    monkeypatch.setattr("tokenmill.encode.part.CHUNK_BYTES", CHUNK_BYTES)
     monkeypatch.setattr("tokenmill.assemble.writing.MARK_TOKENS", MARK_TOKENS)
 
 
@@ -107,7 +107,7 @@ def _runs_of(slice_: list[tuple[int, list[int]]]) -> Iterator[list[tuple[int, li
     run: list[tuple[int, list[int]]] = []
     for pair in slice_:
         run.append(pair)
-        if sum(2 * len(ids) for _, ids in run) >= RUN_BYTES:
+        if sum(2 * len(ids) for _, ids in run) >= CHUNK_BYTES:
             yield run
             run = []
     yield run
@@ -239,7 +239,7 @@ class Disorder:
 
     def new_assembly(self) -> Assembly:
         layout, num_slices = self._layout, len(self._records)
-        return Assembly(self._work, "plan", layout, Wish(), num_slices, self._num_buckets)
+        return Assembly(self._work, "plan", layout, FittingOptions(), num_slices, self._num_buckets)
 
     def carried_out(self, rng: random.Random, num_steps: int | None = None) -> Output | None:
         """All of it; or None if it was given up after so many steps."""

@@ -12,7 +12,7 @@ import pytest
 
 from tokenmill.errors import DamagedWorkError, IntegrityError, OutputError
 from tokenmill.storage import disk_space, files, retry
-from tokenmill.storage.checked_json import sealed
+from tokenmill.storage.checked_json import checksummed
 from tokenmill.storage.file_piece import FilePiece
 from tokenmill.storage.hashing import Proof
 from tokenmill.storage.local import LocalStore
@@ -140,7 +140,7 @@ def test_new_file_when_committed_then_all_of_it_is_there(folder):
 
 
 def test_read_files_when_some_are_not_there_then_none(folder):
-    contents = [sealed(b'{"number": %d}' % i) if i % 3 else None for i in range(100)]
+    contents = [checksummed(b'{"number": %d}' % i) if i % 3 else None for i in range(100)]
     for number, data in enumerate(contents):
         if data is not None:
             files.write_file(f"{folder}/{number}", data, is_durable=False)
@@ -148,7 +148,7 @@ def test_read_files_when_some_are_not_there_then_none(folder):
     assert list(files.read_files([])) == []
 
 
-def test_read_files_when_one_is_not_sealed_then_as_it_is(folder):
+def test_read_files_when_one_has_no_checksum_then_as_it_is(folder):
     files.write_file(f"{folder}/a", b'{"torn": ')
     assert list(files.read_files([f"{folder}/a"])) == [b'{"torn": ']
 
@@ -270,20 +270,20 @@ def test_work_folders_when_made_twice_then_what_is_whole_stays(folder):
     assert files.names_below(folder) == ["tasks/0.json"]
 
 
-# Shards: made on a desk, delivered, and looked at again
+# Shards: made in a staging folder, delivered, and looked at again
 
 
 def delivered(folder: str) -> dict[str, Proof]:
     """Two pieces of a file and a file beside it, in the folder; what proves each."""
     store, data = store_of(folder), os.urandom(300)
-    with store.desk(folder) as desk:
-        piece = FilePiece(os.path.join(desk, "0.bin"), 0)
+    with store.staging(folder) as staging:
+        piece = FilePiece(os.path.join(staging, "0.bin"), 0)
         piece.write(data[:100])
         piece.write(data[100:])
-        with files.new_file(desk, "0.idx") as file:
+        with files.new_file(staging, "0.idx") as file:
             file.write(b"beside")
             file.commit()
-        kept = store.deliver(desk, folder, ("0.bin", "0.idx"), piece)
+        kept = store.deliver(staging, folder, ("0.bin", "0.idx"), piece)
         piece.close()
     assert files.read_file(f"{folder}/0.bin") == data
     assert files.read_file(f"{folder}/0.idx") == b"beside"

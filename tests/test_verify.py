@@ -151,7 +151,7 @@ def test_rows_that_no_engine_could_encode_are_left_out_again(tmp_path, monkeypat
 
 
 def test_part_of_several_runs_in_a_shuffle_is_no_false_alarm(tmp_path, source, monkeypatch):
-    monkeypatch.setattr(part, "RUN_BYTES", 500)
+    monkeypatch.setattr(part, "CHUNK_BYTES", 500)
     monkeypatch.setattr("tokenmill.encode.mill.HOLD_BYTES", 100)
     monkeypatch.setattr("tokenmill.encode.mill.HOLD_BATCHES", 1)
     out = prepared(source, tmp_path / "out", shuffle=True, val_fraction=0.3)

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenmill.errors import ConfigError, unknown_name
-from tokenmill.storage.objects import is_url, require_lasting, require_output, require_plain
-from tokenmill.words.quantities import count_of
+from tokenmill.words.quantities import count_of, seq_len_of
 
 EOT_POLICIES = ("append", "prepend", "both", "none")
 DTYPES = ("auto", "uint16", "uint32")
@@ -75,9 +74,7 @@ class Config:
         self._understand()
         if not self.sources:
             raise ConfigError("no source given", hint="tokenmill prepare corpus/ -o out/")
-        for url in filter(is_url, (*self.sources, self.out)):
-            require_plain(url)
-        require_output(self.out)
+        self._check_places()
         _require_known("--eot", self.eot, EOT_POLICIES)
         _require_known("--dtype", self.dtype, DTYPES)
         _require_known("--empty", self.empty, EMPTY_POLICIES)
@@ -123,17 +120,24 @@ class Config:
         }
         for name in COUNTS:
             value: Any = getattr(self, name)
-            if name == "seq_len" and value in ("document", "documents"):
-                value = 0
             if value is not None:
-                found[name] = count_of(f"--{name.replace('_', '-')}", value)
+                parse = seq_len_of if name == "seq_len" else count_of
+                found[name] = parse(f"--{name.replace('_', '-')}", value)
         for name, value in found.items():
             object.__setattr__(self, name, value)
 
-    def _check_runner(self) -> None:
-        _require_known("--runner", self.runner, RUNNERS)
+    def _check_places(self) -> None:
+        # Late: the command line has its defaults from here, and `--help` answers at once.
+        from tokenmill.storage.objects import is_url, require_lasting, require_output, require_plain
+
+        for url in filter(is_url, (*self.sources, self.out)):
+            require_plain(url)
+        require_output(self.out)
         if self.runner != "inline":
             require_lasting(self.out)
+
+    def _check_runner(self) -> None:
+        _require_known("--runner", self.runner, RUNNERS)
         _require_positive("--worker-cpus", self.worker_cpus)
         _require_positive("--worker-memory", self.worker_memory)
         if self.runner == "inline" and self.num_proc not in (None, 1):

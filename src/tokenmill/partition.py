@@ -19,7 +19,7 @@ import os
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.assemble.books import Assembly
@@ -28,8 +28,9 @@ from tokenmill.assemble.task import ShardRecord
 from tokenmill.assemble.use import UsedParts
 from tokenmill.config import Config, Partition
 from tokenmill.corpus.fetch import RemoteInputs
-from tokenmill.corpus.plan import Plan, make_plan
-from tokenmill.corpus.spans import Input, Slice
+from tokenmill.corpus.inputs import FoundInputs
+from tokenmill.corpus.plan import Plan
+from tokenmill.corpus.spans import Slice
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.job import Job
@@ -46,6 +47,7 @@ from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.run import (
     PrepareRequest,
+    RunContext,
     RunWatch,
     SilentWatch,
     all_inputs,
@@ -59,7 +61,7 @@ from tokenmill.run import (
 from tokenmill.runners import Runner, Stopped
 from tokenmill.runners.start import encoding_of, writing_runner
 from tokenmill.runners.workload import Workload
-from tokenmill.settings import identity_of, job_of, resolved
+from tokenmill.settings import job_of, resolved
 from tokenmill.storage import files, objects
 from tokenmill.storage.store import store_of
 
@@ -67,7 +69,7 @@ _SHOWN_RANGES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class TaskReport:
+class PartitionReport:
     """What a task did, and what the run still lacks."""
 
     partition: Partition
@@ -81,14 +83,14 @@ class TaskReport:
 
 def encode_partition(
     config: Config, partition: Partition, runner: Runner, watch: RunWatch
-) -> TaskReport:
+) -> PartitionReport:
     """Encode one partition's slices; the rest of the run is left to other tasks and `finish`."""
     if config.overwrite:
         raise ConfigError(
             "--overwrite with --partition: every task would remove what the others did",
             hint=f"remove {config.out} by hand, then start the tasks",
         )
-    objects.listen(watch.notice)
+    objects.report_retries_to(watch.notice)
     encoding = encoding_of(config)
     config = resolved(config, encoding)
     workspace = Workspace(config.out)
@@ -97,18 +99,16 @@ def encode_partition(
         tempfile.TemporaryDirectory(prefix="tokenmill-", ignore_cleanup_errors=True) as scratch,
         contextlib.closing(RemoteInputs(config, scratch, watch.notice)) as remote,
     ):
+        context = RunContext(config, encoding, runner, watch, scratch)
         found = all_inputs(config, remote)
-        request = PrepareRequest(identity_of(config, encoding), found.inputs)
+        request = PrepareRequest(context.identity, found.inputs)
         if (manifest := workspace.finished(request)) is not None:
             with contextlib.suppress(ConflictError):  # others may still be at work
                 workspace.remove_leftovers(request.identity)
             return _report_of_finished(manifest, partition)
         plan = None
         if not workspace.has_plan:
-            files.make_folder(os.path.join(scratch, "structure"))
-            cutter = functools.partial(runner.cut, watch=watch)
-            plan = make_plan(request.identity, found.inputs, config, remote.structure_of, cutter)
-            plan = replace(plan, notes=found.notes)
+            plan = context.plan_of(found, remote)
             require_slices(plan, config)
         with workspace.shared(names_of(config)):
             if (manifest := workspace.finished(request)) is not None:
@@ -118,9 +118,8 @@ def encode_partition(
             for name in (PARTS_NAME, RECORDS_NAME):
                 files.make_folder(os.path.join(work, name))
             _note_count(workspace, partition)
-            job = job_of(config, encoding, plan, work)
-            records = _encode(job, plan, partition, runner, remote, found.inputs, watch)
-            return TaskReport(
+            records = _encode(context, plan, partition, found, remote)
+            return PartitionReport(
                 partition,
                 len(plan.slices),
                 len(records),
@@ -145,7 +144,7 @@ def finish(
     Raises ConflictError if a slice is missing, or if tasks are still at work.
     """
     watch = watch or SilentWatch()
-    objects.listen(watch.notice)
+    objects.report_retries_to(watch.notice)
     workspace = Workspace(out)
     if (manifest := workspace.finished_dataset()) is not None:
         workspace.require_files(manifest)
@@ -181,21 +180,16 @@ def _all_records(job: Job, plan: Plan, workspace: Workspace) -> Ledger:
 
 
 def _encode(
-    job: Job,
-    plan: Plan,
-    partition: Partition,
-    runner: Runner,
-    remote: RemoteInputs,
-    inputs: Sequence[Input],
-    watch: RunWatch,
+    context: RunContext, plan: Plan, partition: Partition, found: FoundInputs, remote: RemoteInputs
 ) -> Ledger:
     """Encode what has no record yet of the partition; all its records."""
+    job, watch = context.job_of(plan), context.watch
     own = partition.of(len(plan.slices))
     records = earlier_records(job, own)
     share = Plan(plan.identity, plan.inputs, plan.slices[own.start : own.stop])
     watch.planned(share, records)
     missing = [index for index in own if index not in records]
-    places = places_of(plan, inputs)
+    places = places_of(plan, found.inputs)
 
     def is_recorded(index: int) -> bool:
         # A request for each slice would take longer than it saves.
@@ -210,18 +204,18 @@ def _encode(
             if index in damaged or not is_recorded(index):
                 yield plan.slices[index].read_from(places)
 
-    with contextlib.closing(encoded(job, slices(), runner, remote, watch)) as fresh:
+    with contextlib.closing(encoded(context, job, slices(), remote)) as fresh:
         for record in fresh:
             records.add(record)
     if watch.should_stop():
         raise Stopped
     for index in missing:
         if index not in records:
-            found = committed_record(job.work, index, job.plan_id)
-            if found is None:
+            by_another = committed_record(job.work, index, job.plan_id)
+            if by_another is None:
                 raise Stopped
-            records.add(found)
-            watch.recorded(found)
+            records.add(by_another)
+            watch.recorded(by_another)
     _sync(job.work, records)
     return records
 
@@ -264,10 +258,10 @@ def _assemble(
         raise Stopped
 
 
-def _report_of_finished(manifest: Manifest, partition: Partition) -> TaskReport:
+def _report_of_finished(manifest: Manifest, partition: Partition) -> PartitionReport:
     num_slices = max((len(numbers) for numbers in manifest.slice_documents.values()), default=0)
     num_own = len(partition.of(num_slices))
-    return TaskReport(partition, num_slices, num_own, 0, Counts(), 0, is_finished=True)
+    return PartitionReport(partition, num_slices, num_own, 0, Counts(), 0, is_finished=True)
 
 
 def _num_missing(work: str, plan: Plan) -> int | None:

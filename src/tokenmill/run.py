@@ -24,7 +24,13 @@ from tokenmill.assemble.earlier import earlier_records
 from tokenmill.config import Config
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs, found_inputs
-from tokenmill.corpus.plan import Cutter, Plan, differences, input_differences, make_plan, notes_on
+from tokenmill.corpus.plan import (
+    Plan,
+    differences,
+    input_differences,
+    make_plan,
+    notes_on,
+)
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Slice
 from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
 from tokenmill.dataset.output_names import OutputNames
@@ -40,7 +46,14 @@ from tokenmill.formats import get_format
 from tokenmill.runners import Runner, Stopped, Watch
 from tokenmill.runners.start import cutting_runner, encoding_of
 from tokenmill.runners.workload import Workload
-from tokenmill.settings import identity_of, job_of, layout_of, num_buckets, resolved, wish_of
+from tokenmill.settings import (
+    fitting_options_of,
+    identity_of,
+    job_of,
+    layout_of,
+    num_buckets,
+    resolved,
+)
 from tokenmill.storage import files, objects
 from tokenmill.storage.store import store_of
 from tokenmill.words.plural import counted, noun_for
@@ -93,51 +106,70 @@ class PrepareRequest:
         return input_differences(before, after)
 
 
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What every step of a run needs, besides the corpus."""
+
+    config: Config  # resolved
+    encoding: EncodingId
+    runner: Runner
+    watch: RunWatch
+    scratch: str  # a local folder for what has to be fetched
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return identity_of(self.config, self.encoding)
+
+    def plan_of(self, found: FoundInputs, remote: RemoteInputs) -> Plan:
+        """A new plan; nothing is written to the output folder."""
+        structures = os.path.join(self.scratch, "structure")
+        files.make_folder(structures)
+        cutter = functools.partial(self.runner.cut, watch=self.watch)
+        plan = make_plan(self.identity, found.inputs, self.config, remote.structure_of, cutter)
+        files.remove_folder(structures)
+        return replace(plan, notes=found.notes)
+
+    def job_of(self, plan: Plan) -> Job:
+        work = Workspace(self.config.out).work_of(plan.plan_id)
+        return job_of(self.config, self.encoding, plan, work)
+
+
 def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
-    objects.listen(watch.notice)
+    objects.report_retries_to(watch.notice)
     encoding = encoding_of(config)
     config = resolved(config, encoding)
-    workspace = Workspace(config.out)
-    with store_of(config.out).desk(workspace.folder) as scratch:
-        attempt = functools.partial(_attempt, config, encoding, workspace, runner, watch, scratch)
-        manifest = attempt() or attempt()
+    with store_of(config.out).staging(Workspace(config.out).folder) as scratch:
+        context = RunContext(config, encoding, runner, watch, scratch)
+        manifest = _attempt(context) or _attempt(context)
     assert manifest is not None  # what has just begun is not continued
     return manifest
 
 
-def _attempt(
-    config: Config,
-    encoding: EncodingId,
-    workspace: Workspace,
-    runner: Runner,
-    watch: RunWatch,
-    scratch: str,
-) -> Manifest | None:
-    """The dataset; None: try again, see Workspace. `scratch` is a local folder for what has to be
-    fetched."""
-    identity = identity_of(config, encoding)
+def _attempt(context: RunContext) -> Manifest | None:
+    """The dataset; None: try again, see Workspace."""
+    config, watch = context.config, context.watch
+    workspace = Workspace(config.out)
     try:
-        remote = RemoteInputs(config, scratch, watch.notice)
+        remote = RemoteInputs(config, context.scratch, watch.notice)
         found = all_inputs(config, remote)
     except NetworkError:
         # A finished dataset needs no network, and who does not answer has nothing to compare.
         manifest = None
         if not config.overwrite:
-            manifest = workspace.finished(PrepareRequest(identity, None))
+            manifest = workspace.finished(PrepareRequest(context.identity, None))
         if manifest is None:
             raise
         return manifest
-    request = PrepareRequest(identity, found.inputs)
+    request = PrepareRequest(context.identity, found.inputs)
 
     def rehearse() -> None:
         """A command that cannot be planned changes nothing."""
-        cutter = functools.partial(runner.cut, watch=watch)
-        require_slices(new_plan(config, encoding, cutter), config)
+        require_slices(new_plan(config, context.encoding, context.runner, watch), config)
 
     def attempt() -> Manifest:
         if config.overwrite:
             _tell_of_unlisted(config, watch)
-        return _carried_out(config, encoding, request, found, remote, runner, watch, scratch)
+        return _carried_out(context, request, found, remote)
 
     return workspace.dataset(request, attempt, config.overwrite, watch.notice, rehearse)
 
@@ -151,28 +183,24 @@ def _tell_of_unlisted(config: Config, watch: RunWatch) -> None:
 
 
 def _carried_out(
-    config: Config,
-    encoding: EncodingId,
-    request: PrepareRequest,
-    found: FoundInputs,
-    remote: RemoteInputs,
-    runner: Runner,
-    watch: RunWatch,
-    scratch: str,
+    context: RunContext, request: PrepareRequest, found: FoundInputs, remote: RemoteInputs
 ) -> Manifest:
-    cutter = functools.partial(runner.cut, watch=watch)
-    make = functools.partial(_new_plan_of, config, request, found, remote, cutter, scratch)
+    config = context.config
+
+    def make() -> Plan:
+        plan = context.plan_of(found, remote)
+        require_slices(plan, config)
+        return plan
+
     workspace = Workspace(config.out)
     with workspace.held(names_of(config), config.overwrite):
         plan = workspace.begin_or_continue(request, make)
         if warning := room_warning(config, plan):
-            watch.notice(warning)
+            context.watch.notice(warning)
         work = workspace.work_of(plan.plan_id)
         with contextlib.closing(remote):
-            assembly = assembly_of(config, encoding, plan, work)
-            job = job_of(config, encoding, plan, work)
-            places = places_of(plan, found.inputs)
-            records = _encode(job, plan, runner, remote, places, assembly, watch)
+            assembly = assembly_of(config, context.encoding, plan, work)
+            records = _encode(context, plan, found, remote, assembly)
             return completed(config, plan, records, assembly)
 
 
@@ -206,7 +234,7 @@ def places_of(plan: Plan, inputs: Iterable[Input]) -> dict[str, str]:
 def assembly_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Assembly:
     layout = layout_of(config, encoding)
     num_slices, buckets = len(plan.slices), num_buckets(config, plan)
-    return Assembly(work, plan.plan_id, layout, wish_of(config), num_slices, buckets)
+    return Assembly(work, plan.plan_id, layout, fitting_options_of(config), num_slices, buckets)
 
 
 def all_inputs(config: Config, remote: RemoteInputs) -> FoundInputs:
@@ -223,19 +251,19 @@ def _require_inputs_apart(config: Config, inputs: Iterable[Input]) -> None:
     names_of(config).require_apart(config.out, paths)
 
 
-def new_plan(config: Config, encoding: EncodingId, cutter: Cutter | None = None) -> Plan:
+def new_plan(
+    config: Config,
+    encoding: EncodingId,
+    runner: Runner | None = None,
+    watch: RunWatch | None = None,
+) -> Plan:
     """The plan that a run would begin with; nothing is written to the output folder."""
     with contextlib.ExitStack() as stack:
-        if cutter is None:
-            runner = stack.enter_context(cutting_runner(config))
-            cutter = functools.partial(runner.cut, watch=SilentWatch())
+        runner = runner or stack.enter_context(cutting_runner(config))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
+        context = RunContext(config, encoding, runner, watch or SilentWatch(), folder)
         remote = RemoteInputs(config, folder, lambda message: None)
-        files.make_folder(os.path.join(folder, "structure"))
-        found = all_inputs(config, remote)
-        identity = identity_of(config, encoding)
-        plan = make_plan(identity, found.inputs, config, remote.structure_of, cutter)
-        return replace(plan, notes=found.notes)
+        return context.plan_of(all_inputs(config, remote), remote)
 
 
 def require_few_bad(records: Ledger, config: Config) -> None:
@@ -276,21 +304,17 @@ def _require_some_written(records: Ledger, config: Config) -> None:
 
 
 def _encode(
-    job: Job,
-    plan: Plan,
-    runner: Runner,
-    remote: RemoteInputs,
-    places: dict[str, str],
-    assembly: Assembly,
-    watch: RunWatch,
+    context: RunContext, plan: Plan, found: FoundInputs, remote: RemoteInputs, assembly: Assembly
 ) -> Ledger:
     """Encode what has no record yet, and have shards written on the way; all records."""
+    job = context.job_of(plan)
     records = earlier_records(job, range(len(plan.slices)))
-    watch.planned(plan, records)
+    context.watch.planned(plan, records)
     missing = [index for index in range(len(plan.slices)) if index not in records]
     assembly.resume(records)
+    places = places_of(plan, found.inputs)
     slices = (plan.slices[index].read_from(places) for index in missing)
-    for _ in encoded(job, slices, runner, remote, watch, assembly):
+    for _ in encoded(context, job, slices, remote, assembly):
         pass  # the assembly adds it to the records
     if not assembly.is_done:
         raise Stopped
@@ -298,11 +322,10 @@ def _encode(
 
 
 def encoded(
+    context: RunContext,
     job: Job,
     slices: Iterable[Slice],
-    runner: Runner,
     remote: RemoteInputs,
-    watch: RunWatch,
     assembly: Assembly | None = None,
 ) -> Generator[PartRecord, None, None]:
     """Records of these slices as the runner makes them; fewer than slices if the watch stops it.
@@ -321,11 +344,13 @@ def encoded(
     workload = Workload(begun(), len(slices), deque() if assembly is None else assembly.due)
     if assembly is None or assembly.is_done:
         workload.close()
-    with contextlib.closing(_generator(runner.run(job, workload, watch))) as running:
+    with contextlib.closing(
+        _generator(context.runner.run(job, workload, context.watch))
+    ) as running:
         for record in running:
             if isinstance(record, PartRecord):
                 remote.release(under_way.pop(record.slice_index))
-                watch.recorded(record)
+                context.watch.recorded(record)
                 if assembly is not None:
                     assembly.add(record)
                 yield record
@@ -338,22 +363,6 @@ def encoded(
 def _generator(records: Iterator[Any]) -> Any:
     """A runner's records as what they are at run time: a generator, which can be closed."""
     return records
-
-
-def _new_plan_of(
-    config: Config,
-    request: PrepareRequest,
-    found: FoundInputs,
-    remote: RemoteInputs,
-    cutter: Cutter,
-    scratch: str,
-) -> Plan:
-    structures = os.path.join(scratch, "structure")
-    files.make_folder(structures)
-    plan = make_plan(request.identity, found.inputs, config, remote.structure_of, cutter)
-    files.remove_folder(structures)
-    require_slices(plan, config)
-    return replace(plan, notes=found.notes)
 
 
 def require_slices(plan: Plan, config: Config) -> None:

@@ -10,13 +10,13 @@ import dataclasses
 from importlib import metadata
 from typing import Any
 
-from tokenmill.assemble.fitting import Wish
+from tokenmill.assemble.fitting import FittingOptions
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan, read_options
 from tokenmill.encode.job import Job
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError
-from tokenmill.formats import DTYPE_BYTES, Layout, chosen_dtype, get_format
+from tokenmill.formats import DTYPE_BYTES, Format, Layout, chosen_dtype, get_format
 
 BYTES_VERSION = 2  # raised when the same inputs and options would give other bytes
 BUCKET_BYTES = 32 << 20
@@ -29,19 +29,8 @@ TEXT_BYTES_PER_TOKEN = 4.0
 def resolved(config: Config, encoding: EncodingId) -> Config:
     """The configuration with every default of its format filled in, and checked against it."""
     format_ = get_format(config.format)
-    defaults, traits = format_.defaults, format_.traits
-    if config.shard_tokens is not None and traits.one_file:
-        raise ConfigError(
-            f"--shard-tokens does not apply to {config.format}, which has one file per split",
-            hint="--format llmc or --format npy write numbered shards",
-        )
-    if config.name is not None and defaults.name is None:
-        raise ConfigError(f"--name does not apply to {config.format}, whose file names are fixed")
-    if config.seq_len and not traits.samples:
-        raise ConfigError(
-            f"--seq-len does not apply to {config.format}: its trainer cuts samples itself",
-            hint="leave it out",
-        )
+    defaults = format_.defaults
+    require_applicable(format_, config.shard_tokens, config.name, config.seq_len)
     val = config.val or ("fraction" if config.val_fraction is not None else defaults.val)
     shard_tokens = config.shard_tokens or defaults.shard_tokens
     if val == "first-shard" and shard_tokens is None:
@@ -73,6 +62,24 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
         )
     format_.check(layout)  # refuses what the format cannot hold
     return full
+
+
+def require_applicable(
+    format_: Format, shard_tokens: int | None, name: str | None, seq_len: int | None
+) -> None:
+    """Raise ConfigError for an option that the format has no use for."""
+    if shard_tokens is not None and format_.traits.one_file:
+        raise ConfigError(
+            f"--shard-tokens does not apply to {format_.name}, which has one file per split",
+            hint="--format llmc or --format npy write numbered shards",
+        )
+    if name is not None and format_.defaults.name is None:
+        raise ConfigError(f"--name does not apply to {format_.name}, whose file names are fixed")
+    if seq_len and not format_.traits.samples:
+        raise ConfigError(
+            f"--seq-len does not apply to {format_.name}: its trainer cuts samples itself",
+            hint="leave it out",
+        )
 
 
 def whole_samples(shard_tokens: int | None, seq_len: int) -> int | None:
@@ -116,10 +123,10 @@ def layout_of(config: Config, encoding: EncodingId) -> Layout:
     )
 
 
-def wish_of(config: Config) -> Wish:
+def fitting_options_of(config: Config) -> FittingOptions:
     """What the size of the corpus may still decide."""
     is_usual = config.val_fraction == get_format(config.format).defaults.val_fraction
-    return Wish(
+    return FittingOptions(
         may_shrink_shards=config.val == "first-shard" and config.shard_tokens is None,
         is_split=config.val == "fraction",
         val_fraction=None if is_usual else config.val_fraction,

@@ -12,7 +12,7 @@ from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.encodings import Encoding
 from tokenmill.words.keywords import suggesting
-from tokenmill.words.quantities import Quantity, count_of
+from tokenmill.words.quantities import Quantity, count_of, seq_len_of
 
 
 @suggesting
@@ -40,14 +40,12 @@ def convert(
     was interrupted. `drop` is what may be left out if the format cannot hold it: "boundaries",
     "tail". The last six are for folders that tokenmill did not write.
     """
-    if seq_len in ("document", "documents"):
-        seq_len = 0
     target = Target(
         out=os.fspath(out),
         format=format,
         name=name,
         shard_tokens=None if shard_tokens is None else count_of("shard_tokens", shard_tokens),
-        seq_len=None if seq_len is None else count_of("seq_len", seq_len),
+        seq_len=None if seq_len is None else seq_len_of("seq_len", seq_len),
         dtype=dtype,
         drop=(drop,) if isinstance(drop, str) else tuple(drop),
         overwrite=overwrite,

@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tokenmill.assemble.fitting import Fitted, Share, Totals, Wish, fitted
+from tokenmill.assemble.fitting import Fitted, FittingOptions, PartTotals, Share, fitted
 from tokenmill.assemble.sources import PartsInOrder, ShuffledParts
 from tokenmill.assemble.stream import ShardStream
 from tokenmill.assemble.task import (
@@ -103,7 +103,7 @@ class Assembly(Books):
         work: str,
         plan_id: str,
         layout: Layout,
-        wish: Wish,
+        options: FittingOptions,
         num_slices: int,
         num_buckets: int,
     ) -> None:
@@ -113,11 +113,11 @@ class Assembly(Books):
             store_of(work).make_folder(folder)
             store_of(work).remove_temporaries(folder)
         self._layout = layout
-        self._wish = wish
+        self._options = options
         self._num_slices = num_slices
         self._num_buckets = num_buckets
         self.records = Ledger()  # of parts
-        self._totals = Totals()
+        self._totals = PartTotals()
         self._fitted: Fitted | None = None
         self._sources: list[PartsInOrder | ShuffledParts] = []
         self._shares: Sequence[Share | None] = ()
@@ -129,7 +129,7 @@ class Assembly(Books):
         """Go on with the records of earlier attempts, to which those of this one are added."""
         self.records = records
         documents = (sum(records.num_documents(split)) for split in range(len(SPLITS)))
-        self._totals = Totals(records.num_tokens_by_split, (next(documents), next(documents)))
+        self._totals = PartTotals(records.num_tokens_by_split, (next(documents), next(documents)))
         self._feed()
 
     def add(self, record: PartRecord) -> None:
@@ -161,7 +161,7 @@ class Assembly(Books):
         if self._is_fed or (self._num_buckets and not is_all):
             return
         if self._fitted is None:
-            self._fitted = fitted(self._layout, self._wish, self._totals, is_all)
+            self._fitted = fitted(self._layout, self._options, self._totals, is_all)
             if self._fitted is None:
                 return
             self._begin(self._fitted)
@@ -207,7 +207,7 @@ class Assembly(Books):
     def _feed_buckets(self) -> None:
         for number, source in enumerate(self._sources):
             assert isinstance(source, ShuffledParts)
-            source.save_runs(self.records.values())
+            source.save_chunks(self.records.values())
             for block in source.blocks():
                 self._put(number, block)
 

@@ -47,7 +47,7 @@ class Piece:
     end: End
 
 
-class Cutter:
+class ShardCutter:
     """Cuts one split's stream, block by block."""
 
     def __init__(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.assemble.task import Block, TokenSource
-from tokenmill.encode.record import PartRecord, Run
+from tokenmill.encode.record import PartChunk, PartRecord
 from tokenmill.formats import Layout
 
 # Of a corpus that is too small for the usual shards or for a split by documents: what is held out.
@@ -27,7 +27,7 @@ MIN_SHARD_TOKENS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class FittingOptions:
     """What the user and the format say of splits, as far as the size of the corpus matters."""
 
     may_shrink_shards: bool = False  # the user did not say how large they shall be
@@ -52,31 +52,33 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class PartTotals:
     """What the parts hold that have a record, by split."""
 
     num_tokens: tuple[int, int] = (0, 0)
     num_documents: tuple[int, int] = (0, 0)
 
-    def __add__(self, record: PartRecord) -> Totals:
-        runs = (Run(self.num_tokens, self.num_documents), *record.runs)
-        return Totals(
-            (sum(run.num_tokens[0] for run in runs), sum(run.num_tokens[1] for run in runs)),
-            (sum(run.num_documents[0] for run in runs), sum(run.num_documents[1] for run in runs)),
+    def __add__(self, record: PartRecord) -> PartTotals:
+        chunks = (PartChunk(self.num_tokens, self.num_documents), *record.chunks)
+        return PartTotals(
+            (sum(c.num_tokens[0] for c in chunks), sum(c.num_tokens[1] for c in chunks)),
+            (sum(c.num_documents[0] for c in chunks), sum(c.num_documents[1] for c in chunks)),
         )
 
 
-def fitted(layout: Layout, wish: Wish, totals: Totals, is_all: bool) -> Fitted | None:
+def fitted(
+    layout: Layout, options: FittingOptions, totals: PartTotals, is_all: bool
+) -> Fitted | None:
     """The decision, as soon as it can be made; None: not before there are more parts."""
     num_tokens = sum(totals.num_tokens)
-    if wish.may_shrink_shards and num_tokens < 2 * (layout.shard_tokens or 0):
+    if options.may_shrink_shards and num_tokens < 2 * (layout.shard_tokens or 0):
         return _with_smaller_shards(layout, num_tokens) if is_all else None
-    if not wish.is_split or all(totals.num_documents):
+    if not options.is_split or all(totals.num_documents):
         return Fitted(layout)
     if not is_all:
         return None
     stream = int(not totals.num_documents[0])
-    val_tokens = _val_tokens(num_tokens, wish.val_fraction)
+    val_tokens = _val_tokens(num_tokens, options.val_fraction)
     if layout.seq_len:
         val_tokens = _with_whole_samples(num_tokens, val_tokens, layout.seq_len)
     if layout.has_boundaries and totals.num_documents[stream] < 2:

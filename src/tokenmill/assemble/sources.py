@@ -19,8 +19,8 @@ from tokenmill.arrays import binary_array, indices
 from tokenmill.assemble.task import Block, ShardTask, Stretch
 from tokenmill.assemble.use import are_removed_early
 from tokenmill.encode.documents import data_of
-from tokenmill.encode.part import PartRun, part_runs
-from tokenmill.encode.record import PartRecord, Run, part_path
+from tokenmill.encode.part import SplitChunk, split_chunks
+from tokenmill.encode.record import PartChunk, PartRecord, part_path
 from tokenmill.errors import ConflictError, DamagedWorkError
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage import files
@@ -29,7 +29,7 @@ from tokenmill.storage.store import RangeRead, store_of
 
 # What stays in the cache between read, hash and write: 4 MB took three times the CPU.
 COPY_BYTES = 256 << 10
-RUNS_NAME = "runs.bin"
+CHUNKS_NAME = "runs.bin"
 
 
 def task_of(plain: dict[str, Any]) -> ShardTask:
@@ -48,7 +48,7 @@ def _seen_part(work: str, slice_index: int, split: int) -> str:
 
 @dataclass(frozen=True)
 class PartsInOrder:
-    """One split of the parts in plan order. A block is a run: (slice, tokens at, lengths at)."""
+    """One split of the parts in plan order. A block is a chunk: (slice, tokens at, lengths at)."""
 
     work: str
     split: int
@@ -57,10 +57,10 @@ class PartsInOrder:
     def to_plain(self) -> dict[str, Any]:
         return {"kind": "parts", "work": self.work, "split": self.split, "dtype": self.dtype}
 
-    def blocks(self, slice_index: int, runs: Iterable[Run]) -> Iterator[Block]:
-        for run in part_runs(slice_index, runs, self.split, self.dtype):
-            key = (run.slice_index, run.tokens_at, run.lengths_at)
-            yield Block(key, run.num_tokens, run.num_documents)
+    def blocks(self, slice_index: int, chunks: Iterable[PartChunk]) -> Iterator[Block]:
+        for chunk in split_chunks(slice_index, chunks, self.split, self.dtype):
+            key = (chunk.slice_index, chunk.tokens_at, chunk.lengths_at)
+            yield Block(key, chunk.num_tokens, chunk.num_documents)
 
     def tokens(self, stretch: Stretch) -> Iterator[bytes]:
         slice_index, tokens_at, _ = stretch.key
@@ -99,8 +99,8 @@ def _part_expected(path: str) -> Iterator[None]:
 class ShuffledParts:
     """One split of all parts, sorted by key. A block is a bucket of every part.
 
-    Which runs there are is in one file of the work folder, because a task that named them all would
-    be as long as the run is.
+    One file of the work folder lists the chunks: a task that named them all would grow with the
+    run.
     """
 
     work: str
@@ -117,21 +117,21 @@ class ShuffledParts:
             "num_buckets": self.num_buckets,
         }
 
-    def save_runs(self, records: Iterable[PartRecord]) -> None:
+    def save_chunks(self, records: Iterable[PartRecord]) -> None:
         rows = [
-            run
+            chunk
             for record in records
-            for run in part_runs(
-                record.slice_index, record.runs, self.split, self.dtype, self.num_buckets
+            for chunk in split_chunks(
+                record.slice_index, record.chunks, self.split, self.dtype, self.num_buckets
             )
         ]
         data = np.array(rows, "<i8").tobytes()
-        files.write_record(self._runs_path, data)
+        files.write_record(self._chunks_path, data)
 
     def blocks(self) -> Iterator[Block]:
-        """The buckets, once `save_runs` was called."""
+        """The buckets, once `save_chunks` was called."""
         totals = np.zeros((self.num_buckets + 1, 2), np.int64)
-        for directory in in_parallel(self._directory, self._runs):
+        for directory in in_parallel(self._directory, self._chunks):
             totals += directory.astype(np.int64)
         for bucket, (num_documents, num_tokens) in enumerate(np.diff(totals, axis=0).tolist()):
             yield Block((bucket,), num_tokens, num_documents)
@@ -159,46 +159,48 @@ class ShuffledParts:
         return documents.take(indices(np.argsort(keys, kind="stable")))
 
     def _read(self, key: tuple[int, ...], has_tokens: bool) -> Iterator[tuple[Any, ...]]:
-        """(lengths, keys, tokens) of the bucket's documents, run by run."""
-        read = functools.partial(self._read_run, key[0], has_tokens)
-        return store_of(self.work).mapped(read, self._runs)
+        """(lengths, keys, tokens) of the bucket's documents, chunk by chunk."""
+        read = functools.partial(self._read_chunk, key[0], has_tokens)
+        return store_of(self.work).mapped(read, self._chunks)
 
-    def _read_run(self, bucket: int, has_tokens: bool, run: PartRun) -> tuple[Any, ...]:
+    def _read_chunk(self, bucket: int, has_tokens: bool, chunk: SplitChunk) -> tuple[Any, ...]:
         width = DTYPE_BYTES[self.dtype]
-        with _part_expected(self._path(run)), files.range_reader(self._path(run)) as read:
-            (first, first_token), (last, last_token) = _starts(read, run, bucket, 2).tolist()
+        with _part_expected(self._path(chunk)), files.range_reader(self._path(chunk)) as read:
+            (first, first_token), (last, last_token) = _starts(read, chunk, bucket, 2).tolist()
             ranges = [
-                (run.lengths_at + 4 * first, run.lengths_at + 4 * last),
-                (run.keys_at + 4 * first, run.keys_at + 4 * last),
+                (chunk.lengths_at + 4 * first, chunk.lengths_at + 4 * last),
+                (chunk.keys_at + 4 * first, chunk.keys_at + 4 * last),
             ]
             if has_tokens:
-                start = run.tokens_at
+                start = chunk.tokens_at
                 ranges.append((start + first_token * width, start + last_token * width))
             lengths, keys, *tokens = read(ranges)
         return np.frombuffer(lengths, "<u4"), np.frombuffer(keys, "<u4"), *tokens
 
-    def _directory(self, run: PartRun) -> npt.NDArray[np.uint64]:
-        with _part_expected(self._path(run)), files.range_reader(self._path(run)) as read:
-            return _starts(read, run, 0, self.num_buckets + 1)
+    def _directory(self, chunk: SplitChunk) -> npt.NDArray[np.uint64]:
+        with _part_expected(self._path(chunk)), files.range_reader(self._path(chunk)) as read:
+            return _starts(read, chunk, 0, self.num_buckets + 1)
 
-    def _path(self, run: PartRun) -> str:
-        return _seen_part(self.work, run.slice_index, self.split)
+    def _path(self, chunk: SplitChunk) -> str:
+        return _seen_part(self.work, chunk.slice_index, self.split)
 
     @property
-    def _runs_path(self) -> str:
-        return f"{self.work}/{self.split}-{RUNS_NAME}"
+    def _chunks_path(self) -> str:
+        return f"{self.work}/{self.split}-{CHUNKS_NAME}"
 
     @functools.cached_property
-    def _runs(self) -> Sequence[PartRun]:
-        files.wait_for(self._runs_path)
-        rows = np.frombuffer(files.read_file(self._runs_path), "<i8")
-        if len(rows) % len(PartRun._fields):
-            raise DamagedWorkError(f"{self._runs_path} is damaged", hint="start again: --overwrite")
-        return [PartRun(*row) for row in rows.reshape(-1, len(PartRun._fields)).tolist()]
+    def _chunks(self) -> Sequence[SplitChunk]:
+        files.wait_for(self._chunks_path)
+        rows = np.frombuffer(files.read_file(self._chunks_path), "<i8")
+        if len(rows) % len(SplitChunk._fields):
+            raise DamagedWorkError(
+                f"{self._chunks_path} is damaged", hint="start again: --overwrite"
+            )
+        return [SplitChunk(*row) for row in rows.reshape(-1, len(SplitChunk._fields)).tolist()]
 
 
-def _starts(read: RangeRead, run: PartRun, first: int, count: int) -> npt.NDArray[np.uint64]:
-    """Where buckets `first` and so on begin in a run: (documents, tokens) each."""
-    at = run.directory_at + 16 * first
+def _starts(read: RangeRead, chunk: SplitChunk, first: int, count: int) -> npt.NDArray[np.uint64]:
+    """Where buckets `first` and so on begin in a chunk: (documents, tokens) each."""
+    at = chunk.directory_at + 16 * first
     [data] = read([(at, at + 16 * count)])
     return np.frombuffer(data, "<u8").reshape(-1, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 
-from tokenmill.assemble.cuts import WHOLE, Cutter, Piece, Pieces
+from tokenmill.assemble.cuts import WHOLE, Piece, Pieces, ShardCutter
 from tokenmill.assemble.task import (
     SIDES,
     Block,
@@ -17,7 +17,7 @@ from tokenmill.assemble.task import (
     saved_record,
 )
 from tokenmill.assemble.use import are_removed_early
-from tokenmill.assemble.writing import header_of, split_of
+from tokenmill.assemble.writing import header_of, shard_split
 from tokenmill.formats import DTYPE_BYTES, Format, Layout, Shard, get_format
 from tokenmill.storage import hashing
 from tokenmill.storage.store import store_of
@@ -35,7 +35,7 @@ class ShardStream:
         self._number = number  # position in SPLITS
         self._source = source
         self._format = get_format(layout.format)
-        self._cutter = Cutter(
+        self._cutter = ShardCutter(
             layout,
             _pieces_of(layout, self._format, work),
             lambda block: source.lengths(block.whole),
@@ -136,7 +136,7 @@ class ShardStream:
             )
             self._waiting[last.shard] = self._waiting[last.shard][0], sides
             self._release_sides(last.shard)
-        split = split_of(self._layout, self._number, last.shard)
+        split = shard_split(self._layout, self._number, last.shard)
         documents = last.end.num_documents - self._shard_begin.num_documents
         self._documents_before[split] += documents
         self._num_pieces = self._shard_tokens = 0
@@ -151,7 +151,7 @@ class ShardStream:
             self._due.append(sides)
 
     def _task(self, piece: Piece, shard_tokens: int) -> ShardTask:
-        split = split_of(self._layout, self._number, piece.shard)
+        split = shard_split(self._layout, self._number, piece.shard)
         return ShardTask(
             work=self._work,
             plan_id=self._plan_id,
@@ -183,7 +183,7 @@ class ShardStream:
 
     def _shard_of(self, records: list[ShardRecord], num_documents: int) -> Shard:
         number = records[0].shard
-        split = split_of(self._layout, self._number, number)
+        split = shard_split(self._layout, self._number, number)
         marks: list[tuple[int, int]] = []
         num_eot = 0
         for record in records:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tokenmill.encode.record import SPLITS
 from tokenmill.formats import Layout, SideFile
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import sealed, unsealed
+from tokenmill.storage.checked_json import checked_object, checksummed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -184,7 +184,7 @@ class ShardRecord:
 
     def save(self, work: str) -> None:
         data = json.dumps(dataclasses.asdict(self), sort_keys=True).encode()
-        files.write_record(task_path(work, *self.place), sealed(data))
+        files.write_record(task_path(work, *self.place), checksummed(data))
 
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> ShardRecord:
@@ -213,7 +213,7 @@ def make_folders(work: str) -> None:
 def saved_record(work: str, plan_id: str, place: tuple[int, int, int]) -> ShardRecord | None:
     """The record that an earlier attempt left, if there is one of this plan and it is whole."""
     try:
-        record = ShardRecord.from_plain(unsealed(files.read_file(task_path(work, *place))))
+        record = ShardRecord.from_plain(checked_object(files.read_file(task_path(work, *place))))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
     return record if (record.plan_id, record.place) == (plan_id, place) else None

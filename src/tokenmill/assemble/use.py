@@ -15,7 +15,7 @@ import os
 from tokenmill.assemble.task import ShardTask
 from tokenmill.encode.record import SPLITS, part_path
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import sealed, unsealed
+from tokenmill.storage.checked_json import checked_object, checksummed
 from tokenmill.storage.store import store_of
 
 _USED_NAME = "used.json"
@@ -101,7 +101,7 @@ class UsedParts:
     def of(work: str) -> UsedParts:
         """What an earlier attempt has noted; nothing, if it has not, or if that is damaged."""
         try:
-            ranges = unsealed(files.read_file(os.path.join(work, _USED_NAME)))["used"]
+            ranges = checked_object(files.read_file(os.path.join(work, _USED_NAME)))["used"]
             return UsedParts([[[int(a), int(b)] for a, b in of_split] for of_split in ranges])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return UsedParts()
@@ -111,7 +111,7 @@ class UsedParts:
         return sum(map(len, self._ranges))
 
     def save(self, work: str) -> None:
-        data = sealed(json.dumps({"used": self._ranges}).encode())
+        data = checksummed(json.dumps({"used": self._ranges}).encode())
         files.write_file(os.path.join(work, _USED_NAME), data, is_durable=False)
 
     def add(self, split: int, index: int) -> None:

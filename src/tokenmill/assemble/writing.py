@@ -58,8 +58,8 @@ def drafted(task: ShardTask) -> Draft:
         return Draft(task, record, "", is_saved=True)
     held = contextlib.ExitStack()
     try:
-        desk = held.enter_context(store_of(task.work).desk(_folder(task)))
-        draft = _Writing(task, desk).draft()
+        staging = held.enter_context(store_of(task.work).staging(_folder(task)))
+        draft = _Writing(task, staging).draft()
         if draft.file is not None:
             held.callback(draft.file.close)
         draft.held = held
@@ -84,12 +84,12 @@ def _record_of(task: ShardTask) -> ShardRecord | None:
 
 @dataclass
 class Draft:
-    """A task whose bytes are written, but perhaps not durable yet. `desk` is where, `held` what to
+    """A task whose bytes are written, in `staging`, but perhaps not durable yet. `held` is what to
     let go of afterwards."""
 
     task: ShardTask
     record: ShardRecord
-    desk: str
+    staging: str
     is_saved: bool = False
     file: FilePiece | None = None  # what is still open
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -103,20 +103,20 @@ class Draft:
             names.insert(0, shard_name(self.task))
         with self.held:
             folder = _folder(self.task)
-            tags = store_of(folder).deliver(self.desk, folder, names, self.file)
+            tags = store_of(folder).deliver(self.staging, folder, names, self.file)
             self.record = dataclasses.replace(self.record, tags=tags)
             self.record.save(self.task.work)
         self.is_saved = True
         return self.record
 
 
-def split_of(layout: Layout, stream: int, shard: int) -> str:
+def shard_split(layout: Layout, stream: int, shard: int) -> str:
     """The split that a stream's shard belongs to."""
     return "val" if layout.first_shard_is_val and not shard else SPLITS[stream]
 
 
 def shard_name(task: ShardTask) -> str:
-    split = split_of(task.layout, task.stream, task.shard)
+    split = shard_split(task.layout, task.stream, task.shard)
     return get_format(task.layout.format).shard_name(task.layout.name, split, task.shard)
 
 
@@ -164,10 +164,10 @@ def _proofs(task: ShardTask, record: ShardRecord) -> Iterator[tuple[str, Proof]]
 class _Writing:
     """One task on its way to a draft."""
 
-    def __init__(self, task: ShardTask, desk: str) -> None:
+    def __init__(self, task: ShardTask, staging: str) -> None:
         self._task = task
         self._layout = task.layout
-        self._desk = desk
+        self._staging = staging
         self._name = shard_name(task)
         self._format = get_format(task.layout.format)
         self._source = task.source
@@ -178,7 +178,7 @@ class _Writing:
 
     def draft(self) -> Draft:
         if os.path.dirname(self._name):
-            files.make_folder(os.path.dirname(os.path.join(self._desk, self._name)))
+            files.make_folder(os.path.dirname(os.path.join(self._staging, self._name)))
         if self._task.piece == SIDES:
             return self._sides()
         return self._raw() if self._format.traits.is_raw else self._dressed()
@@ -186,7 +186,7 @@ class _Writing:
     def _raw(self) -> Draft:
         """A header and tokens at their place; and what is beside, if that is all of the shard."""
         task, lengths = self._task, None
-        file = FilePiece(os.path.join(self._desk, self._name), _byte_of(task))
+        file = FilePiece(os.path.join(self._staging, self._name), _byte_of(task))
         try:
             if task.piece == 0:
                 file.write(header_of(self._layout, task.shard_tokens))
@@ -201,7 +201,7 @@ class _Writing:
             file.close()
             raise
         record = dataclasses.replace(self._counted(), num_bytes=file.num_bytes, sha256=file.digests)
-        return Draft(task, record, self._desk, file=file)
+        return Draft(task, record, self._staging, file=file)
 
     def _sides(self) -> Draft:
         task = self._task
@@ -211,14 +211,14 @@ class _Writing:
         found = b"".join(map(files.read_file, paths))
         self._write_sides(task.shard_tokens, np.frombuffer(found, "<u4"))
         record = dataclasses.replace(self._record, side_files=self._side_files())
-        return Draft(task, record, self._desk)
+        return Draft(task, record, self._staging)
 
     def _dressed(self) -> Draft:
         """A shard that its format writes, from a file of tokens."""
         task, layout = self._task, self._layout
         lengths = self._lengths() if layout.has_boundaries else None
         tail = Tail()
-        with files.new_file(self._desk, f"{self._name}.tokens", PART_CHECKSUM()) as scratch:
+        with files.new_file(self._staging, f"{self._name}.tokens", PART_CHECKSUM()) as scratch:
             self._copy_tokens(scratch)
             tokens = _mapped(scratch.path, self._dtype, 0, task.num_tokens)
             if layout.seq_len and self._format.traits.boundaries:
@@ -238,7 +238,9 @@ class _Writing:
         main = self._made.pop(self._name, None)
         if main is not None:
             record = dataclasses.replace(record, num_bytes=main.num_bytes, sha256=(main.sha256,))
-        return Draft(task, dataclasses.replace(record, side_files=self._side_files()), self._desk)
+        return Draft(
+            task, dataclasses.replace(record, side_files=self._side_files()), self._staging
+        )
 
     def _copy_tokens(self, file: Any) -> None:
         for stretch in self._task.stretches:
@@ -255,21 +257,21 @@ class _Writing:
         files.write_file(path, lengths.astype("<u4", copy=False).tobytes())
 
     def _write_sides(self, num_tokens: int, lengths: npt.NDArray[np.uint32] | None) -> None:
-        path = os.path.join(self._desk, self._name)
+        path = os.path.join(self._staging, self._name)
         header = header_of(self._layout, self._task.shard_tokens)
         self._write_beside(_mapped(path, self._dtype, len(header), num_tokens), lengths)
 
     def _write_beside(
         self, tokens: npt.NDArray[Any], lengths: npt.NDArray[np.uint32] | None
     ) -> None:
-        split = split_of(self._layout, self._task.stream, self._task.shard)
+        split = shard_split(self._layout, self._task.stream, self._task.shard)
         first = self._task.first_document
         contents = Contents(self._name, split, tokens, lengths, first, self._layout)
         self._format.write(contents, self._create)
 
     @contextlib.contextmanager
     def _create(self, name: str) -> Iterator[File]:
-        with created(self._desk, name) as file:
+        with created(self._staging, name) as file:
             yield file
         self._made[name] = SideFile(name, file.num_bytes, file.digest)
 

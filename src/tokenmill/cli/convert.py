@@ -8,9 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.prepare import parsed_seq_len
 from tokenmill.cli.screen import (
-    parsed_count,
     printable,
     shown_bytes,
     shown_count,
@@ -19,6 +17,7 @@ from tokenmill.cli.screen import (
 )
 from tokenmill.cli.summary import note_lines
 from tokenmill.words.plural import counted
+from tokenmill.words.quantities import count_of, seq_len_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,14 +140,13 @@ def convert_source(arguments: argparse.Namespace) -> None:
     if not arguments.quiet:
         for text in _inferred(source):
             print(printable(text), file=sys.stderr)
+    shard_tokens, seq_len = arguments.shard_tokens, arguments.seq_len
     target = Target(
         out=arguments.out,
         format=arguments.format,
         name=arguments.name,
-        shard_tokens=None
-        if arguments.shard_tokens is None
-        else parsed_count(arguments.shard_tokens),
-        seq_len=None if arguments.seq_len is None else parsed_seq_len(arguments.seq_len),
+        shard_tokens=None if shard_tokens is None else count_of("--shard-tokens", shard_tokens),
+        seq_len=None if seq_len is None else seq_len_of("--seq-len", seq_len),
         dtype=arguments.dtype,
         drop=tuple(arguments.drop),
         overwrite=arguments.overwrite,

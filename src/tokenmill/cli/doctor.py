@@ -127,7 +127,7 @@ def unseen(watched: Watched) -> str:
 
 def report(watched: Watched, causes: list[Cause]) -> list[str]:
     """What happened, who died, what it means: lines that are fit for a terminal."""
-    lines = [f"doctor: {shown_command(shlex.join(watched.command))} {ending(watched)}"]
+    lines = [f"doctor: {shown_command(shlex.join(watched.command))} {how_it_ended(watched)}"]
     lines += [f"  {shown_death(watched, member)}" for member in watched.dead[:_MAX_DEAD]]
     if (num_more := len(watched.dead) - _MAX_DEAD) > 0:
         lines.append(f"  and {num_more} more {noun_for(num_more, 'child', 'children')} after it")
@@ -155,7 +155,7 @@ def shown_command(command: str) -> str:
     return printable(command if short else f"{command[:half]} ... {command[-half:]}")
 
 
-def ending(watched: Watched) -> str:
+def how_it_ended(watched: Watched) -> str:
     from tokenmill.doctor.watch import signal_name
 
     if watched.head.signal:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli import prepare
 from tokenmill.cli.screen import (
-    parsed_separator,
     printable,
     shown_bytes,
     shown_count,
@@ -20,10 +19,10 @@ from tokenmill.cli.screen import (
     shown_seconds,
 )
 from tokenmill.cli.summary import MIN_RATED_BYTES
+from tokenmill.config import Config
 from tokenmill.words.plural import counted
 
 if TYPE_CHECKING:
-    from tokenmill.config import Config
     from tokenmill.estimate import Estimate
 
 
@@ -46,7 +45,7 @@ examples:
     prepare.add_reading_options(parser)
     prepare.add_encoding_options(parser)
     parser.add_argument(
-        "--format", metavar="NAME", help="whose defaults to go by (default: nanogpt)"
+        "--format", metavar="NAME", help=f"whose defaults to go by (default: {Config.format})"
     )
     parser.add_argument(
         "--num-proc", type=int, metavar="N", help="workers (default: the CPUs there are)"
@@ -60,7 +59,7 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.estimate import estimate
 
-    found = estimate(config_from(arguments))
+    found = estimate(prepare.typed_config(arguments))
     if arguments.json:
         print(json.dumps(found.to_plain()))
     elif arguments.quiet:
@@ -69,25 +68,6 @@ def run(arguments: argparse.Namespace) -> int:
         for line in report(found):
             print(printable(line))
     return 0
-
-
-def config_from(arguments: argparse.Namespace) -> Config:
-    from tokenmill.config import Config
-
-    given = {
-        "sources": tuple(arguments.sources),
-        "out": arguments.out,
-        "text_column": arguments.text_column,
-        "separator": None if arguments.separator is None else parsed_separator(arguments.separator),
-        "input_format": arguments.input_format,
-        "tokenizer": arguments.tokenizer,
-        "pattern": arguments.pattern,
-        "eot_token": arguments.eot_token,
-        "eot": arguments.eot,
-        "format": arguments.format,
-        "num_proc": arguments.num_proc,
-    }
-    return Config(**{name: value for name, value in given.items() if value is not None})
 
 
 def report(found: Estimate) -> list[str]:

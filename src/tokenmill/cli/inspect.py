@@ -280,7 +280,7 @@ def show_search(looked: LookedInto, arguments: argparse.Namespace) -> None:
     else:
         steps = search_ids(looked, splits, parsed_ids(arguments.grep_ids), limit)
     with_colour = is_coloured(arguments.color, sys.stdout, os.environ)
-    progress, hits = _Progress(total), list[Any]()
+    progress, hits = _SearchLine(total), list[Any]()
     searched: Searched | None = None
     try:
         for searched in steps:
@@ -328,7 +328,7 @@ def parsed_ids(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-class _Progress:
+class _SearchLine:
     """One line that moves on a terminal, a line now and then elsewhere; nothing if it is quick."""
 
     def __init__(self, num_tokens: int) -> None:

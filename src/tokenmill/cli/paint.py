@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from tokenmill.cli.screen import printable
 
 if TYPE_CHECKING:
-    from tokenmill.dataset.inspect import Piece
+    from tokenmill.dataset.inspect import TextPiece
 
 BOUNDARY = "│"
 RESET = "\x1b[0m"
@@ -48,7 +48,7 @@ def labelled(line: str, stream: TextIO, environment: Mapping[str, str]) -> str:
     return f"{_LABELS[label]}{label}:{RESET}{rest}"
 
 
-def coloured(pieces: Sequence[Piece], asked_for: int | None = None) -> str:
+def coloured(pieces: Sequence[TextPiece], asked_for: int | None = None) -> str:
     """Tokens on alternating colours; `asked_for` is the number of a token to point out."""
     found, num_tokens = [], 0
     for number, piece in enumerate(pieces):
@@ -64,7 +64,7 @@ def coloured(pieces: Sequence[Piece], asked_for: int | None = None) -> str:
     return "".join(found)
 
 
-def plain(pieces: Sequence[Piece], boundaries: bool) -> str:
+def plain(pieces: Sequence[TextPiece], boundaries: bool) -> str:
     """Tokens without colours, special ones in brackets so that text cannot pass for them."""
     shown = [
         printable(piece.text, keep_lines=True)

@@ -17,7 +17,7 @@ from tokenmill.words.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.config import Config, Partition
-    from tokenmill.partition import TaskReport
+    from tokenmill.partition import PartitionReport
 
 
 def run_and_report(config: Config, partition: Partition, arguments: argparse.Namespace) -> int:
@@ -54,7 +54,7 @@ def finish_command(config: Config, arguments: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
-def summary(report: TaskReport, command: str, seconds: float, text_bytes: int) -> list[str]:
+def summary(report: PartitionReport, command: str, seconds: float, text_bytes: int) -> list[str]:
     head = (
         f"partition {report.partition}: {report.num_own:,} of {counted(report.num_slices, 'slice')}"
     )

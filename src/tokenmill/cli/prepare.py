@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.screen import (
-    parsed_count,
-    parsed_separator,
-    printable,
-    shown_bytes,
-    shown_count,
-)
+from tokenmill.cli.screen import parsed_separator, printable, shown_bytes, shown_count
 from tokenmill.cli.summary import summary
+from tokenmill.config import (
+    BAD_DOCUMENT_POLICIES,
+    DTYPES,
+    EMPTY_POLICIES,
+    EOT_POLICIES,
+    Config,
+    Partition,
+)
 from tokenmill.errors import ConfigError
 from tokenmill.words.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.cli.progress import Progress
-    from tokenmill.config import Config, Partition
     from tokenmill.dataset.manifest import Manifest
     from tokenmill.estimate import Estimate
 
@@ -59,7 +61,7 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Every option of a run; for commands that end in one. Defaults are those of Config."""
+    """Every option of a run; for commands that end in one. Each has the name of Config's field."""
     parser.add_argument(
         "-o", "--out", required=True, help="output folder, or a URL: s3://bucket/folder"
     )
@@ -68,24 +70,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--limit-docs", metavar="N", help="only the first N documents")
     what.add_argument(
         "--on-bad-document",
-        choices=("quarantine", "replace", "error"),
-        help="invalid UTF-8, broken JSON, text that no engine can encode (default: quarantine)",
+        choices=BAD_DOCUMENT_POLICIES,
+        help="invalid UTF-8, broken JSON, text that no engine can encode "
+        f"(default: {Config.on_bad_document})",
     )
     what.add_argument(
         "--max-bad-fraction",
         type=float,
         metavar="F",
-        help="fail beyond this share (default: 0.001)",
+        help=f"fail beyond this share (default: {Config.max_bad_fraction})",
     )
 
     how = add_encoding_options(parser)
     how.add_argument(
-        "--empty", choices=("drop", "keep"), help="empty documents (default: the format's)"
+        "--empty", choices=EMPTY_POLICIES, help="empty documents (default: the format's)"
     )
 
     shards = parser.add_argument_group("what is written")
     shards.add_argument(
-        "--format", metavar="NAME", help="nanogpt (default); `tokenmill formats` lists them all"
+        "--format",
+        metavar="NAME",
+        help=f"{Config.format} (default); `tokenmill formats` lists them all",
     )
     shards.add_argument("--name", help="stem of shard names (default: the format's)")
     shards.add_argument(
@@ -97,7 +102,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="tokens a sample, where the format holds samples (mds: 2048); "
         "`document` for one sample a document",
     )
-    shards.add_argument("--dtype", choices=("auto", "uint16", "uint32"), help="(default: auto)")
+    shards.add_argument("--dtype", choices=DTYPES, help=f"(default: {Config.dtype})")
     val = shards.add_mutually_exclusive_group()
     val.add_argument(
         "--val-fraction", type=float, metavar="F", help="hold out documents by a hash of their text"
@@ -108,7 +113,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     val.add_argument("--no-val", action="store_true", help="hold out nothing")
     shards.add_argument("--shuffle", action="store_true", help="shuffle all documents, on disk")
     shards.add_argument(
-        "--seed", type=int, metavar="S", help="of the shuffle and the split (default: 0)"
+        "--seed",
+        type=int,
+        metavar="S",
+        help=f"of the shuffle and the split (default: {Config.seed})",
     )
 
     running = parser.add_argument_group("how it runs")
@@ -139,12 +147,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--worker-memory", metavar="N", help="memory of a cluster per worker, as in 2G"
     )
     running.add_argument(
-        "--stall-timeout", type=float, metavar="S", help="give up on a silent worker (default: 300)"
+        "--stall-timeout",
+        type=float,
+        metavar="S",
+        help=f"give up on a silent worker (default: {Config.stall_timeout:g})",
     )
     running.add_argument(
         "--keep-downloads",
         action=argparse.BooleanOptionalAction,
-        default=True,
+        default=Config.keep_downloads,
         help="keep files from the Hub in its cache (default), or remove each once it is encoded",
     )
     running.add_argument(
@@ -159,7 +170,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Which text there is in the sources."""
     what = parser.add_argument_group("what is read")
-    what.add_argument("--text-column", metavar="NAME", help="column or JSON field (default: text)")
+    what.add_argument(
+        "--text-column",
+        metavar="NAME",
+        help=f"column or JSON field (default: {Config.text_column})",
+    )
     what.add_argument(
         "--separator",
         metavar="SEP",
@@ -180,8 +195,8 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
     how.add_argument(
         "--tokenizer",
         metavar="NAME|FILE",
-        help="gpt2 (default), r50k_base, p50k_base, cl100k_base, o200k_base, a .tiktoken file "
-        "or a tokenizer.json",
+        help=f"{Config.tokenizer} (default), r50k_base, p50k_base, cl100k_base, o200k_base, "
+        "a .tiktoken file or a tokenizer.json",
     )
     how.add_argument(
         "--pattern", metavar="NAME", help="for a .tiktoken file: gpt2, cl100k or o200k"
@@ -189,71 +204,34 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
     how.add_argument("--eot-token", metavar="TEXT", help="the special token that marks documents")
     how.add_argument(
         "--eot",
-        choices=("append", "prepend", "both", "none"),
+        choices=EOT_POLICIES,
         help="where it goes (default: the format's)",
     )
     return how
 
 
 def config_from(arguments: argparse.Namespace) -> Config:
-    from tokenmill.config import Config
     from tokenmill.storage.objects import require_lasting
 
     if not arguments.out:
         raise ConfigError("-o is empty", hint="is the variable set? -o data/mine")
     require_lasting(arguments.out)
-    given = {
-        "sources": tuple(arguments.sources),
-        "out": arguments.out,
-        "text_column": arguments.text_column,
-        "separator": None if arguments.separator is None else parsed_separator(arguments.separator),
-        "input_format": arguments.input_format,
-        "limit_docs": None if arguments.limit_docs is None else parsed_count(arguments.limit_docs),
-        "on_bad_document": arguments.on_bad_document,
-        "max_bad_fraction": arguments.max_bad_fraction,
-        "tokenizer": arguments.tokenizer,
-        "pattern": arguments.pattern,
-        "eot_token": arguments.eot_token,
-        "eot": arguments.eot,
-        "empty": arguments.empty,
-        "format": arguments.format,
-        "name": arguments.name,
-        "shard_tokens": None
-        if arguments.shard_tokens is None
-        else parsed_count(arguments.shard_tokens),
-        "seq_len": None if arguments.seq_len is None else parsed_seq_len(arguments.seq_len),
-        "dtype": arguments.dtype,
-        "val": "first-shard" if arguments.val_first_shard else "none" if arguments.no_val else None,
-        "val_fraction": arguments.val_fraction,
-        "shuffle": arguments.shuffle,
-        "seed": arguments.seed,
-        "num_proc": arguments.num_proc,
-        "runner": arguments.runner,
-        "ray_address": arguments.ray_address,
-        "worker_cpus": arguments.worker_cpus,
-        "worker_memory": None
-        if arguments.worker_memory is None
-        else parsed_count(arguments.worker_memory),
-        "stall_timeout": arguments.stall_timeout,
-        "overwrite": arguments.overwrite,
-        "keep_downloads": arguments.keep_downloads,
-    }
+    val = "first-shard" if arguments.val_first_shard else "none" if arguments.no_val else None
+    return typed_config(arguments, val=val)
+
+
+def typed_config(arguments: argparse.Namespace, **more: Any) -> Config:
+    """The Config of what was typed; the rest is left to its defaults."""
+    names = (field.name for field in dataclasses.fields(Config))
+    given = {name: getattr(arguments, name, None) for name in names} | more
+    if arguments.separator is not None:
+        given["separator"] = parsed_separator(arguments.separator)
     return Config(**{name: value for name, value in given.items() if value is not None})
-
-
-def parsed_seq_len(text: str) -> int:
-    return 0 if text in ("document", "documents") else parsed_count(text)
-
-
-def parsed_partition(text: str) -> Partition:
-    from tokenmill.config import Partition
-
-    return Partition.parsed(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments)
-    share = None if arguments.partition is None else parsed_partition(arguments.partition)
+    share = None if arguments.partition is None else Partition.parsed(arguments.partition)
     if arguments.dry_run:
         return show_plan(config, arguments.json)
     if share is not None:

@@ -126,4 +126,6 @@ def tell_of_tries() -> None:
     """Have requests that are repeated for a while told of on stderr."""
     from tokenmill.storage import objects
 
-    objects.listen(lambda message: print(printable(message), file=sys.stderr, flush=True))
+    objects.report_retries_to(
+        lambda message: print(printable(message), file=sys.stderr, flush=True)
+    )

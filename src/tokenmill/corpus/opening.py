@@ -45,7 +45,7 @@ def opened(source: Input, expected: Iterable[Range] = ()) -> Iterator[ByteFile]:
         yield ranged
 
 
-def unreadable(source: Input, error: Exception) -> TokenmillError:
+def unreadable_input(source: Input, error: Exception) -> TokenmillError:
     """What to raise when an input cannot be read; a network's failure is not the input's."""
     if isinstance(error, TokenmillError):
         return error

@@ -28,7 +28,7 @@ from tokenmill.corpus.slices import SliceTable
 from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.errors import ConflictError, DamagedWorkError
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import seal_of, sealed, unsealed
+from tokenmill.storage.checked_json import checked_object, checksum_of, checksummed
 
 PLAN_VERSION = 2
 
@@ -57,13 +57,13 @@ class Plan:
 
     def create(self, path: str) -> bool:
         """Save it unless there is a plan already; whether this one was saved."""
-        return files.create_file(path, self._sealed())
+        return files.create_file(path, self._checksummed())
 
     @staticmethod
     def load(path: str) -> Plan:
         try:
             data = files.read_file(path)
-            plain = unsealed(data)
+            plain = checked_object(data)
             if "converted_from" in plain:
                 raise ConflictError(
                     f"{path} is that of a conversion, which was not finished",
@@ -74,7 +74,7 @@ class Plan:
             inputs = tuple(Input(*fields) for fields in plain["inputs"])
             slices = SliceTable.from_plain(inputs, plain["slices"])
             notes = tuple(str(note) for note in plain.get("notes", ()))
-            plan_id = str(plain.get("plan_id", seal_of(data)))
+            plan_id = str(plain.get("plan_id", checksum_of(data)))
             return Plan(plain["identity"], inputs, slices, notes, plan_id)
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise DamagedWorkError(
@@ -90,11 +90,11 @@ class Plan:
             "slices": self.slices.to_plain(),
         }
 
-    def _sealed(self) -> bytes:
+    def _checksummed(self) -> bytes:
         if not self.notes:
-            return sealed(self.to_json())  # whose seal is the plan's id
+            return checksummed(self.to_json())  # whose checksum is the plan's id
         plain = {**self._to_plain(), "notes": self.notes, "plan_id": self.plan_id}
-        return sealed(json.dumps(plain, sort_keys=True).encode())
+        return checksummed(json.dumps(plain, sort_keys=True).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Cut:
     num_rows: int | None = None
 
 
-class Cutter(Protocol):
+class InputCutter(Protocol):
     def __call__(
         self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None
     ) -> Iterator[Cut]:
@@ -148,7 +148,7 @@ def cut(
 def cut_here(
     inputs: Iterable[Input], options: ReadOptions, max_rows: int | None = None
 ) -> Iterator[Cut]:
-    """The Cutter that works in this process."""
+    """The InputCutter that works in this process."""
     return (cut(source, options, max_rows) for source in with_structure_ahead(inputs))
 
 
@@ -157,7 +157,7 @@ def make_plan(
     inputs: Iterable[Input],
     config: Config,
     structure_of: Callable[[Input], Input] = lambda source: source,
-    cutter: Cutter = cut_here,
+    cutter: InputCutter = cut_here,
 ) -> Plan:
     """Cut the inputs into slices. Raises ConfigError or InputError for what is bound to fail.
 
@@ -210,7 +210,7 @@ def _limited(
     num_rows: int,
     options: ReadOptions,
     structure_of: Callable[[Input], Input],
-    cutter: Cutter,
+    cutter: InputCutter,
 ) -> Iterator[Span]:
     """The spans of the first `num_rows` rows. One input at a time: the rest is not looked at."""
     for source in inputs:

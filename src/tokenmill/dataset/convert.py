@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import itertools
 import json
@@ -54,9 +53,9 @@ from tokenmill.formats import Layout, chosen_dtype, get_format
 from tokenmill.runners import Stopped
 from tokenmill.runners.machine import available_cpus
 from tokenmill.runners.threads import in_threads
-from tokenmill.settings import whole_samples
+from tokenmill.settings import require_applicable, whole_samples
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import seal_of, sealed, unsealed
+from tokenmill.storage.checked_json import checked_object, checksum_of, checksummed
 from tokenmill.storage.objects import require_output
 from tokenmill.storage.store import store_of
 
@@ -101,15 +100,10 @@ def convert(
     layout = _layout(source, origin, target)
     came_from = {"format": source.format.name, "manifest_sha256": _sha256_of(origin)}
     request = ConvertRequest(_identity(origin, layout), came_from, source.name)
-    names = OutputNames(get_format(layout.format), layout.name)
-    _require_source_apart(source, target, names)
-    attempt = functools.partial(_converted, source, origin, layout, target, names, request, watch)
-    workspace = Workspace(target.out)
-    made = functools.partial(
-        workspace.dataset, request, attempt, target.overwrite, lambda message: None
-    )
+    conversion = _Conversion(source, origin, layout, target, request, watch)
+    _require_source_apart(source, target, conversion.names)
     try:
-        manifest = made() or made()
+        manifest = conversion.dataset() or conversion.dataset()
     except FileNotFoundError as error:
         if not _is_below(str(error.filename), source.name):
             raise
@@ -132,14 +126,14 @@ class ConvertRequest:
 
     @property
     def plan_id(self) -> str:
-        return seal_of(self._sealed())
+        return checksum_of(self._checksummed())
 
     def create(self, path: str) -> bool:
-        return files.create_file(path, self._sealed())
+        return files.create_file(path, self._checksummed())
 
     def load(self, path: str) -> ConvertRequest:
         try:
-            plain = unsealed(files.read_file(path))
+            plain = checked_object(files.read_file(path))
             return ConvertRequest(plain["identity"], plain.get("converted_from", {}))
         except (ValueError, KeyError) as error:
             raise DamagedWorkError(
@@ -156,33 +150,44 @@ class ConvertRequest:
     def _to_plain(self) -> dict[str, Any]:
         return {"identity": self.identity, "converted_from": self.converted_from}
 
-    def _sealed(self) -> bytes:
-        return sealed(json.dumps(self._to_plain(), sort_keys=True).encode())
+    def _checksummed(self) -> bytes:
+        return checksummed(json.dumps(self._to_plain(), sort_keys=True).encode())
 
 
-def _converted(
-    source: Dataset,
-    origin: Manifest,
-    layout: Layout,
-    target: Target,
-    names: OutputNames,
-    request: ConvertRequest,
-    watch: Watcher,
-) -> Manifest:
-    out, workspace = target.out, Workspace(target.out)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(workspace.held(names, target.overwrite))
-        plan_id = workspace.begin_or_continue(request, lambda: request).plan_id
-        work = workspace.work_of(plan_id)
-        desk = stack.enter_context(store_of(out).desk(work))
-        books = Books(work, plan_id)
-        tokens = DatasetTokens(source, origin, layout, desk)
-        stack.enter_context(tokens.held)
-        _write_shards(tokens, books, layout, target.num_proc or available_cpus(), watch)
-        manifest = _manifest(origin, request, books.output(layout))
-        replaced = names.replaced_in(out) if target.overwrite else None
-        publish(out, plan_id, manifest, replaced)
-    return manifest
+@dataclass(frozen=True, slots=True)
+class _Conversion:
+    source: Dataset
+    origin: Manifest  # of the source
+    layout: Layout
+    target: Target
+    request: ConvertRequest
+    watch: Watcher
+
+    @property
+    def names(self) -> OutputNames:
+        return OutputNames(get_format(self.layout.format), self.layout.name)
+
+    def dataset(self) -> Manifest | None:
+        """The dataset; None: try again, see Workspace."""
+        workspace, overwrite = Workspace(self.target.out), self.target.overwrite
+        return workspace.dataset(self.request, self._attempt, overwrite, lambda message: None)
+
+    def _attempt(self) -> Manifest:
+        out, overwrite = self.target.out, self.target.overwrite
+        workspace = Workspace(out)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(workspace.held(self.names, overwrite))
+            plan_id = workspace.begin_or_continue(self.request, lambda: self.request).plan_id
+            work = workspace.work_of(plan_id)
+            staging = stack.enter_context(store_of(out).staging(work))
+            books = Books(work, plan_id)
+            tokens = DatasetTokens(self.source, self.origin, self.layout, staging)
+            stack.enter_context(tokens.held)
+            num_threads = self.target.num_proc or available_cpus()
+            _write_shards(tokens, books, self.layout, num_threads, self.watch)
+            manifest = _manifest(self.origin, self.request, books.output(self.layout))
+            publish(out, plan_id, manifest, self.names.replaced_in(out) if overwrite else None)
+        return manifest
 
 
 def _write_shards(
@@ -239,12 +244,7 @@ def _layout(source: Dataset, origin: Manifest, target: Target) -> Layout:
     format_ = get_format(target.format)
     defaults, traits = format_.defaults, format_.traits
     encoding = origin.identity["encoding"]
-    if target.shard_tokens is not None and traits.one_file:
-        raise ConfigError(f"--shard-tokens does not apply to {target.format}: one file per split")
-    if target.name is not None and defaults.name is None:
-        raise ConfigError(f"--name does not apply to {target.format}, whose file names are fixed")
-    if target.seq_len and not traits.samples:
-        raise ConfigError(f"--seq-len does not apply to {target.format}")
+    require_applicable(format_, target.shard_tokens, target.name, target.seq_len)
     seq_len = defaults.seq_len if target.seq_len is None else target.seq_len
     has_boundaries = traits.boundaries and not seq_len
     _require_holdable(source, target, seq_len if traits.boundaries else 0, has_boundaries)

@@ -16,7 +16,7 @@ from tokenmill.errors import ConfigError, IntegrityError, TokenmillError
 from tokenmill.formats import DatasetFiles
 from tokenmill.storage import objects
 from tokenmill.storage.folder_files import FolderFiles
-from tokenmill.storage.object_files import ObjectFiles, unreadable
+from tokenmill.storage.object_files import ObjectFiles, unreadable_object
 from tokenmill.storage.objects import ObjectInfo, is_url
 
 
@@ -52,7 +52,7 @@ def _below_url(url: str, with_others: bool) -> DatasetFiles:
     except TokenmillError:
         raise
     except OSError as error:
-        raise unreadable(url, error) from error
+        raise unreadable_object(url, error) from error
 
 
 def _unfinished(folder: str) -> IntegrityError:

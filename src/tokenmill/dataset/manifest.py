@@ -3,8 +3,8 @@
 It names every file with size, sha256, tokens and documents, says what became of every input row,
 and holds nothing that depends on time, machine or worker count: the same run has the same
 manifest. A folder without one is not a dataset. A manifest may come from anyone, so reading one
-trusts no name in it; its own sha256 (`seal_of`) is against accidents and edits by hand, not against
-people who can compute one.
+trusts no name in it; its own sha256 (`manifest_sha256_of`) is against accidents and edits by hand,
+not against people who can compute one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OutputFile:
 
 
 @dataclass(frozen=True, slots=True)
-class InputFile:
+class ManifestInput:
     path: str
     num_bytes: int
     digest: str
@@ -73,7 +73,7 @@ class SplitTotals:
 @dataclass(frozen=True, slots=True, repr=False)
 class Manifest:
     identity: dict[str, Any]  # options, encoding and versions: what decided the bytes
-    inputs: tuple[InputFile, ...]
+    inputs: tuple[ManifestInput, ...]
     files: tuple[OutputFile, ...]
     splits: dict[str, SplitTotals]
     counts: Counts
@@ -126,7 +126,7 @@ class Manifest:
 
     def to_json(self) -> bytes:
         plain = self.to_plain()
-        return laid_out({**plain, "sha256": seal_of(plain)})
+        return laid_out({**plain, "sha256": manifest_sha256_of(plain)})
 
     @staticmethod
     def load(folder: str) -> Manifest:
@@ -154,7 +154,7 @@ class Manifest:
     def checked(data: bytes, path: str) -> Manifest:
         """The manifest in a file. Raises IntegrityError as `load` does, naming `path`."""
         plain, manifest = Manifest.parsed(data, path)
-        if "sha256" in plain and plain["sha256"] != seal_of(plain):
+        if "sha256" in plain and plain["sha256"] != manifest_sha256_of(plain):
             raise IntegrityError(
                 f"{path} was changed since it was written: its own sha256 does not fit",
                 hint="put back the original, or prepare the dataset again",
@@ -186,7 +186,7 @@ class Manifest:
             raise TypeError("converted_from")
         return Manifest(
             identity,
-            tuple(_checked(InputFile(**source)) for source in plain["inputs"]),
+            tuple(_checked(ManifestInput(**source)) for source in plain["inputs"]),
             tuple(_output_file(file) for file in plain["files"]),
             {_split(name): _checked(SplitTotals(**s)) for name, s in plain["splits"].items()},
             _checked(Counts(**plain["counts"])),
@@ -218,7 +218,7 @@ def _require_small(num_bytes: int, path: str) -> None:
         raise IntegrityError(f"{path} is not a manifest: over {MAX_MANIFEST_BYTES:,} bytes")
 
 
-def seal_of(plain: dict[str, Any]) -> str:
+def manifest_sha256_of(plain: dict[str, Any]) -> str:
     """The sha256 that a manifest carries: of everything else in it, however it is laid out."""
     rest = {name: value for name, value in plain.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
@@ -239,7 +239,7 @@ def laid_out(plain: dict[str, Any]) -> bytes:
 
 
 _NUMBER_LIST = re.compile(r"\[\s+[\d,\s]+\]")
-_Plain = TypeVar("_Plain", InputFile, OutputFile, SplitTotals, Counts)
+_Plain = TypeVar("_Plain", ManifestInput, OutputFile, SplitTotals, Counts)
 
 
 def _checked(found: _Plain) -> _Plain:
@@ -324,7 +324,7 @@ def make_manifest(
         documents = _documents_by_shard(output, per_document, counts.num_written)
     manifest = Manifest(
         identity,
-        tuple(InputFile(source.name, source.num_bytes, source.digest) for source in inputs),
+        tuple(ManifestInput(source.name, source.num_bytes, source.digest) for source in inputs),
         output_files(output, per_document) + ((quarantine,) if quarantine else ()),
         split_totals(output, documents),
         counts,

@@ -21,7 +21,7 @@ from tokenmill.dataset.output_names import in_the_way
 from tokenmill.dataset.places import WORK_NAME, lock_path, plan_path, publish_path, work_of
 from tokenmill.errors import ConflictError, DamagedWorkError, IntegrityError, OutputError
 from tokenmill.storage import disk, files
-from tokenmill.storage.checked_json import SEAL_BYTES, seal_of, sealed, unsealed
+from tokenmill.storage.checked_json import CHECKSUM_BYTES, checked_object, checksum_of, checksummed
 from tokenmill.storage.store import store_of
 
 # What stands for a manifest in a store while the dataset is replaced.
@@ -41,7 +41,7 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
         files.write_file(os.path.join(work, MANIFEST_NAME), written)
         files.write_file(os.path.join(work, _NO_MANIFEST_NAME), _NO_MANIFEST)
     data = {
-        "plan": _plan_seal(out),
+        "plan": _plan_checksum(out),
         "staged": f"{WORK_NAME}/{plan_id[:16]}/{SHARDS_NAME}",
         "remove": sorted(set(replaced or ()) - names),
         "manifest": written.decode(),
@@ -51,7 +51,7 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
     if store_of(out).has_locks:  # else another run of the same plan may be at it
         _require_names_free(out, names - set(replaced or ()))
         _require_whole(os.path.join(work_of(out, plan_id), SHARDS_NAME), out, manifest)
-    files.write_record(path, sealed(json.dumps(data, sort_keys=True).encode()))
+    files.write_record(path, checksummed(json.dumps(data, sort_keys=True).encode()))
     try:
         # Where no lock keeps others out: whoever came in between has another plan now.
         _require_own_plan(out, plan_id)
@@ -95,8 +95,8 @@ def _require_own_plan(out: str, plan_id: str) -> None:
     """Raise ConflictError if another run, with another plan, is under way or finished here."""
     try:
         data = files.read_file(plan_path(out))
-        # A plan with notes has a seal of its own, and names its id.
-        is_own = seal_of(data) == plan_id or unsealed(data).get("plan_id") == plan_id
+        # A plan with notes has a checksum of its own, and names its id.
+        is_own = checksum_of(data) == plan_id or checked_object(data).get("plan_id") == plan_id
     except (FileNotFoundError, ValueError):
         is_own = False
         store_of(out).require_lock(lock_path(out))
@@ -108,10 +108,10 @@ def _taken_over(out: str) -> ConflictError:
     return ConflictError(f"another run has taken over {out}", hint="choose another folder with -o")
 
 
-def _plan_seal(out: str) -> str | None:
+def _plan_checksum(out: str) -> str | None:
     """What tells the plan that is there from any other; of a large one, only its head is read."""
     try:
-        return seal_of(files.read_ranges(plan_path(out), [(0, SEAL_BYTES)])[0])
+        return checksum_of(files.read_ranges(plan_path(out), [(0, CHECKSUM_BYTES)])[0])
     except (FileNotFoundError, IntegrityError, ValueError):
         return None
 
@@ -152,7 +152,7 @@ def settle_to_read(out: str) -> None:
 def _is_published(out: str) -> bool:
     """Whether only the work folder is left to remove."""
     try:
-        plain = unsealed(files.read_file(publish_path(out)))
+        plain = checked_object(files.read_file(publish_path(out)))
         return _is_manifest(out, plain["manifest"].encode())
     except FileNotFoundError:
         return True
@@ -169,7 +169,7 @@ def _complete(out: str) -> None:
     """
     path = publish_path(out)
     try:
-        plain = unsealed(files.read_file(path))
+        plain = checked_object(files.read_file(path))
         data = plain["manifest"].encode()
         manifest, plan = Manifest.from_plain(json.loads(data)), plain["plan"]
         staged, removed = os.path.join(out, _staged(plain["staged"])), plain["remove"]
@@ -184,7 +184,7 @@ def _complete(out: str) -> None:
     # A manifest that is there already says nothing of the shards: the same dataset may be made
     # again because they were damaged.
     is_in_place = _is_manifest(out, data)
-    if not is_in_place and _plan_seal(out) != plan:
+    if not is_in_place and _plan_checksum(out) != plan:
         files.remove(path)
         return
     try:
@@ -199,12 +199,12 @@ def _complete(out: str) -> None:
             _require_plan(out, plan)
             _write_manifest(out, staged, data)
     except (ConflictError, IntegrityError):
-        if _plan_seal(out) == plan:
+        if _plan_checksum(out) == plan:
             raise
         if _is_manifest(out, data):
             return  # another has completed it
         raise _taken_over(out) from None
-    if _plan_seal(out) in (plan, None):
+    if _plan_checksum(out) in (plan, None):
         files.remove(plan_path(out))
         files.remove_folder(os.path.join(out, WORK_NAME))
 
@@ -236,9 +236,9 @@ def _copy_beside(staged: str, name: str, out: str) -> None:
         raise _taken_over(out)
 
 
-def _require_plan(out: str, seal: str, is_in_place: bool = False) -> None:
+def _require_plan(out: str, checksum: str, is_in_place: bool = False) -> None:
     """Raise ConflictError if the plan is gone; once the manifest is in its place, it may be."""
-    if _plan_seal(out) != seal and not is_in_place:
+    if _plan_checksum(out) != checksum and not is_in_place:
         raise _taken_over(out)
 
 

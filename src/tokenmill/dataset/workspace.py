@@ -31,7 +31,7 @@ from tokenmill.errors import (
     OutputError,
 )
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import unsealed
+from tokenmill.storage.checked_json import checked_object
 from tokenmill.storage.store import Store, store_of
 
 
@@ -306,7 +306,7 @@ class Workspace:
 
     def _planned_identity(self) -> dict[str, Any]:
         try:
-            return dict(unsealed(files.read_file(self.plan_path))["identity"])
+            return dict(checked_object(files.read_file(self.plan_path))["identity"])
         except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
             raise IntegrityError(f"{self.plan_path} is damaged: {error}") from error
 

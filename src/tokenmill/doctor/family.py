@@ -67,7 +67,7 @@ class Family:
     def __init__(self, pid: int, root: str = "/") -> None:
         self._root = root
         self._began = time.monotonic()
-        self._strangers: set[int] = set()
+        self._unrelated: set[int] = set()
         self._news: list[Member] = []
         self._last_pid = proc.LastPid(root)
         self._last_seen = self._last_pid.read() or 0
@@ -122,9 +122,9 @@ class Family:
                 self._see_whether_ended(member)
         self.reap()
         present = set(proc.process_ids(self._root))
-        self._strangers &= present
+        self._unrelated &= present
         # In order of birth, mostly: a child has a larger pid than its parent, until they wrap.
-        for pid in sorted(present - self._strangers - self.living.keys()):
+        for pid in sorted(present - self._unrelated - self.living.keys()):
             self._place(pid, present)
         return self._news
 
@@ -157,7 +157,7 @@ class Family:
                 self._end(member, status)
 
     def _add(self, pid: int, parent: int) -> Member:
-        self._strangers.discard(pid)
+        self._unrelated.discard(pid)
         member = Member(pid, parent, proc.command_line(pid, self._root), self.seconds)
         member.peak_bytes = proc.process_status(pid, self._root).peak_bytes
         with contextlib.suppress(OSError, AttributeError):
@@ -173,14 +173,14 @@ class Family:
             return
         if self._is_ours(stat):
             self._add(pid, stat.parent)
-        elif stat.parent in self._strangers or stat.parent not in present:
-            self._strangers.add(pid)
+        elif stat.parent in self._unrelated or stat.parent not in present:
+            self._unrelated.add(pid)
 
     def _is_ours(self, stat: proc.Stat) -> bool:
         return stat.parent in self.living or stat.parent == os.getpid()
 
     def _await(self, pids: range) -> None:
-        known = self.living.keys() | self._strangers
+        known = self.living.keys() | self._unrelated
         self._awaited.update((pid, 0) for pid in pids[-MAX_BIRTHS:] if pid not in known)
 
     def _is_placed(self, pid: int) -> bool:
@@ -231,5 +231,5 @@ class Family:
             os.close(member.pidfd)
             member.pidfd = None
         self.living.pop(member.pid, None)
-        self._strangers.add(member.pid)  # it stays in /proc until its parent has reaped it
+        self._unrelated.add(member.pid)  # it stays in /proc until its parent has reaped it
         self._news.append(member)

@@ -1,7 +1,7 @@
 """The ledger: all records of a run, kept small. 137 bytes each, where objects take 900.
 
 The driver of a run needs every record to the end, for the manifest, and a run may have a million.
-A record with quarantined rows, or with several runs, is kept as it is: there are few.
+A record with quarantined rows, or with several chunks, is kept as it is: there are few.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 
-from tokenmill.encode.record import Counts, PartRecord, Quarantined, Run
+from tokenmill.encode.record import Counts, PartChunk, PartRecord, Quarantined
 
 _NUM_COUNTS = len(Counts.__slots__)
-# Checksums, sizes, the run's tokens and documents (train, val each), the counts.
+# Checksums, sizes, the chunk's tokens and documents (train, val each), the counts.
 _ROW = struct.Struct(f"<16s16s6q{_NUM_COUNTS}q")
 _EXTENT = struct.Struct("<32x6q")
 _NO_ROW = bytes(_ROW.size)
@@ -44,14 +44,14 @@ class Ledger(Mapping[int, PartRecord]):
             return
         self._kinds[index] = _PLAIN
         self._plan_id = record.plan_id
-        run, c = record.runs[0], record.counts
+        chunk, c = record.chunks[0], record.counts
         _ROW.pack_into(
             self._rows,
             index * _ROW.size,
             *map(bytes.fromhex, record.checksum),
             *record.num_bytes,
-            *run.num_tokens,
-            *run.num_documents,
+            *chunk.num_tokens,
+            *chunk.num_documents,
             *(c.num_rows, c.num_written, c.num_empty, c.num_null),
             *(c.num_quarantined, c.num_replaced, c.text_bytes),
         )
@@ -85,15 +85,15 @@ class Ledger(Mapping[int, PartRecord]):
         for row in _ROW.iter_unpack(self._rows):
             train, val = train + row[4], val + row[5]
         for record in self._odd.values():
-            train += sum(run.num_tokens[0] for run in record.runs)
-            val += sum(run.num_tokens[1] for run in record.runs)
+            train += sum(chunk.num_tokens[0] for chunk in record.chunks)
+            val += sum(chunk.num_tokens[1] for chunk in record.chunks)
         return train, val
 
     def num_documents(self, split: int) -> list[int]:
         """How many documents each slice gave to a split, in plan order."""
         found = [row[6 + split] for row in _ROW.iter_unpack(self._rows)]
         for index, record in self._odd.items():
-            found[index] = sum(run.num_documents[split] for run in record.runs)
+            found[index] = sum(chunk.num_documents[split] for chunk in record.chunks)
         return [number for number, kind in zip(found, self._kinds, strict=True) if kind != _ABSENT]
 
     @property
@@ -115,16 +115,16 @@ class Ledger(Mapping[int, PartRecord]):
             self._plan_id,
             row[2:4],
             (checksums[0], checksums[1]),
-            (Run(row[4:6], row[6:8]),),
+            (PartChunk(row[4:6], row[6:8]),),
             Counts(*row[8:]),
         )
 
-    def extent(self, index: int) -> tuple[tuple[int, int], tuple[Run, ...]]:
-        """A record's `num_bytes` and `runs`, without the rest of it."""
+    def extent(self, index: int) -> tuple[tuple[int, int], tuple[PartChunk, ...]]:
+        """A record's `num_bytes` and `chunks`, without the rest of it."""
         if self._kinds[index] == _ODD:
-            return self._odd[index].num_bytes, self._odd[index].runs
+            return self._odd[index].num_bytes, self._odd[index].chunks
         row = _EXTENT.unpack_from(self._rows, index * _ROW.size)
-        return row[:2], (Run(row[2:4], row[4:]),)
+        return row[:2], (PartChunk(row[2:4], row[4:]),)
 
     def __contains__(self, index: object) -> bool:
         return isinstance(index, int) and index < len(self._kinds) and self._kinds[index] != _ABSENT
@@ -137,7 +137,7 @@ class Ledger(Mapping[int, PartRecord]):
 
     def _fits(self, record: PartRecord) -> bool:
         return (
-            len(record.runs) == 1
+            len(record.chunks) == 1
             and not record.quarantined
             and all(len(digest) in (0, 32) for digest in record.checksum)
             and self._plan_id in ("", record.plan_id)

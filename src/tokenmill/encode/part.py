@@ -1,15 +1,15 @@
 """A part: one slice's encoded tokens and document lengths, committed to disk with its record.
 
 Each split has a file of its own, so that the tokens of one can go while those of the other are
-still needed; a split without documents has none. A part file is a sequence of runs, nearly always
-one; a huge unsplittable slice (one .jsonl.gz of 20 GB) has one run per 64 MB of tokens, so that a
-worker's memory stays flat. A run is
+still needed; a split without documents has none. A part file is a sequence of chunks, nearly always
+one; a huge unsplittable slice (one .jsonl.gz of 20 GB) has one chunk per 64 MB of tokens, so that a
+worker's memory stays flat. A chunk is
 
     tokens | lengths                                 always
            | keys | starts of buckets                if shuffled
 
 with lengths (in tokens) and keys as uint32, and the start of each bucket as a pair of uint64
-(documents, tokens). In a shuffled run the documents are sorted by key; a bucket is a range of keys.
+(documents, tokens). A shuffled chunk has its documents sorted by key; a bucket is a range of keys.
 
 The record, a small JSON file written after the part, is what counts: no record, no part.
 """
@@ -31,18 +31,18 @@ from tokenmill.encode.documents import data_of, shuffle_keys
 from tokenmill.encode.record import (
     SPLITS,
     Counts,
+    PartChunk,
     PartRecord,
     Quarantined,
-    Run,
     part_path,
     record_path,
 )
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import sealed
+from tokenmill.storage.checked_json import checksummed
 from tokenmill.storage.new_file import NewFile
 
-RUN_BYTES = 64 << 20
+CHUNK_BYTES = 64 << 20
 # Against accidents, not against people: 30 GB/s where sha256 does 1.8.
 PART_CHECKSUM = xxhash.xxh3_128
 
@@ -58,7 +58,7 @@ class PartWriter:
         self._dtype_bytes = DTYPE_BYTES[dtype]
         self._num_buckets = num_buckets  # 0: not shuffled
         self._seed = seed
-        self._runs: list[Run] = []
+        self._chunks: list[PartChunk] = []
         self._held: tuple[list[pa.LargeBinaryArray], ...] = ([], [])
         self._held_bytes = 0
         self._num_keys = 0
@@ -68,14 +68,14 @@ class PartWriter:
         if len(documents):
             self._held[split].append(documents)
             self._held_bytes += len(data_of(documents))
-        if self._held_bytes >= RUN_BYTES:
-            self._write_run()
+        if self._held_bytes >= CHUNK_BYTES:
+            self._write_chunk()
 
     def commit(
         self, plan_id: str, counts: Counts, quarantined: tuple[Quarantined, ...]
     ) -> PartRecord:
-        if any(self._held) or not self._runs:
-            self._write_run()
+        if any(self._held) or not self._chunks:
+            self._write_chunk()
         for file in self._files.values():
             file.commit()
         made = [self._files.get(split) for split in range(len(SPLITS))]
@@ -84,11 +84,11 @@ class PartWriter:
             plan_id,
             (_size(made[0]), _size(made[1])),
             (_digest(made[0]), _digest(made[1])),
-            tuple(self._runs),
+            tuple(self._chunks),
             counts,
             quarantined,
         )
-        data = sealed(json.dumps(record.to_plain(), sort_keys=True).encode())
+        data = checksummed(json.dumps(record.to_plain(), sort_keys=True).encode())
         files.write_record(record_path(self._work, self._slice_index), data, is_durable=False)
         return record
 
@@ -97,17 +97,19 @@ class PartWriter:
         for file in self._files.values():
             file.__exit__(None, None, None)
 
-    def _write_run(self) -> None:
+    def _write_chunk(self) -> None:
         num_tokens, num_documents = [0, 0], [0, 0]
         for split, held in enumerate(self._held):
             if held:
                 num_tokens[split], num_documents[split] = self._write_split(split, held)
-        self._runs.append(Run((num_tokens[0], num_tokens[1]), (num_documents[0], num_documents[1])))
+        self._chunks.append(
+            PartChunk((num_tokens[0], num_tokens[1]), (num_documents[0], num_documents[1]))
+        )
         self._held = ([], [])
         self._held_bytes = 0
 
     def _write_split(self, split: int, held: list[pa.LargeBinaryArray]) -> tuple[int, int]:
-        """Append one split's run to its file; how many tokens and documents that is."""
+        """Append one split's chunk to its file; how many tokens and documents that is."""
         tails: list[npt.NDArray[Any]] = []
         if self._num_buckets:
             held, *tails = self._sorted(held)
@@ -150,8 +152,8 @@ def _digest(file: NewFile | None) -> str:
     return "" if file is None else file.digest
 
 
-class PartRun(NamedTuple):
-    """One split's share of a run: where it stands in the split's part file, in bytes."""
+class SplitChunk(NamedTuple):
+    """One split's share of a chunk: where it stands in the split's part file, in bytes."""
 
     slice_index: int
     num_tokens: int
@@ -162,19 +164,21 @@ class PartRun(NamedTuple):
     directory_at: int
 
 
-def part_runs(
-    slice_index: int, runs: Iterable[Run], split: int, dtype: str, num_buckets: int = 0
-) -> Iterator[PartRun]:
-    """Where a split's runs stand in its part file; those without documents are left out."""
+def split_chunks(
+    slice_index: int, chunks: Iterable[PartChunk], split: int, dtype: str, num_buckets: int = 0
+) -> Iterator[SplitChunk]:
+    """Where a split's chunks stand in its part file; those without documents are left out."""
     at = 0
-    for run in runs:
-        num_tokens, num_documents = run.num_tokens[split], run.num_documents[split]
+    for chunk in chunks:
+        num_tokens, num_documents = chunk.num_tokens[split], chunk.num_documents[split]
         if not num_documents:
             continue
         lengths_at = at + num_tokens * DTYPE_BYTES[dtype]
         keys_at = lengths_at + 4 * num_documents
         directory_at = keys_at + 4 * num_documents
-        yield PartRun(slice_index, num_tokens, num_documents, at, lengths_at, keys_at, directory_at)
+        yield SplitChunk(
+            slice_index, num_tokens, num_documents, at, lengths_at, keys_at, directory_at
+        )
         at = directory_at + 16 * (num_buckets + 1) if num_buckets else keys_at
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import unsealed
+from tokenmill.storage.checked_json import checked_object
 
 SPLITS = ("train", "val")
 PARTS_NAME, RECORDS_NAME = "parts", "records"  # in the work folder
@@ -46,8 +46,8 @@ class Counts:
         return self.num_rows == kept
 
 
-class Run(NamedTuple):
-    """Tokens and documents per split, in the order of SPLITS."""
+class PartChunk(NamedTuple):
+    """Tokens and documents per split, in the order of SPLITS. Records on disk call them runs."""
 
     num_tokens: tuple[int, int]
     num_documents: tuple[int, int]
@@ -61,13 +61,13 @@ class PartRecord:
     plan_id: str
     num_bytes: tuple[int, int]  # of each split's part file; 0: there is none
     checksum: tuple[str, str]
-    runs: tuple[Run, ...]
+    chunks: tuple[PartChunk, ...]
     counts: Counts
     quarantined: tuple[Quarantined, ...] = ()
 
     @property
     def num_tokens(self) -> int:
-        return sum(sum(run.num_tokens) for run in self.runs)
+        return sum(sum(chunk.num_tokens) for chunk in self.chunks)
 
     def to_plain(self) -> dict[str, Any]:
         return {
@@ -76,8 +76,8 @@ class PartRecord:
             "num_bytes": self.num_bytes,
             "checksum": self.checksum,
             "runs": [
-                {"num_tokens": run.num_tokens, "num_documents": run.num_documents}
-                for run in self.runs
+                {"num_tokens": chunk.num_tokens, "num_documents": chunk.num_documents}
+                for chunk in self.chunks
             ],
             "counts": {name: getattr(self.counts, name) for name in Counts.__slots__},
             "quarantined": [asdict(row) for row in self.quarantined],
@@ -85,13 +85,15 @@ class PartRecord:
 
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> PartRecord:
-        runs = tuple(Run(tuple(r["num_tokens"]), tuple(r["num_documents"])) for r in plain["runs"])
+        chunks = tuple(
+            PartChunk(tuple(r["num_tokens"]), tuple(r["num_documents"])) for r in plain["runs"]
+        )
         return PartRecord(
             plain["slice_index"],
             plain["plan_id"],
             _pair(plain["num_bytes"]),
             _pair(plain["checksum"]),
-            runs,
+            chunks,
             Counts(**plain["counts"]),
             tuple(Quarantined(**q) for q in plain["quarantined"]),
         )
@@ -125,7 +127,7 @@ def committed_record(work: str, slice_index: int, plan_id: str) -> PartRecord | 
 
 def _understood(data: bytes | None, slice_index: int, plan_id: str) -> PartRecord | None:
     try:
-        record = PartRecord.from_plain(unsealed(data or b""))
+        record = PartRecord.from_plain(checked_object(data or b""))
     except (ValueError, KeyError, TypeError):
         return None
     return record if record.plan_id == plan_id and record.slice_index == slice_index else None

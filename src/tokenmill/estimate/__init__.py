@@ -1,7 +1,7 @@
 """How many tokens a corpus will be, how large and how long in the making: in seconds, by a sample.
 
     estimation.py  read this first: what the text comes to, and what follows for a run
-    findings.py    what the text comes to: tokens, documents, bytes
+    text_estimate.py   what the text comes to: tokens, documents, bytes
     frame.py       what there is: the plan's slices, from footers and file sizes alone
     sample.py      which cells of it are looked at: two from each stratum, chosen by a seed
     survey.py      looks at them; cells.py reads those of tables, stretches.py those of other files

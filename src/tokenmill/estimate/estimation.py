@@ -15,12 +15,12 @@ from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.reference import ReferenceEngine
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.estimate.bounds import most_of
-from tokenmill.estimate.findings import Findings, findings_of
 from tokenmill.estimate.footprint import Amount, Footprint, expected_footprint, max_footprint
 from tokenmill.estimate.frame import Frame, frame_of, frame_of_plan
 from tokenmill.estimate.presence import held_bytes, needed_for_downloads
 from tokenmill.estimate.ratio import CONFIDENCE
 from tokenmill.estimate.sample import SLOW_SAMPLE, Sample
+from tokenmill.estimate.text_estimate import TextEstimate, text_estimate_of
 from tokenmill.formats import NAMES
 from tokenmill.runners.start import encoding_of, num_proc_of
 from tokenmill.settings import resolved
@@ -87,7 +87,7 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
     config = resolved(asked, encoding)
     sample = sample or default_sample(encoding)
     frame = frame_of_plan(plan, config, sample) if plan else frame_of(config, sample)
-    found = _limited(findings_of(frame, config, encoding, sample), config)
+    found = _limited(text_estimate_of(frame, config, encoding, sample), config)
     num_tokens = _num_tokens(found, config)
     if not num_tokens:
         raise InputError(
@@ -142,11 +142,11 @@ def default_sample(encoding: EncodingId) -> Sample:
     return SLOW_SAMPLE if is_slow else Sample()
 
 
-def _num_tokens(found: Findings, config: Config) -> int:
+def _num_tokens(found: TextEstimate, config: Config) -> int:
     return round(found.num_tokens + EOTS_PER_DOCUMENT[str(config.eot)] * found.num_documents)
 
 
-def _limited(found: Findings, config: Config) -> Findings:
+def _limited(found: TextEstimate, config: Config) -> TextEstimate:
     """No more documents than --limit-docs. (Files that are not here are counted whole.)"""
     if config.limit_docs is None or found.num_documents <= config.limit_docs:
         return found
@@ -160,7 +160,7 @@ def _limited(found: Findings, config: Config) -> Findings:
 
 
 def _output_bytes(
-    name: str, asked: Config, encoding: EncodingId, found: Findings, frame: Frame
+    name: str, asked: Config, encoding: EncodingId, found: TextEstimate, frame: Frame
 ) -> int | None:
     """The size of all files in a format, by its own defaults where nothing else was asked for."""
     try:
@@ -170,7 +170,7 @@ def _output_bytes(
     return _footprint(config, found, frame).output_bytes
 
 
-def _footprint(config: Config, found: Findings, frame: Frame) -> Footprint:
+def _footprint(config: Config, found: TextEstimate, frame: Frame) -> Footprint:
     """At the upper end of the interval for the disk, which should rather be too large."""
     amount = _amount(frame, _num_tokens(found, config), found.num_documents)
     num_proc = num_proc_of(config, frame.num_slices)
@@ -182,7 +182,7 @@ def _footprint(config: Config, found: Findings, frame: Frame) -> Footprint:
 
 
 def _max_footprint(
-    frame: Frame, config: Config, encoding: EncodingId, found: Findings
+    frame: Frame, config: Config, encoding: EncodingId, found: TextEstimate
 ) -> Footprint | None:
     if found.method == "counted":
         num_tokens = _num_tokens(found, config)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from tokenmill.assemble.fitting import SMALL_VAL_FRACTION
 from tokenmill.config import Config
-from tokenmill.encode.part import RUN_BYTES
+from tokenmill.encode.part import CHUNK_BYTES
 from tokenmill.formats import DTYPE_BYTES, get_format
-from tokenmill.runners.supervisor import TASKS_PER_WORKER
+from tokenmill.runners.supervisor import ASSIGNMENTS_PER_WORKER
 from tokenmill.settings import num_buckets_of
 from tokenmill.storage import hashing
 from tokenmill.storage.store import store_of
@@ -88,7 +88,7 @@ def expected_footprint(
     parts = _parts_bytes(config, amount)
     if not config.shuffle and config.runner != "ray":
         # Those of the shards that are being written, and those that wait for their turn.
-        waiting = TASKS_PER_WORKER * num_proc * parts / max(1, amount.num_slices)
+        waiting = ASSIGNMENTS_PER_WORKER * num_proc * parts / max(1, amount.num_slices)
         parts = min(parts, 2 * _written_at_once(config) + waiting)
     disk = _disk_bytes(config, amount, output, parts)
     return Footprint(math.ceil(output), math.ceil(disk))
@@ -149,9 +149,9 @@ def _parts_bytes(config: Config, amount: Amount) -> float:
     document_bytes = LENGTH_BYTES + (KEY_BYTES if config.shuffle else 0)
     found = amount.num_tokens * DTYPE_BYTES[config.dtype] + amount.num_documents * document_bytes
     if config.shuffle:
-        num_runs = amount.num_slices + found / RUN_BYTES
+        num_chunks = amount.num_slices + found / CHUNK_BYTES
         num_starts = NUM_SPLITS * (num_buckets_of(config, amount.planned_bytes) + 1)
-        found += num_runs * num_starts * BUCKET_START_BYTES
+        found += num_chunks * num_starts * BUCKET_START_BYTES
     return found
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokenmill.arrays import binary_array_of, mask
-from tokenmill.corpus.opening import opened, unreadable
+from tokenmill.corpus.opening import opened, unreadable_input
 from tokenmill.corpus.readers.jsonrows import rows_of
 from tokenmill.corpus.readers.rows import checked_rows
 from tokenmill.corpus.spans import Input, Slice, Span
@@ -119,7 +119,7 @@ def _range_of(span: Span, start: int, stop: int, reading: Reading) -> tuple[byte
             data = bytes_of(first, _document_end(bytes_of, stop, bounds, separator))
             return data, not _is_document_start(bytes_of, first, span.start, separator[0])
     except OSError as error:
-        raise unreadable(span.input, error) from error
+        raise unreadable_input(span.input, error) from error
 
 
 def _separator(kind: str, reading: Reading) -> tuple[bytes | None, int]:

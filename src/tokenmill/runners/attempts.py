@@ -20,6 +20,7 @@ from tokenmill.corpus.spans import Slice, Span
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Step
 from tokenmill.errors import WorkerError
 from tokenmill.runners.death import Death, printable
+from tokenmill.storage.store import store_of
 
 MAX_ATTEMPTS = 3
 MAX_LEFT_OUT = 20  # per slice; more than that is no longer about single documents
@@ -45,6 +46,7 @@ class Attempts:
             "job": self._job.to_plain(),
             "slice": self.slice_.to_plain(),
             "caution": caution,
+            "prefetch": not store_of(self.slice_.spans[0].input.path).has_quick_calls,
         }
 
     def failed(self, death: Death) -> str:

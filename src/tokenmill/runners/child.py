@@ -19,26 +19,26 @@ from collections import deque
 from typing import Any
 
 from tokenmill.encodings import EncodingId
+from tokenmill.runners.assignment import Assignment
 from tokenmill.runners.birth import Process
 from tokenmill.runners.death import Exit
 from tokenmill.runners.machine import peak_rss_bytes
-from tokenmill.runners.task import Task
 
 TAIL_BYTES = 8192
 REAP_SECONDS = 1.0
 
 
 class Child:
-    """One worker process. `tasks[0]` is running, the rest is queued in its pipe; what is written
-    and waits for the disk is `committing`."""
+    """One worker process. `assignments[0]` is running, the rest is queued in its pipe; what is
+    written and waits for the disk is `committing`."""
 
     def __init__(
         self, process: Process, selector: selectors.BaseSelector, encoding: EncodingId | None
     ) -> None:
         self.is_ready = False
         self.at_end = False  # nothing more will be received
-        self.tasks: deque[Task] = deque()
-        self.committing: list[Task] = []
+        self.assignments: deque[Assignment] = deque()
+        self.committing: list[Assignment] = []
         self.heard_at = time.monotonic()
         self._is_reaped = False
         self._selector = selector
@@ -54,15 +54,15 @@ class Child:
         self._messages: list[list[Any]] = []
         self._send({"encoding": encoding and encoding.to_plain()})
 
-    def assign(self, task: Task) -> None:
-        if not self.tasks:
+    def assign(self, assignment: Assignment) -> None:
+        if not self.assignments:
             self.heard_at = time.monotonic()
-        self.tasks.append(task)
-        self._send(task.order())
+        self.assignments.append(assignment)
+        self._send(assignment.order())
 
     @property
     def is_busy(self) -> bool:
-        return bool(self.tasks or self.committing)
+        return bool(self.assignments or self.committing)
 
     def messages(self) -> list[list[Any]]:
         """What the worker has said since the last call."""

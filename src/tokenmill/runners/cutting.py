@@ -14,7 +14,7 @@ from typing import Any
 from tokenmill.corpus.plan import Cut
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input, Span
-from tokenmill.errors import InputError, TokenmillError
+from tokenmill.errors import InputError, TokenmillError, error_from_plain
 from tokenmill.runners.death import Death, printable
 
 CUT_INPUTS = 64  # for one order: an answer each way for every input would cost 0.1 ms
@@ -49,9 +49,15 @@ class Cutting:
             "max_rows": self._max_rows,
         }
 
-    def add(self, spans: list[list[Any]], num_rows: int | None) -> None:
-        source = self._sources[len(self.found)]
-        self.found.append(Cut(tuple(Span(source, *rest) for rest in spans), num_rows))
+    def hear(self, kind: str, content: list[Any]) -> None:
+        """Take what a worker says of it: "cutting", "cut" or "uncut"."""
+        self.is_begun = True
+        if kind == "cut":
+            spans, num_rows = content
+            source = self._sources[len(self.found)]
+            self.found.append(Cut(tuple(Span(source, *rest) for rest in spans), num_rows))
+        elif kind == "uncut":
+            self.error = error_from_plain(content[0])
 
     def failed(self, death: Death) -> str:
         if not self.is_begun:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 0.05  # between two looks for the next slice
 
 
-class _Stopped(BaseException):
+class _StopRequested(BaseException):
     """Unwinds `encode_slice`; a BaseException, so that nothing on the way takes it for an error."""
 
 
@@ -52,11 +52,11 @@ class InlineRunner:
 
             def report(step: Step, slice_: Slice = item) -> None:
                 if watch.should_stop():
-                    raise _Stopped
+                    raise _StopRequested
                 watch.step(slice_, step)
 
             try:
                 record = encode_slice(job, item, report)
-            except _Stopped:
+            except _StopRequested:
                 return
             yield record

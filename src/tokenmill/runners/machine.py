@@ -66,12 +66,6 @@ def oom_kill_count(root: str = "/") -> int:
     return _field(_text(root, "proc/vmstat"), "oom_kill")
 
 
-def rss_bytes(pid: int | None = None, root: str = "/") -> int:
-    """The memory that a process (default: this one) holds now; 0 if that cannot be seen."""
-    status = _text(root, f"proc/{pid or os.getpid()}/status")
-    return _field(status, "VmRSS:") * 1024
-
-
 def peak_rss_bytes(usage: resource.struct_rusage | None = None) -> int:
     """The most memory held at once, of this process or of one that `os.wait4` reaped.
 

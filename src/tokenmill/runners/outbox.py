@@ -28,43 +28,44 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SliceStep:
     slice_: Slice
     step: Step
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class SupervisorEnded:
     """Nothing more will come; `error` says why, if not because all is done."""
 
     error: BaseException | None
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ShardWritten:
     """A shard task is done."""
 
     record: ShardRecord
 
 
-Event = PartRecord | Written | Cutting | Notice | Progress | End
+_Message = PartRecord | ShardWritten | Cutting | Notice | SupervisorEnded
+Event = _Message | SliceStep
 
 
 class Outbox:
     def __init__(self) -> None:
         self._filled = threading.Condition()
-        self._events: deque[PartRecord | Written | Cutting | Notice | End] = deque()
-        self._progress: dict[int, Progress] = {}
+        self._events: deque[_Message] = deque()
+        self._steps: dict[int, SliceStep] = {}
 
-    def put(self, event: PartRecord | Written | Cutting | Notice | End) -> None:
+    def put(self, event: _Message) -> None:
         with self._filled:
             self._events.append(event)
             self._filled.notify()
 
     def put_step(self, slice_: Slice, step: Step) -> None:
         with self._filled:
-            before = self._progress.get(slice_.index)
-            self._progress[slice_.index] = Progress(
+            before = self._steps.get(slice_.index)
+            self._steps[slice_.index] = SliceStep(
                 slice_, merged(before.step if before else None, step)
             )
             self._filled.notify()
@@ -72,10 +73,10 @@ class Outbox:
     def take(self, timeout: float) -> list[Event]:
         """Everything there is; waits for something up to `timeout` seconds."""
         with self._filled:
-            if not self._events and not self._progress:
+            if not self._events and not self._steps:
                 self._filled.wait(timeout)
-            taken: list[Event] = [*self._progress.values(), *self._events]
-            self._progress.clear()
+            taken: list[Event] = [*self._steps.values(), *self._events]
+            self._steps.clear()
             self._events.clear()
             return taken
 

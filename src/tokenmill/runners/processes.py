@@ -23,8 +23,8 @@ from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
 from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.cutting import CUT_INPUTS, Cutting
-from tokenmill.runners.outbox import End, Notice, Progress, Written
-from tokenmill.runners.supervisor import EARLY_WORKERS, TASKS_PER_WORKER, Supervisor
+from tokenmill.runners.outbox import Notice, ShardWritten, SliceStep, SupervisorEnded
+from tokenmill.runners.supervisor import ASSIGNMENTS_PER_WORKER, EARLY_WORKERS, Supervisor
 
 if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardRecord, ShardTask
@@ -76,7 +76,7 @@ class ProcessesRunner:
         while some := list(islice(sources, CUT_INPUTS)):
             waiting.append(Cutting(some, options, max_rows))
             supervisor.cut(waiting[-1])
-            while len(waiting) > EARLY_WORKERS * TASKS_PER_WORKER:
+            while len(waiting) > EARLY_WORKERS * ASSIGNMENTS_PER_WORKER:
                 yield from _finished(waiting.popleft(), supervisor, watch)
         while waiting:
             yield from _finished(waiting.popleft(), supervisor, watch)
@@ -96,14 +96,14 @@ class ProcessesRunner:
                     if isinstance(event, PartRecord):
                         yield event
                         supervisor.wake()  # it may have made something due
-                    elif isinstance(event, Written):
+                    elif isinstance(event, ShardWritten):
                         yield event.record
                         supervisor.wake()
-                    elif isinstance(event, Progress):
+                    elif isinstance(event, SliceStep):
                         watch.step(event.slice_, event.step)
                     elif isinstance(event, Notice):
                         watch.notice(event.message)
-                    elif isinstance(event, End):
+                    elif isinstance(event, SupervisorEnded):
                         if event.error is not None:
                             raise event.error
                         return
@@ -128,7 +128,7 @@ def _finished(cutting: Cutting, supervisor: Supervisor, watch: Watch) -> Iterato
         for event in supervisor.take():
             if isinstance(event, Notice):
                 watch.notice(event.message)
-            elif isinstance(event, End):
+            elif isinstance(event, SupervisorEnded):
                 raise event.error or Stopped
     yield from cutting.found
     if cutting.error is not None:

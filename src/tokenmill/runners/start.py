@@ -15,7 +15,7 @@ from tokenmill.runners import Runner
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.machine import available_cpus
 from tokenmill.runners.processes import ProcessesRunner
-from tokenmill.runners.worker import settle
+from tokenmill.runners.worker import configure_process
 from tokenmill.words.plural import counted
 
 
@@ -47,7 +47,7 @@ def started_runner(config: Config, owns_process: bool = False) -> Iterator[Runne
             yield runner
     elif _is_inline(config):
         if owns_process:
-            settle()  # it will do what a worker does
+            configure_process()  # it will do what a worker does
         yield InlineRunner()
     else:
         encoding = encoding_of(config)

@@ -13,6 +13,7 @@ plan: they need no engine for that, so they do it while they are still loading t
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 import selectors
@@ -26,16 +27,17 @@ from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Job, Step
 from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import TokenmillError, WorkerError, error_from_plain
+from tokenmill.errors import WorkerError
 from tokenmill.runners import machine
+from tokenmill.runners.assignment import Assignment
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.birth import Process, forked, load_for_forks, started
 from tokenmill.runners.child import Child
 from tokenmill.runners.cutting import Cutting
 from tokenmill.runners.death import Death, death_of, memory_error_of, stall_of
-from tokenmill.runners.outbox import End, Event, Notice, Outbox, Written
+from tokenmill.runners.outbox import Event, Notice, Outbox, ShardWritten, SupervisorEnded
 from tokenmill.runners.shard_writing import ShardWriting
-from tokenmill.runners.task import Task
+from tokenmill.runners.worker import error_in
 
 if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardTask
@@ -46,7 +48,7 @@ EARLY_FORKS = 64  # a fork costs milliseconds, where a new interpreter loads for
 STOP_SECONDS = 3.0  # how long a stop waits for slices under way
 START_SECONDS = 120.0  # how long a worker may take to load, at least
 MAX_FAILED_STARTS = 3
-TASKS_PER_WORKER = 2
+ASSIGNMENTS_PER_WORKER = 2
 MAX_WAITING = 1000  # events that the caller has not taken yet: begin no slice beyond this
 
 
@@ -62,7 +64,7 @@ class Supervisor:
         self._num_failed_starts = 0
         self._num_oom_kills = machine.oom_kill_count()
         self._children: list[Child] = []
-        self._retries: deque[Task] = deque()
+        self._retries: deque[Assignment] = deque()
         self._cuttings: deque[Cutting] = deque()
         self._outbox = Outbox()
 
@@ -136,7 +138,7 @@ class Supervisor:
                 self._end_workers(self._children)
                 self._selector.close()
             finally:
-                self._outbox.put(End(error))
+                self._outbox.put(SupervisorEnded(error))
 
     def _is_over(self) -> bool:
         if self._is_closing:
@@ -159,8 +161,8 @@ class Supervisor:
         return list(touched)
 
     def _attend(self, child: Child) -> None:
-        for message in child.messages():
-            self._hear(child, *message)
+        for kind, *content in child.messages():
+            self._hear(child, kind, content)
             if child not in self._children:
                 return
         if child.at_end:
@@ -169,20 +171,20 @@ class Supervisor:
             self._num_oom_kills += death.is_oom_kill
             self._bury(child, death)
 
-    def _hear(self, child: Child, kind: str, *content: Any) -> None:
+    def _hear(self, child: Child, kind: str, content: list[Any]) -> None:
         if kind == "ready":
             child.is_ready = True
             self._num_failed_starts = 0
         elif kind == "step":
-            running = child.tasks[0]
+            running = child.assignments[0]
             assert isinstance(running, Attempts)
             running.step = Step(*content)
             self._outbox.put_step(running.slice_, running.step)
         elif kind == "record":
-            child.tasks.popleft()
+            child.assignments.popleft()
             self._outbox.put(PartRecord.from_plain(content[0]))
         elif kind == "drafted":
-            child.committing.append(child.tasks.popleft())
+            child.committing.append(child.assignments.popleft())
         elif kind == "shard":
             self._hear_of_shard(child, content[0])
         elif kind == "notice":
@@ -190,38 +192,31 @@ class Supervisor:
         elif kind == "alive":
             pass  # that it was heard of is enough
         elif kind in ("cutting", "cut", "uncut"):
-            self._hear_of_cutting(child, kind, *content)
+            self._hear_of_cutting(child, kind, content)
         elif kind == "memory":
             child.kill()
             self._bury(child, memory_error_of(child.end()))
-        elif kind == "error":
-            raise error_from_plain(content[0])
         else:
-            what, trace = content
-            raise TokenmillError(f"a worker failed in a way that is our bug: {what}\n{trace}")
+            raise error_in(kind, content)
 
     def _hear_of_shard(self, child: Child, plain: dict[str, Any]) -> None:
         from tokenmill.assemble.task import ShardRecord
 
         record = ShardRecord.from_plain(plain)
-        [task] = [
-            task
-            for task in child.committing
-            if isinstance(task, ShardWriting) and task.place == record.place
+        [assignment] = [
+            assignment
+            for assignment in child.committing
+            if isinstance(assignment, ShardWriting) and assignment.place == record.place
         ]
-        child.committing.remove(task)
-        self._outbox.put(Written(record))
+        child.committing.remove(assignment)
+        self._outbox.put(ShardWritten(record))
 
-    def _hear_of_cutting(self, child: Child, kind: str, *content: Any) -> None:
-        running = child.tasks[0]
+    def _hear_of_cutting(self, child: Child, kind: str, content: list[Any]) -> None:
+        running = child.assignments[0]
         assert isinstance(running, Cutting)
-        running.is_begun = True
-        if kind == "cut":
-            running.add(*content)
-        elif kind == "uncut":
-            running.error = error_from_plain(content[0])
+        running.hear(kind, content)
         if running.is_done:
-            child.tasks.popleft()
+            child.assignments.popleft()
             self._outbox.put(running)
 
     def _end_stalled(self) -> None:
@@ -235,20 +230,20 @@ class Supervisor:
     def _bury(self, child: Child, death: Death) -> None:
         """Go on without a worker that is gone: its slice is tried again, its queue handed on."""
         self._children.remove(child)
-        running = child.tasks.popleft() if child.tasks else None
-        self._retries.extendleft(reversed(child.tasks))
+        running = child.assignments.popleft() if child.assignments else None
+        self._retries.extendleft(reversed(child.assignments))
         when = "while it had nothing to do" if child.is_ready else "while it started"
         outcome = []
         # A thread of its own waits for the disk: either may be what it died of.
         suspects = [*([] if running is None else [running]), *child.committing]
         if suspects:
-            when = "while " + " and ".join(task.doing for task in suspects)
-        for task in suspects if self._stop_at is None else ():
-            outcome.append(task.failed(death))
-            if isinstance(task, Cutting) and task.is_done:
-                self._outbox.put(task)
+            when = "while " + " and ".join(assignment.doing for assignment in suspects)
+        for assignment in suspects if self._stop_at is None else ():
+            outcome.append(assignment.failed(death))
+            if isinstance(assignment, Cutting) and assignment.is_done:
+                self._outbox.put(assignment)
             else:
-                self._retries.appendleft(task)
+                self._retries.appendleft(assignment)
         is_start = not child.is_ready and not (isinstance(running, Cutting) and running.is_begun)
         if self._is_one_too_many(is_start, death):
             self._num_workers -= 1
@@ -288,7 +283,7 @@ class Supervisor:
 
     def _num_under_way(self) -> int:
         return len(self._retries) + sum(
-            len(child.tasks) + len(child.committing) for child in self._children
+            len(child.assignments) + len(child.committing) for child in self._children
         )
 
     def _add_child(self, process: Process) -> None:
@@ -305,23 +300,22 @@ class Supervisor:
                     self._retries.remove(alone)
                     self._children[-1].assign(alone)
             return
-        for num_tasks in range(TASKS_PER_WORKER):
+        for num_assignments in range(ASSIGNMENTS_PER_WORKER):
             for child in self._children:
                 # Before there are slices, there are only inputs to be cut: these need no engine.
                 can_begin = child.is_ready or self._work is None
-                if can_begin and len(child.tasks) == num_tasks:
-                    task = self._next_task()
-                    if task is None:
+                if can_begin and len(child.assignments) == num_assignments:
+                    assignment = self._next_assignment()
+                    if assignment is None:
                         return
-                    child.assign(task)
+                    child.assign(assignment)
 
-    def _alone(self) -> Task | None:
-        """The task that must have the machine to themselves: running, or next in line."""
-        running = [task for child in self._children for task in child.tasks if task.is_alone]
-        waiting = [task for task in self._retries if task.is_alone]
-        return next(iter(running + waiting), None)
+    def _alone(self) -> Assignment | None:
+        """The one that must have the machine to itself: running, or next in line."""
+        running = itertools.chain(*(child.assignments for child in self._children))
+        return next((one for one in (*running, *self._retries) if one.is_alone), None)
 
-    def _next_task(self) -> Task | None:
+    def _next_assignment(self) -> Assignment | None:
         if self._retries:
             return self._retries.popleft()
         if self._cuttings:

@@ -1,6 +1,7 @@
 """The worker process: takes slices from its parent over a pipe, encodes them, reports back.
 
-    parent -> worker   {"encoding": ...}, then {"job": ..., "slice": ..., "caution": ...} per slice
+    parent -> worker   {"encoding": ...}, then {"job": ..., "slice": ..., "caution": ...,
+                       "prefetch": ...} per slice
     worker -> parent   ["ready"], then per slice ["step", ...] as it goes and one of
                        ["record", ...]  ["error", ...]  ["memory"]  ["bug", ...]
                        ["notice", ...] at any time: an object store is slow, and why
@@ -36,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokenmill.encode.job import Caution, Report, Step
+    from tokenmill.errors import TokenmillError
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -72,7 +74,7 @@ def main_of_fork(parent: int) -> None:
 
 def _work(parent: int, get_ready: Callable[[], None]) -> None:
     die_with(parent)
-    settle()
+    configure_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable(all_threads=False)
@@ -81,7 +83,7 @@ def _work(parent: int, get_ready: Callable[[], None]) -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    orders: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(orders_fd, orders), daemon=True).start()
     get_ready()
     _serve(orders, Wire(reports_fd))
@@ -98,7 +100,7 @@ def die_with(parent: int) -> None:
         os._exit(0)
 
 
-def settle() -> None:
+def configure_process() -> None:
     """Tell the libraries, before they load, and malloc what this process is for."""
     os.environ.update(ENVIRONMENT)
     with contextlib.suppress(ImportError, OSError, AttributeError, TypeError):
@@ -155,36 +157,37 @@ class Wire:
             self.send("notice", message)
 
 
-def _receive(fd: int, orders: queue.SimpleQueue[bytes]) -> None:
+def _receive(fd: int, orders: queue.SimpleQueue[dict[str, Any]]) -> None:
     """Read orders as they come, whatever else goes on; the end of the pipe is the parent's end."""
     was_careful = False
     with open(fd, "rb") as file:
         for line in file:
-            if b"://" in line and b'"slice"' in line:
-                was_careful = _give_head_start(json.loads(line), was_careful)
-            orders.put(line)
+            order = json.loads(line)
+            if "slice" in order:
+                was_careful = _prefetch(order, was_careful)
+            orders.put(order)
     os._exit(0)
 
 
-def _serve(orders: queue.SimpleQueue[bytes], wire: Wire) -> None:
+def _serve(orders: queue.SimpleQueue[dict[str, Any]], wire: Wire) -> None:
     import pyarrow as pa
 
     from tokenmill.storage import heartbeat, objects
 
     pa.set_cpu_count(1)
     heartbeat.listen(lambda: wire.send("alive"))
-    objects.listen(wire.notice)
+    objects.report_retries_to(wire.notice)
     objects.expect_answers()
 
     def cut_what_waits() -> None:
         """Until it is ready, a worker is sent nothing but inputs to be cut."""
         while not orders.empty():
-            _answer(wire, cut_inputs, json.loads(orders.get()), wire.send)
+            _answer(wire, cut_inputs, orders.get(), wire.send)
 
-    _answer(wire, load, json.loads(orders.get())["encoding"], cut_what_waits)
+    _answer(wire, load, orders.get()["encoding"], cut_what_waits)
     committer = Committer(wire)
     while True:
-        order = json.loads(orders.get())
+        order = orders.get()
         if "cut" in order:
             _answer(wire, cut_inputs, order, wire.send)
         elif "shard" in order:
@@ -245,6 +248,16 @@ def outcome(work: Callable[..., Any], *arguments: Any) -> Any:
         return ("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
+def error_in(kind: str, content: list[Any]) -> TokenmillError:
+    """The error that an outcome tells of, for the parent: the user's to correct, or our bug."""
+    from tokenmill.errors import TokenmillError, error_from_plain
+
+    if kind == "error":
+        return error_from_plain(content[0])
+    what, trace = content
+    return TokenmillError(f"a worker failed in a way that is our bug: {what}\n{trace}")
+
+
 def load(encoding: dict[str, Any] | None, between: Callable[[], None]) -> tuple[Any, ...]:
     """Load the engine, and have it do everything it does only the first time.
 
@@ -303,8 +316,9 @@ def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:
         send("cut", spans, found.num_rows)
 
 
-def _give_head_start(order: dict[str, Any], was_careful: bool) -> bool:
-    """Begin to read a slice whose turn is next, and say whether it is to be encoded with caution.
+def _prefetch(order: dict[str, Any], was_careful: bool) -> bool:
+    """Begin to read a slice whose turn is next, if its order says so; whether it is to be encoded
+    with caution.
 
     Beside one that is, nothing else may be read: what that does to the process would be blamed on
     the document at hand.
@@ -314,7 +328,7 @@ def _give_head_start(order: dict[str, Any], was_careful: bool) -> bool:
     from tokenmill.encode.job import Job
 
     is_careful: bool = order["caution"]["one_by_one"]
-    if not is_careful and not was_careful:
+    if order["prefetch"] and not is_careful and not was_careful:
         with contextlib.suppress(Exception):  # it will be said when it is the slice's turn
             span = Slice.from_plain(order["slice"]).spans[0]
             prefetch.begin(span, Job.from_plain(order["job"]).read)

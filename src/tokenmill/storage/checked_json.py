@@ -1,4 +1,4 @@
-"""Seals: a JSON file of ours that was changed, by a disk or by hand, is not taken for what it was.
+"""JSON files with a checksum: one that was changed, by a disk or by hand, is noticed.
 
 The file begins with the sha256 of the rest, byte for byte, so that checking a plan of 100 MB costs
 a hash and not a second encoding. Against accidents, not against people who can compute one.
@@ -11,22 +11,22 @@ import json
 import re
 from typing import Any
 
-SEAL_BYTES = 79  # what `seal_of` looks at
+CHECKSUM_BYTES = 79  # that `checksum_of` reads
 _HEAD = re.compile(rb'\{"sha256": "([0-9a-f]{64})", ')
 
 
-def sealed(body: bytes) -> bytes:
-    """The JSON object `body` with its seal in it."""
+def checksummed(body: bytes) -> bytes:
+    """The JSON object `body` with its checksum in front."""
     return b'{"sha256": "%s", ' % hashlib.sha256(body).hexdigest().encode() + body[1:]
 
 
-def unsealed(data: bytes) -> dict[str, Any]:
-    """The object that was sealed; ValueError if this is not what was written."""
+def checked_object(data: bytes) -> dict[str, Any]:
+    """The object without its checksum; ValueError if this is not what was written."""
     plain: dict[str, Any] = json.loads(_body(data).decode())  # faster than of bytes
     return plain
 
 
-def is_sealed(data: bytes) -> bool:
+def is_intact(data: bytes) -> bool:
     """Whether this is what was written."""
     try:
         _body(data)
@@ -36,16 +36,16 @@ def is_sealed(data: bytes) -> bool:
 
 
 def _body(data: bytes) -> bytes:
-    seal = seal_of(data)
-    body = b"{" + data[SEAL_BYTES:]
-    if hashlib.sha256(body).hexdigest() != seal:
+    checksum = checksum_of(data)
+    body = b"{" + data[CHECKSUM_BYTES:]
+    if hashlib.sha256(body).hexdigest() != checksum:
         raise ValueError("it was changed since it was written")
     return body
 
 
-def seal_of(data: bytes) -> str:
-    """The sha256 in the seal: that of the body as it was before it was sealed."""
+def checksum_of(data: bytes) -> str:
+    """The sha256 that the file begins with, of the body."""
     head = _HEAD.match(data)
     if head is None:
-        raise ValueError("it has no seal")
+        raise ValueError("it has no checksum")
     return head[1].decode()

@@ -141,11 +141,11 @@ class LocalStore:
     sync_files = staticmethod(disk.sync_files)
     move = staticmethod(disk.rename_if_there)
 
-    def desk(self, folder: str) -> contextlib.nullcontext[str]:
+    def staging(self, folder: str) -> contextlib.nullcontext[str]:
         return contextlib.nullcontext(folder)
 
     def deliver(
-        self, desk: str, folder: str, names: Iterable[str], piece: FilePiece | None
+        self, staging: str, folder: str, names: Iterable[str], piece: FilePiece | None
     ) -> dict[str, str | None]:
         if piece is not None:  # all else was committed where it is
             piece.sync()

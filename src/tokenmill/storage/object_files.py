@@ -232,10 +232,10 @@ def _explained(url: str) -> Iterator[None]:
     except FileNotFoundError:
         raise IntegrityError(f"{url} was there a moment ago and is gone") from None
     except OSError as error:
-        raise unreadable(url, error) from error
+        raise unreadable_object(url, error) from error
 
 
-def unreadable(url: str, error: OSError) -> InputError:
+def unreadable_object(url: str, error: OSError) -> InputError:
     """What to raise when the store refuses."""
     if isinstance(error, PermissionError):
         return InputError(

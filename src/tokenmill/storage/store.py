@@ -50,7 +50,7 @@ class Store(Protocol):
         """All of a file that fits into memory. FileNotFoundError if there is none."""
 
     def read_files(self, paths: Sequence[str]) -> Iterator[bytes | None]:
-        """Small sealed files (checked_json.py), in order; None where there is none."""
+        """Small files with a checksum (checked_json.py), in order; None where there is none."""
 
     def read_in_order(self, path: str, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
         """Bytes `start` to `stop`, in blocks of `block_bytes`, or of a multiple of 1 MiB where a
@@ -131,15 +131,15 @@ class Store(Protocol):
         """Give a finished file its final name; False if there is no such file any more, as after an
         earlier attempt. In a bucket it is a copy, which stands for the file from then on."""
 
-    def desk(self, folder: str) -> AbstractContextManager[str]:
+    def staging(self, folder: str) -> AbstractContextManager[str]:
         """A local folder in which to make files that will be in `folder`: `folder` itself, if it is
         local."""
 
     def deliver(
-        self, desk: str, folder: str, names: Iterable[str], piece: FilePiece | None
+        self, staging: str, folder: str, names: Iterable[str], piece: FilePiece | None
     ) -> dict[str, str | None]:
-        """Make what was made on the desk durable, and have it in `folder`. `piece` is what is still
-        open of it. Returns the sha256 that the store keeps of each file, if it keeps any."""
+        """Make what is in `staging` durable, and have it in `folder`. `piece` is what is still open
+        of it. Returns the sha256 that the store keeps of each file, if it keeps any."""
 
     # Folders, and what goes
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tokenmill.arrays import binary_array_of
 from tokenmill.assemble.books import Assembly, Output
-from tokenmill.assemble.fitting import Wish
+from tokenmill.assemble.fitting import FittingOptions
 from tokenmill.assemble.writing import carry_out
 from tokenmill.encode.part import PartWriter
 from tokenmill.encode.record import SPLITS, Counts
@@ -106,7 +106,7 @@ def write_documents(
     with registered(format_), tempfile.TemporaryDirectory(dir=folder) as work:
         for name in ("parts", "records"):
             os.mkdir(os.path.join(work, name))
-        assembly = Assembly(work, "contract", layout, Wish(), 1, 0)
+        assembly = Assembly(work, "contract", layout, FittingOptions(), 1, 0)
         writer = PartWriter(work, 0, dtype, 0, 0)
         for number, split in enumerate(SPLITS):
             for document in documents.get(split, []):

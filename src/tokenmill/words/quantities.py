@@ -39,3 +39,8 @@ def count_of(option: str, value: object) -> int:
             f"{option} takes a whole number, got {value!r}", hint="100_000_000, 1e8 or '100M'"
         )
     return int(value)
+
+
+def seq_len_of(option: str, value: object) -> int:
+    """Tokens a sample; 0, which people write `document`: each document is a sample."""
+    return 0 if value in ("document", "documents") else count_of(option, value)

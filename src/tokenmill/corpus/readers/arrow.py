@@ -24,8 +24,8 @@ from tokenmill.corpus.readers.ipc import (
     FILE_MAGIC,
     READ_FAILURES,
     Batch,
-    Layout,
-    layout_of,
+    BatchIndex,
+    batch_index_of,
 )
 from tokenmill.corpus.readers.native import native_file
 from tokenmill.corpus.readers.rows import sound_binary, text_batches
@@ -45,16 +45,16 @@ class ArrowReader:
         with native_file(source, is_mapped=True) as (file, expect):
             expect([(0, source.num_bytes)])
             is_file = _is_file(file, source.name)
-            layout = layout_of(file, source.name, is_file)
-            text_column_index(layout.schema, self.options.text_column, source.name)
+            found = batch_index_of(file, source.name, is_file)
+            text_column_index(found.schema, self.options.text_column, source.name)
             if is_file:
                 num_batches = self._file_reader(file, source.name).num_record_batches
-                if num_batches != len(layout.batches):
+                if num_batches != len(found.batches):
                     raise InputError(
                         f"{source.name}: the footer lists {num_batches} record batches, "
-                        f"the file holds {len(layout.batches)}"
+                        f"the file holds {len(found.batches)}"
                     )
-            return [span for span in self._runs(source, layout, is_file) if span.num_rows]
+            return [span for span in self._spans(source, found, is_file) if span.num_rows]
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
         return text_batches(span, self._arrays(span), self.options)
@@ -62,21 +62,21 @@ class ArrowReader:
     def place(self, span: Span, row: int) -> str:
         return f"row {span.first_row + row}"
 
-    def _runs(self, source: Input, layout: Layout, is_file: bool) -> list[Span]:
-        if not layout.batches:
+    def _spans(self, source: Input, found: BatchIndex, is_file: bool) -> list[Span]:
+        if not found.batches:
             return []
-        if layout.has_dictionaries and not is_file:
-            num_rows = sum(batch.num_rows for batch in layout.batches)
-            num_bytes = sum(map(_text_bytes, layout.batches))
+        if found.has_dictionaries and not is_file:
+            num_rows = sum(batch.num_rows for batch in found.batches)
+            num_bytes = sum(map(_text_bytes, found.batches))
             return [Span(source, 0, source.num_bytes, num_bytes, 0, num_rows)]
         spans: list[Span] = []
         start = first_row = num_rows = num_bytes = 0
-        for index, batch in enumerate([*layout.batches, None]):
+        for index, batch in enumerate([*found.batches, None]):
             size = _text_bytes(batch) if batch else 0
             if batch is None or (index > start and num_bytes + size > self.options.span_bytes):
                 edges = (start, index)
                 if not is_file:
-                    edges = (layout.batches[start].start, layout.batches[index - 1].stop)
+                    edges = (found.batches[start].start, found.batches[index - 1].stop)
                 spans.append(Span(source, *edges, num_bytes, first_row, num_rows))
                 start, first_row = index, first_row + num_rows
                 num_rows = num_bytes = 0

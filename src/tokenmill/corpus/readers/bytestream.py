@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from tokenmill.corpus.opening import opened, unreadable
+from tokenmill.corpus.opening import opened, unreadable_input
 from tokenmill.corpus.readers.gunzip import GzipStream
 from tokenmill.corpus.readers.native import native_file
 from tokenmill.corpus.readers.signature import HEAD_BYTES, UTF8_BOM, check_signature
@@ -77,7 +77,7 @@ def _plain(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterator[b
                 start += len(chunk)
                 yield chunk
     except OSError as error:
-        raise unreadable(source, error) from error
+        raise unreadable_input(source, error) from error
 
 
 def _decompressed(source: Input, expected: int, chunk_bytes: int) -> Iterator[bytes]:

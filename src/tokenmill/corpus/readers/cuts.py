@@ -10,7 +10,7 @@ reads at most half of the file (normally 64 KiB per span).
 
 from __future__ import annotations
 
-from tokenmill.corpus.opening import opened, unreadable
+from tokenmill.corpus.opening import opened, unreadable_input
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.storage.range_reader import ByteFile
 
@@ -35,7 +35,7 @@ def cut_spans(source: Input, separator: bytes, span_bytes: int) -> list[Span]:
                     target = max(target, cut)
                 target += span_bytes - target % span_bytes
     except OSError as error:
-        raise unreadable(source, error) from error
+        raise unreadable_input(source, error) from error
     edges = zip(cuts, [*cuts[1:], source.num_bytes], strict=True)
     return [Span(source, start, stop, stop - start) for start, stop in edges]
 

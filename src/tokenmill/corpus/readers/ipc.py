@@ -42,7 +42,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BatchIndex:
     """What a walk over all messages found."""
 
     schema: pa.Schema
@@ -50,7 +50,7 @@ class Layout:
     has_dictionaries: bool
 
 
-def layout_of(file: pa.NativeFile, path: str, is_file: bool) -> Layout:
+def batch_index_of(file: pa.NativeFile, path: str, is_file: bool) -> BatchIndex:
     """Walk all messages. A message that is cut short is an error, not the end of the data."""
     start = len(FILE_MAGIC) if is_file else 0
     schema: pa.Schema | None = None
@@ -83,7 +83,7 @@ def layout_of(file: pa.NativeFile, path: str, is_file: bool) -> Layout:
         raise InputError(f"{path}: not an Arrow file or stream: it holds no schema")
     if not is_file and file.tell() < file.size():
         raise InputError(f"{path}: {file.size() - file.tell()} bytes follow the end of the stream")
-    return Layout(schema, tuple(batches), has_dictionaries)
+    return BatchIndex(schema, tuple(batches), has_dictionaries)
 
 
 def _messages(

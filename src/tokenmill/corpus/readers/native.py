@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 
 import pyarrow as pa
 
-from tokenmill.corpus.opening import ranged_file, unreadable
+from tokenmill.corpus.opening import ranged_file, unreadable_input
 from tokenmill.corpus.spans import Input
 from tokenmill.storage.range_reader import Range
 
@@ -28,6 +28,6 @@ def native_file(source: Input, is_mapped: bool = False) -> Iterator[tuple[pa.Nat
     try:
         file = pa.memory_map(source.path) if is_mapped else pa.OSFile(source.path)
     except (OSError, pa.ArrowException) as error:
-        raise unreadable(source, error) from error
+        raise unreadable_input(source, error) from error
     with file:
         yield file, lambda ranges: None

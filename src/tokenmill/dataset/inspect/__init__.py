@@ -14,7 +14,7 @@ from tokenmill.dataset.inspect.folder import LookedInto, look_into
 from tokenmill.dataset.inspect.glance import Glance, SplitGlance, glance
 from tokenmill.dataset.inspect.lengths import Lengths
 from tokenmill.dataset.inspect.search import Hit, Searched, search_ids, search_text
-from tokenmill.dataset.inspect.token_bytes import Piece, TokenBytes, pieces
+from tokenmill.dataset.inspect.token_bytes import TextPiece, TokenBytes, pieces
 from tokenmill.dataset.inspect.view import (
     COUNT_TOKENS,
     WINDOW_TOKENS,
@@ -31,9 +31,9 @@ __all__ = [
     "Hit",
     "Lengths",
     "LookedInto",
-    "Piece",
     "Searched",
     "SplitGlance",
+    "TextPiece",
     "TokenBytes",
     "View",
     "document",

@@ -79,7 +79,7 @@ def _bytes_of(encoding: Encoding, token: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """What is shown as one: a token, or the tokens that share a character.
 
     In `text`, bytes that are not UTF-8 are surrogates (U+DC80 to U+DCFF), as Python's
@@ -91,9 +91,9 @@ class Piece:
     ids: tuple[int, ...]
 
 
-def pieces(token_bytes: TokenBytes, tokens: Sequence[int]) -> list[Piece]:
+def pieces(token_bytes: TokenBytes, tokens: Sequence[int]) -> list[TextPiece]:
     """Tokens as text. One that ends inside a character is joined with the next ones."""
-    found: list[Piece] = []
+    found: list[TextPiece] = []
     held: list[int] = []
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     text = ""
@@ -103,16 +103,16 @@ def pieces(token_bytes: TokenBytes, tokens: Sequence[int]) -> list[Piece]:
             held.append(token)
             text += decoder.decode(row)
             if not decoder.getstate()[0]:
-                found.append(Piece(text, "text", tuple(held)))
+                found.append(TextPiece(text, "text", tuple(held)))
                 held, text = [], ""
             continue
         if held:
-            found.append(Piece(text + decoder.decode(b"", final=True), "text", tuple(held)))
+            found.append(TextPiece(text + decoder.decode(b"", final=True), "text", tuple(held)))
             held, text = [], ""
             decoder.reset()
         is_special = token in token_bytes.special
         name = token_bytes.special[token] if is_special else f"id {token}"
-        found.append(Piece(name, "special" if is_special else "unknown", (token,)))
+        found.append(TextPiece(name, "special" if is_special else "unknown", (token,)))
     if held:
-        found.append(Piece(text + decoder.decode(b"", final=True), "text", tuple(held)))
+        found.append(TextPiece(text + decoder.decode(b"", final=True), "text", tuple(held)))
     return found

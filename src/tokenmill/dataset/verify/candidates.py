@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tokenmill.corpus.hub import SCHEME, Hub, HubFile, HubSource, digest_of
 from tokenmill.corpus.inputs import inputs_of
 from tokenmill.corpus.spans import Input
-from tokenmill.dataset.manifest import InputFile
+from tokenmill.dataset.manifest import ManifestInput
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.storage.store import store_of
 
@@ -44,8 +44,8 @@ class _Lost:
     hint: str
 
 
-def found_inputs(
-    entries: Iterable[InputFile], sources: Sequence[str], input_format: str | None
+def located_inputs(
+    entries: Iterable[ManifestInput], sources: Sequence[str], input_format: str | None
 ) -> list[Input]:
     """Every input, in order, where it was or among `sources`. Raises NotAtHand, which says what
     became of the first that is not here as it was."""
@@ -63,14 +63,14 @@ def _not_at_hand(first: _Lost, num_lost: int, num_inputs: int) -> NotAtHand:
 # Where they were
 
 
-def _kept(entries: list[InputFile], input_format: str | None) -> list[Input]:
+def _kept(entries: list[ManifestInput], input_format: str | None) -> list[Input]:
     here = [_where_it_was(entry, input_format) for entry in entries]
     if lost := [one for one in here if isinstance(one, _Lost)]:
         raise _not_at_hand(lost[0], len(lost), len(entries))
     return [one for one in here if isinstance(one, Input)]
 
 
-def _where_it_was(entry: InputFile, input_format: str | None) -> Input | _Lost:
+def _where_it_was(entry: ManifestInput, input_format: str | None) -> Input | _Lost:
     if entry.path.startswith(SCHEME):
         return _in_cache(entry, input_format)
     if store_of(entry.path).has_quick_calls and not os.path.lexists(entry.path):
@@ -84,7 +84,7 @@ def _where_it_was(entry: InputFile, input_format: str | None) -> Input | _Lost:
     return _unchanged(here, entry) or _changed(here, entry)
 
 
-def _in_cache(entry: InputFile, input_format: str | None) -> Input | _Lost:
+def _in_cache(entry: ManifestInput, input_format: str | None) -> Input | _Lost:
     """A file from the Hub, if its cache still has it. Nothing is fetched."""
     try:
         source = HubSource.parsed(entry.path)
@@ -103,7 +103,7 @@ def _in_cache(entry: InputFile, input_format: str | None) -> Input | _Lost:
 
 
 def _among(
-    entries: list[InputFile], sources: Sequence[str], input_format: str | None
+    entries: list[ManifestInput], sources: Sequence[str], input_format: str | None
 ) -> list[Input]:
     try:
         listing = _Listing(inputs_of(sources, input_format))
@@ -129,7 +129,7 @@ class _Listing:
             self._by_size[one.num_bytes].append(one)
             self._by_name[_name(one.path)].append(one)
 
-    def same(self, entry: InputFile) -> Input | None:
+    def same(self, entry: ManifestInput) -> Input | None:
         """The file with these contents; of several, the one whose path is most like it."""
         key = entry.num_bytes, _algorithm(entry.digest)
         if key not in self._by_digest:
@@ -138,7 +138,7 @@ class _Listing:
                 self._by_digest[key][_digest(one, key[1])].append(one)
         return _most_like(entry, self._by_digest[key].get(entry.digest, ()))
 
-    def lost(self, entry: InputFile, taken: set[str], where: str) -> _Lost:
+    def lost(self, entry: ManifestInput, taken: set[str], where: str) -> _Lost:
         """What became of an input whose contents are nowhere."""
         named = [one for one in self._by_name.get(_name(entry.path), ()) if one.path not in taken]
         namesake = _most_like(entry, named)
@@ -150,18 +150,18 @@ class _Listing:
 # Contents
 
 
-def _unchanged(here: Input, entry: InputFile) -> Input | None:
+def _unchanged(here: Input, entry: ManifestInput) -> Input | None:
     is_same = here.num_bytes == entry.num_bytes
     if not is_same or _digest(here, _algorithm(entry.digest)) != entry.digest:
         return None
     return _as_it_was(here, entry)
 
 
-def _as_it_was(here: Input, entry: InputFile) -> Input:
+def _as_it_was(here: Input, entry: ManifestInput) -> Input:
     return dataclasses.replace(here, digest=entry.digest, origin=entry.path)
 
 
-def _changed(here: Input, entry: InputFile) -> _Lost:
+def _changed(here: Input, entry: ManifestInput) -> _Lost:
     """What became of an input: this, which has its name."""
     name = entry.path if here.path == entry.path else f"{here.path} (then {entry.path})"
     if here.num_bytes != entry.num_bytes:
@@ -196,7 +196,7 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _most_like(entry: InputFile, candidates: Iterable[Input]) -> Input | None:
+def _most_like(entry: ManifestInput, candidates: Iterable[Input]) -> Input | None:
     return max(candidates, key=lambda one: _likeness(one.path, entry.path), default=None)
 
 

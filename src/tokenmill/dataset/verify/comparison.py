@@ -18,7 +18,7 @@ from tokenmill.arrays import indices
 from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.verify.candidates import NotAtHand
 from tokenmill.dataset.verify.document_index import DocumentIndex
-from tokenmill.dataset.verify.look import Progress
+from tokenmill.dataset.verify.look import OnProgress
 from tokenmill.dataset.verify.reencoding import Ids, Reencoder
 from tokenmill.dataset.verify.report import Failure
 from tokenmill.dataset.verify.sources import Corpus, SplitTexts
@@ -63,7 +63,7 @@ class _Tail:
 
 class Comparison:
     def __init__(
-        self, where: DocumentIndex, corpus: Corpus, encoder: Reencoder, progress: Progress
+        self, where: DocumentIndex, corpus: Corpus, encoder: Reencoder, progress: OnProgress
     ) -> None:
         self._where = where
         self._corpus = corpus

@@ -12,7 +12,7 @@ from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest, OutputFile
 from tokenmill.dataset.stream import StreamShard
 from tokenmill.dataset.verify.chain import Chain, Link, check_order
-from tokenmill.dataset.verify.look import Looked, Progress, Task, looked_at, size_of
+from tokenmill.dataset.verify.look import FileToCheck, Looked, OnProgress, looked_at, size_of
 from tokenmill.dataset.verify.report import Failure, Findings
 from tokenmill.dataset.verify.scan import Rules
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT
@@ -74,11 +74,11 @@ def check_contents(
     manifest: Manifest,
     num_proc: int,
     findings: Findings,
-    progress: Progress,
+    progress: OnProgress,
 ) -> Totals:
     """Hash every file, open every shard, look at every token."""
     refused = refused_file(dataset.files, _opens_with(manifest))
-    tasks = _tasks(dataset, manifest, refused is None)
+    tasks = _files_to_check(dataset, manifest, refused is None)
     looked = looked_at(dataset.files, tasks, num_proc, progress)
     _check_sha256(manifest, looked, findings)
     _check_quarantine(dataset.files, manifest, findings)
@@ -120,7 +120,7 @@ def _opens_with(manifest: Manifest) -> Callable[[str], bool]:
     return matters
 
 
-def _tasks(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[Task]:
+def _files_to_check(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[FileToCheck]:
     opens: dict[str, StreamShard] = {}
     edges: dict[str, tuple[bool, bool]] = {}
     # Only a conversion keeps apart what the end of a split had cut.
@@ -138,7 +138,7 @@ def _tasks(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[Task]:
         shard = opens.get(file.name) if can_open else None
         begins, ends = edges.get(file.name, (False, False))
         tasks.append(
-            Task(
+            FileToCheck(
                 name=file.name,
                 is_hashed=size_of(dataset.files, file.name) == file.num_bytes,
                 in_pieces=not isinstance(file.sha256, str),

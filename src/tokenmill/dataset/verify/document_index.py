@@ -2,7 +2,7 @@
 
 In order, documents stand as the slices gave them. In a shuffled run a document stands at the rank
 of its key (encode/documents.py) among all keys of its split: 20 bytes of memory a document. Keys
-count through the runs of a part (encode/part.py). Nearly always there is one, and that is assumed;
+count through the chunks of a part (encode/part.py). Nearly always there is one, as is assumed;
 where it matters, in a shuffled run that holds documents out, `make_sure` encodes the slices again
 to know.
 """
@@ -62,10 +62,10 @@ class DocumentIndex:
             )
         self.slice_documents = counts
         self._before = [np.cumsum([0, *numbers], dtype=np.int64) for numbers in counts]
-        self._runs: dict[int, list[tuple[int, int]]] = {}  # of slices with more than one
+        self._chunks: dict[int, list[tuple[int, int]]] = {}  # of slices with more than one
         self._ranks: list[Numbers] | None = None
         self.is_shuffled = corpus.config.shuffle
-        # Whether the keys of a slice depend on the runs of its part.
+        # Whether the keys of a slice depend on the chunks of its part.
         self.is_assumed = self.is_shuffled and any(counts[1])
 
     def number(self, split: int, slice_index: int, position: int) -> int:
@@ -87,18 +87,18 @@ class DocumentIndex:
         return np.cumsum(np.concatenate(lengths))
 
     def make_sure(self, encoding: EncodingId) -> bool:
-        """Find out about the runs of every part; True if the assumption was wrong."""
+        """Find out about the chunks of every part; True if the assumption was wrong."""
         self.is_assumed = False
         config, plan = self._corpus.config, self._corpus.plan
         for slice_ in plan.slices:
             with tempfile.TemporaryDirectory() as work:
                 for name in ("parts", "records"):
                     files.make_folder(os.path.join(work, name))
-                runs = encode_slice(job_of(config, encoding, plan, work), slice_).runs
-            if len(runs) > 1:
-                self._runs[slice_.index] = [run.num_documents for run in runs]
+                chunks = encode_slice(job_of(config, encoding, plan, work), slice_).chunks
+            if len(chunks) > 1:
+                self._chunks[slice_.index] = [chunk.num_documents for chunk in chunks]
         self._ranks = None
-        return bool(self._runs)
+        return bool(self._chunks)
 
     def failure(self, split: int, token: int, message: str) -> Failure:
         """Something is wrong with a token of a split's stream."""
@@ -139,8 +139,8 @@ class DocumentIndex:
         keys: list[list[npt.NDArray[np.uint32]]] = [[], []]
         for index, counts in enumerate(zip(*self.slice_documents, strict=True)):
             first = 0
-            for run in self._runs.get(index, [counts]):
-                for split, count in enumerate(run):
+            for chunk in self._chunks.get(index, [counts]):
+                for split, count in enumerate(chunk):
                     keys[split].append(shuffle_keys(self._corpus.config.seed, index, first, count))
                     first += count
         ranks = []

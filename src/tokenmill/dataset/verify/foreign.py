@@ -12,7 +12,7 @@ from tokenmill.dataset.inference import Inference
 from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.verify.chain import Chain, Link
 from tokenmill.dataset.verify.contents import Totals, check_chain, located, refused_file
-from tokenmill.dataset.verify.look import Looked, Progress, Task, looked_at, size_of
+from tokenmill.dataset.verify.look import FileToCheck, Looked, OnProgress, looked_at, size_of
 from tokenmill.dataset.verify.report import Failure, Findings
 from tokenmill.dataset.verify.scan import Rules
 from tokenmill.encode.record import SPLITS
@@ -39,7 +39,7 @@ class Told:
 
 
 def check_foreign(
-    files: DatasetFiles, told: Told, num_proc: int, findings: Findings, progress: Progress
+    files: DatasetFiles, told: Told, num_proc: int, findings: Findings, progress: OnProgress
 ) -> Totals:
     findings.skipped("sha256", "nothing says what the bytes should be")
     for name in ("conservation", "inputs", "sources"):
@@ -108,12 +108,12 @@ def _looked(
     dtype: Inference | None,
     num_proc: int,
     findings: Findings,
-    progress: Progress,
+    progress: OnProgress,
 ) -> dict[str, Looked]:
     others = _look_alikes(files, format_, found)
     known = told.dtype or (None if dtype is None else dtype.value)
     tasks = [
-        Task(
+        FileToCheck(
             name,
             False,
             functools.partial(format_.open, files, name, known),

@@ -32,14 +32,14 @@ from tokenmill.formats import DatasetFiles, ShardReader
 from tokenmill.storage import hashing
 
 BLOCK_BYTES = 1 << 20
-TASKS_PER_THREAD = 4
+JOBS_PER_THREAD = 4
 _NO_RULES = Rules(None, None, None)
 # What is being done, how much of it is done, and of how much.
-Progress = Callable[[str, int, int], None]
+OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Task:
+class FileToCheck:
     """A file to look at. `open` is None for one that holds no tokens."""
 
     name: str
@@ -76,7 +76,7 @@ class Looked:
 
 
 def looked_at(
-    files: DatasetFiles, tasks: Sequence[Task], num_proc: int, progress: Progress
+    files: DatasetFiles, tasks: Sequence[FileToCheck], num_proc: int, progress: OnProgress
 ) -> dict[str, Looked]:
     """What there is to say about each file, by name."""
     sizes = {task.name: size_of(files, task.name) for task in tasks}
@@ -91,7 +91,7 @@ def looked_at(
         found: list[Looked | _Piece] = []
         while True:
             # A few at a time: `wait` goes through all that it is given, every time.
-            some = itertools.islice(jobs, TASKS_PER_THREAD * num_proc - len(waiting))
+            some = itertools.islice(jobs, JOBS_PER_THREAD * num_proc - len(waiting))
             waiting |= {pool.submit(job) for job in some}
             if not waiting:
                 return _put_together(found)
@@ -162,7 +162,7 @@ class _Work:
         self.num_bytes = 0
         self.is_cancelled = False
 
-    def jobs(self, task: Task, size: int | str) -> Iterator[Callable[[], Looked | _Piece]]:
+    def jobs(self, task: FileToCheck, size: int | str) -> Iterator[Callable[[], Looked | _Piece]]:
         """What can be done at the same time: tokens are looked at in order, but of a large file the
         pieces are hashed by whoever is free."""
         if task.in_pieces and task.is_hashed and not self._files.is_far:
@@ -173,7 +173,7 @@ class _Work:
             task = dataclasses.replace(task, is_hashed=False, is_scanned=not is_scanned)
         yield functools.partial(self.look, task, size)
 
-    def _piece(self, task: Task, number: int, size: int, is_scanned: bool) -> _Piece:
+    def _piece(self, task: FileToCheck, number: int, size: int, is_scanned: bool) -> _Piece:
         """Hash a piece of a file, and scan the tokens in it."""
         opened = _Opened(dataclasses.replace(task, open=task.open if is_scanned else None))
         header, width = opened.header_bytes(size), opened.token_bytes or 1
@@ -199,7 +199,7 @@ class _Work:
                 self._advance(len(block))
         return _Piece(task.name, number, digest.hexdigest(), scan)
 
-    def look(self, task: Task, size: int | str) -> Looked:
+    def look(self, task: FileToCheck, size: int | str) -> Looked:
         if isinstance(size, str):
             return Looked(task.name, missing=size)
         if task.is_hashed and task.open is not None and not task.is_raw:
@@ -207,7 +207,7 @@ class _Work:
                 return self._looked(task, size)
         return self._looked(task, size)
 
-    def _looked(self, task: Task, size: int) -> Looked:
+    def _looked(self, task: FileToCheck, size: int) -> Looked:
         opened = _Opened(task)
         sha256: str | tuple[str, ...] | None = None
         try:
@@ -234,7 +234,7 @@ class _Work:
             token_bytes=opened.token_bytes if task.is_raw and opened.reader is not None else None,
         )
 
-    def _hashed(self, task: Task, opened: _Opened, size: int) -> str | tuple[str, ...]:
+    def _hashed(self, task: FileToCheck, opened: _Opened, size: int) -> str | tuple[str, ...]:
         """The sha256; tokens are taken in on the way."""
         digest: Any = hashing.PieceHash() if task.in_pieces else hashlib.sha256()
         buffer = memoryview(bytearray(BLOCK_BYTES))
@@ -263,7 +263,7 @@ class _Work:
 class _Opened:
     """A shard as far as it could be opened, and the scan of its tokens."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: FileToCheck) -> None:
         self.reader: ShardReader | None = None
         self.ends: Positions | None = None
         self.scan: TokenScan | None = None
@@ -309,7 +309,7 @@ class _Opened:
         except Exception as error:  # as above
             self._give_up(error)
 
-    def _expected(self, task: Task, reader: ShardReader) -> Positions | None:
+    def _expected(self, task: FileToCheck, reader: ShardReader) -> Positions | None:
         expected = None if self.ends is None else expected_eot(self.ends, task.rules.eot)
         if expected is None or not len(expected) or not reader.num_tokens:
             return expected

@@ -10,7 +10,7 @@ from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
 from tokenmill.dataset.verify.candidates import NotAtHand
 from tokenmill.dataset.verify.comparison import Comparison
 from tokenmill.dataset.verify.document_index import DocumentIndex
-from tokenmill.dataset.verify.look import Progress, size_of
+from tokenmill.dataset.verify.look import OnProgress, size_of
 from tokenmill.dataset.verify.reencoding import Reencoder, identity_of_tokenizer
 from tokenmill.dataset.verify.report import Failure, Findings
 from tokenmill.dataset.verify.sources import Corpus, corpus_of
@@ -45,7 +45,7 @@ def check_sources(
     asked: Asked,
     named: EncodingId | None,
     findings: Findings,
-    progress: Progress,
+    progress: OnProgress,
 ) -> None:
     """`named` is the tokenizer, where the user says which file it is."""
     manifest = dataset.manifest

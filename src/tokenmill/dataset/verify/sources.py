@@ -21,7 +21,7 @@ from tokenmill.corpus.plan import Plan, make_plan, read_options
 from tokenmill.corpus.readers import Reader, TextBatch, reader_for
 from tokenmill.corpus.spans import Slice, Span
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
-from tokenmill.dataset.verify.candidates import NotAtHand, found_inputs
+from tokenmill.dataset.verify.candidates import NotAtHand, located_inputs
 from tokenmill.encode.documents import held_out
 from tokenmill.encode.record import Counts
 from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
@@ -115,7 +115,7 @@ def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -
             "from",
             hint="leave --sample, --full and --source out",
         )
-    inputs = found_inputs(manifest.inputs, sources, config.input_format)
+    inputs = located_inputs(manifest.inputs, sources, config.input_format)
     try:
         plan = make_plan(manifest.identity, inputs, config)
     except (InputError, ConfigError) as error:

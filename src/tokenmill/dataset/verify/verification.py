@@ -31,11 +31,11 @@ from tokenmill.dataset.manifest import (
     Manifest,
     laid_out,
     manifest_data,
-    seal_of,
+    manifest_sha256_of,
 )
 from tokenmill.dataset.verify.contents import Totals, check_contents, check_files, located
 from tokenmill.dataset.verify.foreign import Told, check_foreign
-from tokenmill.dataset.verify.look import Progress
+from tokenmill.dataset.verify.look import OnProgress
 from tokenmill.dataset.verify.report import Failure, Findings, Report
 from tokenmill.dataset.verify.resample import NOT_ASKED_FOR, Asked, check_sources
 from tokenmill.dataset.verify.sums import contradictions
@@ -58,7 +58,7 @@ def verify(
     full: bool = False,
     sources: Sequence[str] = (),
     num_proc: int | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: OnProgress = lambda what, done, total: None,
 ) -> Report:
     """Check a folder of shards and say what was checked, what is wrong and what was not checked.
 
@@ -87,7 +87,7 @@ def _checked(
     tokenizer: NamedTokenizer | None,
     asked: Asked,
     findings: Findings,
-    progress: Progress,
+    progress: OnProgress,
 ) -> Totals:
     if files.has(MANIFEST_NAME):
         return _of_ours(files, told, tokenizer, asked, findings, progress)
@@ -118,7 +118,7 @@ def _of_ours(
     tokenizer: NamedTokenizer | None,
     asked: Asked,
     findings: Findings,
-    progress: Progress,
+    progress: OnProgress,
 ) -> Totals:
     manifest = _checked_manifest(files, findings)
     dataset = None
@@ -147,7 +147,7 @@ def _checked_manifest(files: DatasetFiles, findings: Findings) -> Manifest | Non
         return None
     if "sha256" not in plain:
         findings.skipped("manifest", "written by a version that did not hash it")
-    elif plain["sha256"] != seal_of(plain):
+    elif plain["sha256"] != manifest_sha256_of(plain):
         message = "was changed since it was written: its own sha256 does not fit"
         findings.failed("manifest", Failure(MANIFEST_NAME, message))
     elif data != laid_out(plain):

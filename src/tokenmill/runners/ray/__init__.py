@@ -5,7 +5,7 @@ cluster.py    the connection, the nodes and how many workers each can hold
 facts.py      what every node must have in common with the driver: versions, vocabulary, storage
 cuts.py       inputs, cut into spans on the nodes for the plan
 in_flight.py  slices and shard tasks that are in the cluster, from the first attempt to the record
-flight.py     one of these attempts: where it is, how to end it
+ray_task.py   one of these tasks: where it is, how to end it
 heartbeats.py where workers say how they are, and the driver reads it
 losses.py     what to say when Ray has lost a worker
 remote.py     what runs on the nodes

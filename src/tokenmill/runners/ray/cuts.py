@@ -17,13 +17,13 @@ from typing import Any
 from tokenmill.corpus.plan import Cut
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input
-from tokenmill.errors import TokenmillError, error_from_plain
 from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.cutting import CUT_INPUTS, Cutting
 from tokenmill.runners.death import Death
 from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
 from tokenmill.runners.ray.facts import mismatch
-from tokenmill.runners.ray.remote import cut_here
+from tokenmill.runners.ray.remote import cut_on_node
+from tokenmill.runners.worker import error_in
 
 TICK_SECONDS = 0.25
 CUTS_PER_SLOT = 2
@@ -69,7 +69,7 @@ class Cuts:
         return Cutting(sources, self._options, self._max_rows)
 
     def _launched(self, cutting: Cutting) -> Any:
-        return self._cluster.anywhere(cut_here).remote({**self._common, **cutting.order()})
+        return self._cluster.anywhere(cut_on_node).remote({**self._common, **cutting.order()})
 
     def _finished(self, sources: list[Input], task: Any) -> Iterator[Cut]:
         cutting = self._cutting(sources)
@@ -107,18 +107,13 @@ class Cuts:
         except ray.exceptions.RayError as error:
             return Death(0, type(error).__name__, str(error).strip().splitlines()[0][:200])
         for kind, *content in said:
-            if kind == "cut":
-                cutting.add(*content)
-            elif kind == "uncut":
-                cutting.error = error_from_plain(content[0])
+            if kind in ("cutting", "cut", "uncut"):
+                cutting.hear(kind, content)
             elif kind == "memory":
                 return Death(0, "MemoryError", "it asked for more memory than it may have")
-            elif kind == "error":
-                raise error_from_plain(content[0])
-            elif kind == "bug":
-                what, trace = content
-                raise TokenmillError(f"a worker failed in a way that is our bug: {what}\n{trace}")
             elif kind == "refused":
                 found, node = content
                 raise mismatch(self._cluster.name(node), self._common["facts"], found)
+            else:
+                raise error_in(kind, content)
         return None

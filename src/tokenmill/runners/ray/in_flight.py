@@ -1,4 +1,4 @@
-"""Slices and shard tasks that are in the cluster: launched, heard of, landed as records or lost.
+"""Slices and shard tasks that are in the cluster: task, heard of, landed as records or lost.
 
 A bounded number is in flight, two for each worker that the cluster can hold: one running and one
 that Ray has at hand, so that no worker waits for the driver. The bound follows the cluster as it
@@ -20,17 +20,18 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Job
 from tokenmill.encode.record import PartRecord
-from tokenmill.errors import TokenmillError, error_from_plain
+from tokenmill.errors import TokenmillError
 from tokenmill.runners import Watch
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.death import Death, Exit, memory_error_of, stall_of
 from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
 from tokenmill.runners.ray.facts import mismatch, require_nonce
-from tokenmill.runners.ray.flight import Flight, end, helped, since
 from tokenmill.runners.ray.heartbeats import Heartbeat, Heartbeats
 from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
-from tokenmill.runners.ray.remote import end_process, last_words, work_here
+from tokenmill.runners.ray.ray_task import RayTask, end, helped, since
+from tokenmill.runners.ray.remote import end_process, log_tail, work_on_node
 from tokenmill.runners.shard_writing import ShardWriting
+from tokenmill.runners.worker import error_in
 
 if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardRecord, ShardTask
@@ -39,8 +40,8 @@ TICK_SECONDS = 0.25
 STEP_SECONDS = 0.5  # between two steps that a worker tells of; more if there are many workers
 MAX_STEPS_PER_SECOND = 400  # of all workers together
 STOP_SECONDS = 3.0  # how long a stop waits for what is under way
-FLIGHTS_PER_SLOT = 2
-MIN_FLIGHTS = 4  # of a cluster without workers: it may grow when it sees demand
+TASKS_PER_SLOT = 2
+MIN_IN_FLIGHT = 4  # of a cluster without workers: it may grow when it sees demand
 MAX_LOST_NODES = 10  # for one slice or shard task; beyond that, it is what kills nodes
 
 
@@ -50,19 +51,19 @@ class InFlight:
     def __init__(
         self,
         cluster: Cluster,
-        board: Heartbeats,
+        heartbeats: Heartbeats,
         job: Job,
         common: dict[str, Any],
         watch: Watch,
         stall_timeout: float,
     ) -> None:
         self._cluster = cluster
-        self._heartbeats = board
+        self._heartbeats = heartbeats
         self._job = job
         self._common = common
         self._watch = watch
         self._stall_timeout = stall_timeout
-        self._in_flight: dict[str, Flight] = {}
+        self._in_flight: dict[str, RayTask] = {}
         self._retries: deque[Attempts | ShardWriting] = deque()
         self._lost_nodes: Counter[Attempts | ShardWriting] = Counter()  # by what was lost with them
         self._work: Iterator[Slice | ShardTask | None] = iter(())
@@ -99,24 +100,24 @@ class InFlight:
     def _launch(self) -> None:
         if self._stop_at is not None:
             return
-        while len(self._in_flight) < self._max_flights():
+        while len(self._in_flight) < self._max_in_flight():
             attempts = self._next()
             if attempts is None:
                 return
             key = self._heartbeats.new_key()
-            task = self._cluster.anywhere(work_here)
+            remote = self._cluster.anywhere(work_on_node)
             seconds = max(STEP_SECONDS, self._cluster.num_slots / MAX_STEPS_PER_SECOND)
             order = {**self._common, **attempts.order(), "key": key, "step_seconds": seconds}
-            self._in_flight[key] = Flight(attempts, task.remote(order))
+            self._in_flight[key] = RayTask(attempts, remote.remote(order))
 
-    def _max_flights(self) -> int:
+    def _max_in_flight(self) -> int:
         if self._cluster.max_workers is not None:
             return self._cluster.max_workers
-        return max(MIN_FLIGHTS, FLIGHTS_PER_SLOT * self._cluster.num_slots)
+        return max(MIN_IN_FLIGHT, TASKS_PER_SLOT * self._cluster.num_slots)
 
     def _next(self) -> Attempts | ShardWriting | None:
         """What is to be launched next; None: nothing, for now or for good."""
-        if any(flight.attempts.is_alone for flight in self._in_flight.values()):
+        if any(task.attempts.is_alone for task in self._in_flight.values()):
             return None
         if self._retries:
             if self._retries[0].is_alone and self._in_flight:
@@ -134,10 +135,10 @@ class InFlight:
     # Hearing
 
     def _landed(self) -> list[str]:
-        """The flights that have ended; waits a little for one."""
+        """The keys of tasks that have ended; waits a little for one."""
         import ray
 
-        keys = {flight.ref: key for key, flight in self._in_flight.items()}
+        keys = {task.ref: key for key, task in self._in_flight.items()}
         if not keys:
             time.sleep(TICK_SECONDS / 5)
             return []
@@ -157,23 +158,23 @@ class InFlight:
         if heartbeat is not None:
             self._heard(self._in_flight[key], heartbeat)
 
-    def _heard(self, flight: Flight, heartbeat: Heartbeat) -> None:
-        flight.node, flight.pid, flight.log, flight.num_oom_kills = heartbeat.location
-        flight.heard_at = self._busy_at = time.monotonic()
-        if heartbeat.step is not None and isinstance(flight.attempts, Attempts):
-            flight.attempts.step = since(flight.step, heartbeat.step)
-            flight.step = heartbeat.step
-            self._watch.step(flight.attempts.slice_, flight.attempts.step)
+    def _heard(self, task: RayTask, heartbeat: Heartbeat) -> None:
+        task.node, task.pid, task.log, task.num_oom_kills = heartbeat.location
+        task.heard_at = self._busy_at = time.monotonic()
+        if heartbeat.step is not None and isinstance(task.attempts, Attempts):
+            task.attempts.step = since(task.step, heartbeat.step)
+            task.step = heartbeat.step
+            self._watch.step(task.attempts.slice_, task.attempts.step)
 
-    def _gone(self, key: str) -> Flight:
-        """Take a flight out of the air."""
+    def _gone(self, key: str) -> RayTask:
+        """Forget a task."""
         self._heartbeats.forget(key)
         return self._in_flight.pop(key)
 
     # Landing
 
     def _settled(self, key: str) -> PartRecord | ShardRecord | None:
-        """Take a flight that has ended out of the air; its record, if it brought one."""
+        """Forget a task that has ended; its record, if it brought one."""
         import ray
 
         if key not in self._in_flight:
@@ -186,8 +187,8 @@ class InFlight:
                 self._lost(self._in_flight[key], error)
             self._gone(key)
             return None
-        flight = self._gone(key)
-        *content, (flight.node, flight.pid, flight.log, _) = content
+        task = self._gone(key)
+        *content, (task.node, task.pid, task.log, _) = content
         self._busy_at = time.monotonic()
         if kind == "record":
             return PartRecord.from_plain(content[0])
@@ -196,94 +197,93 @@ class InFlight:
 
             return ShardRecord.from_plain(content[0])
         if kind == "refused":
-            self._refused(flight, content[0])
+            self._refused(task, content[0])
         elif kind == "memory":
-            helped(self._cluster, flight, end_process, flight.pid)  # it may hold much of the memory
-            self._failed(flight, memory_error_of(Exit(flight.pid, None, None, "")))
+            helped(self._cluster, task, end_process, task.pid)  # it may hold much of the memory
+            self._failed(task, memory_error_of(Exit(task.pid, None, None, "")))
         elif kind == "error":
-            raise self._with_node(error_from_plain(content[0]), flight)
+            raise self._with_node(error_in(kind, content), task)
         else:
-            what, trace = content
-            raise TokenmillError(f"a worker failed in a way that is our bug: {what}\n{trace}")
+            raise error_in(kind, content)
         return None
 
-    def _with_node(self, error: TokenmillError, flight: Flight) -> TokenmillError:
-        message = f"{error.message} (on node {self._cluster.name(flight.node)})"
+    def _with_node(self, error: TokenmillError, task: RayTask) -> TokenmillError:
+        message = f"{error.message} (on node {self._cluster.name(task.node)})"
         return type(error)(message, error.hint)
 
-    def _refused(self, flight: Flight, found: dict[str, str]) -> None:
+    def _refused(self, task: RayTask, found: dict[str, str]) -> None:
         """A node that joined after the run began is not like the others: go on without it."""
         require_nonce(self._common["nonce_path"])
-        self._retries.appendleft(flight.attempts)
-        if self._cluster.refuse(flight.node):
-            name = self._cluster.name(flight.node)
+        self._retries.appendleft(task.attempts)
+        if self._cluster.refuse(task.node):
+            name = self._cluster.name(task.node)
             error = mismatch(name, self._common["facts"], found)
             self._watch.notice(f"{error.message}\nit gets no work; {error.hint}")
 
     # Losing
 
-    def _lost(self, flight: Flight, error: Any) -> None:
+    def _lost(self, task: RayTask, error: Any) -> None:
         """Go on after a task that brought nothing back."""
         import ray.exceptions as causes
 
-        flight.node = flight.node or node_named_in(str(error))
+        task.node = task.node or node_named_in(str(error))
         if isinstance(error, causes.OutOfMemoryError):
-            self._failed(flight, memory_kill_of(flight.pid, str(error)))
-        elif self._is_node_lost(flight, error):
-            self._node_lost(flight)
+            self._failed(task, memory_kill_of(task.pid, str(error)))
+        elif self._is_node_lost(task, error):
+            self._node_lost(task)
         elif isinstance(error, causes.WorkerCrashedError):
-            said, oom_kills = helped(self._cluster, flight, last_words, flight.log) or ("", 0)
-            self._failed(flight, crash_of(flight.pid, said, oom_kills - flight.num_oom_kills))
+            said, oom_kills = helped(self._cluster, task, log_tail, task.log) or ("", 0)
+            self._failed(task, crash_of(task.pid, said, oom_kills - task.num_oom_kills))
         else:
             what = f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200]}"
-            self._failed(flight, Death(flight.pid, "Ray's error", what))
+            self._failed(task, Death(task.pid, "Ray's error", what))
 
-    def _is_node_lost(self, flight: Flight, error: Any) -> bool:
+    def _is_node_lost(self, task: RayTask, error: Any) -> bool:
         import ray.exceptions as causes
 
         if isinstance(error, (causes.NodeDiedError, causes.LocalRayletDiedError)):
             return True
         self._cluster.look_again()
-        node = self._cluster.nodes.get(flight.node)
+        node = self._cluster.nodes.get(task.node)
         return node is not None and not node.is_alive
 
-    def _node_lost(self, flight: Flight) -> None:
-        self._lost_nodes[flight.attempts] += 1
+    def _node_lost(self, task: RayTask) -> None:
+        self._lost_nodes[task.attempts] += 1
         cause = "its node is gone"
-        if self._lost_nodes[flight.attempts] > MAX_LOST_NODES:
-            self._failed(flight, Death(flight.pid, cause, f"for the {MAX_LOST_NODES + 1}th time"))
+        if self._lost_nodes[task.attempts] > MAX_LOST_NODES:
+            self._failed(task, Death(task.pid, cause, f"for the {MAX_LOST_NODES + 1}th time"))
             return
-        self._retries.appendleft(flight.attempts)
-        self._notice(flight, f"{cause}: shut down, preempted, or cut off", "another node takes it")
+        self._retries.appendleft(task.attempts)
+        self._notice(task, f"{cause}: shut down, preempted, or cut off", "another node takes it")
 
-    def _failed(self, flight: Flight, death: Death) -> None:
-        outcome = flight.attempts.failed(death)
-        self._retries.appendleft(flight.attempts)
-        self._notice(flight, death.explained, outcome)
+    def _failed(self, task: RayTask, death: Death) -> None:
+        outcome = task.attempts.failed(death)
+        self._retries.appendleft(task.attempts)
+        self._notice(task, death.explained, outcome)
 
-    def _notice(self, flight: Flight, cause: str, outcome: str) -> None:
-        worker = f"worker {flight.pid}" if flight.pid else "a worker"
-        if flight.node:
-            worker += f" on node {self._cluster.name(flight.node)}"
-        self._watch.notice(f"{worker} died while {flight.attempts.doing}: {cause}\n{outcome}")
+    def _notice(self, task: RayTask, cause: str, outcome: str) -> None:
+        worker = f"worker {task.pid}" if task.pid else "a worker"
+        if task.node:
+            worker += f" on node {self._cluster.name(task.node)}"
+        self._watch.notice(f"{worker} died while {task.attempts.doing}: {cause}\n{outcome}")
 
     def _end_stalled(self) -> None:
-        for key, flight in list(self._in_flight.items()):
-            if self._is_silent(flight):
+        for key, task in list(self._in_flight.items()):
+            if self._is_silent(task):
                 self._listen_to(key)  # it may be the caller who was away for so long
-            if self._is_silent(flight):
-                end(self._cluster, [flight])
+            if self._is_silent(task):
+                end(self._cluster, [task])
                 self._gone(key)
-                exit_ = Exit(flight.pid, None, None, "")
-                self._failed(flight, stall_of(exit_, self._stall_timeout))
+                exit_ = Exit(task.pid, None, None, "")
+                self._failed(task, stall_of(exit_, self._stall_timeout))
         now = time.monotonic()
-        is_idle = all(flight.heard_at is None for flight in self._in_flight.values())
+        is_idle = all(task.heard_at is None for task in self._in_flight.values())
         if self._in_flight and is_idle and now - self._busy_at > IDLE_SECONDS:
             self._watch.notice(self._cluster.idle_words)
             self._busy_at = float("inf")
 
-    def _is_silent(self, flight: Flight) -> bool:
-        heard_at = flight.heard_at
+    def _is_silent(self, task: RayTask) -> bool:
+        heard_at = task.heard_at
         return heard_at is not None and time.monotonic() - heard_at > self._stall_timeout
 
     # Ending
@@ -295,7 +295,7 @@ class InFlight:
         if self._stop_at is not None:
             return
         self._stop_at = time.monotonic() + STOP_SECONDS
-        for key, flight in list(self._in_flight.items()):
-            if flight.heard_at is None:
-                ray.cancel(flight.ref, force=True)
+        for key, task in list(self._in_flight.items()):
+            if task.heard_at is None:
+                ray.cancel(task.ref, force=True)
                 self._gone(key)

@@ -16,7 +16,7 @@ from tokenmill.encodings import EncodingId
 from tokenmill.runners import machine
 from tokenmill.runners.ray.facts import facts_here, nonce_at
 from tokenmill.runners.ray.heartbeats import HeartbeatSender
-from tokenmill.runners.worker import cut_inputs, encode, load, outcome, reporter, settle
+from tokenmill.runners.worker import configure_process, cut_inputs, encode, load, outcome, reporter
 from tokenmill.storage import heartbeat, objects
 
 TAIL_BYTES = 8192
@@ -24,7 +24,7 @@ TAIL_BYTES = 8192
 _found: dict[str, dict[str, str]] = {}  # by the nonce's path and value: what this process found
 
 
-def examine(order: dict[str, Any]) -> dict[str, str]:
+def node_facts(order: dict[str, Any]) -> dict[str, str]:
     """What this node finds. If that is as it must be, the engine is loaded: it will be needed.
 
     A store that does not answer at all is said so within seconds: nodes may have no way to it.
@@ -35,7 +35,7 @@ def examine(order: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def cut_here(order: dict[str, Any]) -> list[list[Any]]:
+def cut_on_node(order: dict[str, Any]) -> list[list[Any]]:
     """Cut the order's inputs: what a worker process would say on the way, as one list."""
     import ray
 
@@ -48,7 +48,7 @@ def cut_here(order: dict[str, Any]) -> list[list[Any]]:
     return said if failed is None else [*said, list(failed)]
 
 
-def work_here(order: dict[str, Any]) -> list[Any]:
+def work_on_node(order: dict[str, Any]) -> list[Any]:
     """Encode the order's slice or write its shard, unless this process is not fit to:
     ["refused", facts]."""
     import ray
@@ -58,7 +58,7 @@ def work_here(order: dict[str, Any]) -> list[Any]:
     sender.say()
     # Who moves bytes, or waits for a store that answers late, is alive and no stall.
     heartbeat.listen(sender.say, order["step_seconds"])
-    objects.listen(lambda _: sender.say())
+    objects.report_retries_to(lambda _: sender.say())
     objects.expect_answers()
     found = _facts(order)
     if found != order["facts"]:
@@ -79,7 +79,7 @@ def _write_shard(order: dict[str, Any]) -> tuple[Any, ...]:
     return ("shard", asdict(carry_out(task_of(order["shard"]))))
 
 
-def last_words(log: str) -> tuple[str, int]:
+def log_tail(log: str) -> tuple[str, int]:
     """The end of what a worker of this node printed, and how often the kernel killed here."""
     try:
         with open(log, "rb") as file:
@@ -104,7 +104,8 @@ def _facts(order: dict[str, Any]) -> dict[str, str]:
     storage may only have failed for a while."""
     key = repr((order["nonce_path"], order["facts"]))
     if _found.get(key) != order["facts"]:
-        settle()  # not by Ray's runtime_env: that would take a fresh process, a second's work
+        # Not by Ray's runtime_env: that would take a fresh process, a second's work.
+        configure_process()
         import pyarrow as pa
 
         pa.set_cpu_count(1)

@@ -38,7 +38,7 @@ from tokenmill.runners.ray.facts import (
 )
 from tokenmill.runners.ray.heartbeats import Heartbeats
 from tokenmill.runners.ray.in_flight import TICK_SECONDS, InFlight
-from tokenmill.runners.ray.remote import examine
+from tokenmill.runners.ray.remote import node_facts
 from tokenmill.storage.store import store_of
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ class RayRunner:
         left."""
         with signals_heard():
             common = self._require_alike(job.work, watch)
-            flights = self._in_flight(job, common, watch)
+            in_flight = self._in_flight(job, common, watch)
             with removal_noticed(common["nonce_path"]):
-                yield from flights.records(work)
+                yield from in_flight.records(work)
 
     def _connected(self) -> Cluster:
         if self._cluster is None:
@@ -119,17 +119,19 @@ class RayRunner:
             "encoding": self._encoding.to_plain(),
             "cwd": os.getcwd(),
         }
-        asked = {node.id: cluster.on(node.id, examine).remote(common) for node in cluster.workable}
+        asked = {
+            node.id: cluster.on(node.id, node_facts).remote(common) for node in cluster.workable
+        }
         if work is None:
             # Nobody waits for these: so many more workers load an engine while the plan is made.
             num_more = max(0, cluster.num_slots - len(asked))
-            self._warming = [cluster.anywhere(examine).remote(common) for _ in range(num_more)]
+            self._warming = [cluster.anywhere(node_facts).remote(common) for _ in range(num_more)]
         for node_id, answer in asked.items():
             found = _answered(cluster, node_id, answer, watch)
             if found is not None and found.get(STORAGE) != facts.get(STORAGE):
                 # It may have failed for a while. Once it answers us, it must answer the node.
                 require_nonce(common["nonce_path"])
-                again = cluster.on(node_id, examine).remote(common)
+                again = cluster.on(node_id, node_facts).remote(common)
                 found = _answered(cluster, node_id, again, watch)
             if found is not None and found != facts:
                 require_nonce(common["nonce_path"])

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from tokenmill.errors import ConfigError
-from tokenmill.storage.objects.bucket import Bucket
-from tokenmill.storage.objects.bucket import ObjectInfo as ObjectInfo
+from tokenmill.storage.objects.client import ObjectClient
+from tokenmill.storage.objects.client import ObjectInfo as ObjectInfo
 from tokenmill.storage.retry import Contact, Notice, message_of
 
 MAX_PARALLEL = 32  # requests at a time, of one process
@@ -76,7 +76,7 @@ def read_range(url: str, start: int, stop: int) -> bytes:
 
 def read_ranges(url: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
     """Bytes `start` to `stop` of each range, in parallel. IntegrityError if there are fewer."""
-    bucket = _bucket(url)
+    client = _client(url)
     pieces = [
         (i, at, min(at + RANGE_BYTES, stop))
         for i, (start, stop) in enumerate(ranges)
@@ -84,22 +84,22 @@ def read_ranges(url: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
     ]
     found: list[list[bytes]] = [[] for _ in ranges]
     mapped = in_parallel if len(pieces) > 1 else map  # one range takes no thread
-    arrived = mapped(lambda piece: bucket.read_range(url, piece[1], piece[2]), pieces)
+    arrived = mapped(lambda piece: client.read_range(url, piece[1], piece[2]), pieces)
     for (i, _, _), data in zip(pieces, arrived, strict=True):
         found[i].append(data)
     return [data[0] if len(data) == 1 else b"".join(data) for data in found]
 
 
-def read_sealed(urls: Iterable[str]) -> Iterator[bytes | None]:
+def read_checksummed(urls: Iterable[str]) -> Iterator[bytes | None]:
     """Small objects, in parallel and in order, with one request each; None where there is none.
 
     Only for what tells by itself whether it is whole (../checked_json.py): its length is unchecked.
     """
-    return in_parallel(lambda url: _bucket(url).read_unchecked(url), urls)
+    return in_parallel(lambda url: _client(url).read_unchecked(url), urls)
 
 
 def look(url: str) -> ObjectInfo | None:
-    return _bucket(url).look(url)
+    return _client(url).look(url)
 
 
 def find(url: str) -> list[tuple[str, ObjectInfo]]:
@@ -107,17 +107,17 @@ def find(url: str) -> list[tuple[str, ObjectInfo]]:
 
     Never for finding what we wrote ourselves: a listing may be late.
     """
-    return _bucket(url).find(url)
+    return _client(url).find(url)
 
 
 def write(url: str, data: bytes) -> None:
     """Create or replace an object."""
-    _bucket(url).write(url, data)
+    _client(url).write(url, data)
 
 
 def create(url: str, data: bytes) -> bool:
     """Create an object unless there is one; False: there is one, perhaps of an earlier try."""
-    return _bucket(url).create(url, data)
+    return _client(url).create(url, data)
 
 
 def upload(url: str, path: str) -> str | None:
@@ -126,7 +126,7 @@ def upload(url: str, path: str) -> str | None:
     Returns the sha256 that `look` will find there, and at copies of it; None, if this store keeps
     none. An object that somebody else puts in its place has another one, or none.
     """
-    return _bucket(url).upload(url, path)
+    return _client(url).upload(url, path)
 
 
 def copy(source: str, target: str) -> None:
@@ -136,26 +136,26 @@ def copy(source: str, target: str) -> None:
     """
     if source.partition("://")[0] != target.partition("://")[0]:
         raise ValueError(f"{source} and {target} are not in the same store")
-    _bucket(target).copy(source, target)
+    _client(target).copy(source, target)
 
 
 def remove(url: str) -> None:
     """Remove an object, if there is one."""
-    _bucket(url).remove([url])
+    _client(url).remove([url])
 
 
 def remove_all(urls: Sequence[str]) -> None:
     """Remove objects of one bucket, if they are there."""
     if urls:
-        _bucket(urls[0]).remove(urls)
+        _client(urls[0]).remove(urls)
 
 
 def remove_below(url: str) -> None:
     """Remove all objects below a prefix; and what unfinished uploads left there, if it is ours."""
-    bucket, prefix = _bucket(url), url.rstrip("/") + "/"
-    bucket.remove([found for found, _ in bucket.find(prefix)])
+    client, prefix = _client(url), url.rstrip("/") + "/"
+    client.remove([found for found, _ in client.find(prefix)])
     if _OURS in prefix:
-        bucket.abort_uploads(prefix)
+        client.abort_uploads(prefix)
 
 
 def abort_uploads_below(url: str) -> int:
@@ -167,7 +167,7 @@ def abort_uploads_below(url: str) -> int:
     prefix = url.rstrip("/") + "/"
     if not prefix.partition(_OURS)[2]:
         raise ValueError(f"{prefix} is not the prefix of one plan: uploads there may be others'")
-    return _bucket(url).abort_uploads(prefix)
+    return _client(url).abort_uploads(prefix)
 
 
 def in_parallel(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -187,7 +187,7 @@ def in_parallel(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def listen(notice: Notice) -> None:
+def report_retries_to(notice: Notice) -> None:
     """Have this process told of requests that are repeated for a while."""
     global _notice  # noqa: PLW0603
     _notice = notice
@@ -238,24 +238,24 @@ def without_secrets(url: str) -> str:
 
 
 _notice: Notice = lambda message: None  # noqa: E731
-_buckets: dict[str, Bucket] = {}
+_clients: dict[str, ObjectClient] = {}
 _contacts: dict[str, Contact] = {}  # by kind of store: its buckets are reached by the same way
 _are_expected = False
 
 
-def _bucket(url: str) -> Bucket:
+def _client(url: str) -> ObjectClient:
     """The store that the URL is of; one for each scheme and bucket."""
     match = _SCHEME.match(url)
     if match is None:
         raise ConfigError(f"not a URL: {url}", hint="s3://bucket/folder")
     _refuse_secrets(url, match[1])
     place = match[0] + url[match.end() :].partition("/")[0]
-    if place not in _buckets:
-        _buckets[place] = _opened(match[1], place)
-    return _buckets[place]
+    if place not in _clients:
+        _clients[place] = _opened(match[1], place)
+    return _clients[place]
 
 
-def _opened(scheme: str, place: str) -> Bucket:
+def _opened(scheme: str, place: str) -> ObjectClient:
     def notice(message: str) -> None:
         _notice(message)
 
@@ -264,20 +264,20 @@ def _opened(scheme: str, place: str) -> Bucket:
     return _kind(store)(_file_system(scheme, place), place, notice, contact)
 
 
-def _kind(store: str) -> type[Bucket]:
+def _kind(store: str) -> type[ObjectClient]:
     if store == "s3":
-        from tokenmill.storage.objects.s3 import S3Bucket
+        from tokenmill.storage.objects.s3 import S3Client
 
-        return S3Bucket
+        return S3Client
     if store == "gs":
-        from tokenmill.storage.objects.google import GoogleBucket
+        from tokenmill.storage.objects.google import GoogleClient
 
-        return GoogleBucket
+        return GoogleClient
     if store == "az":
-        from tokenmill.storage.objects.azure import AzureBucket
+        from tokenmill.storage.objects.azure import AzureClient
 
-        return AzureBucket
-    return Bucket
+        return AzureClient
+    return ObjectClient
 
 
 def _refuse_secrets(url: str, scheme: str) -> None:

@@ -5,21 +5,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenmill.storage.objects.bucket import SHA256_NAME, Bucket, sha256_of
+from tokenmill.storage.objects.client import SHA256_NAME, ObjectClient, file_sha256
 from tokenmill.storage.retry import Contact, Notice
 
 BLOCK_RETRIES = 5  # of one block of an upload, 4 MB, which only the client can repeat alone
 PARALLEL_BLOCKS = 4
 
 
-class AzureBucket(Bucket):
+class AzureClient(ObjectClient):
     def __init__(self, files: Any, place: str, notice: Notice, contact: Contact) -> None:
         super().__init__(files, place, notice, contact)
         retries = files.service_client._config.retry_policy  # of its own: 3, after 15 to 27 s each
         retries.total_retries, retries.initial_backoff, retries.increment_base = 0, 1, 2
 
     def upload(self, url: str, path: str) -> str | None:
-        sha256 = sha256_of(path)
+        sha256 = file_sha256(path)
         options = {"retry_total": BLOCK_RETRIES, "max_concurrency": PARALLEL_BLOCKS}
         self.ask("write", url, lambda: self.files.put_file(path, url, **options))
         metadata = {"is_directory": "false", SHA256_NAME: sha256}  # adlfs's own, and ours

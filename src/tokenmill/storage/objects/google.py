@@ -7,7 +7,7 @@ import functools
 import logging
 from typing import Any
 
-from tokenmill.storage.objects.bucket import SHA256_NAME, Bucket, sha256_of
+from tokenmill.storage.objects.client import SHA256_NAME, ObjectClient, file_sha256
 from tokenmill.storage.retry import Contact, Notice
 
 
@@ -24,7 +24,7 @@ def file_system(**options: Any) -> Any:
     return GCSFileSystem(consistency="size", **options)
 
 
-class GoogleBucket(Bucket):
+class GoogleClient(ObjectClient):
     def __init__(self, files: Any, place: str, notice: Notice, contact: Contact) -> None:
         super().__init__(files, place, notice, contact)
         # gcsfs repeats a request for half a minute. Pieces of an upload, which only it can repeat
@@ -34,7 +34,7 @@ class GoogleBucket(Bucket):
         files._request = functools.partial(getattr(request, "__wrapped__", request), files)
 
     def upload(self, url: str, path: str) -> str | None:
-        sha256 = sha256_of(path)
+        sha256 = file_sha256(path)
         metadata = {SHA256_NAME: sha256}
         self.ask("write", url, lambda: self._uploading.put_file(path, url, metadata=metadata))
         return sha256

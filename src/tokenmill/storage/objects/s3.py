@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.errors import OutputError, TokenmillError
-from tokenmill.storage.objects.bucket import Bucket, ObjectInfo
+from tokenmill.storage.objects.client import ObjectClient, ObjectInfo
 from tokenmill.storage.retry import Contact, Notice, status_of
 
 MULTIPART_BYTES = 64 << 20  # objects from this size on are uploaded in parts
@@ -54,7 +54,7 @@ class _Upload:
         )
 
 
-class S3Bucket(Bucket):
+class S3Client(ObjectClient):
     def __init__(self, files: Any, place: str, notice: Notice, contact: Contact) -> None:
         super().__init__(files, place, notice, contact)
         files.retries = 1  # that is: no second try

@@ -16,7 +16,7 @@ from typing import Any
 
 from tokenmill.errors import DamagedWorkError
 from tokenmill.storage import disk, objects
-from tokenmill.storage.checked_json import is_sealed
+from tokenmill.storage.checked_json import is_intact
 from tokenmill.storage.file_piece import FilePiece
 from tokenmill.storage.hashing import Proof
 from tokenmill.storage.local import LocalStore
@@ -44,9 +44,9 @@ class ObjectStore:
 
     def read_files(self, paths: Sequence[str]) -> Iterator[bytes | None]:
         with _reading(paths[0]):
-            for path, data in zip(paths, objects.read_sealed(paths), strict=True):
+            for path, data in zip(paths, objects.read_checksummed(paths), strict=True):
                 # Perhaps it came torn: asked for once more, its length is compared.
-                yield data if data is None or is_sealed(data) else objects.read(path)
+                yield data if data is None or is_intact(data) else objects.read(path)
 
     def read_in_order(self, path: str, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
         with self.range_reader(path) as read:
@@ -134,14 +134,15 @@ class ObjectStore:
             return False
         return True
 
-    def desk(self, folder: str) -> contextlib.AbstractContextManager[str]:
+    def staging(self, folder: str) -> contextlib.AbstractContextManager[str]:
         return scratch_folder()
 
     def deliver(
-        self, desk: str, folder: str, names: Iterable[str], piece: FilePiece | None
+        self, staging: str, folder: str, names: Iterable[str], piece: FilePiece | None
     ) -> dict[str, str | None]:
         return {
-            name: _put_file(os.path.join(desk, name), os.path.join(folder, name)) for name in names
+            name: _put_file(os.path.join(staging, name), os.path.join(folder, name))
+            for name in names
         }
 
     def make_folder(self, path: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from tokenmill.runners.death import Death
 
 
-class Task(Protocol):
+class Assignment(Protocol):
     is_alone: bool  # run it while nothing else runs
 
     def order(self) -> dict[str, Any]:

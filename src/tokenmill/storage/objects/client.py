@@ -45,7 +45,7 @@ class ObjectInfo:
     sha256: str | None = None
 
 
-class Bucket:
+class ObjectClient:
     """`files` is fsspec's file system, `place` the bucket's URL."""
 
     def __init__(self, files: Any, place: str, notice: Notice, contact: Contact) -> None:
@@ -177,7 +177,7 @@ class Bucket:
             ) from None
 
 
-def sha256_of(path: str) -> str:
+def file_sha256(path: str) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -16,7 +16,7 @@ HELP_SECONDS = 10.0  # how long a node may take to do something for us
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class RayTask:
     """One attempt, as a Ray task."""
 
     attempts: Attempts | ShardWriting
@@ -41,30 +41,30 @@ def since(before: Step | None, step: Step) -> Step:
     )
 
 
-def end(cluster: Cluster, flights: list[Flight]) -> None:
+def end(cluster: Cluster, tasks: list[RayTask]) -> None:
     """Make sure that these tasks are gone. Ray asks their processes to end; one that is stopped
     or holds the interpreter does not hear it, and is killed on its node."""
     import ray
 
-    for flight in flights:
-        ray.cancel(flight.ref, force=True)
-    if not flights:
+    for task in tasks:
+        ray.cancel(task.ref, force=True)
+    if not tasks:
         return
-    refs = [flight.ref for flight in flights]
+    refs = [task.ref for task in tasks]
     _, left = ray.wait(refs, num_returns=len(refs), timeout=CANCEL_SECONDS, fetch_local=False)
-    for flight in flights:
-        if flight.ref in left and flight.pid:
-            helped(cluster, flight, end_process, flight.pid)
+    for task in tasks:
+        if task.ref in left and task.pid:
+            helped(cluster, task, end_process, task.pid)
 
 
-def helped(cluster: Cluster, flight: Flight, function: Any, *arguments: Any) -> Any:
-    """Have something done on the flight's node; None if that cannot be."""
+def helped(cluster: Cluster, task: RayTask, function: Any, *arguments: Any) -> Any:
+    """Have something done on the task's node; None if that cannot be."""
     import ray
 
-    if not flight.node:
+    if not task.node:
         return None
     try:
-        task = cluster.on(flight.node, function)
-        return ray.get(task.remote(*arguments), timeout=HELP_SECONDS)
+        remote = cluster.on(task.node, function)
+        return ray.get(remote.remote(*arguments), timeout=HELP_SECONDS)
     except ray.exceptions.RayError:
         return None

@@ -24,7 +24,7 @@ from tokenmill.words.plural import counted, noun_for
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class TextEstimate:
     method: str
     text_bytes: float
     num_documents: float  # that are written
@@ -38,7 +38,9 @@ class Findings:
     notes: tuple[str, ...] = ()
 
 
-def findings_of(frame: Frame, config: Config, encoding: EncodingId, sample: Sample) -> Findings:
+def text_estimate_of(
+    frame: Frame, config: Config, encoding: EncodingId, sample: Sample
+) -> TextEstimate:
     if not frame.units:
         return _assumed(frame)
     sample = sample.among(frame.inputs)
@@ -65,9 +67,9 @@ def findings_of(frame: Frame, config: Config, encoding: EncodingId, sample: Samp
     return _with_absent(found, frame)
 
 
-def _assumed(frame: Frame) -> Findings:
+def _assumed(frame: Frame) -> TextEstimate:
     text_bytes, num_rows = frame.absent.text_bytes, frame.absent.num_rows
-    return Findings(
+    return TextEstimate(
         "assumed",
         text_bytes=text_bytes,
         num_documents=num_rows or 0,
@@ -81,8 +83,8 @@ def _assumed(frame: Frame) -> Findings:
     )
 
 
-def _counted(cells: list[Measured]) -> Findings:
-    return Findings(
+def _counted(cells: list[Measured]) -> TextEstimate:
+    return TextEstimate(
         "counted",
         text_bytes=sum(cell.text_bytes for cell in cells),
         num_documents=sum(cell.num_documents for cell in cells),
@@ -91,7 +93,9 @@ def _counted(cells: list[Measured]) -> Findings:
     )
 
 
-def _extrapolated(frame: Frame, cells: list[Measured], reading: Reading, num_eots: int) -> Findings:
+def _extrapolated(
+    frame: Frame, cells: list[Measured], reading: Reading, num_eots: int
+) -> TextEstimate:
     design = _design(cells)
     weights = np.array([cell.cell.weight for cell in cells])
     measures = weights * [cell.cell.frame_bytes for cell in cells]
@@ -108,7 +112,7 @@ def _extrapolated(frame: Frame, cells: list[Measured], reading: Reading, num_eot
         varying = total([cell.num_tokens + num_eots * cell.num_documents for cell in cells])
     error = math.hypot(varying.error, _head_error(cells, design, varying))
     low, high = dataclasses.replace(varying, error=error).interval
-    return Findings(
+    return TextEstimate(
         "sample",
         text_bytes=total([cell.text_bytes for cell in cells]).value,
         num_documents=num_documents,
@@ -131,13 +135,13 @@ def _head_error(cells: list[Measured], design: Design, total: Total) -> float:
 
 
 def _compared_with_publisher(
-    found: Findings,
+    found: TextEstimate,
     frame: Frame,
     drawing: Drawing,
     cells: list[Measured],
     encoding: EncodingId,
-) -> Findings:
-    """The findings by the publisher's count of tokens, where there is one and it tells more."""
+) -> TextEstimate:
+    """The estimate by the publisher's count of tokens, where there is one and it tells more."""
     count = publisher_count(frame.inputs, frame.units, drawing)
     if count is None:
         return found
@@ -177,7 +181,7 @@ def _by_publisher(count: PublisherCount, cells: list[Measured]) -> tuple[Total, 
     return tokens, tokens.value / max(1, count.total)
 
 
-def _with_absent(found: Findings, frame: Frame) -> Findings:
+def _with_absent(found: TextEstimate, frame: Frame) -> TextEstimate:
     """What is elsewhere is taken to be like what is here."""
     absent = frame.absent
     if not absent.inputs:
