@@ -1,4 +1,4 @@
-"""The contract that all readers pass: the same documents in, the same rows out, however cut."""
+"""The contract of readers (tokenmill.testing), for every registered kind and compression."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,30 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokenmill.corpus.readers import KINDS, ReadOptions, kind_of, reader_for
-from tokenmill.corpus.spans import Input, Span
+from tokenmill.corpus import readers
+from tokenmill.corpus.readers import KINDS, ReadOptions, kind_of, kinds, reader_for
+from tokenmill.corpus.spans import Input
 from tokenmill.errors import ConfigError
-
-SEPARATOR = "<|sep|>"
-TINY = ReadOptions(separator=SEPARATOR, span_bytes=64, batch_bytes=32)
-SMALL = ReadOptions(separator=SEPARATOR, span_bytes=700, batch_bytes=100)
-LARGE = ReadOptions(separator=SEPARATOR)
-
-TEXTS = [
-    "plain",
-    "",
-    "héllo wörld 🙂 漢字",
-    "line one\nline two\r\n\n\n",
-    "nul \0 inside",
-    'quotes " and \\ and \\u0041 and {"text": "x"}',
-    "x" * 500,
-    "\ufeffa mark inside",
-    "  spaces  ",
-    "<|endoftext|>",
-    *(f"document {i} " + "ab " * (i % 7) for i in range(60)),
-    "last",
-]
-WITH_NULLS = [None if i % 5 == 2 else text for i, text in enumerate(TEXTS)]
+from tokenmill.testing import ReaderContract
+from tokenmill.testing.reader_contract import (
+    LARGE,
+    SEPARATOR,
+    TEXTS,
+    TINY,
+    Rows,
+    read_rows,
+)
 
 
 def source_of(path: Path | str) -> Input:
@@ -47,30 +35,9 @@ def source_of(path: Path | str) -> Input:
     return Input(str(path), *kind, stat.st_size, stat.st_mtime_ns, "")
 
 
-def rows_read(
-    path: Path | str, options: ReadOptions
-) -> tuple[list[str | None], dict[int, str], int]:
-    """(texts, reasons of bad rows by row number, number of rows with replacements) of a file."""
-    texts: list[str | None] = []
-    bad: dict[int, str] = {}
-    num_replaced = 0
+def rows_read(path: Path | str, options: ReadOptions) -> Rows:
     source = source_of(path)
-    reader = reader_for(source.kind, options)
-    for span in reader.spans(source):
-        first_row = len(texts)
-        for batch in reader.batches(span):
-            assert first_row + batch.first_row == len(texts)
-            assert batch.texts.type == pa.large_string()
-            assert len(batch.texts) > 0
-            batch.texts.validate(full=True)
-            for position, reason in batch.bad.items():
-                assert not batch.texts[position].is_valid
-                bad[len(texts) + position] = reason
-            texts += batch.texts.to_pylist()
-            num_replaced += batch.num_replaced
-        if span.num_rows is not None:
-            assert len(texts) - first_row == span.num_rows
-    return texts, bad, num_replaced
+    return read_rows(reader_for(source.kind, options), source)
 
 
 def _table(texts: list[str | None]) -> pa.Table:
@@ -116,6 +83,7 @@ def _bytes_writer(content: Callable[[list[str | None]], bytes], pack: Callable[[
     return lambda path, texts: path.write_bytes(pack(content(texts)))
 
 
+# How the texts are written for each kind and compression that the registry knows.
 WRITERS: dict[str, Callable[[Path, list[str | None]], object]] = {
     "a.parquet": write_parquet,
     "file.arrow": write_arrow_file,
@@ -127,83 +95,59 @@ WRITERS: dict[str, Callable[[Path, list[str | None]], object]] = {
     "a.txt.gz": _bytes_writer(text_bytes, gzip.compress),
     "a.txt.zst": _bytes_writer(text_bytes, zstd_bytes),
 }
-NULLABLE = [name for name in WRITERS if ".txt" not in name]
-every_kind = pytest.mark.parametrize("name", WRITERS)
-every_size = pytest.mark.parametrize(
-    "options", [TINY, SMALL, LARGE], ids=["tiny", "small", "large"]
-)
+FIRST_PLACES = {"jsonl": ("line", 1), "text": ("document", 1)}
 
 
-@every_kind
-@every_size
-def test_reader_when_texts_are_odd_then_yields_them_in_order(tmp_path, name, options):
-    WRITERS[name](tmp_path / name, TEXTS)
-    assert rows_read(tmp_path / name, options) == (TEXTS, {}, 0)
+class OurReader(ReaderContract):
+    """A file of `WRITERS`, read by the reader that its name stands for."""
+
+    def reader(self, options):
+        return reader_for(self.kind, options)
+
+    def write(self, path, texts):
+        WRITERS[self.file_name](path, texts)
+
+    def place(self, number):
+        word, first = FIRST_PLACES.get(self.kind, ("row", 0))
+        return f"{word} {number + first}"
 
 
-@pytest.mark.parametrize("name", NULLABLE)
-@every_size
-def test_reader_when_rows_are_null_then_yields_null_that_is_not_bad(tmp_path, name, options):
-    WRITERS[name](tmp_path / name, WITH_NULLS)
-    assert rows_read(tmp_path / name, options) == (WITH_NULLS, {}, 0)
+for name in WRITERS:
+    kind, compression = kind_of(name)
+    title = "Test" + name.title().replace(".", "")
+    is_text = kind == "text"
+    globals()[title] = type(
+        title,
+        (OurReader,),
+        {
+            "file_name": name,
+            "kind": kind,
+            "compression": compression,
+            "has_nulls": not is_text,
+            "has_columns": not is_text,
+            "rows_of_nothing": ("",) if is_text else (),
+        },
+    )
 
 
-@every_kind
-def test_reader_when_spans_are_read_in_any_order_then_rows_are_the_same(tmp_path, name):
-    WRITERS[name](tmp_path / name, TEXTS)
-    source = source_of(tmp_path / name)
-    reader = reader_for(source.kind, TINY)
-    spans = reader.spans(source)
-    assert len(spans) > 1 or source.compression
-    backwards = [[t for b in reader.batches(s) for t in b.texts.to_pylist()] for s in spans[::-1]]
-    assert [text for texts in backwards[::-1] for text in texts] == TEXTS
+def test_every_reader_and_compression_that_is_registered_is_held_to_the_contract():
+    """A new one fails here until `WRITERS` can write its files."""
+    extensions = readers._KIND_OF_EXTENSION
+    compressions = ("", *readers._COMPRESSION_OF_EXTENSION)
+    known = {kind_of(f"a{one}{packed}") for one in extensions for packed in compressions} - {None}
+    assert {kind_of(name) for name in WRITERS} == known
+    assert {kind for kind, _ in known} == set(KINDS) == set(kinds())
 
 
-@every_kind
-@pytest.mark.parametrize("max_rows", [0, 1, 6, 7, 8, 1000])
-def test_reader_when_max_rows_is_set_then_stops_there(tmp_path, name, max_rows):
-    WRITERS[name](tmp_path / name, TEXTS)
-    source = source_of(tmp_path / name)
-    for options in (SMALL, LARGE):
-        reader = reader_for(source.kind, options)
-        span = reader.spans(source)[0]
-        whole = [t for b in reader.batches(span) for t in b.texts.to_pylist()]
-        limited = reader.batches(replace(span, max_rows=max_rows))
-        assert [t for b in limited for t in b.texts.to_pylist()] == whole[:max_rows]
-
-
-@every_kind
-def test_place_when_row_is_deep_in_file_then_counts_from_its_start(tmp_path, name):
-    WRITERS[name](tmp_path / name, TEXTS)
-    source = source_of(tmp_path / name)
-    reader = reader_for(source.kind, SMALL)
-    word, first = {"jsonl": ("line", 1), "text": ("document", 1)}.get(source.kind, ("row", 0))
-    number = 0
-    for span in reader.spans(source):
-        for row in range(sum(len(batch.texts) for batch in reader.batches(span))):
-            assert reader.place(span, row) == f"{word} {number + first}"
-            number += 1
-    assert number == len(TEXTS)
-
-
-@every_kind
-def test_spans_when_made_then_are_plain_data_that_covers_the_file(tmp_path, name):
+@pytest.mark.parametrize("name", WRITERS)
+def test_spans_when_made_then_they_follow_on_each_other(tmp_path, name):
     WRITERS[name](tmp_path / name, TEXTS)
     source = source_of(tmp_path / name)
     spans = reader_for(source.kind, TINY).spans(source)
-    assert all(type(span) is Span and span.input == source for span in spans)
     if source.kind != "arrow":
         assert spans[0].start == 0
     if "stream" not in name:
         assert all(a.stop == b.start for a, b in pairwise(spans))
-    assert all(span.text_bytes > 0 for span in spans)
-
-
-@pytest.mark.parametrize("name", ["a.parquet", "file.arrow", "stream.arrow", "a.jsonl"])
-def test_spans_when_file_has_no_rows_then_there_are_none(tmp_path, name):
-    WRITERS[name](tmp_path / name, [])
-    source = source_of(tmp_path / name)
-    assert reader_for(source.kind, LARGE).spans(source) == []
 
 
 @pytest.mark.parametrize(
