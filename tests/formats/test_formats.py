@@ -13,6 +13,7 @@ from corpora import write_corpus
 from tokenmill.errors import ConfigError
 from tokenmill.formats import chosen_dtype, get_format
 
+
 def test_header_of_npy_is_numpys_own(tmp_path):
     for count in (1, 10**8, 10**15):
         for dtype in ("uint16", "uint32"):

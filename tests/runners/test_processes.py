@@ -29,7 +29,7 @@ from tokenmill.encode.job import Caution, Job, Step
 from tokenmill.encode.mill import encode_slice
 from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import get_encoding
-from tokenmill.errors import ConflictError, InputError, OutputError, TokenmillError, WorkerError
+from tokenmill.errors import InputError, OutputError, TokenmillError, WorkerError
 from tokenmill.runners import machine
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.death import Death, Exit, death_of, last_words
@@ -230,7 +230,7 @@ def nothing_is_left() -> Iterator[None]:
     assert threading.active_count() == threads
 
 
-# What every runner does
+# Any number of workers; what every runner does is in test_contract.py
 
 
 @pytest.mark.parametrize("num_proc", [0, 1, 2, 4])
@@ -243,13 +243,6 @@ def test_runner_with_any_number_of_processes_writes_the_same_bytes(work, num_pro
     assert work.files("out") == work.expected()
     assert {index for index, _ in watch.steps} == set(range(NUM_SLICES))
     assert watch.notices == []
-
-
-@pytest.mark.parametrize("num_proc", [0, 2])
-def test_runner_with_no_slices_ends(work, num_proc):
-    runner = ProcessesRunner(num_proc, ENCODING) if num_proc else InlineRunner()
-    with runner if num_proc else contextlib.nullcontext():
-        assert list(runner.run(work.job("out"), iter([]), Onlooker())) == []
 
 
 # Deaths
@@ -465,13 +458,6 @@ def test_error_in_a_worker_is_the_same_error_here(tmp_path, faulty, kind):
     assert (caught.value.message, caught.value.hint) == ("what", "how")
 
 
-def test_input_that_changed_is_a_conflict(work):
-    with open(work.slices[3].spans[0].input.path, "a") as file:
-        file.write("{}\n")
-    with pytest.raises(ConflictError, match=r"3\.jsonl changed"):
-        run(work, Onlooker())
-
-
 def test_exception_in_a_worker_that_nobody_expected_comes_with_its_traceback(tmp_path, faulty):
     work = made_work(tmp_path, {0: (3,)})
     faulty("if 'NEEDLE' in text: raise BaseException('boom')")
@@ -479,15 +465,6 @@ def test_exception_in_a_worker_that_nobody_expected_comes_with_its_traceback(tmp
         run(work, Onlooker())
     assert caught.value.exit_code == 1
     assert "Traceback" in caught.value.message
-
-
-def test_slices_that_raise_raise_here(work):
-    def slices() -> Iterator[Slice]:
-        yield work.slices[0]
-        raise InputError("no more")
-
-    with ProcessesRunner(1, ENCODING) as runner, pytest.raises(InputError, match="no more"):
-        list(runner.run(work.job("out"), slices(), Onlooker()))
 
 
 def test_worker_that_cannot_import_is_an_error_with_its_last_words(work, tmp_path, monkeypatch):

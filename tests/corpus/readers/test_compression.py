@@ -8,10 +8,11 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from tests.corpus.readers.test_contract import TINY, jsonl_bytes, rows_read, source_of, zstd_bytes
+from tests.corpus.readers.test_contract import jsonl_bytes, rows_read, source_of, zstd_bytes
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.corpus.readers.gunzip import GzipStream
 from tokenmill.errors import InputError
+from tokenmill.testing.reader_contract import TINY
 
 PACKERS = {"gz": gzip.compress, "zst": zstd_bytes}
 TEXTS = [f"document number {i}" for i in range(20)]

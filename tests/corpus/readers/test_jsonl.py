@@ -9,9 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.corpus.readers.test_contract import LARGE, SMALL, TINY, rows_read, source_of
+from tests.corpus.readers.test_contract import rows_read, source_of
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.errors import ConfigError, InputError
+from tokenmill.testing.reader_contract import LARGE, SMALL, TINY
 
 BAD = object()
 GOOD = b'{"text": "good"}\n'

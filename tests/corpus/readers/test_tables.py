@@ -12,16 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.corpus.readers.test_contract import (
-    LARGE,
-    SMALL,
-    TINY,
-    rows_read,
-    source_of,
-    write_arrow_stream,
-)
+from tests.corpus.readers.test_contract import rows_read, source_of, write_arrow_stream
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.errors import ConfigError, InputError
+from tokenmill.testing.reader_contract import LARGE, SMALL, TINY
 
 VALUES = ["a", "héllo", None, "", "x" * 50, "a"] * 5
 KINDS = [
