@@ -27,17 +27,18 @@ demo: $(INSTALLED)
 	$(BIN)/tokenmill demo
 
 # Real Ray clusters and a real S3 server take their time: they have a target of their own.
-CLUSTER_TESTS := $(addprefix tests/,test_ray.py test_everywhere.py test_prepare_s3.py \
-  test_convert_s3.py test_objectstore.py test_object_inputs.py test_object_datasets.py \
-  test_partition.py test_publication_s3.py test_clouds.py \
+CLUSTER_TESTS := $(addprefix tests/,test_everywhere.py test_partition.py test_prepare_s3.py \
+  corpus/test_object_inputs.py runners/test_ray.py storage/test_objects.py storage/test_clouds.py \
+  dataset/test_convert_s3.py dataset/test_object_datasets.py dataset/test_publication_s3.py \
   faults/test_s3_kills.py faults/test_partitions.py)
+RUNNER_CONTRACT := tests/runners/test_contract.py
 PYTEST := $(BIN)/pytest -rs -n auto --dist worksteal
 
 test: $(READY) $(LOADERS_READY)
-	$(PYTEST) $(addprefix --ignore=,$(CLUSTER_TESTS))
+	$(PYTEST) $(addprefix --ignore=,$(CLUSTER_TESTS)) --deselect='$(RUNNER_CONTRACT)::test_runner[ray'
 
 test-cluster: $(READY)
-	$(PYTEST) $(CLUSTER_TESTS)
+	$(PYTEST) $(CLUSTER_TESTS) $(RUNNER_CONTRACT)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import random
 import shutil
 import signal
 import tempfile
@@ -11,45 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.feather
-import pyarrow.parquet as pq
 import pytest
 
 import orphans
+from corpora import made_texts, write_corpus
 from s3_server import NO_FAULTS, S3Server
 from tally import Tally
-
-WORDS = [
-    "the",
-    "of",
-    "and",
-    "to",
-    "mill",
-    "grain",
-    "stone",
-    "water",
-    "wheel",
-    "flour",
-    "Ünïcödé",
-    "naïve",
-    "東京",
-    "大学",
-    "мельница",
-    "зерно",
-    "🙂",
-    "👩\u200d👩\u200d👧",
-    "don't",
-    "we'll",
-    "I'VE",
-    "12345",
-    "3.14",
-    "<|endoftext|>",
-    "http://example.com/a?b=c",
-    "\t",
-    "\n\n",
-    "()[]{}",
-]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,51 +39,9 @@ def _is_controller(config: pytest.Config) -> bool:
     return not hasattr(config, "workerinput") and bool(config.getoption("numprocesses", None))
 
 
-def made_texts(count: int, seed: int = 0) -> list[str]:
-    """Documents that cannot be empty and hold no separator of ours (U+0001)."""
-    rng = random.Random(seed)
-    return [
-        " ".join(rng.choices(WORDS, k=rng.choice([1, 3, 20, 60, 300]))) + f" #{number}"
-        for number in range(count)
-    ]
-
-
 @pytest.fixture(scope="session")
 def texts() -> list[str]:
     return made_texts(400)
-
-
-SEPARATOR = "\x01"
-
-
-def write_corpus(kind: str, folder: Path, texts: list[str | None]) -> str:
-    """The texts as one input file of a kind; the path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"corpus.{kind}"
-    table = pa.table({"id": range(len(texts)), "text": pa.array(texts, pa.string())})
-    if kind == "parquet":
-        pq.write_table(table, path, row_group_size=50)
-    elif kind == "arrow":
-        with pa.ipc.new_stream(path, table.schema) as writer:
-            writer.write_table(table, max_chunksize=50)
-    elif kind == "feather":
-        pyarrow.feather.write_feather(table, str(path), chunksize=50)
-    elif kind.startswith("jsonl"):
-        lines = "".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(texts))
-        _write(path, lines.encode())
-    elif kind.startswith("txt"):
-        _write(path, SEPARATOR.join(t or "" for t in texts).encode())
-    else:
-        raise ValueError(kind)
-    return str(path)
-
-
-def _write(path: Path, data: bytes) -> None:
-    if path.suffix == ".gz":
-        data = gzip.compress(data)
-    elif path.suffix == ".zst":
-        data = pa.compress(data, codec="zstd", asbytes=True)
-    path.write_bytes(data)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 import oracle
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-sys.path.append(str(BENCHMARKS))
+sys.path.insert(0, str(BENCHMARKS))  # before tests/, which has a corpus, too
 
 import answers  # noqa: E402
 import contestants  # noqa: E402

@@ -65,7 +65,7 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def expected(texts, tmp_path_factory):
-    from conftest import write_corpus
+    from corpora import write_corpus
 
     folder = tmp_path_factory.mktemp("expected")
     source = write_corpus("parquet", folder / "corpus", list(texts))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import made_texts, write_corpus
+from corpora import made_texts, write_corpus
 
 pytest.importorskip("datasets")
 

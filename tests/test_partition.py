@@ -16,7 +16,7 @@ import pytest
 
 import oracle
 import tokenmill
-from conftest import made_texts, write_corpus
+from corpora import made_texts, write_corpus
 from tokenmill.assemble.task import ShardRecord
 from tokenmill.config import Partition
 from tokenmill.corpus.plan import Plan

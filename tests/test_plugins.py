@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tokenmill
-from conftest import made_texts
+from corpora import made_texts
 
 VOCABULARY = str(Path(tokenmill.__file__).parent / "encodings/vocab/r50k_base.tiktoken")
 PACKAGE = """

@@ -12,7 +12,7 @@ import pytest
 
 import oracle
 import tokenmill
-from conftest import SEPARATOR, made_texts, write_corpus
+from corpora import SEPARATOR, made_texts, write_corpus
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
 
 SMALL = 20_000  # slices of 20 kB, so that a small corpus has many

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokenmill
-from conftest import made_texts
+from corpora import made_texts
 from hub_server import HubServer
 from tokenmill.cli.formats import defaults_of
 from tokenmill.corpus.fineweb import REPOS, REVISIONS

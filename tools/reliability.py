@@ -67,7 +67,7 @@ def measured() -> dict[str, Any] | None:
         command = [
             *(sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal"),
             *("--tally", str(tally), "--all-faults", "tests/faults"),
-            "tests/test_verify.py::test_every_random_mutation_is_detected",
+            "tests/dataset/test_verify.py::test_every_random_mutation_is_detected",
         ]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             print("the suite failed: there is no figure", file=sys.stderr)

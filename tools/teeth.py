@@ -40,7 +40,7 @@ CHANGED = "tests/faults/test_changed_world.py"
 KILLS = "tests/faults/test_kills.py"
 PARTITIONS = "tests/test_partition.py"
 OVERWRITE = "tests/faults/test_overwrite.py"
-SHARD_TASKS = "tests/test_shard_tasks.py tests/test_shard_writing.py"
+SHARD_TASKS = "tests/assemble/test_shard_tasks.py tests/runners/test_shard_writing.py"
 
 MOVE = "        _move_files(staged, out, manifest)\n"
 WITHDRAW = "            _withdraw_manifest(out, staged)\n"
@@ -169,7 +169,7 @@ BUGS = [
         "storage/local.py",
         "        return found.st_dev, found.st_ino",
         "        return os.path.abspath(path)",
-        "tests/test_inputs_safe.py",
+        "tests/corpus/test_inputs_safe.py",
     ),
     Bug(
         "finish with parts that are missing or damaged",
@@ -190,7 +190,7 @@ BUGS = [
         "runners/birth.py",
         "            _close_all_but(3)\n",
         "",
-        "tests/test_birth.py",
+        "tests/runners/test_birth.py",
     ),
     Bug(
         "take a short write for a whole one",
@@ -275,7 +275,7 @@ BUGS = [
         "encode/mill.py",
         "self.counts += held.counts + Counts(num_quarantined=len(bad))",
         "self.counts += held.counts",
-        "tests/test_bad_input.py",
+        "tests/corpus/test_bad_input.py",
     ),
     Bug(
         "let special tokens in text become control tokens",

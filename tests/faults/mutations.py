@@ -26,7 +26,7 @@ import thrift_tree
 from parquet_tree import ParquetTree
 from thrift_tree import Sequence, Struct
 
-from conftest import made_texts
+from corpora import made_texts
 
 EXTREMES = (0, 1, -1, 2, 7, 127, 128, 255, 256, -128, 1 << 15, 1 << 20, (1 << 31) - 1, 1 << 31)
 EXTREMES += (-(1 << 31), (1 << 32) - 1, 1 << 40, (1 << 62) + 7, (1 << 63) - 1, -(1 << 63))

@@ -18,7 +18,7 @@ import numpy as np
 
 import oracle
 import tokenmill
-from conftest import made_texts
+from corpora import made_texts
 from tokenmill.config import Config, Partition
 from tokenmill.dataset import tokens as dataset_tokens
 from tokenmill.dataset.convert import Target, convert

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conftest import made_texts, write_corpus
+from corpora import made_texts, write_corpus
 from tokenmill.config import Config
 from tokenmill.corpus.inputs import in_order, inputs_of
 from tokenmill.corpus.plan import make_plan

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import tokenmill
-from conftest import made_texts, write_corpus
+from corpora import made_texts, write_corpus
 from hub_server import HubServer
 from tokenmill.cli import main
 from tokenmill.storage import files

@@ -1,4 +1,4 @@
-"""For people who add to tokenmill: the contract that every format passes.
+"""For people who add to tokenmill: the contracts that every format, reader and encoding passes.
 
     from tokenmill.testing import FormatContract
 
@@ -8,6 +8,14 @@
 Then `pytest`. Nothing here is used by tokenmill itself, or imported by it.
 """
 
+from tokenmill.testing.encoding_contract import EncodingContract
 from tokenmill.testing.format_contract import FormatContract, Written, write_documents
+from tokenmill.testing.reader_contract import ReaderContract
 
-__all__ = ["FormatContract", "Written", "write_documents"]
+__all__ = [
+    "EncodingContract",
+    "FormatContract",
+    "ReaderContract",
+    "Written",
+    "write_documents",
+]

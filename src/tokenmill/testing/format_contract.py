@@ -39,6 +39,7 @@ from tokenmill.formats import (
 from tokenmill.storage.folder_files import FolderFiles
 from tokenmill.storage.object_files import ObjectFiles
 from tokenmill.storage.objects import ObjectInfo
+from tokenmill.testing.damage import mutated
 
 EOT = 7
 NUM_MUTATIONS = 150
@@ -295,22 +296,3 @@ class FormatContract:
             encoding="gpt2",
             has_boundaries=traits.boundaries and not defaults.seq_len,
         )
-
-
-def mutated(data: bytes, rng: random.Random) -> bytes:
-    """The data with a bit flipped, a piece cut out, doubled, zeroed or garbled, or cut short."""
-    if not data:
-        return b"\0"
-    at = rng.randrange(len(data))
-    size = rng.randrange(1, 64)
-    flipped = bytes([data[at] ^ (1 << rng.randrange(8))])
-    return rng.choice(
-        [
-            data[:at] + flipped + data[at + 1 :],
-            data[:at],
-            data[:at] + data[at + size :],
-            data[: at + size] + data[at:],
-            data[:at] + bytes(size) + data[at + size :],
-            data[:at] + rng.randbytes(size) + data[at + size :],
-        ]
-    )

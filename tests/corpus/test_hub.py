@@ -1,0 +1,424 @@
+"""Datasets from the Hub: the real huggingface_hub client against a Hub on loopback, with faults."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import hub_server
+import oracle
+from corpora import made_texts
+from hub_server import HubServer
+from tokenmill.corpus.fineweb import REPOS, REVISIONS, fineweb_source
+from tokenmill.corpus.hub import HubSource, _matches
+from tokenmill.errors import ConfigError
+
+REPO, COMMIT = REPOS[True], REVISIONS[True]
+TEXTS = [made_texts(300, seed=seed) for seed in range(4)]
+ALL = [text for texts in TEXTS for text in texts]
+
+
+def parquet(texts: list[str]) -> bytes:
+    sink = io.BytesIO()
+    table = pa.table({"text": texts, "id": [f"<urn:{i}>" for i in range(len(texts))]})
+    pq.write_table(table, sink, row_group_size=50)
+    return sink.getvalue()
+
+
+FILES = {f"sample/10BT/{i:03d}_00000.parquet": parquet(texts) for i, texts in enumerate(TEXTS)}
+OTHERS = {"README.md": b"# FineWeb", "sample/100BT/000_00000.parquet": parquet(["other"])}
+
+
+@pytest.fixture
+def server() -> Iterator[HubServer]:
+    with HubServer({**FILES, **OTHERS}, repo=REPO, commit=COMMIT) as running:
+        yield running
+
+
+class Here:
+    """A machine with its own HF_HOME, whose Hub is the server."""
+
+    def __init__(self, server: HubServer | None, home: Path) -> None:
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("HF_")},
+            "HF_ENDPOINT": server.url if server else "http://127.0.0.1:9",
+            "HF_HOME": str(home),
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+        }
+
+    def tokenmill(self, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tokenmill", *map(str, arguments)],
+            env={**self.environment, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture
+def here(server, tmp_path) -> Here:
+    return Here(server, tmp_path / "home")
+
+
+FINEWEB = ("fineweb", "--version", "10B", "--no-val", "--num-proc", "2", "-o")
+# The plan reads head, end and footer of every file; what comes after these is the download.
+LET_THE_PLAN_THROUGH = [lambda right: right] * 3
+EXPECTED = oracle.stream(oracle.ids(ALL))
+
+
+def test_fineweb_downloads_the_pinned_sample_and_prepares_it(here, tmp_path, server):
+    done = here.tokenmill(*FINEWEB, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "train.bin").read_bytes() == EXPECTED
+    assert not server.asked("100BT") and not server.asked("README")
+    manifest = json.loads((tmp_path / "out" / "tokenmill.json").read_text())
+    assert [source["path"] for source in manifest["inputs"]] == [
+        f"hf://datasets/{REPO}@{COMMIT}/{name}" for name in sorted(FILES)
+    ]
+    assert all(source["digest"].startswith("sha256:") for source in manifest["inputs"])
+
+
+def test_hub_glob_gives_the_same_bytes_as_the_files(here, tmp_path):
+    source = f"hf://datasets/{REPO}/sample/10BT/00[0-1]_*.parquet"
+    done = here.tokenmill("prepare", source, "-o", tmp_path / "out", "--no-val", "--num-proc", 1)
+    assert done.returncode == 0, done.stderr
+    expected = oracle.stream(oracle.ids(TEXTS[0] + TEXTS[1]))
+    assert (tmp_path / "out" / "train.bin").read_bytes() == expected
+
+
+def test_limit_docs_downloads_only_the_files_it_needs(here, tmp_path, server):
+    done = here.tokenmill(*FINEWEB, tmp_path / "out", "--limit-docs", 350)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "train.bin").read_bytes() == oracle.stream(oracle.ids(ALL[:350]))
+    assert len(list((tmp_path / "home").rglob("*.parquet"))) == 2
+
+
+def test_jsonl_on_the_hub_is_fetched_before_it_is_cut(tmp_path):
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[0]).encode()
+    with HubServer({"data/a.jsonl": lines}, repo="some/one") as server:
+        here = Here(server, tmp_path / "home")
+        source = "hf://datasets/some/one@main/data/*.jsonl"
+        done = here.tokenmill(
+            "prepare", source, "-o", tmp_path / "out", "--no-val", "--num-proc", 1
+        )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "train.bin").read_bytes() == oracle.stream(oracle.ids(TEXTS[0]))
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_footer_on_the_hub_that_cannot_be_read_is_named_by_its_url(num_proc, tmp_path):
+    table = pa.table({"other": TEXTS[0]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with HubServer({"a.parquet": (tmp_path / "a.parquet").read_bytes()}, repo="some/one") as server:
+        here = Here(server, tmp_path / "home")
+        source = "hf://datasets/some/one/*.parquet"
+        done = here.tokenmill("prepare", source, "-o", tmp_path / "out", "--num-proc", num_proc)
+    assert done.returncode == 2, done.stderr
+    assert "hf://datasets/some/one@" in done.stderr
+    assert ".tokenmill" not in done.stderr
+
+
+def test_keep_downloads_leaves_them_in_the_cache_where_offline_mode_finds_them(here, tmp_path):
+    assert here.tokenmill(*FINEWEB, tmp_path / "one").returncode == 0
+    cached = list((tmp_path / "home" / "hub").rglob("*.parquet"))
+    assert len(cached) == len(FILES)
+    done = here.tokenmill(
+        *FINEWEB, tmp_path / "two", HF_HUB_OFFLINE="1", HF_ENDPOINT="http://127.0.0.1:9"
+    )
+    assert done.returncode == 0, done.stderr
+    for name in ("train.bin", "tokenmill.json"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_no_keep_downloads_leaves_nothing_behind(here, tmp_path):
+    done = here.tokenmill(*FINEWEB, tmp_path / "out", "--no-keep-downloads")
+    assert done.returncode == 0, done.stderr
+    assert sorted(os.listdir(tmp_path / "out")) == ["tokenmill.json", "train.bin"]
+    assert not list((tmp_path / "home").rglob("*.parquet"))
+    assert (tmp_path / "out" / "train.bin").read_bytes() == EXPECTED
+
+
+def test_local_dir_needs_no_network(tmp_path):
+    for name, data in FILES.items():
+        path = tmp_path / "elsewhere" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    here = Here(None, tmp_path / "home")
+    for folder in ("elsewhere", "elsewhere/sample/10BT"):
+        out = tmp_path / folder.replace("/", "-")
+        done = here.tokenmill(*FINEWEB, out, "--local-dir", tmp_path / folder)
+        assert done.returncode == 0, done.stderr
+        assert (out / "train.bin").read_bytes() == EXPECTED
+    done = here.tokenmill(*FINEWEB, tmp_path / "no", "--local-dir", tmp_path / "home")
+    assert done.returncode == 3 and "--local-dir" in done.stderr
+
+
+def test_no_network_is_exit_8_with_the_commands_to_type(tmp_path):
+    done = Here(None, tmp_path / "home").tokenmill(*FINEWEB, tmp_path / "out")
+    assert done.returncode == 8
+    assert f"hf download {REPO} --repo-type dataset --revision {COMMIT}" in done.stderr
+    assert "--include 'sample/10BT/*.parquet' --local-dir DIR" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_offline_mode_without_a_cache_is_exit_8(tmp_path):
+    done = Here(None, tmp_path / "home").tokenmill(*FINEWEB, tmp_path / "out", HF_HUB_OFFLINE="1")
+    assert done.returncode == 8 and "HF_HUB_OFFLINE" in done.stderr
+
+
+def test_unknown_repo_revision_and_pattern_are_exit_3(here, tmp_path):
+    for source in (
+        "hf://datasets/nobody/nothing/*.parquet",
+        f"hf://datasets/{REPO}@{'0' * 40}/sample/10BT/*.parquet",
+        f"hf://datasets/{REPO}/nowhere/*.parquet",
+        f"hf://datasets/{REPO}/sample/10BT/*.arrow",
+    ):
+        done = here.tokenmill("prepare", source, "-o", tmp_path / "out")
+        assert done.returncode == 3, (source, done.stderr)
+        assert "hint:" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_pattern_without_a_match_gets_one_that_matches(here, tmp_path):
+    source = f"hf://datasets/{REPO}/**/*.arrow"
+    done = here.tokenmill("prepare", source, "-o", tmp_path / "out")
+    assert done.returncode == 3
+    [better] = shlex.split(done.stderr.partition("hint: ")[2])[:1]
+    assert better == f"hf://datasets/{REPO}/**/*.parquet"
+    done = here.tokenmill("prepare", better, "-o", tmp_path / "out", "--no-val", "--num-proc", 1)
+    assert done.returncode == 0, done.stderr
+
+
+def test_file_that_two_patterns_match_is_read_once_and_said(here, tmp_path):
+    sources = [f"hf://datasets/{REPO}/sample/10BT/00{n}_*.parquet" for n in ("[0-1]", "0")]
+    done = here.tokenmill("prepare", *sources, "-o", tmp_path / "out", "--no-val", "--num-proc", 1)
+    assert done.returncode == 0, done.stderr
+    expected = oracle.stream(oracle.ids(TEXTS[0] + TEXTS[1]))
+    assert (tmp_path / "out" / "train.bin").read_bytes() == expected
+    assert "1 path was named more than once and read once" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [hub_server.rate_limited(1)],
+        [hub_server.rate_limited_until_date(1.5)],
+        [hub_server.status(503), hub_server.status(500)],
+        [hub_server.cut(20_000)],
+        [hub_server.cut(20_000, resets=True)],
+        [hub_server.cut()],
+        [hub_server.short_body(1000)],
+        [hub_server.wrong_bytes()],
+        [hub_server.cut(20_000), hub_server.ignored_range()],
+        [hub_server.stall(1.5, 20_000)],
+    ],
+    ids=lambda faults: None,
+)
+def test_a_download_that_fails_for_a_while_ends_in_the_right_bytes(faults, here, tmp_path, server):
+    server.fail(r"^GET /cdn/.*001_00000", *LET_THE_PLAN_THROUGH, *faults)
+    done = here.tokenmill(*FINEWEB, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "train.bin").read_bytes() == EXPECTED
+
+
+def sha256_of(name: str) -> str:
+    [data] = [data for path, data in FILES.items() if name in path]
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_listing_that_fails_for_a_while_is_repeated(here, tmp_path, server):
+    server.fail(r"^GET /api/datasets", hub_server.status(502), hub_server.rate_limited(1))
+    done = here.tokenmill(*FINEWEB, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+
+
+def test_wrong_bytes_for_good_are_exit_8_naming_both_hashes(here, tmp_path, server):
+    faults = [*LET_THE_PLAN_THROUGH, *[hub_server.wrong_bytes()] * 20]
+    server.fail(r"^GET /cdn/.*002_00000", *faults)
+    done = here.tokenmill(*FINEWEB, tmp_path / "out", "--no-keep-downloads")
+    assert done.returncode == 8, done.stderr
+    hashes = set(re.findall(r"sha256:[0-9a-f]{64}", done.stderr))
+    assert len(hashes) == 2 and f"sha256:{sha256_of('002_00000')}" in hashes
+    assert not (tmp_path / "out" / "tokenmill.json").exists()
+
+
+def test_killed_while_downloading_then_run_again_continues_where_the_bytes_ended(tmp_path):
+    out, home = tmp_path / "out", tmp_path / "home"
+    size = sum(map(len, FILES.values()))
+    with HubServer(FILES, repo=REPO, commit=COMMIT, bytes_per_second=size / 4) as server:
+        command = [sys.executable, "-m", "tokenmill", *FINEWEB, str(out)]
+        environment = Here(server, home).environment
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+        while process.poll() is None:
+            partial = sum(path.stat().st_size for path in home.rglob("*.tokenmill-partial"))
+            if len(list(home.rglob("*.parquet"))) == 2 and partial > 5_000:
+                break
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    kept = [*home.rglob("*.tokenmill-partial"), *home.rglob("*.parquet")]
+    fetched = sum(path.stat().st_size for path in kept)
+    assert 0 < fetched < size
+    with HubServer(FILES, repo=REPO, commit=COMMIT) as server:
+        done = Here(server, home).tokenmill(*FINEWEB, out)
+        assert done.returncode == 0, done.stderr
+        assert server.num_file_bytes_sent == size - fetched
+    assert (out / "train.bin").read_bytes() == EXPECTED
+    assert not list(home.rglob("*.tokenmill-partial"))
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_ctrl_c_while_waiting_for_a_download_ends_at_once(num_proc, tmp_path):
+    size = sum(map(len, FILES.values()))
+    with HubServer(FILES, repo=REPO, commit=COMMIT, bytes_per_second=size / 60) as server:
+        here = Here(server, tmp_path / "home")
+        command = [sys.executable, "-m", "tokenmill", *FINEWEB, str(tmp_path / "out")]
+        command[command.index("2")] = str(num_proc)
+        process = subprocess.Popen(command, env=here.environment, stderr=subprocess.PIPE, text=True)
+        while not (tmp_path / "out" / ".tokenmill" / "plan.json").exists():
+            time.sleep(0.02)
+        time.sleep(0.3)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=20)[1]
+        assert process.returncode == -signal.SIGINT, errors
+        assert time.monotonic() - began < 5
+
+
+def test_a_token_reaches_the_hub_and_no_other_place(here, tmp_path, server):
+    canary = "hf_CANARYcanaryCANARY0123456789"
+    server.fail(r"^GET /cdn/.*001_00000", hub_server.status(503))
+    done = here.tokenmill(*FINEWEB, tmp_path / "out", "-v", HF_TOKEN=canary)
+    assert done.returncode == 0, done.stderr
+    assert any(canary in (r.authorization or "") for r in server.requests if r.origin == "hub")
+    assert not any(r.has_authorization for r in server.requests if r.origin == "cdn")
+    assert canary not in done.stdout + done.stderr
+    for path in (tmp_path / "out").rglob("*"):
+        assert not path.is_file() or canary.encode() not in path.read_bytes()
+
+
+def test_fineweb_names_shards_as_the_scripts_do(here, tmp_path):
+    done = here.tokenmill(
+        "fineweb",
+        "--format",
+        "llmc",
+        "--shard-tokens",
+        "50K",
+        "-o",
+        tmp_path / "out",
+        "--num-proc",
+        1,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "edu_fineweb_val_000000.bin").exists()
+
+
+def test_fineweb_versions_and_hub_urls_are_checked():
+    with pytest.raises(ConfigError, match="10B, 100B, 350B"):
+        fineweb_source("1B")
+    with pytest.raises(ConfigError, match="hf://datasets/OWNER/NAME"):
+        HubSource.parsed("hf://models/gpt2")
+    assert HubSource.parsed("hf://datasets/a/b@v1/x/**/*.parquet") == HubSource(
+        "a/b", "v1", "x/**/*.parquet"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern", "is_match"),
+    [
+        ("a/b.parquet", "a/*.parquet", True),
+        ("a/c/b.parquet", "a/*.parquet", False),
+        ("a/c/b.parquet", "a/**/*.parquet", True),
+        ("a/b.parquet", "a/**/*.parquet", True),
+        ("a/b1.parquet", "a/b[0-9].parquet", True),
+        ("a/bx.parquet", "a/b[0-9].parquet", False),
+        ("a/b.parquet", "a/?.parquet", True),
+    ],
+)
+def test_patterns_match_as_a_shell_would(path, pattern, is_match):
+    assert _matches(path, pattern) is is_match
+
+
+SCRIPTS = Path(__file__).parents[2] / "data" / "fineweb"
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """A nanoGPT checkout with our scripts copied into it."""
+    folder = tmp_path / "nanoGPT" / "data" / "fineweb"
+    folder.mkdir(parents=True)
+    for script in SCRIPTS.glob("*.py"):
+        (folder / script.name).write_bytes(script.read_bytes())
+    return tmp_path / "nanoGPT"
+
+
+def run_script(here: Here, checkout: Path, script: str, *arguments: object) -> None:
+    done = subprocess.run(
+        [sys.executable, f"data/fineweb/{script}", *map(str, arguments)],
+        cwd=checkout,
+        env=here.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_script_prepare_fineweb_leaves_train_and_val_beside_itself(here, checkout):
+    run_script(here, checkout, "prepare_fineweb.py", "--version", "10B", "--val-fraction", "0.1")
+    import torch
+
+    for split in ("train", "val"):  # as nanoGPT's train.py reads them
+        data = np.memmap(checkout / "data" / "fineweb" / f"{split}.bin", dtype=np.uint16, mode="r")
+        block_size, batch_size = 128, 4
+        ix = torch.randint(len(data) - block_size, (batch_size,))
+        x, y = (
+            torch.stack(
+                [torch.from_numpy(data[i + k : i + k + block_size].astype(np.int64)) for i in ix]
+            )
+            for k in (0, 1)
+        )
+        assert x.shape == (batch_size, block_size) and torch.equal(x[:, 1:], y[:, :-1])
+        assert int(x.max()) <= 50256
+
+
+def test_script_prepare_without_arguments_prepares_fineweb(here, checkout):
+    run_script(here, checkout, "prepare.py", "--no-val")
+    assert (checkout / "data" / "fineweb" / "train.bin").read_bytes() == EXPECTED
+
+
+def test_script_prepare_with_input_reads_one_giant_txt_without_network(checkout, tmp_path):
+    here = Here(None, tmp_path / "home")
+    giant = tmp_path / "giant.txt"
+    texts = [text.replace("<|endoftext|>", "") for text in ALL]
+    giant.write_text("<|endoftext|>".join(texts))
+    run_script(
+        here, checkout, "prepare.py", "--input", giant, "--separator", "<|endoftext|>", "--no-val"
+    )
+    assert (checkout / "data" / "fineweb" / "train.bin").read_bytes() == oracle.stream(
+        oracle.ids(texts)
+    )
+
+
+def test_finished_run_is_complete_also_when_the_hub_does_not_answer(here, tmp_path):
+    assert here.tokenmill(*FINEWEB, tmp_path / "out").returncode == 0
+    done = here.tokenmill(*FINEWEB, tmp_path / "out", HF_ENDPOINT="http://127.0.0.1:9")
+    assert done.returncode == 0 and "is complete already" in done.stderr
+    done = here.tokenmill(*FINEWEB, tmp_path / "out", "--seed", 3, HF_ENDPOINT="http://127.0.0.1:9")
+    assert done.returncode == 6

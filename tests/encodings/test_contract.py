@@ -1,0 +1,97 @@
+"""The contract of encodings (tokenmill.testing), for every one that comes with the package and for
+every kind of vocabulary file: each against tiktoken or tokenizers itself."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tiktoken
+
+from tests.encodings import test_huggingface as huggingface
+from tests.encodings.test_encoding import oracle
+from tests.encodings.test_rank_files import BYTES, write_ranks
+from tokenmill.encodings import ENCODING_NAMES, Encoding, get_encoding
+from tokenmill.encodings.patterns import PATTERNS
+from tokenmill.testing import EncodingContract
+from tokenmill.testing.encoding_contract import TEXTS
+
+MERGES = [b"he", b"ll", b"hell", b"hello", b" w", b"or", b" wor", b"ld", b"  ", b"\xe6\x9d"]
+LOSSLESS = {"byte level", "gpt2"}  # of a tokenizer.json
+
+Made = tuple[Encoding, Callable[[str], list[int]]]
+
+
+class OurEncoding(EncodingContract):
+    """`make` says, given an empty folder, what the encoding is and what its reference says."""
+
+    make: Callable[[Path], Made]
+    reference: Callable[[str], list[int]]
+
+    def expected(self, text):
+        return self.reference(text)
+
+    def test_a_pickle_holds_the_identity_alone(self):
+        self.encoding.encode_ordinary_batch(["load it"])
+        data = pickle.dumps(self.encoding)
+        assert len(data) < 600 + len(self.encoding.identity.source or "")
+        assert pickle.loads(data).identity == self.encoding.identity  # noqa: S301
+
+
+@pytest.fixture(scope="class", autouse=True)
+def made(request, tmp_path_factory):
+    cls = request.cls
+    cls.encoding, reference = cls.make(tmp_path_factory.mktemp("encoding"))
+    cls.reference = staticmethod(functools.cache(reference))
+
+
+def hold(title: str, make: Callable[[Path], Made], **attributes: object) -> None:
+    """Have pytest find the contract for this encoding."""
+    name = "Test" + "".join(word.title() for word in title.replace(",", "").split())
+    globals()[name] = type(name, (OurEncoding,), {"make": staticmethod(make), **attributes})
+
+
+def of_name(name: str) -> Callable[[Path], Made]:
+    return lambda folder: (get_encoding(name), oracle(name).encode_ordinary)
+
+
+def of_ranks(pattern: str) -> Callable[[Path], Made]:
+    def make(folder: Path) -> Made:
+        truth = tiktoken.Encoding(
+            "small",
+            pat_str=PATTERNS[pattern].expression,
+            mergeable_ranks={token: rank for rank, token in enumerate(BYTES + MERGES)},
+            special_tokens={"<|endoftext|>": len(BYTES + MERGES)},
+        )
+        path = write_ranks(folder / "small.tiktoken", BYTES + MERGES)
+        return get_encoding(path, pattern=pattern), truth.encode_ordinary
+
+    return make
+
+
+def of_tokenizer_json(kind: str) -> Callable[[Path], Made]:
+    def make(folder: Path) -> Made:
+        truth = huggingface.KINDS[kind][0]()
+        encoding = get_encoding(huggingface.saved(truth, folder))
+        truth.encode_special_tokens = True
+        return encoding, lambda text: truth.encode(text, add_special_tokens=False).ids
+
+    return make
+
+
+for name in ENCODING_NAMES:
+    hold(name, of_name(name))
+for pattern in PATTERNS:
+    hold(f"ranks {pattern}", of_ranks(pattern))
+for kind in huggingface.KINDS:
+    texts = [*TEXTS, *huggingface.TEXTS]
+    hold(
+        f"json {kind}",
+        of_tokenizer_json(kind),
+        texts=[text for text in texts if kind != "unigram" or "</s>" not in text],
+        is_lossless=kind in LOSSLESS,
+        unknown=frozenset({"<unk>", "[UNK]"}),
+    )

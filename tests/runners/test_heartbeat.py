@@ -1,0 +1,99 @@
+"""Signs of life: a shard may take longer than a stall is waited for, as long as its bytes move."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import tokenmill
+from corpora import made_texts, write_corpus
+from tokenmill.storage import files, hashing, heartbeat
+
+# Gets into every process from outside: one shard is written block by block, with pauses.
+SITE = """
+import importlib.machinery, os, sys, time
+
+def slow_down(module):
+    copy = module._Writing._copy_tokens
+    def slowly(self, file):
+        write = file.write
+        def written(data):
+            for at in range(0, len(data), 4096):
+                write(data[at : at + 4096])
+                {pause}
+        if self._task.shard == 1:
+            file.write = written
+        copy(self, file)
+    module._Writing._copy_tokens = slowly
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name != "tokenmill.assemble.writing":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        run = spec.loader.exec_module
+        spec.loader.exec_module = lambda module: (run(module), slow_down(module))
+        return spec
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    found: list[float] = []
+    monkeypatch.setattr(heartbeat, "_tell", None)
+    monkeypatch.setattr(heartbeat, "_told_at", 0.0)
+    heartbeat.listen(lambda: found.append(time.monotonic()), 0.05)
+    return found
+
+
+def test_beats_are_told_at_most_once_in_so_many_seconds(told):
+    began = time.monotonic()
+    while time.monotonic() < began + 0.3:
+        heartbeat.beat()
+    assert 2 <= len(told) <= 7
+
+
+def test_bytes_that_are_written_read_or_hashed_are_signs_of_life(told, tmp_path, monkeypatch):
+    monkeypatch.setattr(heartbeat, "_seconds", 0.0)
+    path = str(tmp_path / "file")
+    for work in (
+        lambda: files.write_file(path, b"0123456789"),
+        lambda: files.read_ranges(path, [(0, 10)]),
+        lambda: hashing.sha256_at(path, 0, 10, False),
+    ):
+        told.clear()
+        work()
+        assert told
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked here only")
+@pytest.mark.parametrize(
+    ("pause", "is_stall"), [("time.sleep(1)", False), ("time.sleep(60)", True)]
+)
+def test_shard_that_is_slow_is_waited_for_and_one_that_hangs_is_not(tmp_path, pause, is_stall):
+    corpus = write_corpus("jsonl", tmp_path, made_texts(100))
+    once = f"not os.path.exists('once') and (open('once', 'w'), {pause})" if is_stall else pause
+    (tmp_path / "sitecustomize.py").write_text(SITE.format(pause=once))
+    command = [sys.executable, "-m", "tokenmill", "prepare", corpus, "-o", "out"]
+    command += ["--format", "npy", "--shard-tokens", "12k", "--num-proc", "2"]
+    paths = [str(tmp_path), str(Path(tokenmill.__file__).parents[1])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        [*command, "--stall-timeout", "4"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(re.search(r"tokens in ([0-9.]+) s", done.stderr)[1]) > 4
+    assert ("no progress for 4 s" in done.stderr) == is_stall
