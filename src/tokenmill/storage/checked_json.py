@@ -1,7 +1,7 @@
-"""Seals: a JSON file of ours that was changed, by a disk or by hand, is not taken for what it was.
+"""JSON files of ours that carry their checksum, so that damage or an edit by hand is noticed.
 
-The file begins with the sha256 of the rest, byte for byte, so that checking a plan of 100 MB costs
-a hash and not a second encoding. Against accidents, not against people who can compute one.
+The file begins with the sha256 of its remaining bytes, so that checking a plan of 100 MB costs one
+hash and no second encoding. It protects against accidents, not against attackers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-SEAL_BYTES = 79  # what `seal_of` looks at
+SEAL_BYTES = 79  # as many as `seal_of` needs
 _HEAD = re.compile(rb'\{"sha256": "([0-9a-f]{64})", ')
 
 
@@ -21,13 +21,13 @@ def sealed(body: bytes) -> bytes:
 
 
 def unsealed(data: bytes) -> dict[str, Any]:
-    """The object that was sealed; ValueError if this is not what was written."""
-    plain: dict[str, Any] = json.loads(_body(data).decode())  # faster than of bytes
+    """The object that was sealed. Raises ValueError if the bytes were changed."""
+    plain: dict[str, Any] = json.loads(_body(data).decode())  # faster than parsing bytes
     return plain
 
 
 def is_sealed(data: bytes) -> bool:
-    """Whether this is what was written."""
+    """Whether the bytes are unchanged since they were sealed."""
     try:
         _body(data)
     except ValueError:
@@ -39,12 +39,12 @@ def _body(data: bytes) -> bytes:
     seal = seal_of(data)
     body = b"{" + data[SEAL_BYTES:]
     if hashlib.sha256(body).hexdigest() != seal:
-        raise ValueError("it was changed since it was written")
+        raise ValueError("it has changed since it was written")
     return body
 
 
 def seal_of(data: bytes) -> str:
-    """The sha256 in the seal: that of the body as it was before it was sealed."""
+    """The sha256 in the seal, which is that of the body without its seal."""
     head = _HEAD.match(data)
     if head is None:
         raise ValueError("it has no seal")
