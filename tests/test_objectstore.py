@@ -452,7 +452,7 @@ def test_abort_uploads_when_a_crash_left_some_then_only_those_of_the_plan_are_ab
     assert objects.abort_uploads_below(f"{url}/{WORK_NAME}/plan") == 2
     assert sorted(s3.uploads(bucket)) == sorted(others)
     for prefix in (f"s3://{bucket}", url, f"{url}/{WORK_NAME}", f"{url}/{WORK_NAME}/"):
-        with pytest.raises(ValueError, match="not one plan.s prefix"):
+        with pytest.raises(ValueError, match="not one plan's prefix"):
             objects.abort_uploads_below(prefix)
     objects.remove_below(url)
     assert sorted(s3.uploads(bucket)) == sorted(others)

@@ -202,7 +202,7 @@ def test_task_when_planning_fails_then_nothing_is_left(source, tmp_path):
 
 
 def test_task_when_asked_to_overwrite_then_refused(source, tmp_path):
-    with pytest.raises(ConfigError, match="every task would remove what the others did"):
+    with pytest.raises(ConfigError, match="every task would remove the work of the others"):
         task(source, tmp_path / "out", "1/3", overwrite=True)
 
 

@@ -972,9 +972,9 @@ def test_cluster_that_wants_a_token_is_said_to_want_it(token_cluster, tmp_path):
     ("options", "says"),
     [
         ({"runner": "spark"}, "known: inline, processes, ray"),
-        ({"ray_address": "auto"}, "--ray-address is for --runner ray alone"),
-        ({"worker_cpus": 2.0, "runner": "processes"}, "--worker-cpus is for --runner ray alone"),
-        ({"runner": "inline", "num_proc": 2}, "--runner inline is one worker"),
+        ({"ray_address": "auto"}, "--ray-address is only for --runner ray"),
+        ({"worker_cpus": 2.0, "runner": "processes"}, "--worker-cpus is only for --runner ray"),
+        ({"runner": "inline", "num_proc": 2}, "--runner inline has one worker"),
         ({"runner": "ray", "worker_cpus": 0.0}, "--worker-cpus must be positive"),
         ({"runner": "ray", "worker_memory": -1}, "--worker-memory must be positive"),
     ],

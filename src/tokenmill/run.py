@@ -1,11 +1,11 @@
-"""One run: plan, encode, assemble, prove; over however many attempts it takes.
+"""One run: plan, encode, assemble, publish; over as many attempts as it takes.
 
     OUT/tokenmill.json              the manifest: this folder is a finished dataset
-    OUT/.tokenmill/plan.json        a run is under way: the same command continues it
-    OUT/.tokenmill/ID/records/      what is encoded
-    OUT/.tokenmill/ID/tasks/        what is assembled
+    OUT/.tokenmill/plan.json        an unfinished run: the same command continues it
+    OUT/.tokenmill/ID/records/      the encoded slices
+    OUT/.tokenmill/ID/tasks/        the finished shard tasks
 
-Every attempt looks at these, in this order, and does what is missing. Nothing else is remembered.
+Every attempt looks at these in this order and does the missing work. There is no other state.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from tokenmill.words.plural import counted, noun_for
 
 
 class RunWatch(Watch, Protocol):
-    """A Watch that also sees the run begin and end."""
+    """A Watch that is also told of the plan and of every record."""
 
     def planned(self, plan: Plan, done: Collection[int]) -> None:
-        """The slices are known; those of the indices `done` were encoded by earlier attempts."""
+        """The slices are known; earlier attempts have encoded those with the indices `done`."""
 
     def recorded(self, record: PartRecord) -> None:
         """A slice is done."""
 
 
 class SilentWatch:
-    """Looks on and says nothing: what `tokenmill.prepare` uses unless told otherwise."""
+    """Does nothing: the default of `tokenmill.prepare`."""
 
     def planned(self, plan: Plan, done: Collection[int]) -> None: ...
 
@@ -73,7 +73,7 @@ class SilentWatch:
 
 @dataclass(frozen=True, slots=True)
 class PrepareRequest:
-    """What `prepare` was asked for; `inputs` of None are not compared."""
+    """The request to `prepare`. If `inputs` is None, inputs are not compared."""
 
     identity: dict[str, Any]
     inputs: Sequence[Input] | None
@@ -101,7 +101,7 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
     with store_of(config.out).desk(workspace.folder) as scratch:
         attempt = functools.partial(_attempt, config, encoding, workspace, runner, watch, scratch)
         manifest = attempt() or attempt()
-    assert manifest is not None  # what has just begun is not continued
+    assert manifest is not None  # a new run is never discarded as damaged
     return manifest
 
 
@@ -113,14 +113,13 @@ def _attempt(
     watch: RunWatch,
     scratch: str,
 ) -> Manifest | None:
-    """The dataset; None: try again, see Workspace. `scratch` is a local folder for what has to be
-    fetched."""
+    """The dataset; None: try again (see Workspace). `scratch` is a local folder for downloads."""
     identity = identity_of(config, encoding)
     try:
         remote = RemoteInputs(config, scratch, watch.notice)
         found = all_inputs(config, remote)
     except NetworkError:
-        # A finished dataset needs no network, and who does not answer has nothing to compare.
+        # A finished dataset needs no network: if a server does not answer, inputs are not compared.
         manifest = None
         if not config.overwrite:
             manifest = workspace.finished(PrepareRequest(identity, None))
@@ -130,7 +129,7 @@ def _attempt(
     request = PrepareRequest(identity, found.inputs)
 
     def rehearse() -> None:
-        """A command that cannot be planned changes nothing."""
+        """Plan first, so that a command that cannot be planned changes nothing."""
         cutter = functools.partial(runner.cut, watch=watch)
         require_slices(new_plan(config, encoding, cutter), config)
 
@@ -143,7 +142,8 @@ def _attempt(
 
 
 def _tell_of_unlisted(config: Config, watch: RunWatch) -> None:
-    """Before what may be somebody else's is replaced, there is time to say no."""
+    """Announce files that --overwrite replaces and no manifest lists, so that the user can still
+    stop."""
     if names := names_of(config).unlisted_in(config.out):
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         num_files = counted(len(names), "file")
@@ -177,7 +177,7 @@ def _carried_out(
 
 
 def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -> Manifest:
-    """All parts are encoded and all shard tasks done: publish the shards, and prove them."""
+    """Publish the shards and write the manifest, once all parts and shard tasks are done."""
     require_few_bad(records, config)
     _require_some_written(records, config)
     output = assembly.finished()
@@ -186,7 +186,7 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine, notes)
     replaced = names_of(config).replaced_in(config.out) if config.overwrite else None
     if store_of(config.out).has_quick_calls:
-        # Again: a run may take hours, and what was put there since?
+        # Checked again: during a run of hours, files may have appeared there.
         _require_inputs_apart(config, plan.inputs)
     publish(config.out, plan.plan_id, manifest, replaced)
     return manifest
@@ -197,8 +197,8 @@ def names_of(config: Config) -> OutputNames:
 
 
 def places_of(plan: Plan, inputs: Iterable[Input]) -> dict[str, str]:
-    """Where inputs are read here, by name, if that is not where the plan was made: another cache
-    of downloads, another machine."""
+    """The local paths of inputs, by name, where they differ from the plan's: another download
+    cache, another machine."""
     planned = {source.name: source.path for source in plan.inputs}
     return {s.name: s.path for s in inputs if s.path != planned.get(s.name, s.path)}
 
@@ -210,7 +210,7 @@ def assembly_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> 
 
 
 def all_inputs(config: Config, remote: RemoteInputs) -> FoundInputs:
-    """The corpus: every input, here or elsewhere, in its order."""
+    """The corpus: every input, local or remote, in order."""
     found = found_inputs(config, remote.inputs, remote.again)
     if config.out:
         _require_inputs_apart(config, found.inputs)
@@ -218,13 +218,14 @@ def all_inputs(config: Config, remote: RemoteInputs) -> FoundInputs:
 
 
 def _require_inputs_apart(config: Config, inputs: Iterable[Input]) -> None:
-    """No file of the user's may be replaced. What we fetch ourselves may be in the work folder."""
+    """Raise ConfigError if the run would replace an input. Our own downloads may be in the work
+    folder."""
     paths = [source.path for source in inputs if not source.name.startswith(HUB_SCHEME)]
     names_of(config).require_apart(config.out, paths)
 
 
 def new_plan(config: Config, encoding: EncodingId, cutter: Cutter | None = None) -> Plan:
-    """The plan that a run would begin with; nothing is written to the output folder."""
+    """The plan that a new run would use; writes nothing to the output folder."""
     with contextlib.ExitStack() as stack:
         if cutter is None:
             runner = stack.enter_context(cutting_runner(config))
@@ -246,7 +247,7 @@ def require_few_bad(records: Ledger, config: Config) -> None:
             f"{counts.num_quarantined:,} of {counts.num_rows:,} rows are bad, more than "
             f"--max-bad-fraction {config.max_bad_fraction} allows; "
             f"the first: {first.path}, {first.place}: {first.reason}",
-            hint="look at it; if such rows may be left out, raise --max-bad-fraction: it resumes",
+            hint="look at it; if such rows may be left out, raise --max-bad-fraction: the run resumes",
         )
 
 
@@ -259,7 +260,7 @@ def _require_some_written(records: Ledger, config: Config) -> None:
             hint="are these the right files, and is --text-column the right column?",
         )
     if not counts.num_written:
-        Workspace(config.out).forget_plan()  # there is nothing to resume
+        Workspace(config.out).forget_plan()  # nothing to resume
         raise InputError(
             f"nothing to write: of {counted(counts.num_rows, 'row')}, {counts.num_empty:,} "
             f"{noun_for(counts.num_empty, 'is', 'are')} empty, "
@@ -284,7 +285,7 @@ def _encode(
     assembly: Assembly,
     watch: RunWatch,
 ) -> Ledger:
-    """Encode what has no record yet, and have shards written on the way; all records."""
+    """Encode all slices without a record, writing shards meanwhile; returns all records."""
     records = earlier_records(job, range(len(plan.slices)))
     watch.planned(plan, records)
     missing = [index for index in range(len(plan.slices)) if index not in records]
@@ -305,8 +306,8 @@ def encoded(
     watch: RunWatch,
     assembly: Assembly | None = None,
 ) -> Generator[PartRecord, None, None]:
-    """Records of these slices as the runner makes them; fewer than slices if the watch stops it.
-    With an assembly, shard tasks are carried out as they become due, before new slices."""
+    """The records of these slices as the runner produces them; fewer than slices if the watch stops
+    the run. With an assembly, due shard tasks are carried out before new slices."""
     slices = list(slices)
     if remote.inputs:
         remote.begin(slices)
@@ -336,7 +337,7 @@ def encoded(
 
 
 def _generator(records: Iterator[Any]) -> Any:
-    """A runner's records as what they are at run time: a generator, which can be closed."""
+    """A runner's records, typed as what they are at run time: a generator, which can be closed."""
     return records
 
 

@@ -1,7 +1,7 @@
-"""What a configuration comes to: defaults filled in, and the plain values that each stage is given.
+"""A resolved configuration: defaults filled in, and the plain values for each stage.
 
-`identity_of` is everything besides the inputs that decides the bytes; it stands in the plan and in
-the manifest, and a run can only be continued with the same.
+`identity_of` is everything besides the inputs that determines the bytes. The plan and the manifest
+hold it, and a run can only be continued with the same identity.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError
 from tokenmill.formats import DTYPE_BYTES, Layout, chosen_dtype, get_format
 
-BYTES_VERSION = 2  # raised when the same inputs and options would give other bytes
+BYTES_VERSION = 2  # incremented when the same inputs and options give other bytes
 BUCKET_BYTES = 32 << 20
 MAX_BUCKETS = 4096
 _ENGINES = {"tiktoken": ("gigatoken", "tiktoken"), "huggingface": ("gigatoken", "tokenizers")}
-# Bytes of text per token where no text was looked at: English is near 4.4 with gpt2, Chinese 1.5.
+# Assumed bytes of text per token, without a look at the text: English is near 4.4 with gpt2,
+# Chinese 1.5.
 TEXT_BYTES_PER_TOKEN = 4.0
 
 
@@ -39,7 +40,7 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
         raise ConfigError(f"--name does not apply to {config.format}, whose file names are fixed")
     if config.seq_len and not traits.samples:
         raise ConfigError(
-            f"--seq-len does not apply to {config.format}: its trainer cuts samples itself",
+            f"--seq-len does not apply to {config.format}: its trainer cuts samples on its own",
             hint="leave it out",
         )
     val = config.val or ("fraction" if config.val_fraction is not None else defaults.val)
@@ -57,7 +58,7 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
         empty=config.empty or defaults.empty,
         val=val,
         val_fraction=fraction,
-        # Left to the size of the corpus (assemble/fitting.py), if the first shard is held out.
+        # If the first shard is held out, the size of the corpus decides (assemble/fitting.py).
         shard_tokens=None
         if val == "first-shard" and config.shard_tokens is None
         else whole_samples(shard_tokens, seq_len),
@@ -68,15 +69,15 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
     layout = layout_of(full, encoding)
     if layout.has_boundaries and full.eot == "none" and full.empty == "keep":
         raise ConfigError(
-            "--eot none with --empty keep makes documents without any token",
+            "--eot none with --empty keep makes documents without tokens",
             hint="--empty drop",
         )
-    format_.check(layout)  # refuses what the format cannot hold
+    format_.check(layout)  # raises ConfigError for what the format cannot hold
     return full
 
 
 def whole_samples(shard_tokens: int | None, seq_len: int) -> int | None:
-    """As many tokens a shard as fill samples, so that none is cut by the end of a shard."""
+    """Tokens per shard, rounded to whole samples, so that the end of a shard cuts no sample."""
     if not shard_tokens or not seq_len:
         return shard_tokens
     if shard_tokens < seq_len:
@@ -88,10 +89,10 @@ def whole_samples(shard_tokens: int | None, seq_len: int) -> int | None:
 
 
 def identity_of(config: Config, encoding: EncodingId) -> dict[str, Any]:
-    """Everything besides the inputs that decides the bytes."""
+    """Everything besides the inputs that determines the bytes."""
     return {
         "options": config.identity(),
-        # Where a vocabulary file lies does not matter; what is in it does.
+        # The path of a vocabulary file does not matter; its content does.
         "encoding": {k: v for k, v in encoding.to_plain().items() if k != "source"},
         "versions": {
             "bytes": BYTES_VERSION,
@@ -117,7 +118,7 @@ def layout_of(config: Config, encoding: EncodingId) -> Layout:
 
 
 def wish_of(config: Config) -> Wish:
-    """What the size of the corpus may still decide."""
+    """What still depends on the size of the corpus."""
     is_usual = config.val_fraction == get_format(config.format).defaults.val_fraction
     return Wish(
         may_shrink_shards=config.val == "first-shard" and config.shard_tokens is None,
@@ -143,12 +144,13 @@ def job_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Job:
 
 
 def num_buckets(config: Config, plan: Plan) -> int:
-    """How many buckets a shuffle uses, so that one bucket fits into memory; 0 without shuffle."""
+    """The number of buckets of a shuffle, so that one bucket fits into memory; 0 without
+    shuffle."""
     return num_buckets_of(config, plan.text_bytes)
 
 
 def num_buckets_of(config: Config, text_bytes: int) -> int:
-    """The same for so many bytes of text. No estimate: every worker must come to one number."""
+    """The same for `text_bytes`. Not an estimate: every worker must arrive at the same number."""
     if not config.shuffle:
         return 0
     nominal_bytes = int(text_bytes / TEXT_BYTES_PER_TOKEN) * DTYPE_BYTES[config.dtype]

@@ -289,7 +289,7 @@ def bumped(plain: dict, *keys: object) -> None:
     plain[keys[-1]] += 1
 
 
-_PART_IS_GONE = r"\.part is gone, although a shard that needs it is not written"
+_PART_IS_GONE = r"\.part is gone, but a shard that needs it is not written yet"
 
 # What is edited in the work folder without leaving a trace in inputs or options.
 WORK = [

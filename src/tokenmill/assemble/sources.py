@@ -1,6 +1,6 @@
 """Where a shard task's tokens come from: parts, in plan order or shuffled, as blocks.
 
-A source travels as plain data, and keeps nothing that would not be the same in another process.
+A source travels as plain data and holds no state that would differ in another process.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from tokenmill.storage import files
 from tokenmill.storage.objects import in_parallel
 from tokenmill.storage.store import RangeRead, store_of
 
-# What stays in the cache between read, hash and write: 4 MB took three times the CPU.
+# Small enough to stay in the CPU cache between read, hash and write: 4 MB took three times the CPU.
 COPY_BYTES = 256 << 10
 RUNS_NAME = "runs.bin"
 
 
 def task_of(plain: dict[str, Any]) -> ShardTask:
-    """The task that `to_plain` made plain."""
+    """Rebuild a task from `to_plain`."""
     kinds: dict[str, Any] = {"parts": PartsInOrder, "buckets": ShuffledParts}
     given = dict(plain["source"])
     return ShardTask.from_plain(plain, kinds[given.pop("kind")](**given))
 
 
 def _seen_part(work: str, slice_index: int, split: int) -> str:
-    """Where a part is that has a record; whoever made it may have been another machine."""
+    """The path of a recorded part, which another machine may have made."""
     path = part_path(work, slice_index, split)
     files.wait_for(path)
     return path
@@ -48,7 +48,7 @@ def _seen_part(work: str, slice_index: int, split: int) -> str:
 
 @dataclass(frozen=True)
 class PartsInOrder:
-    """One split of the parts in plan order. A block is a run: (slice, tokens at, lengths at)."""
+    """One split of the parts, in plan order. A block is a run: (slice, tokens at, lengths at)."""
 
     work: str
     split: int
@@ -80,27 +80,27 @@ class PartsInOrder:
 
 @contextlib.contextmanager
 def _part_expected(path: str) -> Iterator[None]:
-    """Explain why a part is not there."""
+    """Explain why a part is missing."""
     try:
         yield
     except FileNotFoundError as error:
         if not are_removed_early(path):
             raise ConflictError(
-                f"{path} was removed while the run was under way",
-                hint="by another run? Once that has ended, run the same command again: it resumes",
+                f"{path} was removed while the run was working",
+                hint="by another run? Wait for it, then run the same command again: it resumes",
             ) from error
         raise DamagedWorkError(
-            f"{path} is gone, although a shard that needs it is not written",
+            f"{path} is gone, but a shard that needs it is not written yet",
             hint="start again with --overwrite",
         ) from error
 
 
 @dataclass(frozen=True)
 class ShuffledParts:
-    """One split of all parts, sorted by key. A block is a bucket of every part.
+    """One split of all parts, sorted by key. A block is one bucket across all parts.
 
-    Which runs there are is in one file of the work folder, because a task that named them all would
-    be as long as the run is.
+    A file in the work folder lists the runs, because a task that listed them would grow with the
+    size of the run.
     """
 
     work: str
@@ -129,7 +129,7 @@ class ShuffledParts:
         files.write_record(self._runs_path, data)
 
     def blocks(self) -> Iterator[Block]:
-        """The buckets, once `save_runs` was called."""
+        """The buckets; call `save_runs` first."""
         totals = np.zeros((self.num_buckets + 1, 2), np.int64)
         for directory in in_parallel(self._directory, self._runs):
             totals += directory.astype(np.int64)
@@ -198,7 +198,7 @@ class ShuffledParts:
 
 
 def _starts(read: RangeRead, run: PartRun, first: int, count: int) -> npt.NDArray[np.uint64]:
-    """Where buckets `first` and so on begin in a run: (documents, tokens) each."""
+    """Where `count` buckets from `first` begin in a run: (documents, tokens) each."""
     at = run.directory_at + 16 * first
     [data] = read([(at, at + 16 * count)])
     return np.frombuffer(data, "<u8").reshape(-1, 2)

@@ -262,7 +262,7 @@ class Workspace:
             what, why = error.filename or "something", "" if error.filename else f": {error}"
             raise ConflictError(
                 f"{what} was removed while the run was working{why}",
-                hint="by another run? Wait for that run, then run the same command again: it resumes",
+                hint="by another run? Wait for it, then run the same command again: it resumes",
             ) from error
 
     @contextlib.contextmanager
