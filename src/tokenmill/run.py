@@ -247,7 +247,7 @@ def require_few_bad(records: Ledger, config: Config) -> None:
             f"{counts.num_quarantined:,} of {counts.num_rows:,} rows are bad, more than "
             f"--max-bad-fraction {config.max_bad_fraction} allows; "
             f"the first: {first.path}, {first.place}: {first.reason}",
-            hint="look at it; if such rows may be left out, raise --max-bad-fraction: the run resumes",
+            hint="look at it; if such rows may be left out, raise --max-bad-fraction: it resumes",
         )
 
 

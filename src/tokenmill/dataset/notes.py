@@ -114,15 +114,15 @@ def _split_notes(
     elif rule == "tokens" and val is not None:
         found.append(
             f"val is the last {counted(val.num_tokens, 'token')} of the corpus: there are too few "
-            "documents to hold some out at random"
+            "documents to hold some out by chance"
         )
     elif rule == "first-shard" and val is not None and _is_shrunk(options, val):
         found.append(
             f"val is the first shard, {counted(val.num_tokens, 'token')}: shards are small because "
-            "the corpus is; --shard-tokens sets their size"
+            "the corpus is; with --shard-tokens they are what you say"
         )
     elif options["val"] == "fraction" and val is None:
-        found.append("nothing is held out for validation: the corpus is too small")
+        found.append("nothing is held out for validation: there is too little to hold some out")
     elif rule == "documents" and val is not None and val.num_documents < FEW_DOCUMENTS:
         found.append(
             f"val holds only {counted(val.num_documents, 'document')}, "
