@@ -517,7 +517,7 @@ def test_input_that_changes_while_it_is_read_stops_the_run(world, tally):
         rewritten(world.file(2), lambda data: data + b'{"text": "more"}\n')
         launch.go_on()
         assert launch.wait() == 6, launch.errors
-    assert re.search(r"2\.jsonl changed while the run was under way", launch.errors)
+    assert re.search(r"2\.jsonl changed during the run", launch.errors)
     assert not looks_complete(world.out)
     world.restore("corpus")
     resumes(world)

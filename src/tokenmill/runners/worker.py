@@ -2,9 +2,9 @@
 
     parent -> worker   {"encoding": ...}, then {"job": ..., "slice": ..., "caution": ...} per slice
     worker -> parent   ["ready"], then per slice ["step", ...] as it goes and one of
-                       ["record", ...]  ["error", ...]  ["memory"]  ["bug", ...]
-                       ["notice", ...] at any time: an object store is slow, and why
-                       ["alive"] at any time: bytes are written or sent
+                       ["record", ...]  ["error", ...]  ["memory"]  ["bug", ...] ["notice", ...] at
+                       any time: why an object store is slow ["alive"] at any time: bytes are
+                       written or sent
 
     parent -> worker   {"shard": ...}, a shard task
     worker -> parent   ["drafted"], when its bytes are written and the next may begin, and later
@@ -14,9 +14,9 @@
     worker -> parent   ["cutting"], then ["cut", spans, rows] per input, or ["uncut", error] and no
                        more of them
 
-One JSON document per line, private pipes, no pickle, no token. The file is run by its path, not
-imported, where the worker is a new interpreter: what makes it end with its parent must be in force
-before the package and its libraries, which take a while to load, are imported.
+One JSON document per line, private pipes, no pickle, no token. A new interpreter runs this file by
+its path and does not import it: the worker must be set to end with its parent before the package
+and its libraries are imported, which takes a while.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
-# Parallelism is the number of workers; threads inside of them only get in each other's way.
+# Parallelism is the number of workers; threads inside a worker would only compete.
 ENVIRONMENT = {
     "RAYON_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -48,11 +48,11 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 # M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD of malloc.h: the buffers of a batch are kept for
-# the next one, instead of given back to the kernel and zeroed again: 0.2 s of 1.1 s in the kernel,
-# for 1 GB of text.
+# the next one, instead of being returned to the kernel and zeroed again. That saves 0.2 s of 1.1 s
+# in the kernel, for 1 GB of text.
 MALLOC = {-1: 256 << 20, -2: 64 << 20, -3: 256 << 20}
 
-# A million tiny files are a million steps: what happens in less than this is told as one.
+# A million tiny files are a million steps: steps within this time are reported as one.
 STEP_SECONDS = 0.05
 NOTICE_SECONDS = 10.0  # between two notices: many requests fail at once
 
@@ -63,9 +63,9 @@ def main(parent: int, paths: list[str]) -> None:
 
 
 def main_of_fork(parent: int) -> None:
-    """Be a worker, as a copy of the parent, who has called `load_modules`."""
+    """Be a worker, as a fork of the parent, which has called `load_modules`."""
     for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):  # what the parent does then is not for us
+        if callable(signal.getsignal(number)):  # the parent's handlers are not for us
             signal.signal(number, signal.SIG_DFL)
     _work(parent, lambda: None)
 
@@ -76,7 +76,7 @@ def _work(parent: int, get_ready: Callable[[], None]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable(all_threads=False)
-    # Libraries print to fd 1 and read fd 0: these are no longer the wire.
+    # Libraries print to fd 1 and read fd 0, so the wire uses other descriptors.
     orders_fd, reports_fd = os.dup(0), os.dup(1)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -88,7 +88,7 @@ def _work(parent: int, get_ready: Callable[[], None]) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel end this process with its parent; end it now if that is too late."""
+    """Have the kernel end this process with its parent; exit now if the parent is gone already."""
     if sys.platform == "linux":
         with contextlib.suppress(ImportError, OSError, AttributeError):
             import ctypes
@@ -99,21 +99,21 @@ def die_with(parent: int) -> None:
 
 
 def settle() -> None:
-    """Tell the libraries, before they load, and malloc what this process is for."""
+    """Configure the libraries, before they load, and malloc for this process."""
     os.environ.update(ENVIRONMENT)
     with contextlib.suppress(ImportError, OSError, AttributeError, TypeError):
         import ctypes
 
-        mallopt = ctypes.CDLL(None).mallopt  # of glibc; macOS and musl have none
+        mallopt = ctypes.CDLL(None).mallopt  # glibc only; macOS and musl have none
         for option, value in MALLOC.items():
             mallopt(option, value)
 
 
 def import_package(paths: list[str]) -> None:
-    """Import the very package that the parent runs, wherever that found it.
+    """Import the same package that the parent runs, from the same place.
 
-    The parent's other import paths come last: its script's folder must not hide an installed
-    module behind a file of the same name.
+    The parent's other import paths come last: a file in its script's folder must not hide an
+    installed module of the same name.
     """
     sys.path += [path for path in paths if path not in sys.path]
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -128,11 +128,11 @@ def import_package(paths: list[str]) -> None:
 
 
 def load_modules() -> None:
-    """Import what a worker needs for its work."""
+    """Import the modules that a worker needs."""
 
 
 class Wire:
-    """The way back to the parent."""
+    """The connection to the parent."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -149,14 +149,15 @@ class Wire:
             os._exit(0)
 
     def notice(self, message: str) -> None:
-        """Pass on what a person should read; it also shows that this worker is not stuck."""
+        """Send a message for the user; it also shows that this worker is not stuck."""
         if time.monotonic() - self._noticed_at >= NOTICE_SECONDS:
             self._noticed_at = time.monotonic()
             self.send("notice", message)
 
 
 def _receive(fd: int, orders: queue.SimpleQueue[bytes]) -> None:
-    """Read orders as they come, whatever else goes on; the end of the pipe is the parent's end."""
+    """Read orders as they arrive, during other work too; the end of the pipe means that the parent
+    is gone."""
     was_careful = False
     with open(fd, "rb") as file:
         for line in file:
@@ -177,7 +178,7 @@ def _serve(orders: queue.SimpleQueue[bytes], wire: Wire) -> None:
     objects.expect_answers()
 
     def cut_what_waits() -> None:
-        """Until it is ready, a worker is sent nothing but inputs to be cut."""
+        """Cut waiting inputs: until it is ready, a worker gets only inputs to cut."""
         while not orders.empty():
             _answer(wire, cut_inputs, json.loads(orders.get()), wire.send)
 
@@ -194,8 +195,8 @@ def _serve(orders: queue.SimpleQueue[bytes], wire: Wire) -> None:
 
 
 class Committer:
-    """Writes shards, and has a thread wait for the disk or the network while the next thing is
-    done. One waits at a time: what is not written yet takes memory or disk."""
+    """Writes shards; a thread waits for the disk or the network while the next task runs. Only one
+    shard waits at a time, because unwritten bytes take memory or disk."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -230,7 +231,7 @@ def _answer(wire: Wire, work: Callable[..., tuple[Any, ...] | None], *arguments:
 
 
 def outcome(work: Callable[..., Any], *arguments: Any) -> Any:
-    """What the work returns, or what became of it instead, as plain values."""
+    """The result of the work, or its error, as plain values."""
     from tokenmill.errors import TokenmillError
 
     try:
@@ -239,16 +240,16 @@ def outcome(work: Callable[..., Any], *arguments: Any) -> Any:
         return ("error", error.to_plain())
     except MemoryError:
         return ("memory",)
-    except BaseException as error:  # a Rust panic is no Exception
+    except BaseException as error:  # a Rust panic is not an Exception
         import traceback
 
         return ("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 def load(encoding: dict[str, Any] | None, between: Callable[[], None]) -> tuple[Any, ...]:
-    """Load the engine, and have it do everything it does only the first time.
+    """Load the engine, and run everything that it does only the first time.
 
-    It takes half a second, so `between` its steps is time for something else.
+    It takes half a second, so `between` is called between its steps.
     """
     import tokenmill.corpus.plan
 
@@ -273,7 +274,8 @@ def load(encoding: dict[str, Any] | None, between: Callable[[], None]) -> tuple[
 
 
 def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:
-    """Cut inputs. Each is answered before the next is begun: the parent knows which one kills."""
+    """Cut inputs. Each is answered before the next one starts, so that the parent knows which one
+    kills."""
     from tokenmill.corpus.opening import with_structure_ahead
     from tokenmill.corpus.plan import cut
     from tokenmill.corpus.readers import ReadOptions
@@ -304,10 +306,10 @@ def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:
 
 
 def _give_head_start(order: dict[str, Any], was_careful: bool) -> bool:
-    """Begin to read a slice whose turn is next, and say whether it is to be encoded with caution.
+    """Start to read the next slice, and return whether it is to be encoded with caution.
 
-    Beside one that is, nothing else may be read: what that does to the process would be blamed on
-    the document at hand.
+    While a slice is encoded with caution, nothing else is read: if that killed the process, the
+    current document would be blamed.
     """
     from tokenmill.corpus import prefetch
     from tokenmill.corpus.spans import Slice
@@ -315,7 +317,7 @@ def _give_head_start(order: dict[str, Any], was_careful: bool) -> bool:
 
     is_careful: bool = order["caution"]["one_by_one"]
     if not is_careful and not was_careful:
-        with contextlib.suppress(Exception):  # it will be said when it is the slice's turn
+        with contextlib.suppress(Exception):  # the error will be raised when the slice is encoded
             span = Slice.from_plain(order["slice"]).spans[0]
             prefetch.begin(span, Job.from_plain(order["job"]).read)
     return is_careful
@@ -351,7 +353,7 @@ def _caution(plain: dict[str, Any]) -> Caution:
 
 
 def reporter(tell: Callable[[Step], None], seconds: float) -> Report:
-    """A Report that tells of steps at most once in so many seconds, what lies between as one."""
+    """A Report that calls `tell` at most once every `seconds`, with the steps between merged."""
     from tokenmill.runners.outbox import merged
 
     held: Step | None = None

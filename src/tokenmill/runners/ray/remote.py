@@ -1,8 +1,9 @@
-"""What runs on the nodes of a cluster. Plain values in, plain values out; no token leaves a node.
+"""The functions that run on the nodes of a cluster. Plain values in and out; no token leaves a
+node.
 
-A Ray worker process is reused from task to task, so the engine is loaded once in each, and each
-process compares its facts with the driver's once, before it encodes anything: a node that joins in
-the middle of a run is checked by the very process that would do the work.
+Ray reuses a worker process for many tasks, so each process loads the engine once. Each process also
+compares its facts with the driver's once, before it encodes anything: so a node that joins during a
+run is checked too.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from tokenmill.storage import heartbeat, objects
 
 TAIL_BYTES = 8192
 
-_found: dict[str, dict[str, str]] = {}  # by the nonce's path and value: what this process found
+_found: dict[str, dict[str, str]] = {}  # this process's facts, by the nonce's path and value
 
 
 def examine(order: dict[str, Any]) -> dict[str, str]:
-    """What this node finds. If that is as it must be, the engine is loaded: it will be needed.
+    """This node's facts. If they match the driver's, the engine is loaded, because it will be
+    needed.
 
-    A store that does not answer at all is said so within seconds: nodes may have no way to it.
+    A store that does not answer at all is reported within seconds: nodes may have no route to it.
     """
     found = _facts(order)
     if found == order["facts"]:
@@ -36,11 +38,12 @@ def examine(order: dict[str, Any]) -> dict[str, str]:
 
 
 def cut_here(order: dict[str, Any]) -> list[list[Any]]:
-    """Cut the order's inputs: what a worker process would say on the way, as one list."""
+    """Cut the order's inputs; returns the messages that a worker process would send, as one
+    list."""
     import ray
 
     said: list[list[Any]] = []
-    objects.expect_answers()  # the driver had some
+    objects.expect_answers()  # the driver got answers
     found = _facts(order)
     if found != order["facts"]:
         return [["refused", found, ray.get_runtime_context().get_node_id()]]
@@ -49,14 +52,14 @@ def cut_here(order: dict[str, Any]) -> list[list[Any]]:
 
 
 def work_here(order: dict[str, Any]) -> list[Any]:
-    """Encode the order's slice or write its shard, unless this process is not fit to:
-    ["refused", facts]."""
+    """Encode the order's slice or write its shard; ["refused", facts] if this process differs from
+    the driver."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()
     sender = HeartbeatSender(order["key"], node, os.getpid(), _log_path())
     sender.say()
-    # Who moves bytes, or waits for a store that answers late, is alive and no stall.
+    # A worker that moves bytes or waits for a slow store is alive, not stalled.
     heartbeat.listen(sender.say, order["step_seconds"])
     objects.listen(lambda _: sender.say())
     objects.expect_answers()
@@ -80,7 +83,7 @@ def _write_shard(order: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def last_words(log: str) -> tuple[str, int]:
-    """The end of what a worker of this node printed, and how often the kernel killed here."""
+    """The end of a worker's log on this node, and the node's number of OOM kills."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
@@ -91,7 +94,7 @@ def last_words(log: str) -> tuple[str, int]:
 
 
 def end_process(pid: int) -> None:
-    """Kill a worker of this node that no longer answers; no other process of that number."""
+    """Kill a worker of this node that no longer answers, but no other process with that pid."""
     with contextlib.suppress(OSError):
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             is_ray = file.read().startswith(b"ray::")
@@ -100,11 +103,11 @@ def end_process(pid: int) -> None:
 
 
 def _facts(order: dict[str, Any]) -> dict[str, str]:
-    """What this process finds. If it is as it must be, it is not looked for again; if not, the
-    storage may only have failed for a while."""
+    """The facts of this process. They are kept if they match; otherwise they are checked again,
+    because the storage may have failed only for a while."""
     key = repr((order["nonce_path"], order["facts"]))
     if _found.get(key) != order["facts"]:
-        settle()  # not by Ray's runtime_env: that would take a fresh process, a second's work
+        settle()  # not by Ray's runtime_env: a fresh process would cost a second
         import pyarrow as pa
 
         pa.set_cpu_count(1)
