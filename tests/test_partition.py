@@ -202,7 +202,7 @@ def test_task_when_planning_fails_then_nothing_is_left(source, tmp_path):
 
 
 def test_task_when_asked_to_overwrite_then_refused(source, tmp_path):
-    with pytest.raises(ConfigError, match="every task would remove what the others did"):
+    with pytest.raises(ConfigError, match="every task would remove the work of the others"):
         task(source, tmp_path / "out", "1/3", overwrite=True)
 
 
@@ -379,7 +379,7 @@ def test_tasks_when_one_holds_the_lock_then_they_share_it_and_others_wait(source
             lambda: tokenmill.prepare(source, tmp_path, **OPTIONS),
             lambda: tokenmill.prepare(source, tmp_path, **OPTIONS, overwrite=True, seed=1),
         ):
-            with pytest.raises(ConflictError, match="tasks with --partition are at work in"):
+            with pytest.raises(ConflictError, match="tasks with --partition are running in"):
                 refused()
     with lock(path), pytest.raises(ConflictError, match=f"process {os.getpid()} on"):
         task(source, tmp_path, "2/2")

@@ -60,8 +60,8 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps `tokenmill.estimate` a function: to import the package tokenmill.estimate puts that in
-    its place, as Python does with every submodule."""
+    """Keeps `tokenmill.estimate` a function: importing the subpackage of that name would replace
+    it, as Python does for every submodule."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOMES and isinstance(value, ModuleType)):

@@ -1,7 +1,7 @@
-"""Arrow arrays made of buffers and looked into by their buffers, never as Python or NumPy objects.
+"""Arrow arrays, built from buffers and read through their buffers, never as Python objects.
 
-`pa.array` and `pa.scalar` look whether their argument is a pandas object, and for that import
-pandas where it is installed: 0.16 s in the parent and in every worker, before the first token.
+`pa.array` and `pa.scalar` check whether their argument is a pandas object and import pandas for
+that, if it is installed: 0.16 s in the parent and in every worker, before the first token.
 `to_numpy`, `np.asarray` and `fill_null` do the same.
 """
 

@@ -1,10 +1,10 @@
 """The configuration of one run: validated once, built alike by Python and the command line.
-`Partition` is the share of a run that one command does (`--partition I/N`).
+`Partition` is one command's share of a run (`--partition I/N`).
 
 Options left at None follow the format (docs: `tokenmill prepare --help`), resolved by `resolved()`.
-`identity()` holds the options that decide the output's bytes; a run can only be resumed with the
-same ones. The others (how many workers, how patient, how many bad documents to bear) may change
-between attempts.
+`identity()` holds the options that determine the output's bytes; a run can only be resumed with the
+same ones. The others (number of workers, retries, tolerated bad documents) may change between
+attempts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BAD_DOCUMENT_POLICIES = ("quarantine", "replace", "error")
 EMPTY_POLICIES = ("drop", "keep")
 RUNNERS = ("inline", "processes", "ray")
 VAL_POLICIES = ("fraction", "first-shard", "none")
-# Options that may be given as people write numbers: "100M"; seq_len also as "document".
+# Options that accept "100M"; seq_len also accepts "document".
 COUNTS = ("limit_docs", "shard_tokens", "seq_len", "num_proc", "worker_memory", "slice_bytes")
 
 
@@ -38,18 +38,18 @@ class Config:
 
     sources: tuple[str, ...] = _not_in_identity(())
     out: str = _not_in_identity("")
-    tokenizer: str = _not_in_identity("gpt2")  # the encoding's own identity stands for these three
+    tokenizer: str = _not_in_identity("gpt2")  # the encoding's own identity covers these three
     pattern: str | None = _not_in_identity(
         None
     )  # how a .tiktoken file's text is split: gpt2, cl100k, o200k
     eot_token: str | None = _not_in_identity(None)  # the special token that ends a document
     format: str = "nanogpt"
-    input_format: str | None = None  # read every source as this kind, whatever its name says
+    input_format: str | None = None  # read every source as this kind, whatever its name
     text_column: str = "text"
     separator: str | None = None
     limit_docs: int | None = None
     shard_tokens: int | None = None
-    seq_len: int | None = None  # tokens a sample, for formats that hold samples; 0: a document each
+    seq_len: int | None = None  # tokens per sample, for formats of samples; 0: one document each
     name: str | None = None
     dtype: str = "auto"
     eot: str | None = None
@@ -63,8 +63,8 @@ class Config:
     slice_bytes: int = 32 << 20
     num_proc: int | None = _not_in_identity(None)
     runner: str | None = _not_in_identity(None)  # None: inline for one worker, else processes
-    ray_address: str | None = _not_in_identity(None)  # None: the cluster here, else one of our own
-    worker_cpus: float | None = _not_in_identity(None)  # what Ray sets aside for each worker
+    ray_address: str | None = _not_in_identity(None)  # None: a running cluster, else a new one
+    worker_cpus: float | None = _not_in_identity(None)  # reserved by Ray for each worker
     worker_memory: int | None = _not_in_identity(None)  # in bytes
     stall_timeout: float = _not_in_identity(300.0)
     overwrite: bool = _not_in_identity(False)
@@ -109,7 +109,7 @@ class Config:
             raise ConfigError(f"--name {self.name!r} cannot be part of a file name")
 
     def _understand(self) -> None:
-        """Take what a caller in Python may have: paths, an Encoding, numbers such as "10M"."""
+        """Accept what Python callers may pass: paths, an Encoding, numbers such as "10M"."""
         given: Any = self.sources
         if isinstance(given, (str, os.PathLike)):
             given = (given,)
@@ -142,17 +142,17 @@ class Config:
         _require_positive("--worker-memory", self.worker_memory)
         if self.runner == "inline" and self.num_proc not in (None, 1):
             raise ConfigError(
-                f"--runner inline is one worker, not --num-proc {self.num_proc}",
+                f"--runner inline has one worker, not --num-proc {self.num_proc}",
                 hint="--runner processes",
             )
         if self.runner != "ray":
             for option in ("ray_address", "worker_cpus", "worker_memory"):
                 if getattr(self, option) is not None:
                     name = option.replace("_", "-")
-                    raise ConfigError(f"--{name} is for --runner ray alone", hint="--runner ray")
+                    raise ConfigError(f"--{name} is only for --runner ray", hint="--runner ray")
 
     def identity(self) -> dict[str, Any]:
-        """The options that decide the output's bytes."""
+        """The options that determine the output's bytes."""
         return {
             f.name: getattr(self, f.name)
             for f in dataclasses.fields(self)
@@ -161,8 +161,8 @@ class Config:
 
 
 def _tokenizer_options(config: Config) -> dict[str, str | None]:
-    """How to find the tokenizer again, in every process. An `Encoding` is told by its identity,
-    which has the path of its file, if it is not one of those that come with the package."""
+    """How every process finds the tokenizer. An `Encoding` is passed as its identity, which has the
+    path of its file unless the encoding comes with the package."""
     tokenizer: Any = config.tokenizer
     identity = getattr(tokenizer, "identity", None)
     if identity is None:
@@ -188,14 +188,14 @@ def _require_positive(option: str, value: float | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Which slices are a task's, when a run is shared out: `number` of `count`, from 1, as people
-    write it: 1/3, 2/3, 3/3.
+    """The slices of one task of a divided run: `number` of `count`, counted from 1, such as 1/3,
+    2/3, 3/3.
 
-    Neighbouring slices, so that a task reads few files, and most files are read (or fetched) by one
-    task only. The alternative, every Nth slice, would even out slices that take longer in one part
-    of the corpus than in another; slices are cut to the same amount of text, so there is little to
-    even out. Nothing depends on the rule but who does what: any N gives the same bytes, and tasks
-    of different Ns may follow one another.
+    A partition has neighbouring slices, so that a task reads few files, and most files are read (or
+    fetched) by one task only. Every Nth slice would balance a corpus whose slices differ in cost,
+    but slices have the same amount of text, so there is little to balance. The rule affects only
+    the division of work: any N gives the same bytes, and tasks with different Ns may follow one
+    another.
     """
 
     number: int

@@ -4,17 +4,17 @@
     ├── ConfigError             2  an option or a name is wrong: type it differently
     ├── InputError              3  the corpus is wrong: fix or leave out a file
     ├── OutputError             4  the output folder's storage: make room, get permission
-    ├── IntegrityError          5  bytes are not what they must be: do not train on them
-    │   └── DamagedWorkError    5  those of an unfinished run: start again
+    ├── IntegrityError          5  bytes are wrong: do not train on them
+    │   └── DamagedWorkError    5  bytes of an unfinished run are wrong: start again
     ├── ConflictError           6  another run, or inputs/config changed: choose which one wins
     ├── WorkerError             7  workers died too often: memory, or a document that kills them
     ├── NetworkError            8  a remote end failed for too long: run the same command again
-    └── UncheckedError          9  nothing is known to be wrong, but what was asked for could not be
-                                   checked: say where the sources or the tokenizer are
+    └── UncheckedError          9  nothing is known to be wrong, but a requested check could not be
+                                   made: say where the sources or the tokenizer are
 
-The leaves differ by what the user does next. A message says what, where, got and expected; the
-hint is something to type. Errors cross the pipe from a worker as plain data (`to_plain`), so each
-is rebuilt from (kind, message, hint) alone.
+There is one leaf for each thing that the user can do next. A message says what, where, got and
+expected; the hint is something to type. Errors cross the pipe from a worker as plain data
+(`to_plain`), so each is rebuilt from (kind, message, hint) alone.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class IntegrityError(TokenmillError, ValueError):
 
 
 class DamagedWorkError(IntegrityError):
-    """What an unfinished run has left is damaged. A run that may replace it starts again."""
+    """The work of an unfinished run is damaged. A run with --overwrite starts again."""
 
 
 class ConflictError(TokenmillError, RuntimeError):

@@ -1,13 +1,13 @@
-"""One run shared out among many commands, or tasks: for Slurm arrays, Kubernetes jobs and the like.
+"""One run divided among many commands (tasks): for Slurm arrays, Kubernetes jobs and the like.
 
-    tokenmill prepare SOURCE -o OUT --partition I/N     `encode_partition`, N tasks, in any order
-    tokenmill finish OUT                                `finish`, once, when they have ended
+    tokenmill prepare SOURCE -o OUT --partition I/N     `encode_partition`: N tasks, in any order
+    tokenmill finish OUT                                `finish`: once, after all tasks
 
-Tasks share a folder and nothing else. The first that has made the plan writes it, the others find
-it and compare. A task only adds: parts and records, each under a name and with bytes that do not
-depend on who writes it. So tasks may be repeated, or run twice at once, and none removes or locks
-out anything of another's; they hold the run's lock together, which keeps whole runs and `finish`
-out where locks work. Where they do not, these find the same files, whoever wrote them last.
+Tasks share a folder and nothing else. The first task to make the plan writes it; the others compare
+theirs with it. A task only adds parts and records, whose names and bytes do not depend on the task
+that writes them. So tasks may be repeated or run twice at once, and no task removes or locks
+another's files. The tasks share the run's lock, which keeps ordinary runs and `finish` out. Where
+locks do not work, those find the same files, no matter which task wrote them last.
 """
 
 from __future__ import annotations
@@ -70,31 +70,31 @@ _SHOWN_RANGES = 5
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """What a task did, and what the run still lacks."""
+    """What a task did, and which work is left in the run."""
 
     partition: Partition
     num_slices: int  # of the whole run
     num_own: int  # of this partition, all encoded now
     num_tokens: int  # of this partition
     counts: Counts
-    num_missing: int | None  # slices of other partitions without a record; None: not looked for
+    num_missing: int | None  # slices of other partitions without a record; None: unknown
     is_finished: bool = False  # by `finish`, before this task began
 
 
 def encode_partition(
     config: Config, partition: Partition, runner: Runner, watch: RunWatch
 ) -> PartitionReport:
-    """Encode one partition's slices; the rest of the run is left to other tasks and `finish`."""
+    """Encode one partition's slices; other tasks and `finish` do the rest of the run."""
     if config.overwrite:
         raise ConfigError(
-            "--overwrite with --partition: every task would remove what the others did",
+            "--overwrite with --partition: every task would remove the work of the others",
             hint=f"remove {config.out} by hand, then start the tasks",
         )
     objects.report_retries_to(watch.notice)
     encoding = encoding_of(config)
     config = resolved(config, encoding)
     workspace = Workspace(config.out)
-    # Not in the work folder: what a task fetches for itself it may remove.
+    # Not in the work folder, so that a task can remove its own downloads.
     with (
         tempfile.TemporaryDirectory(prefix="tokenmill-", ignore_cleanup_errors=True) as scratch,
         contextlib.closing(RemoteInputs(config, scratch, watch.notice)) as remote,
@@ -103,7 +103,7 @@ def encode_partition(
         found = all_inputs(config, remote)
         request = PrepareRequest(context.identity, found.inputs)
         if (manifest := workspace.finished(request)) is not None:
-            with contextlib.suppress(ConflictError):  # others may still be at work
+            with contextlib.suppress(ConflictError):  # others may still be working
                 workspace.remove_leftovers(request.identity)
             return _report_of_finished(manifest, partition)
         plan = None
@@ -139,9 +139,10 @@ def finish(
     max_bad_fraction: float | None = None,
     num_proc: int | None = None,
 ) -> Manifest:
-    """Assemble what tasks have encoded into `out`, and return the proof. Needs nothing but `out`.
+    """Assemble the parts that tasks have encoded in `out`, and return the manifest. Needs only
+    `out`.
 
-    Raises ConflictError if a slice is missing, or if tasks are still at work.
+    Raises ConflictError if a slice is missing, or if tasks are still running.
     """
     watch = watch or SilentWatch()
     objects.report_retries_to(watch.notice)
@@ -159,7 +160,7 @@ def finish(
     config, encoding = _config_of(plan, out, max_bad_fraction)
     work = workspace.work_of(plan.plan_id)
     job = job_of(config, encoding, plan, work)
-    # Where nobody is kept out, what tasks are uploading would be cleaned away.
+    # Without locks, cleaning up would abort the uploads of running tasks.
     records = None if store_of(out).has_locks else _all_records(job, plan, workspace)
     with workspace.held(names_of(config)):
         records = _all_records(job, plan, workspace) if records is None else records
@@ -169,7 +170,7 @@ def finish(
 
 
 def _all_records(job: Job, plan: Plan, workspace: Workspace) -> Ledger:
-    """Every slice's record, each with its part, or ConflictError."""
+    """Every slice's record. Raises ConflictError if a record or its part is missing."""
     indices = range(len(plan.slices))
     records = earlier_records(job, indices)
     if missing := [index for index in indices if index not in records]:
@@ -182,7 +183,7 @@ def _all_records(job: Job, plan: Plan, workspace: Workspace) -> Ledger:
 def _encode(
     context: RunContext, plan: Plan, partition: Partition, found: FoundInputs, remote: RemoteInputs
 ) -> Ledger:
-    """Encode what has no record yet of the partition; all its records."""
+    """Encode the partition's slices without a record; returns all its records."""
     job, watch = context.job_of(plan), context.watch
     own = partition.of(len(plan.slices))
     records = earlier_records(job, own)
@@ -200,7 +201,7 @@ def _encode(
 
     def slices() -> Iterator[Slice]:
         for index in missing:
-            # The same task may run elsewhere at the same time: what it has done is done.
+            # The same task may run elsewhere at the same time: its finished slices count.
             if index in damaged or not is_recorded(index):
                 yield plan.slices[index].read_from(places)
 
@@ -221,8 +222,8 @@ def _encode(
 
 
 def _sync(work: str, records: Ledger) -> None:
-    """Make parts and records durable. An ordinary run does not: it can make them again. But when a
-    task has ended its machine may go, and with it what was not written yet."""
+    """Make parts and records durable. An ordinary run does not, because it can make them again. But
+    after a task ends, its machine may be released together with its unwritten pages."""
     used = UsedParts.of(work)
     parts = [
         part_path(work, record.slice_index, split)
@@ -242,7 +243,7 @@ def _assemble(
     watch: RunWatch,
     num_proc: int | None,
 ) -> None:
-    """Have all shards written."""
+    """Write all shards."""
     watch.planned(plan, records)
     assembly.resume(records)
     workload = Workload(iter(()), 0, assembly.due)
@@ -265,7 +266,7 @@ def _report_of_finished(manifest: Manifest, partition: Partition) -> PartitionRe
 
 
 def _num_missing(work: str, plan: Plan) -> int | None:
-    """How many slices of the run have no record; None where that would take a request each."""
+    """The number of slices without a record; None where counting them would take a request each."""
     if not store_of(work).has_quick_calls:
         return None
     names = files.entries(os.path.join(work, RECORDS_NAME))
@@ -273,21 +274,21 @@ def _num_missing(work: str, plan: Plan) -> int | None:
 
 
 def _config_of(plan: Plan, out: str, max_bad_fraction: float | None) -> tuple[Config, EncodingId]:
-    """The configuration that the plan was made with, as far as assembly asks."""
+    """The configuration of the plan, as far as assembly needs it."""
     given: dict[str, Any] = {}
     if max_bad_fraction is not None:
         given["max_bad_fraction"] = max_bad_fraction
     try:
-        # Where the vocabulary lies is not in a plan, and nothing is encoded here.
+        # A plan does not hold the vocabulary's path, and nothing is encoded here.
         encoding = EncodingId.from_plain({**plan.identity["encoding"], "source": None})
         options = dict(plan.identity["options"])
     except (KeyError, TypeError) as error:
-        raise IntegrityError(f"the plan in {out} says nothing of its {error}") from error
+        raise IntegrityError(f"the plan in {out} lacks its {error}") from error
     names = tuple(source.name for source in plan.inputs)
     return Config(sources=names, out=out, **options, **given), encoding
 
 
-# Which N the tasks were given last. For messages only: nothing depends on it.
+# The last N given to a task. For messages only.
 
 
 def _note_count(workspace: Workspace, partition: Partition) -> None:
@@ -308,7 +309,8 @@ def _noted_count(workspace: Workspace) -> int | None:
 def _incomplete(
     workspace: Workspace, num_slices: int, lacking: list[int], how: str
 ) -> ConflictError:
-    """Which slices are missing or damaged, whose they are, and what to type."""
+    """The error that says which slices are missing or damaged, their partitions, and what to
+    type."""
     out = workspace.out
     lines = [
         f"{len(lacking):,} of {num_slices:,} slices in {out} are {how}: {_shown_ranges(lacking)}"
@@ -335,7 +337,7 @@ def _owners(indices: Sequence[int], num_slices: int, count: int) -> list[Partiti
 
 
 def _shown_ranges(numbers: list[int]) -> str:
-    """Sorted numbers as people write them: 1, 4-7, 9."""
+    """Sorted numbers as ranges: 1, 4-7, 9."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][1] + 1:

@@ -1,10 +1,10 @@
-"""What outside packages add: formats, readers and encodings, found by entry points.
+"""Formats, readers and encodings of other packages, found by entry points.
 
     [project.entry-points."tokenmill.formats"]
     mine = "my_package:MyFormat"
 
 The groups are `tokenmill.formats`, `tokenmill.readers` and `tokenmill.encodings`. A package's code
-is imported only when its name is asked for; names of our own cannot be taken over.
+is imported only when its name is used; our own names cannot be overridden.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def outside_names(group: str) -> tuple[str, ...]:
 
 
 def outside(group: str, name: str) -> Any:
-    """What the entry point names. Raises ConfigError if its package does not load."""
+    """The object that an entry point names. Raises ConfigError if its package does not load."""
     entry = _found(group)[name]
     try:
         return entry.load()

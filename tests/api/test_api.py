@@ -174,7 +174,7 @@ def test_notes_are_in_the_manifest_the_summary_and_inspect(noted, corpus, capsys
     for note in manifest.notes:
         shown = "  note: " + note.replace("\n", "\n    ") + "\n"
         assert shown in summary and shown in glance
-    assert "the last tokens: the documents are too few to choose among them" in glance
+    assert "the last tokens: there are too few documents to choose among" in glance
     assert main(["inspect", str(noted), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == list(manifest.notes)
 

@@ -308,8 +308,8 @@ def test_full_disk_behind_stdout_is_no_bug_and_loses_nothing(tmp_path, unbuffere
 @pytest.mark.parametrize(
     ("out", "says", "hint"),
     [
-        ("file:///somewhere/out", "is a folder of this machine", "hint: /somewhere/out\n"),
-        ("local://out", "is a folder of this machine", "hint: out\n"),
+        ("file:///somewhere/out", "is a local folder", "hint: /somewhere/out\n"),
+        ("local://out", "is a local folder", "hint: out\n"),
         ("memory://out", "the memory of one process", "hint: a folder, or s3://"),
         ("https://example.com/out", "can be read, but not written", "hint: a folder, or s3://"),
     ],

@@ -56,7 +56,7 @@ def require_refused(place: Path, capsys, *words: object, dry_run: bool = True) -
         code = main([*map(str, words), *way])
         said = capsys.readouterr().err
         assert code == 2, (way, said)
-        reasons = ("is an input of this command", "is the input folder", "is inside of")
+        reasons = ("is an input of this command", "is the input folder", "is inside")
         assert any(reason in said for reason in reasons), said
         assert "hint: choose another" in said
         assert everything(place) == before, way
@@ -234,7 +234,7 @@ def test_convert_into_the_parent_with_overwrite_is_refused_and_without_leaves_th
     words = ("convert", "out/data", "out", "--format", "npy")
     before = everything(place)
     assert main([*words, "--overwrite"]) == 2
-    assert "out/data is inside of out" in capsys.readouterr().err
+    assert "out/data is inside out" in capsys.readouterr().err
     assert everything(place) == before
     for _ in range(2):
         assert main(list(words)) == 0

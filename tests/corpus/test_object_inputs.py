@@ -349,7 +349,7 @@ def test_prepare_when_an_object_changes_meanwhile_then_conflict(kind, tmp_path, 
         upload(write_corpus(kind, tmp_path / "other", texts[:100]), f"corpus.{kind}")
         _forget_edges()
 
-    with pytest.raises(ConflictError, match="changed while the run was under way") as caught:
+    with pytest.raises(ConflictError, match="changed during the run") as caught:
         tokenmill.prepare(url, tmp_path / "out", watch=PlannedWatch(change), **options_of(kind))
     assert url in caught.value.message
     assert not list((tmp_path / "out" / ".tokenmill").glob("*/records/*"))
@@ -458,7 +458,7 @@ def test_inputs_when_the_reader_is_an_outside_packages_then_refused(
 
     monkeypatch.setattr(naming, "kind_of", lambda name: ("warc", None))
     url = upload(_written(tmp_path / "a.warc", b"x"))
-    with pytest.raises(ConfigError, match="reads local files only"):
+    with pytest.raises(ConfigError, match="reads only local files"):
         inputs_of([url], None)
 
 

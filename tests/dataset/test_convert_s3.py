@@ -339,7 +339,7 @@ def test_convert_when_another_dataset_is_there_then_conflict_until_overwritten(
         converted(apart, out, "olmo")
     other = str(tmp_path / "other")
     converted(nano, other, "megatron")
-    with pytest.raises(ConflictError, match="made of another dataset"):
+    with pytest.raises(ConflictError, match="made from a dataset other"):
         converted(other, out, "npy")
     assert objects_in(s3, bucket) == before
 

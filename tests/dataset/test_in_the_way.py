@@ -70,7 +70,7 @@ def test_prepare_when_something_stands_in_its_place_then_refused_before_any_work
         said = capsys.readouterr().err
         assert code in (5, 6), said
         assert files(out) == before
-    assert name in said and "stands where the dataset has something else" in said
+    assert name in said and "the dataset needs that name for something else" in said
 
 
 def test_prepare_when_its_folder_is_taken_at_the_end_then_the_old_dataset_is_whole(
@@ -85,7 +85,7 @@ def test_prepare_when_its_folder_is_taken_at_the_end_then_the_old_dataset_is_who
     before = files(out)
     monkeypatch.setattr("tokenmill.run.publish", blocked)
     assert run("prepare", source, "-o", out, "--format", "mds", "--overwrite") == 6
-    assert "stands where the dataset has something else" in capsys.readouterr().err
+    assert "the dataset needs that name for something else" in capsys.readouterr().err
     (out / "train").unlink()
     assert verify(out).is_whole
     assert before.items() <= files(out).items()

@@ -350,7 +350,7 @@ def test_convert_when_the_source_is_inside_the_output_then_refused_and_untouched
     for url in spellings(bucket, f"out/{below}"):
         for out in (*spellings(bucket, "out"), f"s3://{bucket}//out/x/.."):
             source = open_dataset(url)
-            with pytest.raises(ConfigError, match="is inside of"):
+            with pytest.raises(ConfigError, match="is inside"):
                 convert(source, Target(out=out, format="nanogpt", overwrite=True))
     assert objects_in(s3, bucket) == before
 

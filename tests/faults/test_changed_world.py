@@ -289,7 +289,7 @@ def bumped(plain: dict, *keys: object) -> None:
     plain[keys[-1]] += 1
 
 
-_PART_IS_GONE = r"\.part is gone, although a shard that needs it is not written"
+_PART_IS_GONE = r"\.part is gone, but a shard that needs it is not written yet"
 
 # What is edited in the work folder without leaving a trace in inputs or options.
 WORK = [
@@ -517,7 +517,7 @@ def test_input_that_changes_while_it_is_read_stops_the_run(world, tally):
         rewritten(world.file(2), lambda data: data + b'{"text": "more"}\n')
         launch.go_on()
         assert launch.wait() == 6, launch.errors
-    assert re.search(r"2\.jsonl changed while the run was under way", launch.errors)
+    assert re.search(r"2\.jsonl changed during the run", launch.errors)
     assert not looks_complete(world.out)
     world.restore("corpus")
     resumes(world)

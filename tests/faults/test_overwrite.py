@@ -226,7 +226,7 @@ def check_reader_is_told(trials: Trials, faulty: FaultyOs, trial: str) -> None:
         with disk(faulty):
             open_dataset(trials.out)
     except OutputError as error:
-        assert "was not moved to its place completely" in error.message, trial
+        assert "was not completely moved into place" in error.message, trial
         assert "tokenmill inspect" in (error.hint or ""), trial
         return
     assert files_in(trials.out) in (trials.old, trials.new), trial
@@ -329,7 +329,7 @@ def test_reader_when_the_folder_cannot_be_written_then_it_says_so(number, trials
     trials.crash(Crash(operation(trials, "unlink tokenmill.json"), after=True))
     with disk(FaultyOs(Failure(1, number, for_good=True))):
         for read in (open_dataset, tokenmill.verify):
-            with pytest.raises(OutputError, match="was not moved to its place completely"):
+            with pytest.raises(OutputError, match="was not completely moved into place"):
                 read(trials.out)
     assert trials.check_one_is_whole(number) == "the new one"
 
@@ -531,7 +531,7 @@ def test_reader_of_a_store_that_it_may_not_write_to_then_it_says_so(store, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(objects, "copy", denied)
-        denial = pytest.raises(OutputError, match="was not moved to its place completely")
+        denial = pytest.raises(OutputError, match="was not completely moved into place")
         with denial:
             open_dataset(store.out)
     assert open_dataset(store.out).num_tokens

@@ -85,7 +85,7 @@ def test_finish_while_a_task_is_at_work_then_it_says_so_and_leaves(scratch, tall
         for command in (finish(out), NPY.command(source, out)):
             refused = finished(command, scratch)
             assert refused.process.returncode == 6, refused.errors
-            assert f"tasks with --partition are at work in {out}" in refused.errors
+            assert f"tasks with --partition are running in {out}" in refused.errors
         slow.go_on()
         assert slow.wait() == 0, slow.errors
     tally.add("two runs at once", "refused", 2)

@@ -473,7 +473,7 @@ def test_worker_that_cannot_import_is_an_error_with_its_last_words(work, tmp_pat
     (tmp_path / "faults/sitecustomize.py").write_text(blocked)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "faults"))
     begun = time.monotonic()
-    with pytest.raises(WorkerError, match="workers die before they can begin") as caught:
+    with pytest.raises(WorkerError, match="workers die while they start") as caught:
         run(work, Onlooker())
     assert "ModuleNotFoundError" in caught.value.message
     assert time.monotonic() - begun < 10

@@ -716,7 +716,7 @@ def test_node_that_is_not_alike_ends_the_run_before_it_begins(mill, tmp_path, na
     finally:
         mill.cluster.remove_node(node, allow_graceful=False)
     assert done.returncode == 2, done.stderr
-    assert re.search(r"error: node odd \(\w+\) is not like this machine:\n  " + says, done.stderr)
+    assert re.search(r"error: node odd \(\w+\) differs from this machine:\n  " + says, done.stderr)
     assert "hint: " in done.stderr
     assert num_records(tmp_path / "out") == 0
 
@@ -739,7 +739,7 @@ def test_node_that_joins_later_and_is_not_alike_gets_no_work(mill, shards, tmp_p
     else:
         mill.fault("", of_shards=HALT.format(3))
     num_done = num_records if joins_at == "slices" else num_task_records
-    node, words = None, r"node late \(\w+\) is not like this machine"
+    node, words = None, r"node late \(\w+\) differs from this machine"
     try:
         with mill.begun(out, lambda: num_done(out) >= 2, options) as driver:
             node = mill.add_node("late", TOKENMILL_TEST_VERSION="0.9.99")
@@ -786,7 +786,7 @@ def test_driver_when_another_finishes_first_then_it_says_so_as_well(
         wait_until(lambda: driver.poll() is not None, 90)
     assert driver.returncode == 0, said(out)
     assert {key: s3_server.read(bucket, key) for key in s3_server.keys(bucket)} == files
-    assert "not like this machine" not in said(out) and "bug" not in said(out)
+    assert "differs from this machine" not in said(out) and "bug" not in said(out)
 
 
 def test_driver_when_another_finishes_while_nodes_are_examined_then_it_says_so_as_well(
@@ -807,7 +807,7 @@ def test_driver_when_another_finishes_while_nodes_are_examined_then_it_says_so_a
         done = mill.prepare(url, *NPY)
     assert s3_server.faults is NO_FAULTS
     assert done.returncode == 0, done.stderr
-    assert "not like this machine" not in done.stderr
+    assert "differs from this machine" not in done.stderr
     assert not any(".tokenmill/" in key for key in s3_server.keys(bucket))
 
 
@@ -847,7 +847,7 @@ def test_driver_when_its_work_is_removed_and_nothing_is_finished_then_conflict(m
         done = mill.prepare(f"s3://{bucket}/out", *NPY)
     assert removed
     assert done.returncode == 6, done.stderr
-    assert re.search(r"error: .*nonce.* was removed while the run was under way", done.stderr)
+    assert re.search(r"error: .*nonce.* was removed while the run was working", done.stderr)
     assert "hint: " in done.stderr
 
 
@@ -885,7 +885,7 @@ def test_missing_ray_says_what_to_install(mill, tmp_path):
     [
         ("127.0.0.1:1", "no Ray cluster at 127.0.0.1:1"),
         ("nonsense", "--ray-address nonsense is not HOST:PORT"),
-        ("ray://127.0.0.1:10001", "a Ray client is not a driver"),
+        ("ray://127.0.0.1:10001", "cannot run through a Ray client"),
     ],
 )
 def test_address_without_a_cluster_is_refused_at_once(mill, tmp_path, address, says):
@@ -898,7 +898,7 @@ def test_address_without_a_cluster_is_refused_at_once(mill, tmp_path, address, s
     assert time.monotonic() - begun < 15
 
 
-# A cluster that wants a token
+# A cluster that requires a token
 
 TOKEN = "a" * 64
 # `ray start` leaves its address in that file.
@@ -953,7 +953,7 @@ def test_cluster_that_wants_a_token_is_said_to_want_it(token_cluster, tmp_path):
     for mode in ({}, {"RAY_AUTH_MODE": "token"}):
         refused = prepared("refused", address, **mode)
         assert refused.returncode == 2, refused.stderr
-        assert f"error: the Ray cluster at {address} wants a token" in refused.stderr
+        assert f"error: the Ray cluster at {address} requires a token" in refused.stderr
         assert "hint: export RAY_AUTH_MODE=token" in refused.stderr
         assert "is it up" not in refused.stderr
     given = prepared("given", address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN)
@@ -972,9 +972,9 @@ def test_cluster_that_wants_a_token_is_said_to_want_it(token_cluster, tmp_path):
     ("options", "says"),
     [
         ({"runner": "spark"}, "known: inline, processes, ray"),
-        ({"ray_address": "auto"}, "--ray-address is for --runner ray alone"),
-        ({"worker_cpus": 2.0, "runner": "processes"}, "--worker-cpus is for --runner ray alone"),
-        ({"runner": "inline", "num_proc": 2}, "--runner inline is one worker"),
+        ({"ray_address": "auto"}, "--ray-address is only for --runner ray"),
+        ({"worker_cpus": 2.0, "runner": "processes"}, "--worker-cpus is only for --runner ray"),
+        ({"runner": "inline", "num_proc": 2}, "--runner inline has one worker"),
         ({"runner": "ray", "worker_cpus": 0.0}, "--worker-cpus must be positive"),
         ({"runner": "ray", "worker_memory": -1}, "--worker-memory must be positive"),
     ],

@@ -454,7 +454,7 @@ def test_abort_uploads_when_a_crash_left_some_then_only_those_of_the_plan_are_ab
     assert objects.abort_uploads_below(f"{url}/{WORK_NAME}/plan") == 2
     assert sorted(s3.uploads(bucket)) == sorted(others)
     for prefix in (f"s3://{bucket}", url, f"{url}/{WORK_NAME}", f"{url}/{WORK_NAME}/"):
-        with pytest.raises(ValueError, match="not the prefix of one plan"):
+        with pytest.raises(ValueError, match="not one plan's prefix"):
             objects.abort_uploads_below(prefix)
     objects.remove_below(url)
     assert sorted(s3.uploads(bucket)) == sorted(others)
@@ -482,7 +482,7 @@ SECRET_URLS = [
 
 @pytest.mark.parametrize("secret", SECRET_URLS)
 def test_url_when_it_carries_credentials_then_refused_and_not_shown(secret):
-    with pytest.raises(ConfigError, match="credentials do not belong into a URL") as caught:
+    with pytest.raises(ConfigError, match="credentials do not belong in a URL") as caught:
         objects.read(secret)
     assert SECRET_KEY not in str(caught.value)
     assert "AWS_PROFILE" in str(caught.value)

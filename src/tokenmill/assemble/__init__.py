@@ -1,13 +1,13 @@
-"""Assembly: parts, or another dataset, become shards; by shard tasks, and in no other way.
+"""Assembly: shard tasks turn parts, or another dataset, into shards. Nothing else writes shards.
 
-    task.py      what a shard task is, and its record: plain data
-    cuts.py      where shards and their pieces end: the one rule
+    task.py      a shard task and its record: plain data
+    cuts.py      where shards and their pieces end
     sources.py   where a task's tokens come from: parts in order, or shuffled
-    writing.py   a task carried out, by anyone, anywhere, once or twice: the same bytes
+    writing.py   a task carried out, by any worker, once or twice: the same bytes
     stream.py    one split's tasks and shards          fitting.py   what a small corpus changes
     books.py     which tasks are due and done          use.py       which parts are still needed
 
 A shard task covers a stretch of one split's token stream: a shard, or a piece of a large one. Every
-write is a whole file or known bytes at a known place, so tasks may run in any order, at once, and
-again. No token passes through the process that keeps the books.
+write is a whole file or known bytes at a known place, so tasks may run in any order, in parallel,
+and repeatedly. No token passes through the process that keeps the books.
 """

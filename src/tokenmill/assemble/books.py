@@ -1,11 +1,11 @@
-"""The books of an assembly: which shard tasks are due, which are done, what may go.
+"""The books of an assembly: which shard tasks are due, which are done, which parts can be removed.
 
-Records of parts come in, in any order; a task is due as soon as the records before it cover its
-stretch of the stream (a shuffle needs all of them first). Records of tasks come in; a part goes
-when every task that needs it has its record, so that the disk never holds the output twice.
+Records of parts arrive in any order; a task is due as soon as the records cover its stretch of the
+stream (a shuffle needs all of them first). Then records of tasks arrive. A part is removed when
+every task that needs it has its record, so that the disk never holds the output twice.
 
-What is due is a function of the records alone. An attempt that continues another hands the same
-tasks out again: whoever gets one that is done sees that it is (writing.py).
+The due tasks are a function of the records alone. A resumed run hands out the same tasks again; the
+worker that gets a finished task notices that it is done (writing.py).
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from tokenmill.encode.record import PARTS_NAME, RECORDS_NAME, SPLITS, PartRecord
 from tokenmill.formats import Layout, Shard, SideFile, get_format
 from tokenmill.storage.store import store_of
 
-# Tasks that wait to be handed out. A run that is resumed could have a hundred thousand of them at
-# once, of 10 kB each; more are cut as these are done.
+# The bound on tasks that wait to be handed out. A resumed run could have a hundred thousand at
+# once, of 10 kB each; more are cut as these finish.
 MAX_DUE = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """All that was made, in the order of the streams. `split_rule` says how validation data was
-    chosen: by documents, by tokens (the last of the stream), or as the first shard."""
+    """All files, in the order of the streams. `split_rule` says how validation data was chosen: by
+    documents, by tokens (the last of the stream), or as the first shard."""
 
     shards: tuple[Shard, ...]
     index_files: tuple[SideFile, ...]
@@ -59,11 +59,11 @@ class Output:
 
 
 class Books:
-    """Streams on their way, whatever they are made of."""
+    """The streams of an assembly, from any source."""
 
     def __init__(self, work: str, plan_id: str) -> None:
         self.folder = os.path.join(work, SHARDS_NAME)
-        self.due: collections.deque[ShardTask] = collections.deque()  # that nobody was given yet
+        self.due: collections.deque[ShardTask] = collections.deque()  # not handed out yet
         self._work = work
         self._plan_id = plan_id
         self._streams: list[ShardStream] = []
@@ -75,12 +75,12 @@ class Books:
         return self._streams[-1]
 
     def tasks(self) -> Iterator[ShardTask | None]:
-        """What is due, until all is done; None: something will be after the next `done`."""
+        """The due tasks until all are done; None: nothing is due before the next call of `done`."""
         while self.due or not self.is_done:
             yield self.due.popleft() if self.due else None
 
     def done(self, record: ShardRecord) -> None:
-        """A task has its record."""
+        """Add the record of a finished task."""
         self.due.extend(self._streams[record.stream].done(record))
 
     @property
@@ -88,7 +88,7 @@ class Books:
         return all(stream.is_done for stream in self._streams)
 
     def output(self, layout: Layout) -> Output:
-        """All that was made, once the files that list the shards are written, too."""
+        """All files, after writing the ones that list the shards."""
         shards = tuple(shard for stream in self._streams for shard in stream.shards())
         tails = {split: Tail() for split in SPLITS}
         tails |= {SPLITS[number]: stream.tail for number, stream in enumerate(self._streams)}
@@ -96,7 +96,7 @@ class Books:
 
 
 class Assembly(Books):
-    """Shards of parts. `num_buckets` is 0 unless documents are shuffled."""
+    """Makes shards from parts. `num_buckets` is 0 unless documents are shuffled."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Assembly(Books):
         num_buckets: int,
     ) -> None:
         super().__init__(work, plan_id)
-        for name in (PARTS_NAME, RECORDS_NAME):  # of a million files: looked through once
+        for name in (PARTS_NAME, RECORDS_NAME):  # perhaps a million files: scanned once
             folder = os.path.join(work, name)
             store_of(work).make_folder(folder)
             store_of(work).remove_temporaries(folder)
@@ -122,18 +122,18 @@ class Assembly(Books):
         self._sources: list[PartsInOrder | ShuffledParts] = []
         self._shares: Sequence[Share | None] = ()
         self._num_fed = 0  # parts, in plan order
-        self._is_fed = False  # that is, with everything
+        self._is_fed = False  # with all parts
         self._parts = PartsInUse(work)
 
     def resume(self, records: Ledger) -> None:
-        """Go on with the records of earlier attempts, to which those of this one are added."""
+        """Continue from the records of earlier attempts; this attempt adds its own."""
         self.records = records
         documents = (sum(records.num_documents(split)) for split in range(len(SPLITS)))
         self._totals = PartTotals(records.num_tokens_by_split, (next(documents), next(documents)))
         self._feed()
 
     def add(self, record: PartRecord) -> None:
-        """A part has its record."""
+        """Add the record of a finished part."""
         self.records.add(record)
         if self._fitted is None:
             self._totals += record
@@ -149,14 +149,14 @@ class Assembly(Books):
         return self._is_fed and super().is_done
 
     def finished(self) -> Output:
-        """All that was made, once it is."""
+        """All files, once everything is done."""
         assert self._fitted is not None
         output = self.output(self._fitted.layout)
         return dataclasses.replace(output, split_rule=self._fitted.split_rule)
 
     def _feed(self) -> None:
-        """Cut what the records cover by now; of a long run that is resumed, as much as is of use
-        for now."""
+        """Cut the stretch that the records cover so far; in a long resumed run, only as much as is
+        useful now."""
         is_all = len(self.records) == self._num_slices
         if self._is_fed or (self._num_buckets and not is_all):
             return
@@ -175,7 +175,7 @@ class Assembly(Books):
                 self._hand_out(number, self._streams[number].finish())
 
     def _begin(self, found: Fitted) -> None:
-        """The streams, now that it is known what goes into each."""
+        """Create the streams, now that the content of each is known."""
         origins: Iterable[int] = range(len(SPLITS))
         self._shares = (None, None)
         if found.val_tokens is not None:
@@ -192,7 +192,7 @@ class Assembly(Books):
         return PartsInOrder(self._work, split, layout.dtype)
 
     def _feed_parts(self) -> None:
-        """What follows the last part that was fed, as far as there are records."""
+        """Feed the parts after the last one fed, as far as they have records."""
         while self._num_fed in self.records and len(self.due) < MAX_DUE:
             index, self._num_fed = self._num_fed, self._num_fed + 1
             sizes, runs = self.records.extent(index)
@@ -233,7 +233,7 @@ class Assembly(Books):
 
 
 def _index_files(folder: str, layout: Layout, shards: Sequence[Shard]) -> tuple[SideFile, ...]:
-    """Write the files that list each split's shards, for formats that have such."""
+    """Write the files that list each split's shards, for formats that have such files."""
     written = []
     for split in SPLITS:
         of_split = [shard for shard in shards if shard.split == split]

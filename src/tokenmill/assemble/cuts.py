@@ -1,12 +1,12 @@
-"""Where shards and their pieces end: the one rule, a function of the token stream alone.
+"""Where shards and their pieces end: a function of the token stream alone.
 
-A shard ends where it is full: through documents if need be, or, where the format holds their
-boundaries, before the document that would be too much for it; one that is larger than a shard has a
-shard for itself. A piece of a shard's file ends where its bytes do, through whatever is there.
+A shard ends where it is full, in the middle of a document if need be. If the format stores document
+boundaries, a shard ends before the document that does not fit; a document larger than a shard gets
+its own shard. A piece of a shard's file ends at a fixed byte, in the middle of anything.
 
-Where documents may be cut, the number of tokens says it all. Otherwise the document is found in the
-lengths of the one block in which the end falls. Those are gone when an earlier attempt has written
-both sides of that end: its record says where it was.
+Where documents may be cut, the number of tokens determines the end. Otherwise the end is found in
+the document lengths of the block in which it falls. If an earlier attempt has written both sides of
+that end, those lengths are gone, and its record says where the end is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KnownEnd = Callable[[int, int], End | None]  # of a shard's piece
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """How large the pieces of a shard's file are, in tokens; the first one has a header, too."""
+    """The sizes of a shard's pieces, in tokens; the first piece also holds the header."""
 
     first: float = math.inf
     other: float = math.inf
@@ -38,7 +38,7 @@ WHOLE = Pieces()
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a shard, cut."""
+    """A complete piece of a shard."""
 
     shard: int
     number: int
@@ -62,12 +62,12 @@ class ShardCutter:
         self._held: list[Stretch] = []  # of the piece
         self._piece_tokens = 0
         self._shard_tokens = 0
-        self._shard_documents = 0  # that end in the shard
-        self._num_tokens = self._num_documents = 0  # of the stream: what is in stretches
-        self._ends: tuple[Block, npt.NDArray[np.int64]] | None = None  # of the block at hand
+        self._shard_documents = 0  # those that end in the shard
+        self._num_tokens = self._num_documents = 0  # of the stream, in stretches so far
+        self._ends: tuple[Block, npt.NDArray[np.int64]] | None = None  # of the current block
 
     def feed(self, block: Block) -> Iterator[Piece]:
-        """The pieces that are complete with this block."""
+        """The pieces that this block completes."""
         start = document = 0
         begin = (self._num_tokens, self._num_documents)
         while start < block.num_tokens or document < block.num_documents:
@@ -82,7 +82,7 @@ class ShardCutter:
                 yield self._closed(is_shard)
 
     def finish(self) -> Iterator[Piece]:
-        """The last piece, if there is something for one."""
+        """The last piece, if any tokens are left."""
         if self._held or self._piece:
             yield self._closed(True)
 
@@ -113,8 +113,8 @@ class ShardCutter:
         return size - self._piece_tokens
 
     def _through_documents(self, block: Block, start: int) -> tuple[int, int, bool, bool]:
-        """Where the piece at hand ends in the block: token, document, whether it is complete, and
-        whether its shard is."""
+        """Where the current piece ends in the block: token, document, whether the piece is
+        complete, and whether its shard is."""
         room, piece_room = self._limit - self._shard_tokens, self._piece_room
         taken = int(min(block.num_tokens - start, room, piece_room))
         stop = start + taken
@@ -124,7 +124,7 @@ class ShardCutter:
     def _between_documents(
         self, block: Block, start: int, document: int, begin: tuple[int, int]
     ) -> tuple[int, int, bool, bool]:
-        """The same, where a shard ends with a document. `begin` is where the block begins: tokens
+        """The same for shards that end with a document. `begin` is the start of the block: tokens
         and documents of the stream."""
         room, piece_room = self._limit - self._shard_tokens, self._piece_room
         left = block.num_tokens - start
@@ -140,7 +140,7 @@ class ShardCutter:
             is_shard = True
             last = int(np.searchsorted(ends, start + room, "right"))
             if last <= document:
-                # What is too much for this shard begins the next, or is one that no shard can hold.
+                # The document that does not fit begins the next shard, or is larger than any shard.
                 last = document if self._shard_documents else document + 1
             stop = int(ends[last - 1]) if last > document else start
         if stop - start < piece_room:

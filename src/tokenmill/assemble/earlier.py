@@ -1,4 +1,4 @@
-"""What earlier attempts have encoded: records whose parts are whole, or are no longer needed."""
+"""The work of earlier attempts: records whose parts are whole or no longer needed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def earlier_records(job: Job, indices: Sequence[int]) -> Ledger:
     has_quick_calls = store_of(job.work).has_quick_calls
 
     def to_check_in_parallel() -> Iterator[PartRecord]:
-        """The others are added at once: a thread takes longer than a look at a small file."""
+        """Records to check in threads. The others are added at once: a thread costs more than
+        checking a small file."""
         for record in filter(None, committed_records(job.work, indices, job.plan_id)):
             needed = needed_splits(record, used)
             is_large = any(record.num_bytes[split] > _SMALL_BYTES for split in needed)
@@ -48,7 +49,7 @@ def needed_splits(record: PartRecord, used: UsedParts) -> list[int]:
 
 
 def _if_whole(work: str, used: UsedParts, record: PartRecord) -> PartRecord | None:
-    """The record, if the part files that are still needed are what it says."""
+    """The record, if the part files that are still needed match it."""
     store = store_of(work)
     for split in needed_splits(record, used):
         path, hasher = part_path(work, record.slice_index, split), PART_CHECKSUM()

@@ -1,12 +1,14 @@
-"""What the size of a corpus decides: how large shards are, and what is held out of a small one.
+"""What depends on the size of the corpus: the size of shards, and the validation split of a small
+corpus.
 
-A trainer needs something to train on and something to validate with. A split by documents gives
-neither where there are few documents, and shards of 100M tokens of which the first is for
-validation leave nothing to train on where there are fewer tokens. Unless the user says how large
-shards shall be, they become smaller then; and where no document was held out, or every one was, the
-last tokens of the stream are, as nanoGPT's own recipe for Shakespeare does it.
+A trainer needs training data and validation data. With few documents, a split by documents may
+leave one of them empty. With shards of 100M tokens and the first one for validation, a smaller
+corpus leaves nothing to train on. Then shards become smaller, unless the user has set their size.
+If no document was held out, or every document was, the last tokens of the stream are held out
+instead, as in nanoGPT's own recipe for Shakespeare.
 
-All of it is a function of the parts' records, so it does not depend on who encoded them, or when.
+The decision is a function of the parts' records, so it does not depend on which worker encoded
+them, or when.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from tokenmill.assemble.task import Block, TokenSource
 from tokenmill.encode.record import PartChunk, PartRecord
 from tokenmill.formats import Layout
 
-# Of a corpus that is too small for the usual shards or for a split by documents: what is held out.
+# What is held out if the corpus is too small for the usual shards or for a split by documents.
 SMALL_VAL_FRACTION = 0.1
 MAX_SMALL_VAL_TOKENS = 1_000_000
 MIN_SHARD_TOKENS = 1024
@@ -28,17 +30,17 @@ MIN_SHARD_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True)
 class FittingOptions:
-    """What the user and the format say of splits, as far as the size of the corpus matters."""
+    """What the user and the format want of splits, as far as the size of the corpus matters."""
 
-    may_shrink_shards: bool = False  # the user did not say how large they shall be
-    is_split: bool = False  # documents are held out by chance
-    val_fraction: float | None = None  # that the user asked for
+    may_shrink_shards: bool = False  # the user did not set their size
+    is_split: bool = False  # documents are held out at random
+    val_fraction: float | None = None  # if the user set it
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What was decided. `val_tokens` of `stream` are held out, if a split by documents has failed;
-    None: each stream is what the parts say."""
+    """The decision. If a split by documents failed, `val_tokens` of `stream` are held out; None:
+    the streams are the splits of the parts."""
 
     layout: Layout
     stream: int = 0
@@ -53,7 +55,7 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class PartTotals:
-    """What the parts hold that have a record, by split."""
+    """The totals of all recorded parts, by split."""
 
     num_tokens: tuple[int, int] = (0, 0)
     num_documents: tuple[int, int] = (0, 0)
@@ -69,7 +71,7 @@ class PartTotals:
 def fitted(
     layout: Layout, options: FittingOptions, totals: PartTotals, is_all: bool
 ) -> Fitted | None:
-    """The decision, as soon as it can be made; None: not before there are more parts."""
+    """The decision; None: it needs more parts."""
     num_tokens = sum(totals.num_tokens)
     if options.may_shrink_shards and num_tokens < 2 * (layout.shard_tokens or 0):
         return _with_smaller_shards(layout, num_tokens) if is_all else None
@@ -82,21 +84,22 @@ def fitted(
     if layout.seq_len:
         val_tokens = _with_whole_samples(num_tokens, val_tokens, layout.seq_len)
     if layout.has_boundaries and totals.num_documents[stream] < 2:
-        val_tokens = 0  # documents are not cut where the format keeps them apart
+        val_tokens = 0  # a format with boundaries does not cut documents
     if not val_tokens and not stream:
         return Fitted(layout)
     return Fitted(layout, stream, val_tokens)
 
 
 def _with_smaller_shards(layout: Layout, num_tokens: int) -> Fitted:
-    """A tenth for validation, and the rest in as many shards; of very few tokens, a half."""
+    """Shards of a tenth of the tokens each, the first for validation; of very few tokens, a
+    half."""
     wanted = max(-(-num_tokens // 10), min(MIN_SHARD_TOKENS, -(-num_tokens // 2)), 1)
     step = layout.seq_len or 1
     return Fitted(dataclasses.replace(layout, shard_tokens=max(step, wanted - wanted % step)))
 
 
 def _val_tokens(num_tokens: int, fraction: float | None) -> int:
-    """As many as the user asked for, or a tenth, up to a million; and some of both."""
+    """The user's fraction, or a tenth up to a million tokens; leaves tokens on both sides."""
     if fraction is None:
         wanted = min(round(num_tokens * SMALL_VAL_FRACTION), MAX_SMALL_VAL_TOKENS)
     else:
@@ -105,16 +108,16 @@ def _val_tokens(num_tokens: int, fraction: float | None) -> int:
 
 
 def _with_whole_samples(num_tokens: int, val_tokens: int, seq_len: int) -> int:
-    """What to hold out so that training data is whole samples, and what fills none is the end of
-    the stream; 0 if one side would have no sample."""
+    """How many tokens to hold out so that training data is whole samples and the unused tail is the
+    end of the stream; 0 if one side would have no sample."""
     num_train = num_tokens - max(val_tokens, seq_len)
     num_train -= num_train % seq_len
     return num_tokens - num_train if num_train > 0 else 0
 
 
 class Share:
-    """One side of a stream that is divided after `num_train` tokens: what is held out, or what is
-    not. Where the format keeps documents apart, it is divided between two of them."""
+    """One side of a stream that is divided after `num_train` tokens: the held-out side or the rest.
+    If the format stores boundaries, the cut is between two documents."""
 
     def __init__(self, layout: Layout, num_train: int, is_val: bool = True) -> None:
         self._has_boundaries = layout.has_boundaries

@@ -1,4 +1,4 @@
-"""One split's way from blocks to finished shards: tasks out, their records in."""
+"""One split from blocks to finished shards: tasks out, their records in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tokenmill.storage.store import store_of
 
 
 class ShardStream:
-    """The shards of one stream. Every call returns the tasks that are due now."""
+    """The shards of one stream. Every call returns the tasks that have become due."""
 
     def __init__(
         self, work: str, plan_id: str, layout: Layout, number: int, source: TokenSource
@@ -41,15 +41,15 @@ class ShardStream:
             lambda block: source.lengths(block.whole),
             self._known_end,
         )
-        self.end_of_tasks = 0  # how many tokens of the stream tasks were made for
-        # Of the shard at hand. A split of one shard may have a million pieces.
-        self._pieces: list[Piece] = []  # that have no task yet
-        self._num_pieces = 0  # that have tokens
+        self.end_of_tasks = 0  # tokens of the stream that tasks cover
+        # Of the current shard. A split of one shard may have a million pieces.
+        self._pieces: list[Piece] = []  # without a task yet
+        self._num_pieces = 0  # with tokens
         self._shard_tokens = 0
         self._documents_before: collections.Counter[str] = collections.Counter()  # by split
         self._shard_begin = End(0, 0, False)
-        # Of shards of several pieces that have files beside them: which pieces have no record yet,
-        # and the task that is due once all have.
+        # For shards of several pieces with files beside them: the pieces without a record, and the
+        # task that is due once all have one.
         self._waiting: dict[int, tuple[set[int], ShardTask | None]] = {}
         self._due: list[ShardTask] = []
         self._num_open = 0  # tasks without a record
@@ -61,13 +61,13 @@ class ShardStream:
         return self._taken()
 
     def finish(self) -> list[ShardTask]:
-        """No block follows."""
+        """End the stream: no block follows."""
         for piece in self._cutter.finish():
             self._add(piece)
         return self._taken()
 
     def done(self, record: ShardRecord) -> list[ShardTask]:
-        """A task has its record."""
+        """Add the record of a finished task."""
         self._num_open -= 1
         self._records.setdefault(record.shard, []).append(record)
         if record.shard in self._waiting and record.piece != SIDES:
@@ -85,7 +85,7 @@ class ShardStream:
         return Tail(sum(t.num_tokens for t in tails), sum(t.num_eot for t in tails))
 
     def shards(self) -> list[Shard]:
-        """All shards, once everything is done. One whose tokens filled no sample is none."""
+        """All shards, once everything is done, without those whose tokens filled no sample."""
         found, num_documents = [], 0
         for number in sorted(self._records):
             records = sorted(self._records[number], key=lambda record: record.piece)
@@ -108,11 +108,11 @@ class ShardStream:
         if piece.end.closes_shard:
             self._hand_out(self._shard_tokens)
             self._close_shard(piece)
-        elif not header_of(self._layout, 0):  # a header tells how long the shard will be
+        elif not header_of(self._layout, 0):  # a header states the length of the shard
             self._hand_out(0)
 
     def _hand_out(self, shard_tokens: int) -> None:
-        """Make tasks of the pieces of the shard at hand that have none yet."""
+        """Make tasks for the current shard's pieces that have none yet."""
         pieces, self._pieces = self._pieces, []
         for piece in pieces:
             self.end_of_tasks = piece.end.num_tokens
@@ -143,7 +143,7 @@ class ShardStream:
         self._shard_begin = last.end
 
     def _release_sides(self, shard: int) -> None:
-        """Hand out what makes the files beside a shard, if its pieces are all there."""
+        """Hand out the task for the files beside a shard, once all its pieces are written."""
         missing, sides = self._waiting[shard]
         if sides is not None and not missing:
             del self._waiting[shard]
@@ -168,14 +168,14 @@ class ShardStream:
         )
 
     def _save_end(self, piece: Piece) -> None:
-        """Keep where a shard ends that has no more bytes: a later attempt may not be able to tell
-        once the next shard is written, because the lengths are gone then."""
+        """Save where a shard ends whose last piece has no bytes: once the next shard is written,
+        the lengths are gone and a later attempt could not find the end."""
         place = (self._number, piece.shard, piece.number)
         ShardRecord(self._plan_id, *place, piece.end).save(self._work)
 
     def _known_end(self, shard: int, piece: int) -> End | None:
         if not are_removed_early(self._work):
-            return None  # the parts still tell
+            return None  # the parts still show it
         record = saved_record(self._work, self._plan_id, (self._number, shard, piece))
         return None if record is None else record.end
 
@@ -204,7 +204,7 @@ class ShardStream:
 
 
 def _pieces_of(layout: Layout, format_: Format, work: str) -> Pieces:
-    """A raw file is written in pieces, if its store has such; anything else by one task."""
+    """A raw file is written in pieces if its store supports them; anything else by one task."""
     if not store_of(work).has_pieces or not format_.traits.is_raw:
         return WHOLE
     width = DTYPE_BYTES[layout.dtype]

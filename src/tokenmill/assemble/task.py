@@ -1,4 +1,4 @@
-"""Shard tasks and their records: plain data that travels to workers and is kept as JSON."""
+"""Shard tasks and their records: plain data that is sent to workers and stored as JSON."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-SHARDS_NAME = "shards"  # in the work folder: shards on their way
+SHARDS_NAME = "shards"  # in the work folder: staged shards
 _TASKS_NAME = "tasks"
 _LENGTHS_NAME = "lengths"
-SIDES = -1  # instead of a piece's number: the files beside a shard, once its pieces are there
+SIDES = -1  # in place of a piece's number: the files beside a complete shard
 
 
 class Block(NamedTuple):
     """Consecutive documents of a stream that are read together: a run of a part, one bucket of all
-    parts, or a stretch of another dataset, of which `key` tells its source which one it is; or of
-    that what follows the first so many tokens and documents."""
+    parts, or a stretch of another dataset. `key` identifies it to its source. A block may also be
+    the rest of one, without its first tokens and documents."""
 
     key: tuple[int, ...]
     num_tokens: int
@@ -44,7 +44,7 @@ class Block(NamedTuple):
         return Stretch(self.key, start + token, stop + token, first + document, last + document)
 
     def cut_at(self, num_tokens: int, num_documents: int) -> tuple[Block, Block]:
-        """Its first so many tokens and documents, and the rest."""
+        """The first `num_tokens` and `num_documents`, and the rest."""
         token, document = self.first_token, self.first_document
         return (
             Block(self.key, num_tokens, num_documents, token, document),
@@ -70,8 +70,8 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a piece ends: tokens and documents of the split's stream before that place, and whether
-    its shard ends there, too."""
+    """Where a piece ends: tokens and documents of the split's stream before its end, and whether
+    its shard ends there too."""
 
     num_tokens: int
     num_documents: int
@@ -80,7 +80,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What is left of a split when it is cut into samples: too few tokens for one more."""
+    """The rest of a split that is cut into samples: too few tokens for another sample."""
 
     num_tokens: int = 0
     num_eot: int = 0
@@ -93,15 +93,15 @@ class TokenSource(Protocol):
         """The bytes of the stretch's tokens, some at a time."""
 
     def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
-        """Of the stretch's documents, in tokens."""
+        """The lengths of the stretch's documents, in tokens."""
 
     def to_plain(self) -> dict[str, Any]:
-        """What another process can open it by."""
+        """Plain data from which another process can open the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardTask:
-    """One piece of a shard to be written, or all of it, or the files beside it."""
+    """A task to write a piece of a shard, a whole shard, or the files beside a shard."""
 
     work: str
     plan_id: str
@@ -119,7 +119,7 @@ class ShardTask:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the shard is this piece and nothing else."""
+        """Whether this piece is the whole shard."""
         return self.piece == 0 and self.end.closes_shard
 
     @property
@@ -128,11 +128,11 @@ class ShardTask:
 
     @property
     def path(self) -> str:
-        """Where its record is."""
+        """The path of its record."""
         return task_path(self.work, self.stream, self.shard, self.piece)
 
     def lengths_path(self, piece: int) -> str:
-        """Where a piece keeps its documents' lengths for the files beside the shard."""
+        """The path of a piece's document lengths, which the files beside the shard need."""
         path = task_path(self.work, self.stream, self.shard, piece, _LENGTHS_NAME)
         return path.removesuffix(".json") + ".u4"
 
@@ -162,7 +162,7 @@ class ShardTask:
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """The proof that a shard task is done; of a piece unless `piece` is SIDES."""
+    """The proof that a shard task is done: a piece, unless `piece` is SIDES."""
 
     plan_id: str
     stream: int
@@ -172,7 +172,7 @@ class ShardRecord:
     num_tokens: int = 0
     num_eot: int = 0
     num_bytes: int = 0  # of the shard's file; 0: too few tokens for a sample, so there is no file
-    sha256: tuple[str, ...] = ()  # of these bytes; of each piece of a file where there are several
+    sha256: tuple[str, ...] = ()  # of these bytes; one per piece of a larger file
     marks: tuple[tuple[int, int], ...] = ()  # (EOT ids in the piece before, token of the shard)
     side_files: tuple[SideFile, ...] = ()
     tail: Tail = Tail()
@@ -206,12 +206,12 @@ def task_path(work: str, stream: int, shard: int, piece: int, folder: str = _TAS
 
 
 def make_folders(work: str) -> None:
-    """Make the folders that tasks write into, and remove what killed tasks left half written."""
+    """Make the folders that tasks write to, and remove half-written files of killed tasks."""
     files.make_work_folders(work, (SHARDS_NAME, _TASKS_NAME, _LENGTHS_NAME))
 
 
 def saved_record(work: str, plan_id: str, place: tuple[int, int, int]) -> ShardRecord | None:
-    """The record that an earlier attempt left, if there is one of this plan and it is whole."""
+    """The record of an earlier attempt, if it exists, belongs to this plan and is whole."""
     try:
         record = ShardRecord.from_plain(checked_object(files.read_file(task_path(work, *place))))
     except (FileNotFoundError, ValueError, KeyError, TypeError):

@@ -1,8 +1,7 @@
-"""Which part files are still needed: by tasks without a record, or for tasks that are yet to come.
+"""Which part files are still needed, by tasks without a record or by future tasks.
 
-A part file goes when nothing needs it any more; `used.json` says so before it is removed, so that a
-later attempt does not encode its slice again. Should that be lost, this costs time and nothing
-else.
+A part file is removed once no task needs it. `used.json` says so before the removal, so that a
+later attempt does not encode its slice again. Losing `used.json` costs only time.
 """
 
 from __future__ import annotations
@@ -19,13 +18,14 @@ from tokenmill.storage.checked_json import checked_object, checksummed
 from tokenmill.storage.store import store_of
 
 _USED_NAME = "used.json"
-RANGES_PER_FILE = 8  # so many ranges are written, at most, for each part file that goes
+RANGES_PER_FILE = 8  # at most this many ranges are written per removed part file
 PartFile = tuple[int, int]  # split, slice
 
 
 def are_removed_early(work: str) -> bool:
-    """Whether parts go as soon as nothing needs them. Where removing one costs a request, they stay
-    until the dataset is complete: those who wait for tasks would be held up."""
+    """Whether parts are removed as soon as no task needs them. Where a removal costs a request,
+    parts stay until the dataset is complete: the removals would delay workers that wait for
+    tasks."""
     return store_of(work).has_quick_calls
 
 
@@ -36,19 +36,19 @@ class PartsInUse:
         self._used = UsedParts.of(work)
         self._users: collections.Counter[PartFile] = collections.Counter()
         self._files_of: dict[tuple[int, int, int], set[PartFile]] = {}  # by task
-        # By stream: blocks that are not all in tasks yet, and where each ends in the stream.
+        # By stream: blocks that tasks do not fully cover yet, and where each ends in the stream.
         self._blocks: tuple[collections.deque[tuple[int, PartFile]], ...] = tuple(
             collections.deque() for _ in SPLITS
         )
         self._num_tokens = [0] * len(SPLITS)
-        self._unused: list[PartFile] = []  # that are still there
+        self._unused: list[PartFile] = []  # not removed yet
 
     def no_part(self, file: PartFile) -> None:
-        """A slice has nothing for a split: what is used stays a few long ranges."""
+        """Note that a slice has nothing for a split, so that used parts stay a few long ranges."""
         self._used.add(*file)
 
     def block_fed(self, stream: int, file: PartFile, num_tokens: int) -> None:
-        """A block of a part file now follows in a stream."""
+        """Note that a block of a part file is next in a stream."""
         self._num_tokens[stream] += num_tokens
         self._blocks[stream].append((self._num_tokens[stream], file))
         self._users[file] += 1
@@ -59,14 +59,14 @@ class PartsInUse:
         self._users.update(needed)
 
     def blocks_done(self, stream: int, num_tokens: int) -> None:
-        """Tasks were made for so many tokens of a stream."""
+        """Note that tasks cover the first `num_tokens` of a stream."""
         blocks, released = self._blocks[stream], []
         while blocks and blocks[0][0] <= num_tokens:
             released.append(blocks.popleft()[1])
         self._release(released)
 
     def task_done(self, place: tuple[int, int, int]) -> None:
-        """A task has its record."""
+        """Note that a task is done."""
         self._release(sorted(self._files_of.pop(place, ())))
 
     def _release(self, released: list[PartFile]) -> None:
@@ -78,12 +78,13 @@ class PartsInUse:
             del self._users[file]
         if not self._are_removed_early:
             return
-        # What an earlier attempt has noted, it has removed.
+        # An earlier attempt has removed every file it noted here.
         unused = [file for file in unused if file not in self._used]
         for split, index in unused:
             self._used.add(split, index)
         self._unused += unused
-        # The more there is to write, the less often: thousands of tasks may end in any order.
+        # The larger the file, the less often it is written: thousands of tasks may end in any
+        # order.
         if self._unused and len(self._unused) >= self._used.num_ranges // RANGES_PER_FILE:
             self._used.save(self._work)
             for split, index in self._unused:
@@ -92,14 +93,14 @@ class PartsInUse:
 
 
 class UsedParts:
-    """Part files that are no longer needed, as ranges of slices: there are few of those."""
+    """Part files that are no longer needed, as a few ranges of slices."""
 
     def __init__(self, ranges: list[list[list[int]]] | None = None) -> None:
         self._ranges = ranges or [[] for _ in SPLITS]
 
     @staticmethod
     def of(work: str) -> UsedParts:
-        """What an earlier attempt has noted; nothing, if it has not, or if that is damaged."""
+        """The notes of an earlier attempt; empty if there are none or if they are damaged."""
         try:
             ranges = checked_object(files.read_file(os.path.join(work, _USED_NAME)))["used"]
             return UsedParts([[[int(a), int(b)] for a, b in of_split] for of_split in ranges])

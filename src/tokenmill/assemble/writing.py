@@ -1,13 +1,14 @@
-"""A shard task, carried out: read the tokens, dress them as the format has them, put them in place.
+"""Carries out a shard task: reads the tokens, lays them out as the format wants, puts them in
+place.
 
-    carry_out(task) -> ShardRecord        anywhere, in any order, once or twice: the same bytes
+    carry_out(task) -> ShardRecord        on any worker, in any order, once or twice: the same bytes
 
-A raw shard (a header and its tokens) is written straight to its place in WORK/shards, piece by
-piece, whoever has the other pieces. Any other shard is written by its format from a file of tokens.
-In an object store a shard is one task: its files are made in a local scratch folder and uploaded.
+A raw shard (a header and its tokens) is written directly to its place in WORK/shards, each piece by
+any worker. Any other shard is written by its format from a file of tokens. In an object store a
+shard is one task: its files are made in a local scratch folder and uploaded.
 
-The record comes last and says that the bytes are there and durable. A task that has a record is
-done, if the bytes are still those that it was written for.
+The record is written last and says that the bytes exist and are durable. A task with a record is
+done, if the bytes still match the record.
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ from tokenmill.storage.hashing import Proof
 from tokenmill.storage.new_file import NewFile
 from tokenmill.storage.store import store_of
 
-# How often a long shard notes how many EOT ids came before, so that a document can be found without
-# a search from the beginning: a search through 16M tokens takes milliseconds.
+# The distance between marks (the number of EOT ids so far) in a long shard. With marks, a document
+# is found without a search from the beginning; searching 16M tokens takes milliseconds.
 MARK_TOKENS = 16 << 20
 
 
 def carry_out(task: ShardTask) -> ShardRecord:
-    """Write what the task says, and its record."""
+    """Write the task's bytes and its record."""
     return drafted(task).commit()
 
 
 def drafted(task: ShardTask) -> Draft:
-    """Write what the task says. It counts once the draft is committed, which waits for the disk or
-    the network, and may be done in another thread."""
+    """Write the task's bytes. The task is done once the draft is committed; that waits for the disk
+    or the network and may happen in another thread."""
     record = _record_of(task)
     if record is not None and _is_intact(task, record):
         return Draft(task, record, "", is_saved=True)
@@ -68,7 +69,7 @@ def drafted(task: ShardTask) -> Draft:
         held.close()
         if not isinstance(error, IntegrityError):
             raise
-        # Where no lock keeps others out, another run may have done it, and used its parts.
+        # Without a lock, another run may have done this task and removed its parts.
         done = _record_of(task)
         if done is not None and _is_intact(task, done):
             return Draft(task, done, "", is_saved=True)
@@ -85,17 +86,17 @@ def _record_of(task: ShardTask) -> ShardRecord | None:
 @dataclass
 class Draft:
     """A task whose bytes are written, in `staging`, but perhaps not durable yet. `held` is what to
-    let go of afterwards."""
+    is released afterwards."""
 
     task: ShardTask
     record: ShardRecord
     staging: str
     is_saved: bool = False
-    file: FilePiece | None = None  # what is still open
+    file: FilePiece | None = None  # the file that is still open
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def commit(self) -> ShardRecord:
-        """Make it durable, and say so."""
+        """Make the bytes durable and write the record."""
         if self.is_saved:
             return self.record
         names = [file.name for file in self.record.side_files]
@@ -121,13 +122,13 @@ def shard_name(task: ShardTask) -> str:
 
 
 def header_of(layout: Layout, num_tokens: int) -> bytes:
-    """What stands before the tokens of a shard's file."""
+    """The bytes before the tokens in a shard's file."""
     format_ = get_format(layout.format)
     return format_.header(num_tokens, layout.dtype) if format_.traits.is_raw else b""
 
 
 def _folder(task: ShardTask) -> str:
-    """Where the shard's files are until the dataset is complete."""
+    """The folder of the shard's files until the dataset is complete."""
     return os.path.join(task.work, SHARDS_NAME)
 
 
@@ -140,7 +141,7 @@ def _byte_of(task: ShardTask) -> int:
 
 
 def _is_intact(task: ShardTask, record: ShardRecord) -> bool:
-    """Whether the record is of this stretch, and what it vouches for is still there."""
+    """Whether the record describes this stretch and its files are unchanged."""
     if record.end != task.end:
         return False
     folder = _folder(task)
@@ -151,7 +152,7 @@ def _is_intact(task: ShardTask, record: ShardRecord) -> bool:
 
 
 def _proofs(task: ShardTask, record: ShardRecord) -> Iterator[tuple[str, Proof]]:
-    """Each file that the record vouches for, and what it was."""
+    """Each file of the record, with its proof."""
     for file in record.side_files:
         tag = record.tags.get(file.name)
         yield file.name, Proof(0, file.num_bytes, (file.sha256,), False, tag)
@@ -162,7 +163,7 @@ def _proofs(task: ShardTask, record: ShardRecord) -> Iterator[tuple[str, Proof]]
 
 
 class _Writing:
-    """One task on its way to a draft."""
+    """The state of one `drafted` call."""
 
     def __init__(self, task: ShardTask, staging: str) -> None:
         self._task = task
@@ -184,7 +185,8 @@ class _Writing:
         return self._raw() if self._format.traits.is_raw else self._dressed()
 
     def _raw(self) -> Draft:
-        """A header and tokens at their place; and what is beside, if that is all of the shard."""
+        """Write header and tokens at their place; and the files beside them, if this is the whole
+        shard."""
         task, lengths = self._task, None
         file = FilePiece(os.path.join(self._staging, self._name), _byte_of(task))
         try:
@@ -214,7 +216,7 @@ class _Writing:
         return Draft(task, record, self._staging)
 
     def _dressed(self) -> Draft:
-        """A shard that its format writes, from a file of tokens."""
+        """Let the format write the shard from a file of tokens."""
         task, layout = self._task, self._layout
         lengths = self._lengths() if layout.has_boundaries else None
         tail = Tail()
@@ -276,7 +278,7 @@ class _Writing:
         self._made[name] = SideFile(name, file.num_bytes, file.digest)
 
     def _counted(self) -> ShardRecord:
-        """The record, as far as the tokens tell."""
+        """The record, with the fields that follow from the tokens."""
         return dataclasses.replace(
             self._record,
             num_tokens=self._task.num_tokens,
@@ -290,7 +292,7 @@ class _Writing:
 
 
 class EotScan:
-    """Counts EOT ids, and notes how many came before every 16M-th token of the shard."""
+    """Counts EOT ids, and marks how many came before every 16M-th token of the shard."""
 
     def __init__(self, eot_id: int, dtype: np.dtype[Any], first_token: int) -> None:
         self.num_eot = 0

@@ -1,11 +1,11 @@
-"""Inputs that lie elsewhere, brought here one after the other while earlier ones are encoded.
+"""Remote inputs, downloaded one at a time while earlier ones are encoded.
 
-The plan needs only a parquet file's footer, so it is made before anything is downloaded: head and
-footer go into a sparse file of the right size, which is all that a reader looks at to cut spans.
-Files of other kinds have to be here whole before they can be cut.
+The plan needs only a parquet file's footer, so it is made before any file is downloaded: head and
+footer go into a sparse file of the right size, and a reader needs no more to cut spans. Files of
+other kinds must be downloaded whole before they can be cut.
 
-One file at a time: it arrives as early as it can, so encoding begins early. Without
---keep-downloads the files go into the work folder, at most two wait there (or as many as one slice
+Files are fetched one at a time, so that the first arrives early and encoding begins early. Without
+--keep-downloads the files go into the work folder. At most two wait there (or as many as one slice
 needs), and each is removed once the last of its slices has a record.
 """
 
@@ -30,7 +30,7 @@ CLOSE_SECONDS = 2.0
 
 
 class RemoteInputs:
-    """The run's inputs from the Hub; none, if no source names it."""
+    """The run's inputs from the Hub; empty if no source is on the Hub."""
 
     def __init__(self, config: Config, work: str, notice: Notice) -> None:
         self._structures = os.path.join(work, "structure")
@@ -51,15 +51,15 @@ class RemoteInputs:
         self._uses: collections.Counter[str] = collections.Counter()  # slices to be encoded
         self._queue: list[HubFile] = []
         self._here: set[str] = set()
-        self._waiting: set[str] = set()  # of these, what slices still need
-        self._awaited: set[str] = set()  # what the next slice needs
+        self._waiting: set[str] = set()  # downloaded files that slices still need
+        self._awaited: set[str] = set()  # files that the next slice needs
         self._error: BaseException | None = None
         self._is_closing = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._fetch_all, name="fetch", daemon=True)
 
     def structure_of(self, source: Input) -> Input:
-        """An input that a reader can cut into spans, before the file itself is here."""
+        """An input that a reader can cut into spans before the file is downloaded."""
         file = self._files.get(source.name)
         if file is None or self._hub.is_here(file):
             return source
@@ -74,7 +74,7 @@ class RemoteInputs:
         return dataclasses.replace(source, path=path)
 
     def begin(self, slices: Iterable[Slice]) -> None:
-        """Start to fetch what these slices need, in their order."""
+        """Start to fetch the files of these slices, in order."""
         for slice_ in slices if self._files else ():
             for name in {span.input.name for span in slice_.spans} & self._files.keys():
                 if not self._uses[name]:
@@ -84,7 +84,7 @@ class RemoteInputs:
             self._thread.start()
 
     def as_they_arrive(self, slices: Iterable[Slice]) -> Iterator[Slice | None]:
-        """The slices, each once its files are here; None while the next one must wait."""
+        """The slices, each once its files have arrived; None while the next one must wait."""
         for slice_ in slices:
             needed = {span.input.name for span in slice_.spans} & self._files.keys()
             with self._changed:
@@ -97,7 +97,7 @@ class RemoteInputs:
             yield slice_
 
     def release(self, slice_: Slice) -> None:
-        """The slice is done: files that no other slice needs may go."""
+        """Note that a slice is done; files that no other slice needs may be removed."""
         for source in {span.input for span in slice_.spans}:
             if source.name in self._files:
                 self._uses[source.name] -= 1
@@ -113,12 +113,13 @@ class RemoteInputs:
             self._is_closing = True
             self._changed.notify_all()
         if self._thread.is_alive():
-            # It may sit out a pause between two tries; as a daemon it will not keep us.
+            # The thread may be in a pause between two retries; as a daemon it does not delay our
+            # exit.
             self._thread.join(CLOSE_SECONDS)
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How many files are here, of how many that are needed."""
+        """The number of files downloaded, and of files needed."""
         return len(self._here), len(self._queue)
 
     def _fetch_all(self) -> None:

@@ -1,7 +1,7 @@
-"""FineWeb and FineWeb-Edu: which files of which dataset a version means.
+"""FineWeb and FineWeb-Edu: the dataset files of each version.
 
-The samples' config names differ from their paths: `sample-10BT` lies at `sample/10BT/`. Revisions
-are pinned, so that the same command means the same bytes next year.
+The samples' config names differ from their paths: `sample-10BT` is at `sample/10BT/`. Revisions are
+pinned, so that the same command gives the same bytes next year.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REVISIONS = {
     True: "87f09149ef4734204d70ed1d046ddc9ca3f2b8f9",
     False: "9bb295ddab0e05d785b879661af7260fed5140fc",
 }
-# What llm.c's and build-nanogpt's own scripts call the shards.
+# The shard names of llm.c's and build-nanogpt's own scripts.
 SHARD_NAMES = {
     ("llmc", True): "edu_fineweb",
     ("llmc", False): "fineweb",
@@ -34,7 +34,7 @@ def fineweb_source(version: str, edu: bool = True, revision: str | None = None) 
 
 
 def local_fineweb_source(folder: str, version: str) -> str:
-    """The same files, fetched elsewhere: below `folder` as `hf download` leaves them, or in it."""
+    """The same files, already downloaded: below `folder` as `hf download` leaves them, or in it."""
     for source in (
         os.path.join(folder, VERSIONS[version], "*.parquet"),
         os.path.join(folder, "*.parquet"),
@@ -43,5 +43,5 @@ def local_fineweb_source(folder: str, version: str) -> str:
             return source
     raise InputError(
         f"no {VERSIONS[version]}/*.parquet and no *.parquet in {folder}",
-        hint="--local-dir is the folder that was given to `hf download --local-dir`",
+        hint="--local-dir is the folder that you gave to `hf download --local-dir`",
     )

@@ -1,11 +1,11 @@
-"""Datasets on the Hugging Face Hub: what files there are, what they must hash to, and the files.
+"""Datasets on the Hugging Face Hub: their file lists, expected hashes, and downloads.
 
-`huggingface_hub` knows the endpoint, the token, the cache and offline mode, which are as users know
-them (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE), and its session makes the requests. Its own
-download (2.4) checks a file's size but not its hash, starts over after an interruption, and gives
-up on 5xx and on a reset connection. So the bytes are fetched here: continued where they ended,
-compared with the hash that the Hub names, with storage/retry.py for what passes, and put where its
-cache expects them. Nothing here writes a token or a signed URL anywhere.
+`huggingface_hub` provides the endpoint, the token, the cache and offline mode with their usual
+settings (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE), and its session makes the requests. Its
+own download (2.4) checks a file's size but not its hash, starts over after an interruption, and
+gives up on 5xx and on a reset connection. So this module fetches the bytes: it resumes partial
+downloads, compares the hash that the Hub names, retries transient failures (storage/retry.py), and
+puts files where the cache expects them. It never writes a token or a signed URL.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCHEME = HUB_SCHEME
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
-    """`hf://datasets/OWNER/NAME[@REVISION]/GLOB`, taken apart."""
+    """`hf://datasets/OWNER/NAME[@REVISION]/GLOB`, parsed."""
 
     repo: str
     revision: str
@@ -49,12 +49,12 @@ class HubSource:
                 f"not a dataset on the Hub: {url!r}",
                 hint="write hf://datasets/OWNER/NAME[@REVISION]/data/*.parquet",
             )
-        # A branch such as refs/convert/parquet is written with %2F, as huggingface_hub does it.
+        # A branch such as refs/convert/parquet is written with %2F, as in huggingface_hub.
         return HubSource(match[1], (match[2] or "main").replace("%2F", "/"), match[3])
 
     @property
     def download_command(self) -> str:
-        """How to fetch the files on a machine that has a network."""
+        """The command that fetches the files on a machine with a network."""
         return (
             f"hf download {self.repo} --repo-type dataset --revision {self.revision} "
             f"--include '{self.pattern}' --local-dir DIR"
@@ -63,7 +63,7 @@ class HubSource:
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """One file of a dataset at a fixed commit. `digest` is what its bytes must hash to."""
+    """One file of a dataset at a fixed commit. `digest` is the expected hash of its bytes."""
 
     repo: str
     commit: str
@@ -77,11 +77,11 @@ class HubFile:
 
 
 class Closing(BaseException):
-    """Unwinds a download that nobody waits for any more."""
+    """Unwinds a download that is no longer needed."""
 
 
 class Hub:
-    """A connection to the Hub. `folder`: where files go; None: the cache, to be kept there."""
+    """A connection to the Hub. `folder` receives the files; None: they are kept in the cache."""
 
     def __init__(self, folder: str | None, notice: Notice) -> None:
         import huggingface_hub
@@ -97,7 +97,7 @@ class Hub:
         self._retry = Retry(notice)
 
     def files(self, source: HubSource) -> list[HubFile]:
-        """The files that the pattern matches, by name. From the cache alone in offline mode."""
+        """The files that the pattern matches, sorted by name. Offline mode uses only the cache."""
         if self._client.constants.HF_HUB_OFFLINE:
             return self._cached_files(source)
         api = self._client.HfApi()
@@ -147,9 +147,10 @@ class Hub:
         return files.size(self.local_path(file)) == file.num_bytes
 
     def download(self, file: HubFile, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Bring the file to its local path, hash compared; a wrong one is fetched again, once.
+        """Download the file to its local path and compare its hash; a wrong file is fetched once
+        more.
 
-        An interrupted download is continued, by this process or a later one.
+        This process or a later one resumes an interrupted download.
         """
         if self._is_right(file, self.local_path(file)):
             return
@@ -169,7 +170,9 @@ class Hub:
                     return
                 target.restart()
                 if not attempt:
-                    self._notice(f"{file.url} came as {found}, not {file.digest}; again")
+                    self._notice(
+                        f"{file.url} came as {found}, not {file.digest}; fetching it again"
+                    )
         files.remove(partial)
         raise NetworkError(
             f"{file.url} came with the wrong bytes twice: {found}, expected {file.digest}",
@@ -193,14 +196,14 @@ class Hub:
     def _continue(
         self, file: HubFile, target: PartialFile, should_stop: Callable[[], bool]
     ) -> None:
-        """Append what is missing to the partial file."""
+        """Append the missing bytes to the partial file."""
         if target.num_bytes > file.num_bytes:
             target.restart()
         while target.num_bytes < file.num_bytes:
             before = target.num_bytes
             with self._response(file, before, file.num_bytes) as response:
                 if before and response.status_code != 206:
-                    target.restart()  # the server sends all of it again
+                    target.restart()  # the server sends the whole file again
                 for chunk in response.iter_bytes():
                     if should_stop():
                         raise Closing
@@ -226,7 +229,7 @@ class Hub:
         url = self._client.hf_hub_url(
             file.repo, file.path, repo_type="dataset", revision=file.commit
         )
-        # The client drops the token by itself where a redirect leads to another host.
+        # The client itself drops the token when a redirect leads to another host.
         headers = {**self._client.utils.build_hf_headers(), "Range": f"bytes={start}-{stop - 1}"}
         timeout = self._client.constants.HF_HUB_DOWNLOAD_TIMEOUT
         session = self._client.utils.get_session()
@@ -237,7 +240,8 @@ class Hub:
             yield response
 
     def _partial_path(self, file: HubFile) -> str:
-        """Beside where the file will be, named after what it must be: continued by any run."""
+        """Beside the final path and named after the expected hash, so that any run can continue
+        it."""
         name = file.digest.partition(":")[2] + ".tokenmill-partial"
         if self._folder is not None:
             return os.path.join(self._folder, name)
@@ -305,13 +309,13 @@ def digest_of(path: str, algorithm: str) -> str:
 
 
 def _folder_of(pattern: str) -> str | None:
-    """The longest folder without a wildcard: what has to be listed."""
+    """The longest folder without a wildcard, which has to be listed."""
     fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
     return fixed.rpartition("/")[0] or None
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """As a shell would: * stays within a folder, ** does not."""
+    """Matches like a shell: * stays within a folder, ** does not."""
     parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", pattern)
     names = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     expression = "".join(
@@ -324,7 +328,7 @@ def _matches(path: str, pattern: str) -> bool:
 def _no_match(source: HubSource, paths: list[str]) -> InputError:
     """The error for a pattern that matches none of these files."""
     endings = collections.Counter(ending(path) for path in paths if kind_of(path))
-    hint = "the dataset's page lists its files, and a ** stands for any depth"
+    hint = "the dataset's page lists its files, and ** matches any depth"
     if endings:
         most = endings.most_common(1)[0][0]
         folder = f"{_folder_of(source.pattern) or ''}/**".lstrip("/")
@@ -337,7 +341,7 @@ def _no_match(source: HubSource, paths: list[str]) -> InputError:
 
 @contextlib.contextmanager
 def _explained(source: HubSource) -> Iterator[None]:
-    """Turn what the client raises into our errors; anything else passes."""
+    """Turn the client's errors into ours; other errors pass through."""
     try:
         yield
     except (ConfigError, InputError, NetworkError):
@@ -346,7 +350,7 @@ def _explained(source: HubSource) -> Iterator[None]:
         name, status = type(error).__name__, status_of(error)
         if name in ("RepositoryNotFoundError", "GatedRepoError") or status in (401, 403):
             raise InputError(
-                f"{source.repo} is not there, private or gated ({message_of(error)})",
+                f"{source.repo} does not exist, is private, or is gated ({message_of(error)})",
                 hint="check the name; if it is gated, accept its terms and set HF_TOKEN",
             ) from None
         if name in ("RevisionNotFoundError", "EntryNotFoundError", "RemoteEntryNotFoundError"):

@@ -1,10 +1,10 @@
-"""Which files are the corpus: sources (files, folders, globs) become inputs with an identity.
+"""Turns sources (files, folders, globs) into the inputs of the corpus, each with an identity.
 
-A folder stands for the corpus files below it, all of one kind; what else lies there is not read and
-said, but two kinds are a question to the user, not a guess. With --input-format a folder stands for
-the files of that kind; `text` takes all that no reader claims and that may be text. The same goes
-for objects in a store and for a prefix there; an object's identity is what the store says of it,
-and nothing is read.
+A folder means the corpus files below it, all of one kind. Other files are skipped and reported;
+with two kinds of corpus files, the user must choose. With --input-format a folder means the files
+of that kind; `text` takes every file that no reader claims and that may be text. The same holds for
+objects and prefixes in a store. An object's identity is what the store says about it, so no object
+is read.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tokenmill.errors import ConfigError, InputError, unknown_name
 from tokenmill.storage import listing, objects
 
 _EDGE_BYTES = 64 << 10
-# An output folder may lie in the folder it was made from.
+# An output folder may be inside its own source folder.
 OUR_FILES = ("tokenmill.json", "tokenmill-quarantine.jsonl")
-# What `datasets` writes beside its data.
+# Files that `datasets` writes beside its data.
 _DATASETS_FILES = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 
 
 @dataclass(frozen=True, slots=True)
 class FoundInputs:
-    """The corpus, in its order, and what a person should know about how it was found."""
+    """The corpus in order, and notes on how it was found."""
 
     inputs: tuple[Input, ...]
     notes: tuple[str, ...] = ()
@@ -44,10 +44,10 @@ class FoundInputs:
 def found_inputs(
     config: Config, hub_inputs: Iterable[Input] = (), hub_again: Iterable[str] = ()
 ) -> FoundInputs:
-    """Every input of a run. `hub_inputs` are those of its hf:// sources, and `hub_again` the names
-    of files that more than one of these named.
+    """Every input of a run. `hub_inputs` come from its hf:// sources; `hub_again` are the names of
+    files that several of these sources named.
 
-    Raises ConfigError for an option that no input would heed.
+    Raises ConfigError for an option that applies to no input.
     """
     others = [source for source in config.sources if not source.startswith(HUB_SCHEME)]
     unread = Skipped(config.input_format)
@@ -59,7 +59,7 @@ def found_inputs(
 
 
 def inputs_of(sources: Iterable[str], input_format: str | None) -> list[Input]:
-    """Every file and object that the sources name, once, however many ways they name it."""
+    """Every file and object that the sources name, each once, even if several sources name it."""
     return _inputs_of(sources, input_format, Skipped(input_format))
 
 
@@ -74,7 +74,7 @@ def _inputs_of(sources: Iterable[str], input_format: str | None, unread: Skipped
 
 
 def _local_inputs(sources: Iterable[str], input_format: str | None, unread: Skipped) -> list[Input]:
-    """Every file that the sources name, once, however many ways they name it."""
+    """Every file that the sources name, each once, even if several sources name it."""
     paths: dict[str, str] = {}
     for source in sources:
         for path in _paths_of(source, input_format, unread):
@@ -86,8 +86,8 @@ def _local_inputs(sources: Iterable[str], input_format: str | None, unread: Skip
 
 
 def _require_heeded(config: Config, found: set[str]) -> None:
-    """Raise ConfigError for an option that belongs to another kind of input than there is."""
-    if found - set(KINDS) or not found:  # an outside package's reader may heed any
+    """Raise ConfigError for an option that applies to none of the kinds of input found."""
+    if found - set(KINDS) or not found:  # a plugin's reader may use any option
         return
     shown = " and ".join(sorted(found))
     if config.separator is not None and "text" not in found:
@@ -104,12 +104,12 @@ def _require_heeded(config: Config, found: set[str]) -> None:
 
 
 def object_digest(found: objects.ObjectInfo) -> str:
-    """What stands for an object's content; like the Hub's digests, it says what it is."""
+    """The digest of an object's content; like the Hub's digests, it begins with its kind."""
     return f"{TAG}{found.tag}"
 
 
 def in_order(inputs: Iterable[Input]) -> list[Input]:
-    """The order of the corpus: by the bytes of the inputs' names, whatever the locale."""
+    """The order of the corpus: by the bytes of the inputs' names, independent of the locale."""
     return sorted(inputs, key=lambda source: os.fsencode(source.name))
 
 
@@ -166,7 +166,7 @@ def _no_such_source(source: str) -> InputError:
 
 
 def _folder_paths(folder: str, input_format: str | None, unread: Skipped) -> list[str]:
-    """The corpus files below a folder, of one kind; hidden files and folders do not count."""
+    """The corpus files below a folder, of one kind, without hidden files and folders."""
     # A dataset of ours: shards are not text.
     found = listing.files_below(
         folder, lambda names: "tokenmill.json" in names or ".tokenmill" in names
@@ -197,7 +197,7 @@ def _of_one_kind(
 
 
 def _by_kind(paths: Iterable[str], input_format: str | None) -> dict[str, list[str]]:
-    """Paths by the kind of reader that takes them; under "" those that none does."""
+    """Paths by the kind of reader that takes them; those that no reader takes are under ""."""
     found: dict[str, list[str]] = collections.defaultdict(list)
     metadata = []
     for path in paths:
@@ -248,7 +248,7 @@ def _object_inputs(urls: Iterable[str], input_format: str | None, unread: Skippe
                     found[name] = info
         except PermissionError as error:
             raise InputError(
-                f"{url} may not be read with the credentials that were found: {error}",
+                f"{url} cannot be read with the credentials found: {error}",
                 hint="can your own client list it? For S3: aws s3 ls, with AWS_PROFILE as here",
             ) from None
     inputs = []
@@ -256,7 +256,7 @@ def _object_inputs(urls: Iterable[str], input_format: str | None, unread: Skippe
         kind, compression = kind_named(url, input_format)
         if kind not in KINDS:
             raise ConfigError(
-                f"{url}: the reader of {kind} files, an outside package's, reads local files only",
+                f"{url}: the reader of {kind} files comes from a plugin and reads only local files",
                 hint="copy them to a disk first",
             )
         inputs.append(Input(url, kind, compression, info.num_bytes, 0, object_digest(info)))
@@ -266,12 +266,13 @@ def _object_inputs(urls: Iterable[str], input_format: str | None, unread: Skippe
 def _objects_of(
     url: str, input_format: str | None, unread: Skipped
 ) -> dict[str, objects.ObjectInfo]:
-    """An object, or those that match a glob, or those below a prefix as in a folder."""
+    """The object of that URL, or those that match a glob, or those below a prefix, as in a
+    folder."""
     if hub := re.fullmatch(
         r"https?://huggingface\.co/datasets/([\w.-]+/[\w.-]+)(/tree/.*)?/?", url
     ):
         raise ConfigError(
-            f"{url} is a page about a dataset, and no file",
+            f"{url} is a dataset's page, not a file",
             hint=f"for the dataset: {hub_command(hub[1])}",
         )
     if not url.endswith("/"):
@@ -304,11 +305,11 @@ def _where_to_look(url: str) -> str:
         return f"is the bucket right, and the prefix? gcloud storage ls {folder}"
     if scheme in ("s3", "s3a"):
         return f"is the bucket right, and the prefix? aws s3 ls {folder.replace('s3a:', 's3:')}"
-    return "is the address right? Look with a client of that store"
+    return "is the address right? Check with that store's own client"
 
 
 def _visible(urls: Iterable[str], prefix: str) -> list[str]:
-    """Without what is hidden, and without datasets of ours."""
+    """The URLs without hidden ones and without our own datasets."""
     names = {url: url.removeprefix(prefix).split("/") for url in urls}
     ours = {
         tuple(parts[:depth])
@@ -330,7 +331,7 @@ def _input(path: str, input_format: str | None) -> Input:
         path.encode()
     except UnicodeEncodeError:
         raise InputError(
-            f"the name of {path!r} is not UTF-8, and cannot be handed to the readers",
+            f"the name of {path!r} is not UTF-8, which the readers cannot open",
             hint="rename the file",
         ) from None
     try:

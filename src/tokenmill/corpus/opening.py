@@ -1,7 +1,7 @@
-"""Inputs opened for reading, wherever they lie: a file of the disk, or an object read by ranges.
+"""Opens inputs for reading: a local file, or an object read in ranges.
 
-Of many inputs, what is needed first of the next ones (small objects as a whole, footers of tables)
-is fetched while one is read: `with_small_ahead`, `with_structure_ahead`.
+While one input is read, the first bytes needed of the next ones (whole small objects, footers of
+tables) are prefetched: `with_small_ahead`, `with_structure_ahead`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Item = TypeVar("Item")
 
 
 def ranged_file(source: Input) -> RangedFile | None:
-    """The input, read by ranges that arrive ahead; None if its path can be opened and mapped."""
+    """The input, read in prefetched ranges; None if its path can be opened and mapped."""
     return store_of(source.path).ranged_file(source.path, source.num_bytes, source.digest)
 
 
 @contextlib.contextmanager
 def opened(source: Input, expected: Iterable[Range] = ()) -> Iterator[ByteFile]:
-    """The input's bytes. `expected` are ranges that will be read, in this order."""
+    """The input's bytes. `expected` lists the ranges that will be read, in order."""
     ranged = ranged_file(source)
     if ranged is None:
         with open(source.path, "rb") as file:
@@ -46,7 +46,7 @@ def opened(source: Input, expected: Iterable[Range] = ()) -> Iterator[ByteFile]:
 
 
 def unreadable_input(source: Input, error: Exception) -> TokenmillError:
-    """What to raise when an input cannot be read; a network's failure is not the input's."""
+    """The error for an input that cannot be read; a network failure is not blamed on the input."""
     if isinstance(error, TokenmillError):
         return error
     reason = getattr(error, "strerror", None) or error
@@ -54,12 +54,13 @@ def unreadable_input(source: Input, error: Exception) -> TokenmillError:
 
 
 def with_small_ahead(spans: Iterable[Span]) -> Iterator[Span]:
-    """The spans; objects that take one request each are fetched while one before is worked on."""
+    """The spans; small objects, which take one request each, are prefetched while an earlier span
+    is processed."""
     return _with_edges_ahead(spans, lambda span: span.input, _whole_if_small)
 
 
 def with_structure_ahead(sources: Iterable[Input]) -> Iterator[Input]:
-    """The inputs; where the next ones say what is in them is fetched while one is worked on."""
+    """The inputs; the footers or heads of the next ones are prefetched while one is processed."""
     return _with_edges_ahead(sources, lambda source: source, _structure_edge)
 
 
@@ -85,7 +86,7 @@ def _whole_if_small(source: Input) -> Range | None:
 
 
 def _structure_edge(source: Input) -> Range | None:
-    """A table tells at its end what is in it, text at its beginning."""
+    """The range that describes the content: the end of a table, the beginning of a text."""
     if source.num_bytes <= SMALL_OBJECT_BYTES:
         return 0, source.num_bytes
     if source.kind == "parquet":

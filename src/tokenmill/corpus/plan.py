@@ -1,14 +1,14 @@
 """The plan: inputs and configuration, frozen into a list of slices before any work begins.
 
-Planning reads every footer and schema and cuts slices of about 32 MB of text. It depends on the
-inputs and the configuration alone, never on the number of workers. A wrong column in file 900
-fails here, in seconds, before a token is written.
+Planning reads every footer and schema and cuts slices of about 32 MB of text. It depends only on
+the inputs and the configuration, never on the number of workers. A wrong column in file 900 fails
+here, in seconds, before a token is written.
 
-Footers are parsed by native code, and a crafted one can kill the process that reads it. So who
-makes a plan says where `cut` is called: the processes runner does it in its workers, which may die.
+Native code parses footers, and a crafted footer can kill the process that reads it. So the caller
+chooses where `cut` runs: the processes runner runs it in its workers, which may die.
 
 The plan is written once, as `plan.json`, and only read after that: a later attempt continues with
-the slices it finds there, once `differences` says that nothing has changed since.
+its slices if `differences` finds no change.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ PLAN_VERSION = 2
 
 @dataclass(frozen=True)
 class Plan:
-    identity: dict[str, Any]  # what decides the bytes: options, encoding, versions
+    identity: dict[str, Any]  # what determines the bytes: options, encoding, versions
     inputs: tuple[Input, ...]
     slices: SliceTable
-    # What a person should know about how the corpus was found. Saved with the plan, so that every
-    # attempt and `finish` say the same, but no part of `plan_id`: it decides no byte.
+    # Notes on how the corpus was found. Saved with the plan, so that every attempt and `finish` say
+    # the same, but not part of `plan_id`, because they affect no byte.
     notes: tuple[str, ...] = ()
-    saved_id: str = field(default="", compare=False)  # that it was loaded with
+    saved_id: str = field(default="", compare=False)  # the id in the loaded file
 
     @property
     def text_bytes(self) -> int:
@@ -52,11 +52,11 @@ class Plan:
         return self.saved_id or hashlib.sha256(self.to_json()).hexdigest()
 
     def to_json(self) -> bytes:
-        """What the plan's id is the hash of: all of it but the notes."""
+        """The bytes whose hash is the plan's id: everything except the notes."""
         return json.dumps(self._to_plain(), sort_keys=True).encode()
 
     def create(self, path: str) -> bool:
-        """Save it unless there is a plan already; whether this one was saved."""
+        """Save the plan unless one exists; whether this plan was saved."""
         return files.create_file(path, self._checksummed())
 
     @staticmethod
@@ -66,7 +66,7 @@ class Plan:
             plain = checked_object(data)
             if "converted_from" in plain:
                 raise ConflictError(
-                    f"{path} is that of a conversion, which was not finished",
+                    f"{path} belongs to an unfinished conversion",
                     hint="run the same `tokenmill convert` again: it resumes; or use --overwrite",
                 )
             if plain.get("tokenmill_plan") != PLAN_VERSION:
@@ -99,7 +99,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """An input, cut: its spans, and how many rows they have if that was asked for."""
+    """The spans of an input, and their number of rows if requested."""
 
     spans: tuple[Span, ...]
     num_rows: int | None = None
@@ -109,7 +109,7 @@ class InputCutter(Protocol):
     def __call__(
         self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None
     ) -> Iterator[Cut]:
-        """`cut` for each input, in order; may draw a few inputs ahead of what it yields."""
+        """The result of `cut` for each input, in order; may draw a few inputs ahead."""
 
 
 def cut(
@@ -118,9 +118,9 @@ def cut(
     max_rows: int | None = None,
     alive: Callable[[], None] = lambda: None,
 ) -> Cut:
-    """Cut one input into spans, of its first `max_rows` rows if given.
+    """Cut one input into spans; with `max_rows`, only its first rows.
 
-    Where a file does not say how many rows it has, they are counted; `alive` is called meanwhile.
+    If the file does not state its number of rows, they are counted; `alive` is called meanwhile.
     """
     reader = reader_for(source.kind, options)
     spans = reader.spans(source)
@@ -159,9 +159,10 @@ def make_plan(
     structure_of: Callable[[Input], Input] = lambda source: source,
     cutter: InputCutter = cut_here,
 ) -> Plan:
-    """Cut the inputs into slices. Raises ConfigError or InputError for what is bound to fail.
+    """Cut the inputs into slices. Raises ConfigError or InputError for anything that is certain to
+    fail.
 
-    `structure_of` gives, for an input that is not here yet, one from which its spans can be told.
+    `structure_of` maps an input that is not downloaded yet to one that can already be cut.
     """
     inputs = tuple(inputs)
     options = read_options(config)
@@ -212,7 +213,8 @@ def _limited(
     structure_of: Callable[[Input], Input],
     cutter: InputCutter,
 ) -> Iterator[Span]:
-    """The spans of the first `num_rows` rows. One input at a time: the rest is not looked at."""
+    """The spans of the first `num_rows` rows. Takes one input at a time and stops when it has
+    enough."""
     for source in inputs:
         cuts = list(cutter([structure_of(source)], options, num_rows))
         yield from _spans([source], cuts)
@@ -222,7 +224,7 @@ def _limited(
 
 
 def notes_on(plan: Plan, num_rows: int) -> tuple[str, ...]:
-    """What a person should know about the corpus, now that so many rows were found in it."""
+    """Notes on the corpus, given the number of rows found in it."""
     options = plan.identity["options"]
     separator, limit = options["separator"], options["limit_docs"]
     if separator is None or (limit is not None and num_rows >= limit):
@@ -238,7 +240,7 @@ def notes_on(plan: Plan, num_rows: int) -> tuple[str, ...]:
 
 
 def _num_rows_of_tables(plan: Plan) -> int | None:
-    """The rows of inputs that are not plain text; None where one of them does not say."""
+    """The rows of inputs that are not plain text; None if one of them does not state its rows."""
     found = 0
     for slice_ in plan.slices:
         for span in slice_.spans:
@@ -250,14 +252,14 @@ def _num_rows_of_tables(plan: Plan) -> int | None:
 
 
 def differences(old: Plan, identity: dict[str, Any], inputs: Iterable[Input]) -> list[str]:
-    """What changed since the plan was made, one readable line each; empty: nothing."""
+    """The changes since the plan was made, one readable line each."""
     before = {source.name: _facts(source) for source in old.inputs}
     after = {source.name: _facts(source) for source in inputs}
     return identity_differences(old.identity, identity) + input_differences(before, after)
 
 
 def _facts(source: Input) -> tuple[Any, ...]:
-    """What tells whether an input has changed."""
+    """The facts that show whether an input has changed."""
     rest = (source.kind, source.compression, source.mtime_ns, source.origin)
     return source.num_bytes, source.digest, *rest
 
@@ -276,7 +278,7 @@ def identity_differences(old: dict[str, Any], new: dict[str, Any], prefix: str =
 def input_differences(
     before: Mapping[str, tuple[Any, ...]], after: Mapping[str, tuple[Any, ...]]
 ) -> list[str]:
-    """What changed between two sets of inputs, by name: size, digest, and whatever else is told."""
+    """The changes between two sets of inputs, by name: size, digest and other known facts."""
     lines = [f"input removed: {path}" for path in before if path not in after]
     lines += [f"input added: {path}" for path in after if path not in before]
     for path, then in before.items():

@@ -1,8 +1,8 @@
-"""A head start for the next slice: its first span is begun to be read while this one is encoded.
+"""Prefetch: reading of the next slice's first span starts while the current slice is encoded.
 
-Only where text comes over a network: without it, a worker waits for the first bytes of each slice,
-0.1 s at 40 ms a request, where encoding takes 0.2. What is read beforehand is one batch, and what
-readers expect (storage/range_reader.py), at most 32 MiB.
+Only for text that comes over a network. Without it, a worker waits for the first bytes of each
+slice: 0.1 s at 40 ms per request, where encoding takes 0.2 s. One batch is read ahead, and the
+ranges that readers expect (storage/range_reader.py), at most 32 MiB.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class _BegunSpan:
         yield from self._batches
 
 
-# A worker has two slices at most: one that it encodes, or is about to, and one that waits.
+# A worker has at most two slices: one that it encodes or is about to encode, and one that waits.
 _MAX_BEGUN = 2
 _begun: dict[tuple[Span, ReadOptions], _BegunSpan] = {}
 _lock = threading.Lock()
 
 
 def begin(span: Span, options: ReadOptions) -> None:
-    """Begin to read a span that will be asked for soon."""
+    """Start to read a span that will be needed soon."""
     if not store_of(span.input.path).has_quick_calls:
         with _lock:
             while len(_begun) >= _MAX_BEGUN:
@@ -45,7 +45,7 @@ def begin(span: Span, options: ReadOptions) -> None:
 
 
 def batches_of(span: Span, options: ReadOptions) -> tuple[Reader, Iterator[TextBatch]]:
-    """The span's reader and batches, whether they were begun or not."""
+    """The span's reader and batches, prefetched or not."""
     with _lock:
         begun = _begun.pop((span, options), None)
     if begun is not None:

@@ -1,6 +1,6 @@
-"""What sources lead to and a run does not read, collected to be said once: in the summary.
+"""Files that sources name and a run does not read, collected and reported once, in the summary.
 
-None of this changes what is made, so none of it is part of a plan's identity.
+None of this changes the output, so none of it is part of a plan's identity.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SHOWN_ENDINGS = 5
 
 
 class Skipped:
-    """Grows while sources are listed; `notes` is what a person should know in the end."""
+    """Collects while sources are listed; `notes` is the final report."""
 
     def __init__(self, input_format: str | None) -> None:
         self._input_format = input_format
@@ -25,17 +25,17 @@ class Skipped:
         self._folders: list[str] = []
 
     def add_files(self, paths: Iterable[str]) -> None:
-        """Files of other kinds that lie in a folder."""
+        """Add files of other kinds in a folder."""
         for path in paths:
             self._first_file = self._first_file or path
             self._endings[ending(path) or os.path.basename(path)] += 1
 
     def add_again(self, name: str, first_name: str) -> None:
-        """A file or folder that was named before, perhaps by another name."""
+        """Add a file or folder that was named before, perhaps under another name."""
         self._again.append((name, first_name))
 
     def add_folders(self, paths: Iterable[str]) -> None:
-        """Folders that match a glob."""
+        """Add folders that match a glob."""
         self._folders += paths
 
     def notes(self) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ class Skipped:
 
 
 def shown_endings(endings: collections.Counter[str]) -> str:
-    """How many files there are of each kind, the most frequent ones first."""
+    """The number of files of each extension, the most frequent first."""
     shown = [f"{number:,} {end}" for end, number in endings.most_common(_SHOWN_ENDINGS)]
     rest = sum(endings.values()) - sum(n for _, n in endings.most_common(_SHOWN_ENDINGS))
     return ", ".join([*shown, *([f"{rest:,} more"] if rest else [])])

@@ -1,7 +1,8 @@
-"""A plan's slices, kept small: 60 bytes a span, where objects take 350. Made when asked for.
+"""A plan's slices in compact form: 60 bytes per span, where objects take 350. Slices are made on
+access.
 
-A corpus of 15 trillion tokens has two million slices, and the driver of a run holds its plan all
-the time. Light to import: plain arrays, no NumPy.
+A corpus of 15 trillion tokens has two million slices, and the driver holds the plan during the
+whole run. Light to import: plain arrays, no NumPy.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _NOTHING = -1  # stands for None in num_rows and max_rows
 
 
 class SliceTable(Sequence[Slice]):
-    """Slices as columns of numbers, a row a span; looks like a tuple of them."""
+    """Slices as columns of numbers, one row per span; behaves like a tuple of slices."""
 
     def __init__(self, inputs: Sequence[Input], first: int = 0) -> None:
         self._inputs = inputs
@@ -47,7 +48,7 @@ class SliceTable(Sequence[Slice]):
 
     @staticmethod
     def from_plain(inputs: Sequence[Input], plain: dict[str, Any]) -> SliceTable:
-        """Raises ValueError, KeyError, TypeError or OverflowError for what is no such table."""
+        """Raises ValueError, KeyError, TypeError or OverflowError for invalid data."""
         table = SliceTable(inputs)
         table._ends = array("q", plain["end"])
         table._columns = tuple(array("q", plain[name]) for name in COLUMNS)
@@ -65,7 +66,7 @@ class SliceTable(Sequence[Slice]):
 
     @property
     def num_rows(self) -> int | None:
-        """Of all slices; None where a file does not say."""
+        """The rows of all slices; None if a file does not state them."""
         column = self._columns[_NUM_ROWS]
         return None if _NOTHING in column else sum(column)
 

@@ -2,8 +2,8 @@
 
 An `Input` is one file with its identity. A `Span` is a piece of it that can be read on its own:
 whole parquet row groups, arrow batches, or a byte range cut at document ends. A `Slice` is a run of
-consecutive spans holding about 32 MB of text, the unit of work, retry and resume; it may cross
-files, so that a million small files do not become a million parts.
+consecutive spans holding about 32 MB of text, the unit of work, retry and resume; it may cross file
+boundaries, so that a million small files do not become a million parts.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ class Input:
     kind: str  # the reader's name: parquet, arrow, jsonl, text
     compression: str | None  # None, "gzip" or "zstd": of the file as a whole (jsonl and text only)
     num_bytes: int
-    mtime_ns: int  # 0: not known, as for a file from elsewhere, which has a whole digest instead
-    # sha256 of the first and last 64 KiB; of a file from elsewhere, of all of it; of an object what
-    # its store says of it ("tag:...").
+    mtime_ns: int  # 0: unknown, as for a remote file, whose digest covers all bytes
+    # sha256 of the first and last 64 KiB; for a remote file, of all bytes; for an object, its
+    # store's tag ("tag:...").
     digest: str
-    origin: str | None = None  # where it comes from, if that is not where it is read
+    origin: str | None = None  # its source, if that differs from `path`
 
     def to_plain(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in self.__slots__)
 
     @property
     def name(self) -> str:
-        """What the file is called in plans, manifests and messages."""
+        """The file's name in plans, manifests and messages."""
         return self.origin or self.path
 
     @property
     def has_tag(self) -> bool:
-        """Whether its store says, by a tag, if it has changed."""
+        """Whether its store has a tag for it, which changes with the content."""
         return self.digest.startswith(TAG)
 
 
@@ -67,7 +67,7 @@ class Slice:
         return sum(span.text_bytes for span in self.spans)
 
     def read_from(self, places: Mapping[str, str]) -> Slice:
-        """The same slice, its inputs at the paths that `places` has for their names."""
+        """The same slice, with the inputs that `places` names at the paths given there."""
         if not places:
             return self
         spans = (
@@ -79,7 +79,7 @@ class Slice:
         return Slice(self.index, tuple(spans))
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON-ready data; inputs stand once each, and spans name them by position."""
+        """JSON-ready data; each input appears once, and spans refer to it by position."""
         inputs = list(dict.fromkeys(span.input for span in self.spans))
         position = {source: i for i, source in enumerate(inputs)}
         return {

@@ -1,8 +1,7 @@
 """Whether an input is still the one that was planned; if not, the run stops with a conflict.
 
-A file is looked at before it is read. An object, which has a tag, is looked at after all that a
-slice needs of it was read, once: if it is the planned one then, so was everything that was read
-before.
+A file is checked before it is read. An object has a tag and is checked once, after a slice has read
+it: if it is the planned object then, everything read before came from that object.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from tokenmill.errors import ConflictError, InputError, IntegrityError
 from tokenmill.storage import objects
 
 _HINT = (
-    "put the file back with its time (cp -p) and run the same command again, "
+    "restore the file with its time (cp -p) and run the same command again, "
     "or start again with --overwrite"
 )
 
 
 def require_unchanged(source: Input) -> None:
-    """Raise ConflictError if the file is not the one that was planned; one with a tag is looked at
-    by `unchanged_objects`."""
+    """Raise ConflictError if the file is not the planned one. Objects with a tag are checked by
+    `unchanged_objects` instead."""
     if source.has_tag:
         return
     try:
@@ -33,7 +32,7 @@ def require_unchanged(source: Input) -> None:
         raise InputError(f"cannot read {source.name}: {error.strerror}", hint=_HINT) from error
     if found.st_size != source.num_bytes or source.mtime_ns not in (0, found.st_mtime_ns):
         raise ConflictError(
-            f"{source.name} changed while the run was under way "
+            f"{source.name} changed during the run "
             f"({source.num_bytes:,} bytes planned, {found.st_size:,} now, or modified since)",
             hint=_HINT,
         )
@@ -41,9 +40,9 @@ def require_unchanged(source: Input) -> None:
 
 @contextlib.contextmanager
 def unchanged_objects(sources: Iterable[Input]) -> Iterator[None]:
-    """Raise ConflictError at the end if an object is not the one that was planned.
+    """Raise ConflictError at the end if an object is not the planned one.
 
-    That comes before any error that reading it may have ended with: it explains it.
+    It replaces an error from reading the object, because the change explains that error.
     """
     tagged = [source for source in dict.fromkeys(sources) if source.has_tag]
     try:
@@ -61,7 +60,7 @@ def _require_unchanged_objects(sources: list[Input]) -> None:
             raise InputError(f"cannot read {source.name}: it is gone", hint=_HINT)
         if (found.num_bytes, object_digest(found)) != (source.num_bytes, source.digest):
             raise ConflictError(
-                f"{source.name} changed while the run was under way "
+                f"{source.name} changed during the run "
                 f"({source.num_bytes:,} bytes and {source.digest} planned, "
                 f"{found.num_bytes:,} and {object_digest(found)} now)",
                 hint=_HINT,

@@ -1,12 +1,12 @@
 """Convert: a finished dataset in another format, without tokenizing again.
 
-Each split's token stream stays what it is, EOT ids and all; it is only cut and dressed differently.
-What the target cannot hold is refused before work begins, or left out if the user says so.
+Each split's token stream stays the same, including EOT ids; only cuts and file layout change.
+Whatever the target cannot hold is refused before work begins, or left out if the user says so.
 
-Like a run, a conversion keeps what it did in OUT/.tokenmill and continues from there: `plan.json`
-says what is asked for, and each shard task that is done has its record (assemble/). The source is
-looked through once before (tokens.py). All of it is done by threads of this process: what
-takes time is hashing, reading and writing, during which they do not wait for each other.
+Like a run, a conversion keeps its work in OUT/.tokenmill and resumes from there: `plan.json` holds
+the request, and each finished shard task has a record (assemble/). The source is scanned once
+before that (tokens.py). Threads of this process do all of it: hashing, reading and writing take the
+time, and these release the GIL.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ from tokenmill.storage.store import store_of
 
 DROPPABLE = ("boundaries", "tail")
 
-# Told after every shard task how many tokens are done; returns whether to stop.
+# Called after every shard task with the tokens done; returns whether to stop.
 Watcher = Callable[[int], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What to convert to. Options left at None follow the format."""
+    """The target of a conversion. Options left at None follow the format."""
 
     out: str
     format: str
@@ -75,9 +75,9 @@ class Target:
     shard_tokens: int | None = None
     seq_len: int | None = None
     dtype: str = "auto"
-    drop: tuple[str, ...] = ()  # of DROPPABLE: what may be left out
+    drop: tuple[str, ...] = ()  # of DROPPABLE: what the user gives up
     overwrite: bool = False
-    num_proc: int | None = None  # threads; None: as many as there are CPUs
+    num_proc: int | None = None  # threads; None: one per CPU
 
 
 def convert(
@@ -86,9 +86,9 @@ def convert(
     encoding: EncodingId | None = None,
     watch: Watcher = lambda num_tokens: False,
 ) -> Manifest:
-    """Write `source` in the target's format, or go on with that, and return the proof.
+    """Write `source` in the target's format, or resume that, and return the manifest.
 
-    `encoding` is needed where the source has no manifest to say it.
+    `encoding` is needed if the source has no manifest that names it.
     """
     _require_another_place(source, target)
     if not source.num_tokens:
@@ -109,15 +109,16 @@ def convert(
             raise
         raise ConflictError(
             f"{source.name} was changed while it was converted: {error.filename} is gone",
-            hint="run the same command again with --overwrite: it is read from the beginning",
+            hint="run the same command again with --overwrite: it reads the source again",
         ) from error
-    assert manifest is not None  # what has just begun is not continued
+    assert manifest is not None  # a new conversion is never discarded as damaged
     return manifest
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertRequest:
-    """What `convert` was asked for. It is its own plan: it names all that decides the bytes."""
+    """The request to `convert`. It is its own plan: it names everything that determines the
+    bytes."""
 
     identity: dict[str, Any]
     converted_from: dict[str, Any]
@@ -145,7 +146,7 @@ class ConvertRequest:
 
     def changes_from(self, manifest: Manifest) -> list[str]:
         is_same = manifest.converted_from == self.converted_from
-        return [] if is_same else [f"it was made of another dataset than {self.source}"]
+        return [] if is_same else [f"it was made from a dataset other than {self.source}"]
 
     def _to_plain(self) -> dict[str, Any]:
         return {"identity": self.identity, "converted_from": self.converted_from}
@@ -193,7 +194,7 @@ class _Conversion:
 def _write_shards(
     tokens: DatasetTokens, books: Books, layout: Layout, num_threads: int, watch: Watcher
 ) -> None:
-    """Look the source through, then carry out shard tasks until there are none left."""
+    """Scan the source, then carry out all shard tasks."""
     segments = {split: tokens.segments(split) for split in SPLITS}
     for _ in in_threads(lambda check: check(), tokens.checks(), num_threads):
         pass
@@ -204,7 +205,7 @@ def _write_shards(
             found = itertools.islice(looked, len(segments[split]))
             for block in tokens.blocks(split, found):
                 books.due.extend(stream.feed(block))
-            for _ in found:  # nothing is left uncompared
+            for _ in found:  # finish the comparison
                 pass
         books.due.extend(stream.finish())
     num_done = 0
@@ -216,7 +217,7 @@ def _write_shards(
 
 
 def _require_source_apart(source: Dataset, target: Target, names: OutputNames) -> None:
-    """No file of the source may be one that this conversion would replace."""
+    """Raise ConfigError if the conversion would replace a file of its source."""
     found = [shard.name for stream in source.streams.values() for shard in stream.shards]
     if source.manifest is not None:
         found += [file.name for file in source.manifest.files]
@@ -230,7 +231,7 @@ def _require_another_place(source: Dataset, target: Target) -> None:
     require_output(target.out)
     if target.overwrite and given.startswith(f"{out}/"):
         raise ConfigError(
-            f"{source.name} is inside of {target.out}, where --overwrite replaces what is there",
+            f"{source.name} is inside {target.out}, whose content --overwrite replaces",
             hint="choose another output folder",
         )
 
@@ -240,7 +241,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _layout(source: Dataset, origin: Manifest, target: Target) -> Layout:
-    """How the target's shards will be. Raises ConfigError for what they cannot hold."""
+    """The layout of the target's shards. Raises ConfigError for content that they cannot hold."""
     format_ = get_format(target.format)
     defaults, traits = format_.defaults, format_.traits
     encoding = origin.identity["encoding"]
@@ -289,7 +290,7 @@ def _require_holdable(source: Dataset, target: Target, seq_len: int, boundaries:
         if is_lost and "boundaries" not in target.drop:
             raise ConfigError(
                 f"{target.format} cannot tell where documents end: these have no EOT ids",
-                hint="--drop boundaries gives them up; megatron, olmo, datatrove and parquet keep "
+                hint="--drop boundaries omits them; megatron, olmo, datatrove and parquet keep "
                 "them",
             )
 
@@ -306,7 +307,7 @@ def _identity(origin: Manifest, layout: Layout) -> dict[str, Any]:
 
 
 def _manifest_of_foreign(source: Dataset, encoding: EncodingId | None) -> Manifest:
-    """What a manifest of someone else's folder would say, as far as it can be known."""
+    """A manifest for a foreign folder, as far as its content is known."""
     if encoding is None:
         raise ConfigError(
             f"{source.name} does not say which tokenizer made it",
@@ -314,7 +315,7 @@ def _manifest_of_foreign(source: Dataset, encoding: EncodingId | None) -> Manife
         )
     if source.eot is None:
         raise ConfigError(
-            f"{source.name} does not say where its EOT ids stand, and its tokens do not tell: "
+            f"{source.name} does not say where its EOT ids are, and its tokens do not show it: "
             f"{source.inferred['eot'].why}",
             hint="say it: --eot append if documents end with one, prepend if they begin with one, "
             f"both or none; {source.format.name} usually has {source.format.defaults.eot}",
@@ -341,7 +342,7 @@ def _manifest_of_foreign(source: Dataset, encoding: EncodingId | None) -> Manife
 
 
 def _manifest(origin: Manifest, request: ConvertRequest, output: Output) -> Manifest:
-    """Check that every token arrived, and say so."""
+    """Check that every token arrived, and make the manifest."""
     tails = output.tails.values()
     num_written = sum(shard.num_tokens for shard in output.shards)
     num_written += sum(tail.num_tokens for tail in tails)
@@ -369,7 +370,7 @@ def _manifest(origin: Manifest, request: ConvertRequest, output: Output) -> Mani
 
 
 def _notes(origin: Manifest, manifest: Manifest) -> tuple[str, ...]:
-    """What was said of the source, but for what was said of its format; and what is to be said."""
+    """The source's notes, except those on its format, followed by new ones."""
     if not origin.splits:
         return ()
     said, own = own_notes(origin), own_notes(manifest)
@@ -379,8 +380,8 @@ def _notes(origin: Manifest, manifest: Manifest) -> tuple[str, ...]:
 def _splits(
     origin: Manifest, written: dict[str, SplitTotals], documents: dict[str, int]
 ) -> dict[str, SplitTotals]:
-    """The totals of what was written, and of splits that samples left nothing of: their documents
-    and tails still count. A tail is what is left out now and what was left out before."""
+    """The totals of the written splits, and of splits that fill no sample: their documents and
+    tails still count. A tail includes tokens left out by this and by earlier conversions."""
     found = {}
     for split in SPLITS:
         now, before = written.get(split), origin.splits.get(split)
@@ -398,7 +399,8 @@ def _splits(
 
 
 def _num_documents(output: Output, split: str, per_document: int) -> int:
-    """Of someone else's tokens: by the boundaries, else by the EOT ids, else unknown: 0."""
+    """The number of documents in foreign tokens: by boundaries, else by EOT ids, else 0
+    (unknown)."""
     shards = [shard for shard in output.shards if shard.split == split]
     if shards and all(shard.num_documents is not None for shard in shards):
         return sum(shard.num_documents or 0 for shard in shards)

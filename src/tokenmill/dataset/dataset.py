@@ -1,10 +1,10 @@
-"""A dataset opened: one that tokenmill wrote, or someone else's shards, as far as they tell.
+"""An open dataset: one that tokenmill wrote, or foreign shards, as far as they describe themselves.
 
-The manifest says all there is to know. Without one, the format is recognised by the files, their
-dtype by their headers, and documents by their EOT ids if the tokenizer is named. What neither the
-files nor the user say is inferred from the tokens (inference.py).
-Nothing outside the folder is read: names come from a listing or from a manifest that was checked,
-and `DatasetFiles` refuses a link that leads elsewhere.
+The manifest says everything. Without one, the format is recognised from the files, the dtype from
+their headers, and documents from EOT ids if the tokenizer is named. What neither the files nor the
+user say is inferred from the tokens (inference.py). Nothing outside the folder is read: names come
+from a listing or from a manifest that was checked, and `DatasetFiles` refuses a link that leads
+elsewhere.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Dataset:
     format: Format
     manifest: Manifest | None  # None: tokenmill did not write it
     streams: dict[str, Stream]  # by split
-    eot: str | None  # where EOT ids stand; None: not known
+    eot: str | None  # where EOT ids are; None: unknown
     eot_id: int | None
-    inferred: dict[str, Inference] = field(default_factory=dict)  # "dtype", "eot": nobody said so
+    inferred: dict[str, Inference] = field(default_factory=dict)  # "dtype", "eot": not stated
 
     @property
     def name(self) -> str:
-        """What to call it: the folder or URL, as the user named it."""
+        """The folder or URL, as the user named it."""
         return self.files.label
 
     @property
@@ -46,7 +46,7 @@ class Dataset:
 
     @property
     def dtype(self) -> str:
-        """NumPy's name of what the tokens are stored as; opens a shard."""
+        """NumPy's name of the stored dtype; opens a shard."""
         shards = [shard for stream in self.streams.values() for shard in stream.shards]
         return shards[0].open().dtype if shards else "uint16"
 
@@ -59,11 +59,11 @@ def open_dataset(
     encoding: EncodingId | None = None,
     eot: str | None = None,
 ) -> Dataset:
-    """Open a folder, a URL or the files there. What the manifest says wins; the rest is for folders
-    without one.
+    """Open a folder, a URL or the files there. The manifest wins over the arguments, which are for
+    folders without a manifest.
 
-    Raises IntegrityError for an unfinished or broken dataset, ConfigError if it cannot be told
-    what is in the folder.
+    Raises IntegrityError for an unfinished or broken dataset, ConfigError if the content of the
+    folder cannot be recognised.
     """
     files = files_at(source) if isinstance(source, str) else source
     if files.has(MANIFEST_NAME):
@@ -73,8 +73,8 @@ def open_dataset(
 
 
 def dataset_of(files: DatasetFiles, manifest: Manifest) -> Dataset:
-    """What the manifest says is there; no shard is opened. Raises IntegrityError for what
-    cannot be."""
+    """The dataset that the manifest describes; opens no shard. Raises IntegrityError for an
+    impossible manifest."""
     options, encoding = manifest.identity["options"], manifest.identity["encoding"]
     try:
         format_ = get_format(options["format"])
@@ -106,7 +106,8 @@ def dataset_of(files: DatasetFiles, manifest: Manifest) -> Dataset:
 
 
 def found_shards(files: DatasetFiles, format_name: str | None) -> tuple[Format, list[FoundShard]]:
-    """The format of someone's files, and its shards. Raises ConfigError if it cannot be told."""
+    """The format of foreign files, and its shards. Raises ConfigError if the format is not
+    recognised."""
     names = [
         name
         for name in files.names()
@@ -116,7 +117,7 @@ def found_shards(files: DatasetFiles, format_name: str | None) -> tuple[Format, 
         format_ = get_format(known)
         if found := format_.find(files, names):
             return format_, found
-    why = "no file here looks like one of its shards" if format_name else "nothing known"
+    why = "no file here looks like one of its shards" if format_name else "no known format"
     raise ConfigError(
         f"{files.label} is not a dataset that can be read: {why}",
         hint="tokenmill formats lists what can be read; name one with --format",
@@ -135,14 +136,14 @@ def _of_strangers(
     if dtype is None and (width := dtype_of_strangers(files, format_, found, encoding)):
         if width.value is None or not width.is_sure:
             raise ConfigError(
-                f"{files.label} does not say how wide its tokens are, and they do not tell: "
+                f"{files.label} does not say how wide its tokens are, and they do not show it: "
                 f"{width.why}",
                 hint="name it: --dtype uint16 or uint32 (convert: --from-dtype), or the tokenizer "
                 "that made them",
             )
         dtype, inferred["dtype"] = width.value, width
     sizes, has_boundaries = {}, True
-    for one in found:  # one after the other: a map keeps its file open, and those are limited
+    for one in found:  # one at a time: a map keeps its file open, and open files are limited
         reader = format_.open(files, one.name, dtype)
         sizes[one.name] = reader.num_tokens
         has_boundaries = has_boundaries and reader.has_boundaries
@@ -176,8 +177,8 @@ def _of_strangers(
 def dtype_of_strangers(
     files: DatasetFiles, format_: Format, found: Sequence[FoundShard], encoding: EncodingId | None
 ) -> Inference | None:
-    """How wide the tokens of someone's shards are; None if the files say so."""
-    # The largest of each split tells most.
+    """How wide the tokens of foreign shards are; None if the files say so themselves."""
+    # The largest shard of each split is the best evidence.
     by_size = sorted(found, key=lambda one: files.size(one.name) or 0)
     largest = {one.split: one for one in by_size}
     opens = [functools.partial(format_.open, files, one.name) for one in largest.values()]

@@ -1,9 +1,9 @@
 """The encoding that made a dataset's tokens, when a user names it again.
 
-A manifest says which encoding it was: its sha256, the sha256 of its vocabulary file, pattern and
-EOT token. It holds no path: where the file lies differs between machines, and a manifest may come
-from anyone, who must not choose what is read here. So a vocabulary file is named again, by its path
-alone, and compared.
+A manifest identifies the encoding by its sha256, the sha256 of its vocabulary file, pattern and EOT
+token. It holds no path: paths differ between machines, and a manifest may come from anyone, so it
+must not choose which file is read here. So the user names the vocabulary file again, by its path
+alone, and it is compared.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class NamedTokenizer:
         return get_encoding(self.name, pattern=self.pattern, eot=self.eot)
 
     def encoding_of(self, made_with: EncodingId) -> Encoding:
-        """The same, if it is the one that made the tokens; a pattern or an EOT token that is not
-        named is the dataset's. Raises ConfigError if it is another one."""
+        """The encoding, if it is the one that made the tokens. An omitted pattern or EOT token is
+        taken from the dataset. Raises ConfigError if it is another encoding."""
         pattern = self.pattern
         if pattern is None and os.path.isfile(self.name) and not self.name.endswith(".json"):
             pattern = made_with.pattern
-        # A file of ranks knows no EOT: the manifest says its text, or its id if that is not the
+        # A file of ranks has no EOT: the manifest gives its text, or its id if that is not the
         # next.
         eots = (made_with.eot, str(made_with.eot_token), None) if self.eot is None else (self.eot,)
         candidates = []
@@ -53,7 +53,7 @@ class NamedTokenizer:
 
 
 def made_with_of(encoding: Mapping[str, Any]) -> EncodingId:
-    """A manifest's word on its encoding. Raises IntegrityError if that is not one."""
+    """The encoding that a manifest names. Raises IntegrityError if it is not a valid one."""
     return EncodingId.from_plain({**encoding, "source": None})
 
 
@@ -62,7 +62,7 @@ def is_same(found: EncodingId, expected: EncodingId) -> bool:
 
 
 def vocabulary_file(made_with: EncodingId) -> str:
-    """The file that is asked for, in words by which its owner knows it."""
+    """A description of the needed file that its owner recognises."""
     file = "a .tiktoken file" if made_with.kind == "tiktoken" else "a tokenizer.json"
     return f"{made_with.name}, {file} with sha256 {made_with.file_sha256[:12]}"
 
@@ -83,5 +83,5 @@ def _another(name: str, found: EncodingId, made_with: EncodingId) -> ConfigError
     return ConfigError(
         f"--tokenizer {name} has sha256 {found.sha256}, but the tokens were made with "
         f"{made_with.name}, sha256 {made_with.sha256}",
-        hint=f"name the very file; its own sha256 is {made_with.file_sha256}",
+        hint=f"name the original file; its own sha256 is {made_with.file_sha256}",
     )

@@ -1,8 +1,8 @@
 """Where the files of a dataset are: in a local folder, or below a URL.
 
-What tokenmill wrote to a URL is found by name: the manifest, and from it every file, each looked at
-to see whether it is there and how large it is. A listing is asked for where there is no manifest,
-and by callers who want to know what else lies there (`verify`).
+A dataset that tokenmill wrote to a URL is found by name: the manifest names every file, and a
+request per file tells whether it exists and how large it is. Objects are listed only if there is no
+manifest, or if the caller also wants to know the other files (`verify`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tokenmill.storage.objects import ObjectInfo, is_url
 
 
 def files_at(folder: str, with_others: bool = False) -> DatasetFiles:
-    """The files of the dataset in a folder or at a URL; `with_others`: also those that are not of
-    the dataset. A publication that was interrupted is completed before.
+    """The files of the dataset in a folder or at a URL; `with_others` adds files that are not part
+    of it. Completes an interrupted publication first.
 
-    Raises ConfigError if there is nothing, IntegrityError if the dataset is not finished.
+    Raises ConfigError if nothing is there, IntegrityError if the dataset is not finished.
     """
     if is_url(folder):
         return _below_url(folder.rstrip("/"), with_others)
@@ -58,29 +58,29 @@ def _below_url(url: str, with_others: bool) -> DatasetFiles:
 def _unfinished(folder: str) -> IntegrityError:
     return IntegrityError(
         f"{folder} is not finished: a run is under way or was interrupted",
-        hint="run the command that makes it again: it resumes",
+        hint="run the command that makes it once more: it resumes",
     )
 
 
 def _manifest_data(url: str, info: ObjectInfo) -> dict[str, bytes]:
-    if info.num_bytes > MAX_MANIFEST_BYTES:  # not read; its size alone says that it is none
+    if info.num_bytes > MAX_MANIFEST_BYTES:  # too large to be a manifest, so it is not read
         return {}
     return {MANIFEST_NAME: objects.read_range(f"{url}/{MANIFEST_NAME}", 0, info.num_bytes)}
 
 
 def _of_manifest(url: str, whole: dict[str, bytes]) -> dict[str, ObjectInfo]:
-    """The objects that the manifest names, as far as they are there."""
+    """The objects that the manifest names and that exist."""
     try:
         data, path = whole.get(MANIFEST_NAME, b""), f"{url}/{MANIFEST_NAME}"
         names = [file.name for file in Manifest.parsed(data, path)[1].files]
     except IntegrityError:
-        return {}  # opening the dataset says what is wrong with it
+        return {}  # opening the dataset will report the fault
     looks = objects.in_parallel(lambda name: objects.look(f"{url}/{name}"), names)
     return {name: info for name, info in zip(names, looks, strict=True) if info is not None}
 
 
 def _listed(url: str) -> dict[str, ObjectInfo]:
-    """Objects below the URL by name, as far down as a dataset reaches; no hidden ones."""
+    """Objects below the URL by name, without hidden ones, down to the depth of a dataset."""
     found = {}
     for name, info in ((objects.key_of(name), info) for name, info in objects.find(f"{url}/")):
         below = name.removeprefix(f"{objects.key_of(url)}/")

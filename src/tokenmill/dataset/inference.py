@@ -1,16 +1,16 @@
-"""What shards without a manifest do not say, told from what is in them: how wide a token is, and
-where EOT ids stand. `inspect`, `verify` and `convert` all ask here, so that they agree.
+"""What shards without a manifest do not say, inferred from their tokens: the width of a token, and
+where EOT ids are. `inspect`, `verify` and `convert` all use this module, so that they agree.
 
-    dtype     Of a file that does not say, the widest reading whose ids the vocabulary has. Tokens
-              read twice as wide as they are come out far beyond any vocabulary; tokens read half
-              as wide have 0 or next to it in every second place.
-    EOT       Only edges tell `append` from `prepend`: a split that is whole ends with an EOT id, or
+    dtype     The widest reading whose ids are all in the vocabulary, if the file is silent. Tokens
+              read twice as wide as they are give ids far beyond any vocabulary; tokens read half as
+              wide have 0 or nearly 0 in every second place.
+    EOT       Only edges distinguish `append` from `prepend`: a whole split ends with an EOT id, or
               begins with one. In between both look the same. A split may also begin or end in the
               middle of a document (npy and llmc cut validation off there; samples leave out a
               tail), and an empty document puts an EOT id at the other edge. Where the edges
-              contradict each other or say nothing, it is not known.
+              contradict each other or say nothing, the answer is unknown.
 
-An inference says what it was drawn from. One that is not sure says so, and whoever needs to know
+An inference names its evidence. If it is not sure, it says so, and a caller that needs certainty
 asks the user.
 """
 
@@ -26,25 +26,26 @@ from tokenmill.dataset.stream import Stream, Tokens
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES, Format, ShardReader
 
-# No vocabulary is larger: what ids may be where no tokenizer is named.
+# The bound on ids if no tokenizer is named: no vocabulary is larger.
 MAX_VOCAB = 1 << 20
-# Read of a shard to tell how wide its tokens are: so many at its beginning, middle and end.
+# Tokens read at a shard's beginning, middle and end to find out how wide its tokens are.
 _PROBE_TOKENS = 1 << 12
 # With fewer tokens than this, two readings that both make sense may do so by chance.
 _FEW_TOKENS = 16
 _MOST, _HALF = 0.95, 0.5
-# To tell how EOT ids stand between documents, so many tokens of a split are read at most.
+# At most this many tokens of a split are read to see how EOT ids separate documents.
 _LOOK_TOKENS = 16 << 20
 _FIRST_LOOK_TOKENS = 1 << 15
-# So many gaps between documents are enough; with fewer than the second, pairs may be chance.
+# The first number of gaps between documents is enough; with fewer than the second, pairs may be
+# chance.
 _ENOUGH_GAPS, _FEW_GAPS = 64, 3
-# Where the format keeps documents apart, they are looked at in a shard of up to this size.
+# If the format stores boundaries, documents are examined in a shard of up to this size.
 _INDEX_TOKENS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """`value` is None where nothing can be said. `why` is half a sentence for people."""
+    """`value` is None if nothing can be inferred. `why` is a clause for a message."""
 
     value: str | None
     why: str
@@ -54,9 +55,9 @@ class Inference:
 def inferred_dtype(
     opens: Sequence[Callable[[str | None], ShardReader]], max_id: int | None
 ) -> Inference | None:
-    """How wide the tokens of shards are; None if they say so themselves.
+    """How wide the tokens of shards are; None if the files say so themselves.
 
-    `opens` open some of the shards as a dtype; `max_id` is the largest that the tokenizer has.
+    `opens` open some of the shards as a dtype; `max_id` is the tokenizer's largest id.
     """
     readings: dict[str, list[Tokens]] = {}
     for open_as in opens:
@@ -69,13 +70,13 @@ def inferred_dtype(
 
 
 def _readings(open_as: Callable[[str | None], ShardReader]) -> dict[str, Tokens]:
-    """Some tokens of a shard by each dtype that it can be opened as; none if it says its own."""
+    """Some tokens of a shard, read as each possible dtype; empty if the file names its dtype."""
     found: dict[str, Tokens] = {}
     is_said = True
     for asked in (None, *DTYPE_BYTES):
         try:
             reader = open_as(asked)
-        except IntegrityError:  # it is not whole as that, or not at all
+        except IntegrityError:  # it is not whole as that dtype, or damaged
             is_said = False
             continue
         if reader.dtype not in found and reader.num_tokens:
@@ -96,21 +97,21 @@ def _widest_that_fits(readings: dict[str, Tokens], max_id: int | None) -> Infere
     in_order = sorted(can_be, key=lambda dtype: -np.dtype(dtype).itemsize)
     shares = {d: float(np.mean((readings[d] >= 0) & (readings[d] <= most))) for d in in_order}
     if len(readings) == 1 and in_order:
-        return Inference(in_order[0], "nothing else fits the size of the files")
+        return Inference(in_order[0], "no other width fits the size of the files")
     for position, dtype in enumerate(in_order):
         is_narrowest = position == len(in_order) - 1
         if shares[dtype] >= _MOST or (is_narrowest and shares[dtype] > _HALF):
             is_sure = len(readings[dtype]) >= _FEW_TOKENS or is_narrowest
-            return Inference(dtype, f"so read, ids are at most {most:,}", is_sure)
+            return Inference(dtype, f"read that way, ids are at most {most:,}", is_sure)
         if shares[dtype] > _HALF:
             break
     seen = " and ".join(sorted(readings))
-    why = f"read as {seen}, they are no ids of at most {most:,}"
+    why = f"read as {seen}, some ids are over {most:,}"
     return Inference(None, why, is_sure=False)
 
 
 def inferred_eot(streams: Sequence[Stream], format_: Format, eot_id: int) -> Inference:
-    """Where EOT ids stand: append, prepend, both or none."""
+    """Where EOT ids are: append, prepend, both or none."""
     filled = [stream for stream in streams if stream.num_tokens]
     if not filled:
         return Inference(None, "there are no tokens", is_sure=False)
@@ -121,13 +122,13 @@ def inferred_eot(streams: Sequence[Stream], format_: Format, eot_id: int) -> Inf
 
 
 def _by_documents(streams: Sequence[Stream], eot_id: int) -> Inference:
-    """Where the format keeps documents apart: by the first and the last token of each."""
+    """If the format stores boundaries: from the first and last token of each document."""
     begins, ends, inside = [], [], 0
     for stream in streams:
         for tokens in _some_documents(stream):
             is_eot = np.asarray(tokens) == eot_id
             inside += int(np.count_nonzero(is_eot[1:-1]))
-            if len(tokens) > 1:  # an empty one is the same with an EOT id on either side
+            if len(tokens) > 1:  # an empty document looks the same with either side's EOT id
                 begins.append(bool(is_eot[0]))
                 ends.append(bool(is_eot[-1]))
     if not begins:
@@ -146,7 +147,7 @@ def _by_documents(streams: Sequence[Stream], eot_id: int) -> Inference:
 
 
 def _some_documents(stream: Stream) -> Iterator[Tokens]:
-    """Those of the first shard, which are whole but for the first and last."""
+    """Documents of the first shard, all whole except perhaps the first and last."""
     first = next(iter(stream.documents(_FIRST_LOOK_TOKENS)), None)
     if first is None or first.lengths is None:
         return
@@ -163,7 +164,7 @@ def _by_edges(streams: Sequence[Stream], format_: Format, eot_id: int) -> Infere
     gaps = [gap for stream in streams for gap in _gaps(stream, eot_id)]
     if not gaps and not begins and not ends:
         is_sure = all(stream.num_tokens <= _LOOK_TOKENS for stream in streams)
-        return Inference("none" if is_sure else None, f"EOT id {eot_id} is nowhere", is_sure)
+        return Inference("none" if is_sure else None, f"EOT id {eot_id} does not occur", is_sure)
     if gaps and all(gap % 2 == 0 for gap in gaps):
         is_sure = len(gaps) >= _FEW_GAPS
         why = f"between documents there are two EOT ids {eot_id}"
@@ -175,8 +176,8 @@ def _by_edges(streams: Sequence[Stream], format_: Format, eot_id: int) -> Infere
 
 
 def _outer_edges(streams: Sequence[Stream]) -> tuple[list[Stream], list[Stream]]:
-    """The splits that begin where a document does, and those that end so. Where the shards of train
-    are counted on from those of val, val was cut off the beginning of one stream."""
+    """The splits that begin where a document begins, and those that end where one ends. If train's
+    shard numbers continue val's, val was cut off the beginning of one stream."""
     by_split = {stream.split: stream for stream in streams}
     if len(by_split) == 2:
         val, train = by_split["val"], by_split["train"]
@@ -193,10 +194,12 @@ def _number_of(name: str) -> int | None:
 
 def _by_one_edge(format_: Format, begins: list[str], ends: list[str]) -> Inference:
     usual = format_.defaults.eot
-    # Where samples leave out a tail, no split ends with the EOT id that its last document has.
+    # Where samples leave out a tail, no split ends with the EOT id of its last document.
     has_tails = format_.traits.samples and format_.traits.boundaries
     if ends:
-        return Inference("append", f"{' and '.join(ends)} ends with an EOT id, and none begins so")
+        return Inference(
+            "append", f"{' and '.join(ends)} ends with an EOT id, none begins with one"
+        )
     if begins and (usual == "prepend" or not has_tails):
         return Inference("prepend", f"{' and '.join(begins)} begins with an EOT id")
     if not begins and usual == "append":
@@ -212,10 +215,10 @@ def _by_one_edge(format_: Format, begins: list[str], ends: list[str]) -> Inferen
 
 
 def _gaps(stream: Stream, eot_id: int) -> list[int]:
-    """How many EOT ids stand next to one another, wherever there are some between two texts."""
+    """The number of adjacent EOT ids in each gap between two texts."""
     found: list[int] = []
     start, step = 0, _FIRST_LOOK_TOKENS
-    is_first, length = True, 0  # of the EOT ids before `start`: at the beginning they are no gap
+    is_first, length = True, 0  # of the EOT ids before `start`; the leading ones are no gap
     while start < min(stream.num_tokens, _LOOK_TOKENS) and len(found) < _ENOUGH_GAPS:
         tokens = np.asarray(stream.tokens(start, start + step))
         at = np.flatnonzero(np.append(tokens != eot_id, True))  # texts, and the end

@@ -1,10 +1,10 @@
 """The manifest: the proof of a finished run, `tokenmill.json`, written last.
 
-It names every file with size, sha256, tokens and documents, says what became of every input row,
-and holds nothing that depends on time, machine or worker count: the same run has the same
-manifest. A folder without one is not a dataset. A manifest may come from anyone, so reading one
-trusts no name in it; its own sha256 (`manifest_sha256_of`) is against accidents and edits by hand,
-not against people who can compute one.
+It names every file with size, sha256, tokens and documents, accounts for every input row, and holds
+nothing that depends on time, machine or worker count: the same run has the same manifest. A folder
+without one is not a dataset. A manifest may come from anyone, so no name in it is trusted. Its own
+sha256 (`manifest_sha256_of`) protects against accidents and edits by hand,
+not against people who can attackers.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ MANIFEST_NAME = "tokenmill.json"
 QUARANTINE_NAME = "tokenmill-quarantine.jsonl"
 MANIFEST_VERSION = 1
 SPLIT_RULES = ("documents", "tokens", "first-shard", "none")
-MAX_MANIFEST_BYTES = 1 << 30  # of a file that is parsed whole; 10 million slices take a tenth of it
+MAX_MANIFEST_BYTES = 1 << 30  # parsed whole; 10 million slices take a tenth of it
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A file of the dataset; a shard if it belongs to a split. `num_documents` counts its
-    documents, or its EOT ids where documents may be cut; None where neither can be told."""
+    """A file of the dataset; a shard if it has a split. `num_documents` counts its documents, or
+    its EOT ids where documents may be cut; None if neither is known."""
 
     name: str
     split: str | None
     num_tokens: int
     num_documents: int | None
     num_bytes: int
-    sha256: str | tuple[str, ...]  # of each piece (storage.PIECE_BYTES) of a file that has several
+    sha256: str | tuple[str, ...]  # one per piece (hashing.PIECE_BYTES) of a larger file
     marks: tuple[tuple[int, int], ...] = ()  # (EOT ids before, token), every 16M tokens
 
     @property
     def first_sha256(self) -> str:
-        """Of the file, or of its first piece: enough to tell it from another."""
+        """The sha256 of the file or of its first piece: enough to identify the file."""
         return self.sha256 if isinstance(self.sha256, str) else self.sha256[0]
 
 
@@ -66,26 +66,26 @@ class ManifestInput:
 class SplitTotals:
     num_tokens: int
     num_documents: int
-    num_tail_tokens: int = 0  # left out, because they do not fill a sample
+    num_tail_tokens: int = 0  # left out because they do not fill a sample
     num_tail_eot: int = 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Manifest:
-    identity: dict[str, Any]  # options, encoding and versions: what decided the bytes
+    identity: dict[str, Any]  # options, encoding and versions: what determines the bytes
     inputs: tuple[ManifestInput, ...]
     files: tuple[OutputFile, ...]
     splits: dict[str, SplitTotals]
     counts: Counts
-    # How many documents each slice gave to each split: which document came from where.
+    # The number of documents from each slice in each split: it tells where a document came from.
     slice_documents: dict[str, list[int]] = field(default_factory=dict)
     converted_from: dict[str, Any] | None = None  # the format and the sha256 of its manifest
     notes: tuple[str, ...] = ()  # what a person should know before training on this
-    # How validation data was chosen: by documents, tokens (the last ones), first-shard, or none.
+    # How validation data was chosen: documents, tokens (the last ones), first-shard, or none.
     split_rule: str = ""
 
     def __repr__(self) -> str:
-        """A line, for a prompt or a notebook: the whole may be millions of numbers."""
+        """One line for a prompt or a notebook: the full manifest may hold millions of numbers."""
         options = self.identity["options"]
         splits = ", ".join(f"{name} {split.num_tokens:,}" for name, split in self.splits.items())
         return (
@@ -96,13 +96,13 @@ class Manifest:
 
     @property
     def shards(self) -> tuple[OutputFile, ...]:
-        """Each split's shards in the order in which a trainer reads them."""
+        """All shards, each split's in the order in which a trainer reads them."""
         return tuple(file for file in self.files if file.split is not None)
 
     @property
     def one_stream(self) -> tuple[str, str] | None:
-        """The splits in their order, where they are one stream of documents, cut at a token; None
-        where every document was chosen for its split as a whole."""
+        """The splits in order, if they are one stream that was cut at a token; None if every
+        document belongs to one split as a whole."""
         return {"first-shard": ("val", "train"), "tokens": ("train", "val")}.get(self.split_rule)
 
     @property
@@ -118,10 +118,10 @@ class Manifest:
         return sum(file.num_bytes for file in self.files)
 
     def to_plain(self) -> dict[str, Any]:
-        plain = asdict(replace(self, slice_documents={}))  # these may be millions of numbers
+        plain = asdict(replace(self, slice_documents={}))  # it may hold millions of numbers
         plain["slice_documents"] = {name: list(n) for name, n in self.slice_documents.items()}
         if not self.notes:
-            del plain["notes"]  # as before there were any: its sha256 stands in conversions of it
+            del plain["notes"]  # keeps the sha256 that older conversions recorded
         return {"tokenmill_manifest": MANIFEST_VERSION, **plain}
 
     def to_json(self) -> bytes:
@@ -134,7 +134,7 @@ class Manifest:
         changed since it was written."""
         path = os.path.join(folder, MANIFEST_NAME)
         try:
-            # To open a pipe would be to wait for its other end.
+            # Opening a pipe would wait for its other end.
             if files.is_irregular(path):
                 raise IntegrityError(f"{path} is not a manifest: not a regular file")
             _require_small(files.size(path) or 0, path)
@@ -152,18 +152,18 @@ class Manifest:
 
     @staticmethod
     def checked(data: bytes, path: str) -> Manifest:
-        """The manifest in a file. Raises IntegrityError as `load` does, naming `path`."""
+        """The manifest in a file's bytes. Raises IntegrityError like `load`, naming `path`."""
         plain, manifest = Manifest.parsed(data, path)
         if "sha256" in plain and plain["sha256"] != manifest_sha256_of(plain):
             raise IntegrityError(
-                f"{path} was changed since it was written: its own sha256 does not fit",
-                hint="put back the original, or prepare the dataset again",
+                f"{path} was changed since it was written: its own sha256 does not match",
+                hint="restore the original, or prepare the dataset again",
             )
         return manifest
 
     @staticmethod
     def parsed(data: bytes, path: str) -> tuple[dict[str, Any], Manifest]:
-        """The manifest as the file has it and as it is understood, whoever wrote or changed it."""
+        """The manifest as plain data and as parsed, without the check of its sha256."""
         try:
             plain = json.loads(data)
             return plain, Manifest.from_plain(plain)
@@ -175,7 +175,7 @@ class Manifest:
         """Raises ValueError, KeyError or TypeError for anything that is not a manifest."""
         if plain.get("tokenmill_manifest") != MANIFEST_VERSION:
             raise ValueError(f"manifest version {plain.get('tokenmill_manifest')!r}")
-        # A damaged name of a field must not pass for a field that is left out.
+        # A field with a damaged name must not count as a missing field.
         if unknown := plain.keys() - Manifest.__slots__ - {"tokenmill_manifest", "sha256"}:
             raise ValueError(f"unknown field {min(unknown)!r}")
         identity = plain["identity"]
@@ -201,7 +201,7 @@ class Manifest:
 
 
 def manifest_data(dataset: DatasetFiles) -> bytes:
-    """What is in a dataset's manifest file. Raises IntegrityError if it cannot be one."""
+    """The bytes of a dataset's manifest. Raises IntegrityError if the file cannot be one."""
     path = dataset.path_of(MANIFEST_NAME)
     _require_small(dataset.size(MANIFEST_NAME) or 0, path)
     try:
@@ -219,19 +219,19 @@ def _require_small(num_bytes: int, path: str) -> None:
 
 
 def manifest_sha256_of(plain: dict[str, Any]) -> str:
-    """The sha256 that a manifest carries: of everything else in it, however it is laid out."""
+    """The sha256 that a manifest carries: of its other fields, independent of their layout."""
     rest = {name: value for name, value in plain.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def laid_out(plain: dict[str, Any]) -> bytes:
-    """The JSON as it stands in the file. The same data always comes out as the same bytes."""
+    """The JSON bytes of the file. The same data always gives the same bytes."""
     numbers = plain.get("slice_documents") or {}
-    # Perhaps a million numbers, which an encoder that indents would take seconds for.
+    # There may be a million numbers; an indenting encoder would take seconds.
     places = {split: f"\0{split}" for split in numbers}
     rest = {**plain, "slice_documents": places} if places else plain
     text = json.dumps(rest, indent=1, sort_keys=True)
-    # Lists of numbers on one line each: a line break in a string is always escaped in JSON.
+    # Put each list of numbers on one line. JSON escapes line breaks in strings, so none is touched.
     text = _NUMBER_LIST.sub(lambda match: "".join(match[0].split()), text)
     for split, place in places.items():
         text = text.replace(json.dumps(place), json.dumps(numbers[split], separators=(",", ":")))
@@ -243,7 +243,7 @@ _Plain = TypeVar("_Plain", ManifestInput, OutputFile, SplitTotals, Counts)
 
 
 def _checked(found: _Plain) -> _Plain:
-    """The same, if every number of it is a count and everything else a string or None."""
+    """The argument, if every number in it is a count and every other value a string or None."""
     for name in found.__slots__:
         value = getattr(found, name)
         if name.startswith("num_") or name.endswith("_bytes"):
@@ -278,7 +278,7 @@ def _output_file(plain: dict[str, Any]) -> OutputFile:
 
 
 def require_inside(name: str) -> None:
-    """Raise ValueError unless a file of that name, of a dataset, is in its folder."""
+    """Raise ValueError for a file name that leads out of the dataset's folder."""
     parts = name.split("/")
     if len(parts) > 2 or set(parts) & {"", ".", ".."} or set(name) & set("\0\\"):
         raise ValueError(f"file name {name!r} leads out of the folder")
@@ -310,9 +310,9 @@ def make_manifest(
     quarantine: OutputFile | None,
     notes: Iterable[str] = (),
 ) -> Manifest:
-    """Check that nothing was lost or added between rows and shards, and say so.
+    """Check that nothing was lost or added between rows and shards, and make the manifest.
 
-    `notes` are what else the summary is to say, before what follows from the manifest itself.
+    `notes` come before the notes that follow from the manifest itself.
     """
     counts = records.counts
     slice_documents = {split: records.num_documents(i) for i, split in enumerate(SPLITS)}
@@ -370,7 +370,7 @@ def split_totals(output: Output, documents: dict[str, int]) -> dict[str, SplitTo
 
 
 def _documents_by_shard(output: Output, per_document: int, num_written: int) -> dict[str, int]:
-    """Where the validation split may begin or end in a document: those that do the same in it."""
+    """Documents by shard, where the validation split may begin or end inside a document."""
     val = [shard for shard in output.shards if shard.split == "val"]
     if all(shard.num_documents is not None for shard in val):
         num_val = sum(shard.num_documents or 0 for shard in val)
@@ -398,8 +398,8 @@ def _require_conserved(
 
 
 def require_tokens(output: Output, num_documents: int, seq_len: int | None) -> None:
-    """Raise InputError for a dataset without a token: nobody can train on it, and what stands in
-    its manifest cannot be told from what was lost."""
+    """Raise InputError for a dataset without a token: nobody can train on it, and its manifest
+    would look like that of a lost dataset."""
     if any(shard.num_tokens for shard in output.shards):
         return
     num_left_out = sum(tail.num_tokens for tail in output.tails.values())
@@ -416,7 +416,7 @@ def require_tokens(output: Output, num_documents: int, seq_len: int | None) -> N
 
 
 def quarantine_file(folder: str, rows: Iterable[Quarantined]) -> OutputFile | None:
-    """List the rows that were left out, in a file among the shards; None if there are none."""
+    """Write the list of rows that were left out, beside the shards; None if there are none."""
     lines = [json.dumps(asdict(row), sort_keys=True) + "\n" for row in rows]
     if not lines:
         return None

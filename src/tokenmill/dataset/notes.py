@@ -1,4 +1,4 @@
-"""What a person should know of a finished dataset before training on it, as plain strings."""
+"""What a person should know about a finished dataset before training on it, as plain strings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SplitSums(Protocol):
 
 
 class Finished(Protocol):
-    """What a manifest says that notes are made of."""
+    """The parts of a manifest that notes are made from."""
 
     @property
     def identity(self) -> dict[str, Any]: ...
@@ -40,13 +40,13 @@ class Finished(Protocol):
     def split_rule(self) -> str: ...
 
 
-# By documents, fewer than this are worth a word: chance has a large say in what they are.
+# A validation split of fewer documents gets a note: chance decides too much about it.
 FEW_DOCUMENTS = 10
 
 
 def split_rule_of(options: Mapping[str, Any]) -> str:
-    """How the validation split of a run with these options is chosen, if its corpus is not small:
-    by documents, first-shard, or none."""
+    """How a run with these options chooses its validation split, unless the corpus is small:
+    documents, first-shard, or none."""
     return "documents" if options["val"] == "fraction" else str(options["val"])
 
 
@@ -58,9 +58,9 @@ def split_words(finished: Finished) -> str:
     if rule == "documents":
         return f"{options['val_fraction']:.4g} of all documents, by a hash of their text"
     if rule == "none" and "val" in finished.splits:  # foreign shards, converted
-        return "as the shards had it that this was converted from"
+        return "the same as in the shards that this was converted from"
     rules = {
-        "tokens": "the last tokens: the documents are too few to choose among them",
+        "tokens": "the last tokens: there are too few documents to choose among",
         "first-shard": "the first shard",
         "none": "nothing is held out",
     }
@@ -81,7 +81,7 @@ def notes_of(finished: Finished) -> list[str]:
 def training_notes(
     format_name: str, dtype: str, eot: str | None, encoding: EncodingId
 ) -> list[str]:
-    """What follows from the tokens alone, whoever wrote them."""
+    """Notes that follow from the tokens alone, whichever tool wrote them."""
     return [
         *trainer_notes(format_name, dtype, encoding.n_vocab),
         *_template_notes(eot, encoding),
@@ -89,7 +89,7 @@ def training_notes(
 
 
 def _template_notes(eot: str | None, encoding: EncodingId) -> list[str]:
-    """A tokenizer.json may say what to put before a text; we put EOT ids around it, no more."""
+    """A tokenizer.json may name a token to put before each text; we only put EOT ids around it."""
     bos = encoding.bos
     if bos is None or (bos == encoding.eot and eot in ("prepend", "both")):
         return []
@@ -137,7 +137,7 @@ def _split_notes(
 
 
 def _is_shrunk(options: Mapping[str, Any], val: SplitSums) -> bool:
-    """Whether shards are smaller than usual, because the size of the corpus decided that."""
+    """Whether shards are smaller than usual because the corpus is small."""
     usual = get_format(options["format"]).defaults.shard_tokens
     return options["shard_tokens"] is None and usual is not None and val.num_tokens < usual
 

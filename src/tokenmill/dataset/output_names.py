@@ -1,8 +1,8 @@
-"""Which names a dataset takes in its folder, and what has them already.
+"""Which names a dataset takes in its folder, and which files already have them.
 
-Nothing of somebody else's is removed or mixed with ours: a folder that holds other shards is a
-conflict, until the user says --overwrite. An input of the command is never replaced, whatever the
-user says.
+Other people's files are never removed or mixed with ours: a folder that holds other shards is a
+conflict, unless the user gives --overwrite. An input of the command is never replaced, even with
+--overwrite.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from tokenmill.storage.store import store_of
 
 @dataclass(frozen=True, slots=True)
 class OutputNames:
-    """The names of a dataset in this format; `stem` begins those of its shards, if any does."""
+    """The file names of a dataset in this format; `stem` is the common start of its shard names, if
+    any."""
 
     format: Format
     stem: str | None
@@ -35,12 +36,12 @@ class OutputNames:
         return re.fullmatch(pattern, name) is not None
 
     def replaced_in(self, out: str) -> set[str]:
-        """The files that a new dataset takes the place of: those of the finished one, and those
-        that are called like ours."""
+        """The files that a new dataset replaces: those of the finished dataset, and those whose
+        names it would use."""
         return _listed_names(out) | self._alike_in(out)
 
     def unlisted_in(self, out: str) -> list[str]:
-        """Those of them that no manifest lists: perhaps somebody else's."""
+        """Those of the replaced files that no manifest lists; they may belong to somebody else."""
         return sorted(self._alike_in(out) - _listed_names(out))
 
     def _alike_in(self, out: str) -> set[str]:
@@ -48,7 +49,8 @@ class OutputNames:
         return {name for name in names if name in self or name == QUARANTINE_NAME}
 
     def require_free(self, out: str, overwrite: bool) -> None:
-        """Refuse a folder in which a trainer would find other shards beside ours."""
+        """Raise ConflictError for a folder in which a trainer would find other shards beside
+        ours."""
         suffix = os.path.splitext(self._shard_name("train"))[1]
         going = self.replaced_in(out) if overwrite else set()
         others = [
@@ -63,7 +65,8 @@ class OutputNames:
             )
 
     def require_kinds(self, out: str) -> None:
-        """Refuse folders where files of ours will be, and files where folders of ours will be."""
+        """Raise an error for a folder in the place of one of our files, or a file in the place of a
+        folder."""
         folders = {os.path.dirname(self._shard_name(split)) for split in SPLITS}
         try:
             found = store_of(out).kinds_in(out)
@@ -78,7 +81,7 @@ class OutputNames:
                 raise in_the_way(os.path.join(out, name), "file")
 
     def require_apart(self, out: str, inputs: Iterable[str]) -> None:
-        """Raise ConfigError if an input, by whatever name or link, is a file that a run into `out`
+        """Raise ConfigError if an input, under any name or link, is a file that a run into `out`
         would replace or remove."""
         names = self.replaced_in(out) | {MANIFEST_NAME, QUARANTINE_NAME}
         ours = {_file_id(os.path.join(out, name)) for name in names} - {None}
@@ -98,7 +101,7 @@ class OutputNames:
 
 def in_the_way(path: str, kind: str) -> ConflictError:
     return ConflictError(
-        f"{path} is a {kind}, and stands where the dataset has something else",
+        f"{path} is a {kind}, but the dataset needs that name for something else",
         hint="move it away, or choose another output folder",
     )
 
@@ -112,7 +115,7 @@ def _listed_names(out: str) -> set[str]:
         return set()  # a broken manifest lists nothing
 
 
-@functools.lru_cache(maxsize=1024)  # a hundred thousand inputs are in a few folders
+@functools.lru_cache(maxsize=1024)  # many inputs share a few folders
 def _canonical(folder: str) -> str:
     return store_of(folder).canonical(folder)
 

@@ -1,10 +1,10 @@
-"""Where things are in an output folder.
+"""The layout of an output folder.
 
 OUT/tokenmill.json                the manifest of a finished dataset
-OUT/.tokenmill/plan.json          a run is under way
-OUT/.tokenmill/lock               held while a process is at work on it
-OUT/.tokenmill/ID/                what it has done so far; ID begins its plan's hash
-OUT/.tokenmill/publish.json       its dataset is complete, and is being moved to its place
+OUT/.tokenmill/plan.json          an unfinished run
+OUT/.tokenmill/lock               held while a process works on the run
+OUT/.tokenmill/ID/                the run's work so far; ID is the start of its plan's hash
+OUT/.tokenmill/publish.json       the run's dataset is complete and is being moved into place
 """
 
 from __future__ import annotations
@@ -27,6 +27,6 @@ def publish_path(out: str) -> str:
 
 
 def work_of(out: str, plan_id: str) -> str:
-    """Where a run keeps what it does. Each plan has a place of its own, so that a late worker of a
-    run that was given up cannot touch what the next one does."""
+    """The work folder of a run. Each plan has its own, so that a late worker of a discarded run
+    cannot touch the files of the next run."""
     return os.path.join(out, WORK_NAME, plan_id[:16])

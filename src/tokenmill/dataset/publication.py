@@ -1,10 +1,9 @@
 """How a new dataset takes its place in the output folder.
 
-A dataset that is replaced stays whole until the new one is. `publish.json` is the moment at which
-they change places: before it, the old one is there; from then on whoever comes (the run itself, the
-same command after a crash, or any command that opens the dataset) completes the move, which can be
-repeated. The old manifest goes first and the new one comes last, so no manifest ever describes a
-mixture of the two.
+The old dataset stays whole until the new one is. Writing `publish.json` is the switch: before it,
+the folder holds the old dataset. After it, any command (the run itself, the same command after a
+crash, or a command that opens the dataset) completes the move, which is idempotent. The old
+manifest is removed first and the new one is written last, so no manifest ever describes a mixture.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from tokenmill.storage import disk, files
 from tokenmill.storage.checked_json import CHECKSUM_BYTES, checked_object, checksum_of, checksummed
 from tokenmill.storage.store import store_of
 
-# What stands for a manifest in a store while the dataset is replaced.
+# What a store holds in place of the manifest while the dataset is replaced.
 _NO_MANIFEST_NAME = "replaced.json"
 _NO_MANIFEST = b'{"tokenmill_manifest": "this dataset is being replaced by a new one"}\n'
 
 
 def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str] | None) -> None:
-    """Make `out` the finished dataset, of the shards that the run of this plan has made. `replaced`
-    are the files that go, unless the new dataset has files of the same names; None: there is no
-    dataset to replace, and if one was published meanwhile, it stays."""
+    """Make `out` the finished dataset, from the staged shards of this plan. `replaced` are files to
+    remove, unless the new dataset has files of the same names. None: there is no dataset to
+    replace, and one that was published meanwhile stays."""
     if replaced is None and files.exists(os.path.join(out, MANIFEST_NAME)):
         raise _taken_over(out)
     names, written = {file.name for file in manifest.files}, manifest.to_json()
@@ -48,12 +47,12 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
     }
     path = publish_path(out)
     _require_own_plan(out, plan_id)
-    if store_of(out).has_locks:  # else another run of the same plan may be at it
+    if store_of(out).has_locks:  # else another run of this plan may be doing it
         _require_names_free(out, names - set(replaced or ()))
         _require_whole(os.path.join(work_of(out, plan_id), SHARDS_NAME), out, manifest)
     files.write_record(path, checksummed(json.dumps(data, sort_keys=True).encode()))
     try:
-        # Where no lock keeps others out: whoever came in between has another plan now.
+        # Without a lock: a run that came in between has another plan.
         _require_own_plan(out, plan_id)
     except ConflictError:
         files.remove(path)
@@ -64,18 +63,18 @@ def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str
 
 
 def _require_names_free(out: str, names: Iterable[str]) -> None:
-    """Raise ConflictError for a file that was put into the folder while the run was under way."""
+    """Raise ConflictError for a file that appeared in the folder during the run."""
     others = sorted(name for name in names if os.path.lexists(os.path.join(out, name)))
     if others:
         raise ConflictError(
-            f"{out} holds files now that this run would replace: {', '.join(others[:5])}",
+            f"{out} now holds files that this run would replace: {', '.join(others[:5])}",
             hint="move them away and run the same command again: it resumes",
         )
 
 
 def _require_whole(staged: str, out: str, manifest: Manifest) -> None:
-    """Raise an error, before the old dataset is touched, if the new one cannot be moved to its
-    place: a file of it is not there whole, or its folder is a file."""
+    """Raise an error, before the old dataset is touched, if the new one cannot be moved into place:
+    one of its files is missing or has another size, or a file has the name of its folder."""
     for below in {os.path.dirname(file.name) for file in manifest.files} - {""}:
         path = os.path.join(out, below)
         if os.path.lexists(path) and not os.path.isdir(path):
@@ -87,15 +86,15 @@ def _require_whole(staged: str, out: str, manifest: Manifest) -> None:
             raise DamagedWorkError(
                 f"{os.path.join(staged, file.name)} is missing or has changed size since it was "
                 "written",
-                hint="what changed it? Start again with --overwrite",
+                hint="find out what changed it, then start again with --overwrite",
             )
 
 
 def _require_own_plan(out: str, plan_id: str) -> None:
-    """Raise ConflictError if another run, with another plan, is under way or finished here."""
+    """Raise ConflictError if a run with another plan is unfinished or finished here."""
     try:
         data = files.read_file(plan_path(out))
-        # A plan with notes has a checksum of its own, and names its id.
+        # A plan with notes has another checksum than its id, and names its id.
         is_own = checksum_of(data) == plan_id or checked_object(data).get("plan_id") == plan_id
     except (FileNotFoundError, ValueError):
         is_own = False
@@ -109,7 +108,7 @@ def _taken_over(out: str) -> ConflictError:
 
 
 def _plan_checksum(out: str) -> str | None:
-    """What tells the plan that is there from any other; of a large one, only its head is read."""
+    """A value that identifies the current plan; only the head of the file is read."""
     try:
         return checksum_of(files.read_ranges(plan_path(out), [(0, CHECKSUM_BYTES)])[0])
     except (FileNotFoundError, IntegrityError, ValueError):
@@ -117,15 +116,15 @@ def _plan_checksum(out: str) -> str | None:
 
 
 def settle(out: str) -> None:
-    """Complete a publication that was interrupted; if its run is at it, ConflictError."""
+    """Complete an interrupted publication. ConflictError if its run is still working on it."""
     if files.exists(publish_path(out)):
         with store_of(out).lock(lock_path(out)):
             _complete(out)
 
 
 def is_settled(out: str) -> bool:
-    """As `settle`, for a command that may start again: False if what was to be published is
-    damaged, and can only be given up."""
+    """Like `settle`, for a command that may start again: False if the staged dataset is damaged and
+    must be discarded."""
     try:
         settle(out)
     except IntegrityError:
@@ -134,23 +133,23 @@ def is_settled(out: str) -> bool:
 
 
 def settle_to_read(out: str) -> None:
-    """As `settle`, for a command that only reads: what it cannot do matters to it only while the
-    dataset is between its old and its new place."""
+    """Like `settle`, for a command that only reads: a failure matters only while the dataset is
+    partly moved."""
     try:
         settle(out)
     except (ConflictError, OutputError) as error:
         if _is_published(out):
             return
         what = "is being replaced by a new dataset"
-        hint = "wait until that run has ended, then try again"
+        hint = "wait until that run has finished, then try again"
         if isinstance(error, OutputError):
-            what = "holds a new dataset that was not moved to its place completely"
+            what = "holds a new dataset that was not completely moved into place"
             hint = "run `tokenmill inspect` on it as a user who may write there: it completes this"
         raise type(error)(f"{out} {what}: {error.message}", hint=hint) from error
 
 
 def _is_published(out: str) -> bool:
-    """Whether only the work folder is left to remove."""
+    """Whether the move is complete and only the work folder remains."""
     try:
         plain = checked_object(files.read_file(publish_path(out)))
         return _is_manifest(out, plain["manifest"].encode())
@@ -161,11 +160,11 @@ def _is_published(out: str) -> bool:
 
 
 def _complete(out: str) -> None:
-    """Move the new dataset to its place, from wherever an earlier attempt got to.
+    """Move the new dataset into place, continuing where an earlier attempt stopped.
 
-    Where no lock keeps others out, this may be late by any time: the plan is there until the move
-    is complete, so every step that could harm another's dataset looks for it first. Without it,
-    either all is done, or `publish.json` was left by a run that had been given up.
+    Without a lock, this call may run arbitrarily late. The plan exists until the move is complete,
+    so every step that could harm another run's dataset checks for the plan first. If the plan is
+    gone, either the move is complete, or a discarded run left `publish.json` behind.
     """
     path = publish_path(out)
     try:
@@ -176,13 +175,13 @@ def _complete(out: str) -> None:
         for name in removed:
             require_inside(name)
     except FileNotFoundError:
-        return  # another has completed it
+        return  # another process has completed it
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedWorkError(
             f"{path} is damaged: {error}", hint="start again with --overwrite"
         ) from error
-    # A manifest that is there already says nothing of the shards: the same dataset may be made
-    # again because they were damaged.
+    # An existing manifest says nothing about the shards: the same dataset may be prepared again
+    # because its shards were damaged.
     is_in_place = _is_manifest(out, data)
     if not is_in_place and _plan_checksum(out) != plan:
         files.remove(path)
@@ -202,15 +201,15 @@ def _complete(out: str) -> None:
         if _plan_checksum(out) == plan:
             raise
         if _is_manifest(out, data):
-            return  # another has completed it
+            return  # another process has completed it
         raise _taken_over(out) from None
     if _plan_checksum(out) in (plan, None):
         files.remove(plan_path(out))
         files.remove_folder(os.path.join(out, WORK_NAME))
 
 
-# In a store both are copies of what this run has staged, as shards are: a run that is late, even
-# with a request that was sent long ago, finds nothing to copy any more, and does no harm.
+# In a store both are copies of staged objects, as shards are: a late run, even a request that was
+# sent long ago, finds nothing left to copy and does no harm.
 
 
 def _withdraw_manifest(out: str, staged: str) -> None:
@@ -237,13 +236,13 @@ def _copy_beside(staged: str, name: str, out: str) -> None:
 
 
 def _require_plan(out: str, checksum: str, is_in_place: bool = False) -> None:
-    """Raise ConflictError if the plan is gone; once the manifest is in its place, it may be."""
+    """Raise ConflictError if the plan is gone, which is allowed once the manifest is in place."""
     if _plan_checksum(out) != checksum and not is_in_place:
         raise _taken_over(out)
 
 
 def _staged(name: str) -> str:
-    """The same, if it is where a run keeps its shards: the folder may come from anyone."""
+    """The name, checked to be inside a run's staging folder: the folder may come from anyone."""
     if not re.fullmatch(rf"{re.escape(WORK_NAME)}/[0-9a-f]{{16}}/{SHARDS_NAME}", name):
         raise ValueError(f"staged {name!r}")
     return name
@@ -289,5 +288,5 @@ def _remove_files(out: str, names: Collection[str]) -> None:
 def _require_no_link(folder: str) -> None:
     if store_of(folder).is_link(folder):
         raise ConflictError(
-            f"{folder} is a link: what is behind it is not touched", hint="remove the link"
+            f"{folder} is a link, and its target is never touched", hint="remove the link"
         )

@@ -1,12 +1,12 @@
 """One split of a dataset, read back: its tokens across shards, and the documents among them.
 
-Where documents end is known from the format, or from their EOT ids: `append` ends a document with
-one, `prepend` begins it with one, `both` does both. A document that a shard's end cuts is whole
-here; one that the end of the split cuts (npy and llmc make the first shard the validation split) is
-a piece like any other, without its EOT.
+The format says where documents end, or their EOT ids do: `append` ends a document with one,
+`prepend` begins it with one, `both` does both. A document that is cut by the end of a shard is
+whole here. A document that is cut by the end of the split (npy and llmc make the first shard the
+validation split) appears as a document without its EOT.
 
-Nothing is read that is not asked for. To find a document by its number, shards are skipped by
-their counts, and the manifest's marks lead close to it within a long one.
+Only requested tokens are read. To find a document by its number, shards are skipped by their
+counts, and the manifest's marks lead close to the document within a long shard.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ import numpy.typing as npt
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import ShardReader
 
-# What is read at once, in tokens, while looking for something.
+# Tokens per read during a search.
 READ_TOKENS = 4 << 20
-# The first of such reads: what is looked for is often close, and may be on the other side of a
-# network.
+# The first read of a search is smaller: the target is often close, and the network may be slow.
 FIRST_READ_TOKENS = 1 << 15
-# A stretch without any EOT is given out in pieces of this size: the tokenizer may be another one.
+# A stretch without any EOT is returned in pieces of this size: the tokenizer may be the wrong one.
 MAX_DOCUMENT_TOKENS = 1 << 28
 
 Tokens = npt.NDArray[np.integer]
@@ -35,18 +34,18 @@ Tokens = npt.NDArray[np.integer]
 
 @dataclass(frozen=True)
 class StreamShard:
-    """A shard of the stream. Counts are None where only the file itself could tell."""
+    """A shard of the stream. Counts are None if only the file itself says them."""
 
     name: str
     open: Callable[[], ShardReader]
     num_tokens: int
-    num_documents: int | None = None  # or EOT ids, one a document, where those tell them apart
+    num_documents: int | None = None  # or EOT ids, one per document, if those separate them
     marks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Some consecutive documents: their tokens, and how long each is (None: cannot be told)."""
+    """Some consecutive documents: their tokens, and their lengths (None: unknown)."""
 
     first: int
     tokens: Tokens
@@ -56,8 +55,8 @@ class Documents:
 class Stream:
     """One split's tokens, in the trainer's order.
 
-    `has_boundaries` says that the format keeps documents apart; else `eot` and `eot_id` tell them
-    apart, and with `eot` none nothing does.
+    `has_boundaries`: the format stores document boundaries. Otherwise `eot` and `eot_id` separate
+    documents, and with `eot` none nothing does.
     """
 
     def __init__(
@@ -78,12 +77,12 @@ class Stream:
         self._last_ends: tuple[int, npt.NDArray[np.int64]] | None = None
 
     def with_shards(self, shards: Sequence[StreamShard]) -> Stream:
-        """The same stream, of other shards."""
+        """The same stream with other shards."""
         return Stream(self.split, shards, self.has_boundaries, self._eot, self._eot_id)
 
     @property
     def eot(self) -> str | None:
-        """Where EOT ids stand in a document, if they tell documents apart."""
+        """Where EOT ids are in a document, if they separate documents."""
         return self._eot
 
     @property
@@ -99,7 +98,7 @@ class Stream:
         return self._starts[position]
 
     def ends_of(self, position: int) -> npt.NDArray[np.int64]:
-        """Where each document of a shard ends, in its tokens, as the format says."""
+        """The end of each document of a shard, in tokens of the shard, from the format."""
         return self._ends_of(position)
 
     @property
@@ -107,7 +106,7 @@ class Stream:
         return self.has_boundaries or self._eot is not None
 
     def shard_at(self, token: int) -> tuple[StreamShard, int]:
-        """The shard that holds a token, and where in it."""
+        """The shard that holds a token, and the token's position in it."""
         position = bisect.bisect_right(self._starts, token, hi=len(self.shards)) - 1
         return self.shards[position], token - self._starts[position]
 
@@ -120,7 +119,7 @@ class Stream:
             at, end = self._starts[position], min(stop, self._starts[position + 1])
             if start < end:
                 piece = self._opened(position).tokens(start - at, end - at)
-                # A copy, unless it is all: what is mapped holds its shard open.
+                # A copy, unless it is the whole: a mapped array keeps its shard open.
                 pieces.append(np.array(piece) if pieces or end < stop else piece)
                 start = end
             position += 1
@@ -131,10 +130,10 @@ class Stream:
     def documents(
         self, max_tokens: int = READ_TOKENS, first: int = 0, start: int = 0
     ) -> Iterator[Documents]:
-        """The documents in order, some at a time: about `max_tokens`, or one longer document.
+        """The documents in order, in groups of about `max_tokens`, or one longer document.
 
-        Begins with document number `first`, which must be the one that starts at token `start`. If
-        some others began there, too, what follows is what it would have been.
+        Begins with document number `first`, which must start at token `start`. Empty documents that
+        also start there do not change what follows.
         """
         if self.has_boundaries:
             yield from self._kept_apart(max_tokens, first)
@@ -145,7 +144,7 @@ class Stream:
             yield from self._told_apart(max_tokens, first, start)
 
     def document(self, number: int) -> tuple[int, int] | None:
-        """From which token to which a document reaches; None if there is no such document."""
+        """The first and the end token of a document; None if there is no such document."""
         if number < 0 or not self.num_tokens:
             return None
         if self.has_boundaries:
@@ -168,12 +167,12 @@ class Stream:
         return start, self.num_tokens if end is None else end
 
     def document_at(self, token: int) -> int | None:
-        """The number of the document that holds a token; None if that cannot be told."""
+        """The number of the document that holds a token; None if it is unknown."""
         if not self.knows_documents or not 0 <= token < self.num_tokens:
             return None
         if self.has_boundaries:
             return self._kept_number(token)
-        # A document that ends with EOT is the one after as many as there are EOTs before it.
+        # With EOT at the end, the number of a document is the number of EOTs before it.
         if self._eot == "prepend":
             return self._num_eot_before(token + 1) - 1 + self._has_lead()
         num_before = self._num_eot_before(token)
@@ -182,7 +181,7 @@ class Stream:
         return num_before
 
     def num_documents(self) -> int | None:
-        """How many documents there are, if that can be told without reading all tokens."""
+        """The number of documents, if it is known without reading all tokens."""
         counts = [shard.num_documents for shard in self.shards]
         if self.has_boundaries:
             return sum(self._count_of(position) for position in range(len(self.shards)))
@@ -196,7 +195,7 @@ class Stream:
         last = int(self.tokens(self.num_tokens - 1, self.num_tokens)[0])
         return total + (last != self._eot_id)
 
-    # Boundaries kept by the format
+    # Boundaries stored by the format
 
     def _kept_apart(self, max_tokens: int, skipped: int) -> Iterator[Documents]:
         first = 0
@@ -237,7 +236,7 @@ class Stream:
         known = self.shards[position].num_documents
         return len(self._ends_of(position)) if known is None else known
 
-    # Documents told apart by their EOT ids
+    # Documents separated by EOT ids
 
     def _told_apart(self, max_tokens: int, first: int, start: int) -> Iterator[Documents]:
         held: Tokens = np.empty(0, np.uint16)
@@ -264,9 +263,9 @@ class Stream:
                 held, lead = held[cuts[-1] :], 0
 
     def _has_lead(self) -> int:
-        """1 if the split begins in the middle of a document, before its EOT or the next one's; else
-        0. With two EOT ids a document, an odd number of them begins a document: those of empty
-        ones, and its own. Even is that of a document that was cut before its last, and the same."""
+        """1 if the split begins in the middle of a document, else 0. With two EOT ids per document,
+        an odd number of leading EOT ids means a whole first document: a pair for each empty
+        document, then its own EOT. An even number means that the split begins inside a document."""
         if self._eot != "both":
             return int(self.tokens(0, 1)[0] != self._eot_id)
         num_eot = 0
@@ -282,7 +281,7 @@ class Stream:
         return None if position is None else position + 1
 
     def _eot_position(self, number: int) -> int | None:
-        """Where EOT id number `number` of the split stands; None if there are not so many."""
+        """The position of EOT id number `number` of the split; None if there are fewer."""
         for shard, at in zip(self.shards, self._starts, strict=False):
             if shard.num_documents is not None and number >= shard.num_documents:
                 number -= shard.num_documents
@@ -339,7 +338,7 @@ class Stream:
 
 
 def _steps(start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Consecutive stretches from `start` to `stop`, each twice as long as the last."""
+    """Consecutive stretches from `start` to `stop`, each twice as long as the previous one."""
     size = FIRST_READ_TOKENS
     while start < stop:
         end = min(start + size, stop)

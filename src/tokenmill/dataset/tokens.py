@@ -1,10 +1,9 @@
-"""A finished dataset as blocks of tokens: what convert makes shards of.
+"""A finished dataset as blocks of tokens: the source of a conversion.
 
-The source is looked through once before anything is written, a segment at a time and in parallel: a
-piece of a raw file, or a whole shard. Each is compared with its sha256, so that damage is not
-passed on under a fresh manifest; and where the target keeps documents apart, it is noted where they
-end. After that a block is a stretch of a split, of whole documents, and any number of tasks may
-read at once.
+The source is scanned once before anything is written, in parallel segments: a piece of a raw file,
+or a whole shard. Each segment is compared with its sha256, so that a fresh manifest never covers
+damaged tokens. If the target stores document boundaries, the scan records them. After that a block
+is a stretch of a split, of whole documents, and any number of tasks may read at once.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from tokenmill.storage import files, hashing
 
 READ_TOKENS = 4 << 20
 COPY_BYTES = 1 << 20
-SEGMENT_TOKENS = 128 << 20  # of a shard of which nothing says how its file was hashed
+SEGMENT_TOKENS = 128 << 20  # of a shard whose file has no known sha256
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Tokens `start` to `stop` of a shard. `piece` is the piece of its file to be compared with its
-    sha256; None: there is nothing to compare."""
+    """Tokens `start` to `stop` of a shard. `piece` is the piece of its file to compare with its
+    sha256; None: nothing to compare."""
 
     split: str
     shard: int  # position in the stream
@@ -48,7 +47,7 @@ class Segment:
 
 
 class DatasetTokens:
-    """The splits of `source`, in what the layout stores tokens as. `folder` is for notes."""
+    """The splits of `source`, in the layout's dtype. `folder` is for working files."""
 
     def __init__(self, source: Dataset, origin: Manifest, layout: Layout, folder: str) -> None:
         self._source = source
@@ -61,10 +60,10 @@ class DatasetTokens:
         self._local = threading.local()
         self.held = contextlib.ExitStack()  # objects that are hashed now and read later
 
-    # Looking through
+    # The scan
 
     def checks(self) -> Iterator[functools.partial[None]]:
-        """Calls that compare the files that are no shards."""
+        """Calls that compare the files that are not shards."""
         for file in self._files.values():
             if file.split is None:
                 yield functools.partial(self._require_sha256, file)
@@ -81,8 +80,8 @@ class DatasetTokens:
         return found
 
     def look_through(self, segment: Segment) -> npt.NDArray[np.int64]:
-        """Compare a segment with its sha256; where documents end in it, in tokens of the split, as
-        far as the segment alone can tell (`blocks` does the rest)."""
+        """Compare a segment with its sha256. Returns where documents end in it, in tokens of the
+        split, as far as the segment alone shows that (`blocks` does the rest)."""
         stream = self._stream(segment.split)
         name = stream.shards[segment.shard].name
         if segment.piece is not None:
@@ -102,7 +101,7 @@ class DatasetTokens:
         return np.concatenate([np.empty(0, np.int64), *found])
 
     def blocks(self, split: str, looked: Iterable[npt.NDArray[np.int64]]) -> Iterator[Block]:
-        """The split as blocks, from what `look_through` found in each of its segments."""
+        """The split as blocks, from the results of `look_through` for each of its segments."""
         stream = self._source.streams[split]
         if not self._layout.has_boundaries:
             for segment in self.segments(split):
@@ -154,8 +153,8 @@ class DatasetTokens:
 
     @functools.cached_property
     def _is_read_as_it_is(self) -> bool:
-        """Whether the bytes of the source's tokens are those of the target's. Read as such, threads
-        do not wait for each other at the process's memory maps."""
+        """Whether source and target store tokens as the same bytes. Raw reads avoid memory maps, on
+        which the threads of a process would wait for each other."""
         is_local = not self._source.files.is_far and not self._is_foreign
         is_same = np.dtype(self._source.dtype).newbyteorder("<") == self._dtype
         return is_local and is_same and self._source.format.traits.is_raw
@@ -174,7 +173,7 @@ class DatasetTokens:
             start += count
 
     def _stream(self, split: str) -> Stream:
-        """This thread's own: a stream keeps the shard at hand open."""
+        """This thread's own stream: a stream keeps its current shard open."""
         streams = self._local.__dict__
         if split not in streams:
             stream = self._source.streams[split]
@@ -183,7 +182,7 @@ class DatasetTokens:
         return found
 
     def _cast(self, tokens: npt.NDArray[np.integer], split: str) -> npt.NDArray[np.integer]:
-        # Of our own datasets this is known; in others' shards anything may stand.
+        # Our own datasets are known to be valid; foreign shards may hold anything.
         if not len(tokens) or (tokens.dtype == self._dtype and not self._is_foreign):
             return tokens
         low, high = int(tokens.min()), int(tokens.max())
@@ -196,7 +195,7 @@ class DatasetTokens:
         return tokens.astype(self._dtype, copy=False)
 
     def _bounds(self, split: str, position: int) -> list[int]:
-        """Where the segments of a shard begin and end, in its tokens."""
+        """The bounds of a shard's segments, in its tokens."""
         shard = self._source.streams[split].shards[position]
         num_tokens = shard.num_tokens
         file = self._files.get(shard.name)
@@ -240,7 +239,8 @@ _SPLIT_NUMBERS = {split: number for number, split in enumerate(SPLITS)}
 def _document_ends(
     stream: Stream, found: npt.NDArray[np.int64], num_eot: int
 ) -> npt.NDArray[np.int64]:
-    """Where documents end, given where EOT ids stand (or just that, if the format says it)."""
+    """Where documents end, given the positions of EOT ids (or of boundaries, if the format has
+    them)."""
     if stream.has_boundaries:
         return found
     if stream.eot == "prepend":

@@ -1,16 +1,15 @@
-"""What a trainer's own script needs changed before it can train on a dataset.
+"""The changes that a trainer's own script needs before it can train on a dataset.
 
-Some trainers have GPT-2's vocabulary and dtype in their source. They read other tokens as well,
-with one or two values changed; what to change is given as a command that leaves the script as it
-is and writes a copy beside it. nanoGPT would take the vocabulary size from a `meta.pkl`; we write
-no pickle.
+Some trainers hard-code GPT-2's vocabulary and dtype. They read other tokens once one or two values
+are changed; our note gives a command that writes a changed copy beside the script. nanoGPT would
+take the vocabulary size from a `meta.pkl`, but we write no pickle.
 """
 
 from __future__ import annotations
 
 from tokenmill.words.plural import counted
 
-# What nanoGPT, build-nanogpt and llm.c have in their source: 50,257 ids, rounded up.
+# The value in the source of nanoGPT, build-nanogpt and llm.c: 50,257 ids, rounded up.
 GPT2_ROWS = 50304
 _ROUNDED_TO = 128  # GPUs multiply matrices of such sizes faster
 
@@ -21,7 +20,7 @@ def embedding_rows(n_vocab: int) -> int:
 
 
 def trainer_notes(format_name: str, dtype: str, n_vocab: int) -> list[str]:
-    """What to change, for people; nothing where the trainer reads the tokens as it is.
+    """Notes on what to change; empty if the trainer reads the tokens without changes.
 
     A note may have a second line: a command, to be pasted as it stands.
     """

@@ -1,13 +1,13 @@
-"""The output folder as a run sees it: is it done, who may write, begin or continue (places.py).
+"""The output folder as a run sees it: finished or not, who may write, begin or continue.
 
-A run is a function of what the user asks for. So every attempt looks at the folder, in this order:
+A run is a function of the user's request. So every attempt looks at the folder in this order:
 
-    a manifest          of the same request: it is finished. Of another: a conflict
-    a plan              of the same request: continue. Of another: a conflict
+    a manifest          of the same request: finished. Of another request: a conflict
+    a plan              of the same request: continue. Of another request: a conflict
     neither             begin
 
---overwrite takes a conflict for a beginning; a dataset that is replaced stays until the new one is
-whole (publication.py), and a run of the same request that is under way is continued all the same.
+With --overwrite, a conflict means "begin". The old dataset stays until the new one is whole
+(publication.py), and an unfinished run of the same request is still continued.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ class SavedPlan(Protocol):
     def plan_id(self) -> str: ...
 
     def create(self, path: str) -> bool:
-        """Save it unless there is a plan already; whether this one was saved."""
+        """Save the plan unless one exists; whether this plan was saved."""
 
 
 P = TypeVar("P", bound=SavedPlan)
 
 
 class Request(Protocol[P]):
-    """What the user asks for: it decides every byte of the dataset."""
+    """What the user asks for. It determines every byte of the dataset."""
 
     @property
     def what(self) -> str:
-        """What to call it in messages: a run, a conversion."""
+        """The noun for messages: run, conversion."""
 
     @property
     def identity(self) -> dict[str, Any]: ...
 
     def load(self, path: str) -> P:
-        """The plan of a run that is under way."""
+        """The plan of an unfinished run."""
 
     def changes_since(self, plan: P) -> list[str]:
-        """What was asked for differently then, one readable line each."""
+        """The differences from that plan's request, one readable line each."""
 
     def changes_from(self, manifest: Manifest) -> list[str]:
-        """The same of a finished dataset, besides the identity."""
+        """The differences from a finished dataset's request, besides the identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Workspace:
 
     @property
     def folder(self) -> str:
-        """Of all that runs keep while they are under way."""
+        """The folder of everything that unfinished runs keep."""
         return os.path.join(self.out, WORK_NAME)
 
     @property
@@ -90,7 +90,7 @@ class Workspace:
     def work_of(self, plan_id: str) -> str:
         return work_of(self.out, plan_id)
 
-    # What is there
+    # Finished datasets
 
     def dataset(
         self,
@@ -100,9 +100,8 @@ class Workspace:
         notice: Callable[[str], None],
         before_discard: Callable[[], None] = lambda: None,
     ) -> Manifest | None:
-        """The dataset that was asked for: finished before, or by this attempt, which begins or
-        continues it. None: what it was to continue is damaged and was discarded, as --overwrite
-        says; try again."""
+        """The requested dataset, finished earlier or by this attempt. None: the run to continue was
+        damaged and, because of --overwrite, discarded; the caller tries again."""
         is_continued = False
         if overwrite:
             is_continued = publication.is_settled(self.out) and self._is_continued(request)
@@ -121,16 +120,17 @@ class Workspace:
         except DamagedWorkError as error:
             if not is_continued:
                 raise
-            notice(f"{error.message}\nstarting again, as --overwrite says")
+            notice(f"{error.message}\nstarting again because of --overwrite")
         self.discard()
         return None
 
     def finished(self, request: Request[Any]) -> Manifest | None:
-        """The manifest, if this very request is finished. Another's result is a conflict."""
+        """The manifest, if this request is finished. The dataset of another request is a
+        conflict."""
         manifest = self.finished_dataset()
         if manifest is None:
             return None
-        # A finished dataset does not become another one because an engine was upgraded since.
+        # A finished dataset stays the same one when an engine is upgraded.
         changes = identity_differences(
             {**manifest.identity, "versions": None}, {**request.identity, "versions": None}
         )
@@ -142,13 +142,13 @@ class Workspace:
         return manifest
 
     def finished_dataset(self) -> Manifest | None:
-        """The manifest of whatever dataset is finished here."""
+        """The manifest of the finished dataset, of any request."""
         publication.settle(self.out)
         is_there = files.exists(os.path.join(self.out, MANIFEST_NAME))
         return Manifest.load(self.out) if is_there else None
 
     def require_files(self, manifest: Manifest) -> None:
-        """Raise ConflictError if a file of the finished dataset is not there whole."""
+        """Raise ConflictError if a file of the finished dataset is missing or has another size."""
         paths = [os.path.join(self.out, file.name) for file in manifest.files]
         for path, file, found in zip(paths, manifest.files, files.sizes(paths), strict=True):
             if found != file.num_bytes:
@@ -158,8 +158,8 @@ class Workspace:
                 )
 
     def _finished_meanwhile(self, request: Request[Any]) -> Manifest | None:
-        """The manifest, where nobody could be kept out and another run of the same request was
-        faster."""
+        """The manifest of another run of the same request that was faster, in a store without
+        locks."""
         if self._store.has_locks:
             return None
         with contextlib.suppress(ConflictError):
@@ -171,8 +171,8 @@ class Workspace:
     # Begin or continue
 
     def begin_or_continue(self, request: Request[P], make: Callable[[], P | None]) -> P:
-        """The plan of the run that is under way, which must be of this request; or a new one.
-        `make` returns None if it has seen one."""
+        """The plan of the unfinished run, which must be of this request; or a new plan. `make`
+        returns None if it found an existing plan."""
         if not self.has_plan:
             plan = make()
             if plan is not None and plan.create(self.plan_path):
@@ -184,7 +184,7 @@ class Workspace:
             plan = request.load(self.plan_path)
         except FileNotFoundError:
             raise ConflictError(
-                f"the {request.what} in {self.out} was removed while this one began",
+                f"the {request.what} in {self.out} was removed while this one started",
                 hint="run the same command again",
             ) from None
         if changes := request.changes_since(plan):
@@ -192,7 +192,7 @@ class Workspace:
         return plan
 
     def _is_continued(self, request: Request[P]) -> bool:
-        """Whether a run of this very request is under way, so that --overwrite continues it."""
+        """Whether there is an unfinished run of this request, which --overwrite continues."""
         try:
             return self.has_plan and not request.changes_since(request.load(self.plan_path))
         except (FileNotFoundError, IntegrityError, ConflictError):
@@ -202,9 +202,9 @@ class Workspace:
 
     @contextlib.contextmanager
     def held(self, names: OutputNames, overwrite: bool = False) -> Iterator[None]:
-        """Hold the folder; afterwards, remove what runs keep if there is nothing to resume.
+        """Hold the folder's lock; afterwards, remove the work folder if there is nothing to resume.
 
-        An object store has no lock. It needs none: two runs of one plan write the same bytes.
+        An object store has no lock and needs none: two runs of one plan write the same bytes.
         """
         is_new = not os.path.exists(self.out)
         self._enter(names, overwrite)
@@ -219,7 +219,7 @@ class Workspace:
 
     @contextlib.contextmanager
     def shared(self, names: OutputNames) -> Iterator[None]:
-        """Hold the folder together with other tasks of the same run."""
+        """Share the folder's lock with other tasks of the same run."""
         self._enter(names, False)
         with self._store.shared_lock(lock_path(self.out)), self._removal_explained():
             yield
@@ -227,7 +227,7 @@ class Workspace:
     def _enter(self, names: OutputNames, overwrite: bool) -> None:
         if self._store.is_link(self.folder):
             raise ConflictError(
-                f"{self.folder} is a link: a dataset is put together where it will be",
+                f"{self.folder} is a link, but a dataset is assembled in its own folder",
                 hint="remove the link",
             )
         names.require_kinds(self.out)
@@ -237,7 +237,7 @@ class Workspace:
 
     @contextlib.contextmanager
     def _tidied(self, is_new: bool) -> Iterator[None]:
-        """Leave no folder behind in which there is nothing to resume."""
+        """Remove the work folder on exit, unless there is something to resume."""
         error: BaseException | None = None
         try:
             yield
@@ -245,7 +245,7 @@ class Workspace:
             error = raised
             raise
         finally:
-            # A store may be what failed: then nothing more is asked of it.
+            # The store itself may have failed; then send it no more requests.
             is_asked = self._store.has_quick_calls or isinstance(error, InputError)
             if is_asked and not self.has_plan:
                 files.remove_folder(self.folder)
@@ -261,14 +261,14 @@ class Workspace:
                 raise
             what, why = error.filename or "something", "" if error.filename else f": {error}"
             raise ConflictError(
-                f"{what} was removed while the run was under way{why}",
-                hint="by another run? Once that has ended, run the same command again: it resumes",
+                f"{what} was removed while the run was working{why}",
+                hint="by another run? Wait for it, then run the same command again: it resumes",
             ) from error
 
     @contextlib.contextmanager
     def _takeover_explained(self) -> Iterator[None]:
-        """Where locks do nothing, another run may have taken the folder over: whatever we then fail
-        to find, to read or to write is its doing."""
+        """Without working locks, another run may have taken over the folder. Then that run is the
+        cause of any failure to find, read or write a file, and the error says so."""
         try:
             yield
         except (OSError, OutputError, IntegrityError) as error:
@@ -278,19 +278,19 @@ class Workspace:
                 raise conflict_error from error
             raise
 
-    # What goes
+    # Removal
 
     def forget_plan(self) -> None:
-        """There is nothing to resume."""
+        """Remove the plan: there is nothing to resume."""
         files.remove(self.plan_path)
 
     def discard(self) -> None:
-        """Give up the unfinished run; the dataset beside it stays."""
+        """Remove the unfinished run; the finished dataset beside it stays."""
         self._remove(self.forget_plan)
 
     def remove_leftovers(self, identity: dict[str, Any]) -> None:
-        """Remove what is left of a run that was killed after its manifest was written. A run that
-        was going to replace the dataset by another stays: the user may want to continue it."""
+        """Remove the remains of a run that was killed after it wrote its manifest. An unfinished
+        run of another request stays: the user may want to continue it."""
         if self.has_plan:
             with contextlib.suppress(IntegrityError):
                 if identity_differences(self._planned_identity(), identity):

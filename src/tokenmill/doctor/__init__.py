@@ -1,8 +1,8 @@
-"""Why a script dies: what this machine really grants it, and what killed its workers.
+"""Explains why a script dies: what this machine really allows it, and what killed its workers.
 
-`examine` looks at the machine and needs no script; `watch` runs one and keeps an eye on all its
-processes; `causes_of` names what fits. Everything here only looks: nothing is changed, installed
-or ended.
+`examine` looks at the machine and needs no script; `watch` runs a script and watches all its
+processes; `causes_of` names the causes that fit. Everything here only observes: it changes,
+installs and ends nothing.
 """
 
 from tokenmill.doctor.causes import Cause as Cause

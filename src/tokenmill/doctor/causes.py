@@ -1,7 +1,7 @@
-"""From what was seen to what it means: the known causes, the surest first.
+"""From observations to causes: the known causes, the most certain first.
 
-Each rule reads a `Watched` and says nothing, or one cause with its evidence and what to do. The
-texts that users see, and why each cause comes out as "abruptly died": docs/abruptly-died.md.
+Each rule reads a `Watched` and returns None, or one cause with its evidence and advice. The texts
+that users see, and why each cause comes out as "abruptly died": docs/abruptly-died.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Cause:
 
 
 def causes_of(watched: Watched, vocabulary: str | None = None) -> list[Cause]:
-    """What fits. `vocabulary` says what tiktoken's cache lacks, if it lacks something."""
+    """The causes that fit. `vocabulary` says what tiktoken's cache lacks, if anything."""
     found = (rule(watched) for rule in _RULES)
     causes = [cause for cause in found if cause]
     names = {cause.name for cause in causes}
@@ -49,7 +49,7 @@ def causes_of(watched: Watched, vocabulary: str | None = None) -> list[Cause]:
 
 
 def _killed(watched: Watched, *signals: int) -> list[int]:
-    """Who was ended by one of these signals: children first, then the command itself."""
+    """The processes that one of these signals ended: children first, then the command itself."""
     members = [*watched.dead, watched.head]
     return [member.pid for member in members if member.signal in signals]
 

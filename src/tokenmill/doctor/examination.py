@@ -1,4 +1,4 @@
-"""All that can be said without running anything, in the order in which it helps."""
+"""All findings that need no run of a script, the most helpful first."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def hub_cache(environment: Mapping[str, str]) -> str:
 
 
 def hub_finding(environment: Mapping[str, str]) -> Finding:
-    """The variables that steer the Hub's client. Of a token, only whether there is one."""
+    """The variables that configure the Hub's client. Of a token, only whether it is set."""
     shown = []
     for name in ("HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT"):
         value = environment.get(name, "not set")

@@ -1,15 +1,15 @@
 """A command and everything it starts, watched from outside until it ends.
 
-Looked for by polling. Every millisecond the kernel is asked which pid it gave out last
-(`proc.LastPid`, 1 us), and the pids since then are looked at; less often, /proc is listed, for what
-that missed. Ends are told by pidfds, at once. A child that is born, dies and is reaped within a
-millisecond or two can still be missed: nothing but tracing would see it, and that would change the
-command. That there was one is told by the page faults of reaped children, which the kernel adds to
-their parent (`has_unseen_children`).
+Processes are found by polling. Every millisecond the kernel is asked for the last pid it assigned
+(`proc.LastPid`, 1 us), and the pids since then are checked; less often, /proc is listed, to find
+the missed ones. pidfds report ends at once. A child that starts, dies and is reaped within a
+millisecond or two can still be missed: only tracing would see it, and that would change the
+command. The page faults of reaped children, which the kernel adds to their parent, show that there
+was one (`has_unseen_children`).
 
-The exit status of a grandchild belongs to its parent. It is known here when the process was an
-orphan (they are handed to us: `adopt_orphans`), from Linux 6.15 on always (proc.py), and before
-that when we see the dead process before its parent does. Measured with a killed worker of
+The exit status of a grandchild belongs to its parent. We know it if the process was an orphan
+(`adopt_orphans` makes us its parent), always since Linux 6.15 (proc.py), and on older kernels if we
+see the dead process before its parent does. Measured with a killed worker of
 `datasets.map(num_proc=2)` on two cores of Linux 6.18: 105 of 105; with PIDFD_GET_INFO switched off,
 17, 27 and 29 of 30 in three series, which load did not explain (27 was beside three busy loops).
 """
@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from tokenmill.doctor import proc
 
 _PR_SET_CHILD_SUBREAPER = 36
-# Of more pids at a time only the last are looked at; the others are left to the list of /proc.
+# Of more new pids only the last are checked; the others are left to the listing of /proc.
 MAX_BIRTHS = 32
-# A pid is given out before its process is there to be seen.
+# A pid is assigned before its process is visible.
 _NUM_TRIES = 3
-# So young a process may yet replace itself by another program.
+# A process this young may still replace itself by another program (exec).
 YOUNG_SECONDS = 0.1
 
 
@@ -111,10 +111,10 @@ class Family:
         self._last_pid.close()
 
     def look(self, ready: AbstractSet[int] = frozenset()) -> list[Member]:
-        """Find new members and take note of those that ended; the latter.
+        """Find new members, and return those that have ended.
 
-        `ready` are file descriptors that `poll` has just named: first things first, because a
-        parent may reap in the next microsecond.
+        `ready` are file descriptors that `poll` has just returned. They come first, because a
+        parent may reap within microseconds.
         """
         self._news = []
         for member in list(self.living.values()):
@@ -129,7 +129,7 @@ class Family:
         return self._news
 
     def measure(self) -> None:
-        """Memory and CPU time of the living."""
+        """Update the memory and CPU time of living members."""
         together = 0
         for member in self.living.values():
             stat = proc.process_stat(member.pid, self._root)
@@ -152,7 +152,7 @@ class Family:
                 return
             member = self.living.get(pid)
             if member:
-                if member is not self.head:  # whose figure began at ours: vfork
+                if member is not self.head:  # the head's figure started at ours, because of vfork
                     member.peak_bytes = max(member.peak_bytes, usage.ru_maxrss * 1024)
                 self._end(member, status)
 
@@ -184,9 +184,9 @@ class Family:
         self._awaited.update((pid, 0) for pid in pids[-MAX_BIRTHS:] if pid not in known)
 
     def _is_placed(self, pid: int) -> bool:
-        """Look for a process by a pid that was given out; whether it need not be looked for again.
+        """Look for a process by an assigned pid; returns whether the search for it is over.
 
-        What is a thread, or somebody else's, is left to `look`.
+        Threads and other people's processes are left to `look`.
         """
         stat = None if pid in self.living else proc.process_stat(pid, self._root)
         if stat is None:
@@ -204,7 +204,7 @@ class Family:
         return member.ended is None and self.seconds - member.began < YOUNG_SECONDS
 
     def _read_command(self, member: Member) -> None:
-        """A child is its parent's copy until it has replaced itself."""
+        """Read the command; until exec, a child has its parent's."""
         if command := proc.command_line(member.pid, self._root):
             member.command, member.is_newborn = command, False
 

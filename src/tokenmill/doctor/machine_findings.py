@@ -1,4 +1,4 @@
-"""What the machine grants: CPUs, memory, shared memory, open files, threads, disk.
+"""What the machine allows: CPUs, memory, shared memory, open files, threads, disk.
 
 Functions take `root`, the folder that holds proc/, sys/ and dev/, as runners/machine.py does.
 """
@@ -16,7 +16,7 @@ from tokenmill.doctor.findings import Finding, Level, gigabytes
 from tokenmill.doctor.proc import process_status
 from tokenmill.runners import machine
 
-# What one map worker with tiktoken and a batch of documents holds, generously.
+# A generous figure for the memory of one map worker with tiktoken and a batch of documents.
 WORKER_BYTES = 10**9
 # Docker gives a container this much shared memory unless told otherwise.
 DOCKER_SHM_BYTES = 64 << 20
@@ -98,7 +98,8 @@ def open_files_finding() -> Finding:
 def start_method_finding(
     version: tuple[int, ...] = tuple(sys.version_info[:2]), platform: str = sys.platform
 ) -> Finding:
-    """How `multiprocessing` starts workers here. Known, not asked: asking would fix it."""
+    """How `multiprocessing` starts workers here. Derived, not queried: a query would fix the
+    method."""
     if platform != "linux":
         what = "spawn: workers import your script again and unpickle the encoder"
     elif version >= (3, 14):
@@ -114,7 +115,7 @@ def start_method_finding(
 
 
 def threads_finding(environment: Mapping[str, str], root: str = "/") -> Finding:
-    """Threads of the process that asks: in a notebook or a script, the one that will fork."""
+    """The threads of the calling process: in a notebook or a script, the one that will fork."""
     count = process_status(os.getpid(), root).num_threads or threading.active_count()
     settings = [f"{name}={environment[name]}" for name in _THREAD_VARIABLES if name in environment]
     what = f"{count} in this process; " + (", ".join(settings) or "no variable limits their number")

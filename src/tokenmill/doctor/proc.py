@@ -1,8 +1,8 @@
-"""What /proc says about a process: plain values, empty where it is gone or hidden.
+"""What /proc says about a process: plain values, empty if it is gone or hidden.
 
-The 52nd field of /proc/PID/stat is the exit status of a process that is dead but not yet reaped.
-A parent that waits for its children reaps them within microseconds; a pidfd that was opened while
-the process lived keeps the status beyond that, from Linux 6.15 on (PIDFD_GET_INFO).
+The 52nd field of /proc/PID/stat is the exit status of a process that is dead but not yet reaped. A
+parent that waits for its children reaps them within microseconds; since Linux 6.15, a pidfd that
+was opened while the process lived keeps the status after that (PIDFD_GET_INFO).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Status:
 
 
 class LastPid:
-    """The number that a process or thread was given last, of all in our pid namespace.
+    """The last pid assigned to a process or thread in our pid namespace.
 
-    A read takes 1 us, where a list of /proc takes 60: that somebody was born can be known at once.
+    A read takes 1 us, where a listing of /proc takes 60, so that a new process is noticed at once.
     """
 
     def __init__(self, root: str = "/") -> None:
@@ -48,7 +48,7 @@ class LastPid:
             self._fd = -1
 
     def read(self) -> int | None:
-        """None where the kernel does not tell."""
+        """None if the kernel does not say."""
         try:
             return int(os.pread(self._fd, 100, 0).split()[-1])
         except (OSError, ValueError, IndexError):
@@ -89,7 +89,7 @@ def process_status(pid: int, root: str = "/") -> Status:
 
 
 def command_line(pid: int, root: str = "/") -> str:
-    """The command as one line; hostile text, not yet fit for a terminal."""
+    """The command as one line; hostile text, not yet safe for a terminal."""
     words = _bytes(pid, "cmdline", root).rstrip(b"\0").split(b"\0")
     return b" ".join(words).decode("utf-8", "replace")
 

@@ -1,6 +1,6 @@
-"""The command's stderr: passed on as it comes, byte for byte, and searched on its way.
+"""The command's stderr: passed on immediately, byte for byte, and searched meanwhile.
 
-On a terminal the command gets a terminal of its own, so that progress bars stay what they are.
+On a terminal the command gets its own terminal, so that progress bars look the same.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Relay:
             signal.signal(signal.SIGWINCH, self._copy_size)
 
     def begin(self) -> None:
-        """The command has its end now; ours must be closed, or the last byte is never known."""
+        """Close our copy of the command's end, or the end of the stream is never seen."""
         os.close(self.command_end)
 
     def pump(self) -> bool:
-        """Pass on what there is; whether more may come."""
+        """Pass on the available bytes; returns whether more may come."""
         while True:
             try:
                 data = os.read(self.source, _CHUNK_BYTES)
@@ -53,7 +53,7 @@ class Relay:
             _write_all(self._target, data)
 
     def say(self, line: str) -> None:
-        """A line of our own, not in the middle of one of the command's."""
+        """Write our own line, but not in the middle of one of the command's lines."""
         _write_all(self._target, f"{'' if self._ends_line else chr(10)}{line}\n".encode())
         self._ends_line = True
 

@@ -1,4 +1,4 @@
-"""What a command says on stderr, searched line by line for the texts that known causes leave.
+"""Searches a command's stderr, line by line, for texts that known causes leave.
 
 The whole stream is searched and only the first line of each kind is kept, so that a panic in the
 first minute is still known after an hour of progress bars.
@@ -13,7 +13,7 @@ MAX_LINE_BYTES = 2000
 NUM_LAST_LINES = 6
 
 _SIGNS = {
-    # The messages of those who noticed that a worker is gone.
+    # The messages of libraries that noticed the loss of a worker.
     "worker gone": rb"One of the subprocesses has abruptly died|BrokenProcessPool"
     rb"|DataLoader worker \(pid.*(?:killed by signal|exited unexpectedly)",
     "panic": rb"thread '.*' (?:\(\d+\) )?panicked at|PanicException",

@@ -44,7 +44,7 @@ State = Literal["right", "damaged", "absent"]
 
 
 def cache_folder(environment: Mapping[str, str]) -> str:
-    """Where tiktoken looks; "" if it was told to keep nothing."""
+    """The folder of tiktoken's cache; "" if its cache is switched off."""
     for name in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"):
         if name in environment:
             return environment[name]
@@ -52,7 +52,7 @@ def cache_folder(environment: Mapping[str, str]) -> str:
 
 
 def cached_states(folder: str) -> dict[str, State]:
-    """Of every encoding that OpenAI publishes, whether its files are there and right."""
+    """For every encoding that OpenAI publishes, whether its files are present and correct."""
     return {name: _state(folder, files) for name, files in FILES.items()}
 
 
@@ -75,7 +75,7 @@ _WAY_OUT = "tokenmill.get_encoding('gpt2') needs no cache and no network"
 
 
 def fill_command(name: str, folder: str) -> str:
-    """A line for a shell that puts the vocabulary that comes with tokenmill where tiktoken looks.
+    """A shell command that copies tokenmill's own vocabulary to tiktoken's cache.
 
     tiktoken's gpt2 is made of other files; its r50k_base has the same ids.
     """

@@ -1,9 +1,9 @@
 """Run a user's command and watch all its processes until it ends.
 
-The command keeps our stdin and stdout; its stderr passes through (relay.py). Nothing is done to
-it: no tracing, no variable in its environment, no limit. The pause between two looks is ten times
-what a look costs; so it is between two questions whether a process was born. Either takes at most a
-tenth of one CPU.
+The command keeps our stdin and stdout; its stderr passes through (relay.py). The command is not
+modified: no tracing, no environment variable, no limit. The pause between two looks is ten times
+the cost of a look, and the same holds for the checks for new processes. Each takes at most a tenth
+of one CPU.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tokenmill.errors import ConfigError
 from tokenmill.runners import machine
 
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.01, 0.2
-# Between two questions whether somebody was born.
+# Between two checks for new processes.
 BIRTH_SECONDS = 0.001
 MEASURE_SECONDS = 0.1
 # A process that polls an empty queue 20 times a second, as datasets does, uses less than this.
 IDLE_CPU_SHARE = 0.05
-# How long after the command's end its orphans may go on talking.
+# How long orphans may keep writing after the command's end.
 DRAIN_SECONDS = 0.2
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
-# Ended by their parent, as a pool ends its workers, or by Ctrl-C: no news.
+# Ended by their parent, as a pool ends its workers, or by Ctrl-C: not reported.
 _ENDED_BY_PARENT = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE}
 
 
@@ -48,7 +48,7 @@ class Hang:
 
 @dataclass(slots=True)
 class Watched:
-    """What there is to know about a command that has ended."""
+    """All observations about a command that has ended."""
 
     command: tuple[str, ...]
     head: Member
@@ -61,7 +61,7 @@ class Watched:
     shm_free_bytes: int | None = None  # the least that was seen
     hang: Hang | None = None
     was_interrupted: bool = False
-    has_unseen_children: bool = False  # that were gone before they could be looked at
+    has_unseen_children: bool = False  # gone before they could be observed
     signs: dict[str, str] = field(default_factory=dict)
     last_lines: list[str] = field(default_factory=list)
 
@@ -81,7 +81,7 @@ class Watched:
             if member.signal not in _ENDED_BY_PARENT
             and (member.signal or (member.code != 0 and self.is_worker(member)))
         ]
-        # Of unknown ends only the first says something: it made the parent end the others.
+        # Of unknown ends only the first is meaningful: it made the parent end the others.
         return [member for member in found if member.code is not None or member is found[0]]
 
     @property
@@ -203,7 +203,7 @@ class _Watch:
 
 
 def _pause_after(look: Callable[[], None]) -> float:
-    """Look, and say how long to wait before the next time: ten times as long as it took."""
+    """Look, and return the pause before the next look: ten times as long as it took."""
     began = time.perf_counter()
     look()
     return 10 * (time.perf_counter() - began)
@@ -218,9 +218,9 @@ def signal_name(number: int) -> str:
 
 @contextlib.contextmanager
 def _signals_forwarded(pid: int, watched: Watched) -> Iterator[None]:
-    """Signals to us are for the command. Ctrl-C reaches it by itself: it is in our group.
+    """Forward signals to the command. Ctrl-C reaches it directly: it is in our process group.
 
-    What we were told to ignore (by nohup, by a shell's &), the command was told to ignore, too.
+    Signals that we ignore (because of nohup or a shell's &) the command ignores too.
     """
 
     def forward(signum: int, frame: FrameType | None) -> None:

@@ -2,15 +2,16 @@
 
     dataset.map(Tokenize("cl100k_base"), batched=True, num_proc=8, remove_columns=["text"])
 
-It is an encoding's identity and two words: a few hundred bytes through pickle or dill, the same
-ones whatever the process has encoded before. So workers start alike under fork, forkserver and
-spawn, and equal ones have one fingerprint, by which `datasets` finds its cache. Each worker loads
-its engine at its first row. Not for a whole corpus: `prepare` is faster and survives a crash.
+It consists of an encoding's identity and two words: a few hundred bytes through pickle or dill, the
+same bytes no matter what the process has encoded before. So workers start the same way under fork,
+forkserver and spawn, and equal instances have one fingerprint, by which `datasets` finds its cache.
+Each worker loads its engine at its first row. Not for a whole corpus: `prepare` is faster and
+survives a crash.
 
-What is returned decides how long `datasets` takes to write it (5.2; a batch of 1,000 documents of
+The return type decides how long `datasets` takes to write it (5.2; a batch of 1,000 documents of
 800 tokens, which took 20 ms to encode): lists of ints 37 ms, a list of NumPy arrays 6, an object
-array of them 1.9, an Arrow table 0.9. A table replaces all other columns, so it is for those who
-bring one. A batch's text is taken from the Arrow table behind it: no Python string is made.
+array of them 1.9, an Arrow table 0.9. A table replaces all other columns, so it is returned only
+for a table. A batch's text is taken from the Arrow table behind it: no Python string is made.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from tokenmill.encodings.encoding import without_surrogates
 from tokenmill.errors import ConfigError, InputError, unknown_name
 from tokenmill.words.keywords import suggesting
 
-_ID = np.dtype("<i4")  # half of what Python's ints become, and torch takes it as an index
-_MAX_BATCH_IDS = (1 << 31) - 1  # what an Arrow list's 32-bit offsets can reach
+_ID = np.dtype("<i4")  # half as wide as Python's ints, and torch accepts it as an index
+_MAX_BATCH_IDS = (1 << 31) - 1  # the limit of an Arrow list's 32-bit offsets
 
 
 class Tokenize:
@@ -46,9 +47,9 @@ class Tokenize:
     or none. An empty text becomes that id alone; None raises InputError, and so does a text that
     cannot be encoded. Special tokens in a text are text.
 
-    What comes as Python leaves as Python (lists of ints); what comes as Arrow, NumPy or pandas
-    leaves as int32 arrays. `Dataset.map` brings Arrow: there `ids` is a column of int32 and `len`
-    of int64. From a dataset `with_format("arrow")` a table of these two columns is made.
+    Python input gives Python output (lists of ints); Arrow, NumPy or pandas input gives int32
+    arrays. `Dataset.map` passes Arrow: there `ids` is a column of int32 and `len` of int64. A
+    dataset `with_format("arrow")` gets a table of these two columns.
     """
 
     __slots__ = ("_encoding", "_eot", "_text_column")
@@ -78,7 +79,7 @@ class Tokenize:
         return self._encoding
 
     def __call__(self, rows: Any) -> Any:
-        """`{"ids": ..., "len": ...}` of a row or of a batch; of a `pa.Table`, a `pa.Table`."""
+        """`{"ids": ..., "len": ...}` for a row or a batch; a `pa.Table` for a `pa.Table`."""
         texts = _column(rows, self._text_column)
         if texts is None or isinstance(texts, str):
             return self._row(texts, as_python=type(rows) is dict)
@@ -137,7 +138,7 @@ class Tokenize:
 
 
 def _column(rows: Any, name: str) -> Any:
-    """The text of a row, or the texts of a batch in whatever holds them there."""
+    """The text of a row, or the texts of a batch in their original container."""
     if isinstance(rows, (str, list)):
         raise ConfigError(
             f"Tokenize takes rows or batches with a column {name!r}, got a {type(rows).__name__}",
@@ -149,7 +150,7 @@ def _column(rows: Any, name: str) -> Any:
         raise ConfigError(
             error.message, hint=f"Tokenize(..., text_column={(names or ['NAME'])[0]!r})"
         )
-    # Unless something has read it, a batch of datasets' own still has its column as Arrow.
+    # Unless something has read it, datasets' own batch still has its column as Arrow.
     if type(rows).__name__ == "LazyBatch" and name in getattr(rows, "keys_to_format", ()):
         return rows.pa_table[name]
     return rows[name]
@@ -194,7 +195,7 @@ def _none(name: str, where: str) -> InputError:
 
 
 def _object_array(documents: list[npt.NDArray[np.int32]]) -> npt.NDArray[np.object_]:
-    """An array of arrays, also where all have one length and NumPy would rather make a matrix."""
+    """An array of arrays, even if all have one length and NumPy would make a matrix."""
     found = np.empty(len(documents), object)
     for position, ids in enumerate(documents):
         found[position] = ids

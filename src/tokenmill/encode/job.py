@@ -1,4 +1,4 @@
-"""What goes into `encode_slice` besides the slice, and what it says on the way: plain data.
+"""The arguments of `encode_slice` besides the slice, and its progress reports: plain data.
 
 Light to import, so that runners can start their workers before anything heavy is loaded here.
 """
@@ -15,7 +15,7 @@ from tokenmill.encodings import EncodingId
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What `encode_slice` has to know besides the slice: plain values, the same for every slice."""
+    """What `encode_slice` needs besides the slice: plain values, the same for every slice."""
 
     work: str  # the folder that holds parts/ and records/
     plan_id: str
@@ -40,7 +40,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Where a slice stands: the rows about to be encoded, and what was done since the last step."""
+    """The progress of a slice: the rows about to be encoded, and the work since the last step."""
 
     span: int  # position in slice.spans
     row: int  # of the span
@@ -55,7 +55,7 @@ Report = Callable[[Step], None]
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """How to encode a slice that killed its workers: what to leave out, how small the steps."""
+    """How to encode a slice that killed its workers: what to skip, how small the steps are."""
 
     skip: dict[tuple[int, int], str] = field(default_factory=dict)  # (span, row) -> reason
     one_by_one: bool = False  # report and encode each document on its own, to see which one kills

@@ -1,7 +1,7 @@
-"""The ledger: all records of a run, kept small. 137 bytes each, where objects take 900.
+"""The ledger: all records of a run in 137 bytes each, where objects take 900.
 
-The driver of a run needs every record to the end, for the manifest, and a run may have a million.
-A record with quarantined rows, or with several chunks, is kept as it is: there are few.
+The driver needs every record until the end, for the manifest, and a run may have a million. Records
+with quarantined rows or several chunks, are kept as objects: there are few.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Ledger(Mapping[int, PartRecord]):
 
     def __init__(self) -> None:
         self._plan_id = ""
-        self._kinds = bytearray()  # of each slice: absent, in the rows, or odd
+        self._kinds = bytearray()  # of each slice: absent, in the rows, or an object
         self._rows = bytearray()
         self._odd: dict[int, PartRecord] = {}
         self._num_records = 0
@@ -67,7 +67,7 @@ class Ledger(Mapping[int, PartRecord]):
 
     @property
     def counts(self) -> Counts:
-        """What became of all rows."""
+        """The counts over all rows."""
         if self._counts is None:
             totals = [0] * _NUM_COUNTS
             for row in _ROW.iter_unpack(self._rows):
@@ -120,7 +120,7 @@ class Ledger(Mapping[int, PartRecord]):
         )
 
     def extent(self, index: int) -> tuple[tuple[int, int], tuple[PartChunk, ...]]:
-        """A record's `num_bytes` and `chunks`, without the rest of it."""
+        """A record's `num_bytes` and `chunks`, without its other fields."""
         if self._kinds[index] == _ODD:
             return self._odd[index].num_bytes, self._odd[index].chunks
         row = _EXTENT.unpack_from(self._rows, index * _ROW.size)
@@ -144,7 +144,7 @@ class Ledger(Mapping[int, PartRecord]):
         )
 
     def _grow(self, num_slices: int) -> None:
-        """Make room for so many slices, and an eighth more, so that it is seldom called."""
+        """Make room for `num_slices` and an eighth more, so that it is seldom called."""
         more = num_slices - len(self._kinds) + num_slices // 8
         self._kinds.extend(bytes(more))
         self._rows.extend(bytes(_ROW.size * more))

@@ -3,11 +3,11 @@
     corpus --plan--> slices --encode_slice--> parts --assemble--> shards --> manifest
 
 `encode_slice` reads one slice as Arrow text, encodes it, applies the document policy and commits a
-part. Its output depends on the job and the slice and on nothing else, so it may run in this
-process, in others or on other machines, once or twice, in any order. run.py plans the slices,
-hands them to a runner and assembles the parts.
+part. Its output depends only on the job and the slice, so it may run in this process, in other
+processes or on other machines, once or twice, in any order. run.py plans the slices, hands them to
+a runner and assembles the parts.
 
-Text never becomes a Python `str` here, and no token leaves the process but through the part file.
+Text never becomes a Python `str` here, and tokens leave the process only through the part file.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tokenmill.encode.record import Counts, PartRecord, Quarantined
 from tokenmill.encodings import Encoding, TokenArray
 from tokenmill.errors import InputError
 
-# A call of the engine costs about a millisecond, whatever it is given, so small batches (a million
-# small files) are encoded together. Each may hold a mapped file, hence the second bound.
+# Each call of the engine has about a millisecond of overhead, so small batches (a million small
+# files) are encoded together. Each batch may keep a mapped file open, hence the second bound.
 HOLD_BYTES = 1 << 20
 HOLD_BATCHES = 256
 
@@ -61,8 +61,8 @@ class _Held:
     span: Span
     reader: Reader
     first_row: int
-    texts: pa.LargeStringArray  # what is to be encoded
-    positions: npt.NDArray[np.int64]  # where these stood in the batch
+    texts: pa.LargeStringArray  # to be encoded
+    positions: npt.NDArray[np.int64]  # of these texts in the batch
     bad: dict[int, str]
     counts: Counts
 
@@ -103,7 +103,7 @@ class _SliceWork:
                 self.encode_held()
 
     def encode_held(self) -> None:
-        """Encode what is held: one call of the engine for all of it."""
+        """Encode all held batches in one call of the engine."""
         held, self._held, self._held_bytes = self._held, [], 0
         if not held:
             return
@@ -128,7 +128,7 @@ class _SliceWork:
         self._last = (sum(one.num_rows for one in held), len(tokens.ids), text_bytes)
 
     def _sifted(self, number: int, span: Span, reader: Reader, batch: TextBatch) -> _Held:
-        """Tell what is to be encoded from what is bad, null or empty."""
+        """Separate the rows to encode from those that are bad, null or empty."""
         texts = batch.texts
         bad = dict(batch.bad)
         for (skip_span, row), reason in self._caution.skip.items():
@@ -170,7 +170,7 @@ class _SliceWork:
             lengths.append(len(tokens.ids))
             if tokens.failed:
                 failed[i] = tokens.failed[0]
-        # Whatever goes wrong from here on is not the last document's doing.
+        # The last document is not to blame for failures from here on.
         self._report(Step(one.number, one.first_row + one.num_rows, 0))
         return TokenArray(np.concatenate(ids), np.cumsum(lengths, dtype=np.int64), failed)
 

@@ -1,9 +1,9 @@
 """A part: one slice's encoded tokens and document lengths, committed to disk with its record.
 
-Each split has a file of its own, so that the tokens of one can go while those of the other are
-still needed; a split without documents has none. A part file is a sequence of chunks, nearly always
-one; a huge unsplittable slice (one .jsonl.gz of 20 GB) has one chunk per 64 MB of tokens, so that a
-worker's memory stays flat. A chunk is
+Each split has its own file, so that one can be removed while the other is still needed; a split
+without documents has no file. A part file is a sequence of chunks, nearly always one; a huge
+unsplittable slice (one .jsonl.gz of 20 GB) has one chunk per 64 MB of tokens, so that a worker's
+memory stays flat. A chunk is
 
     tokens | lengths                                 always
            | keys | starts of buckets                if shuffled
@@ -11,7 +11,7 @@ worker's memory stays flat. A chunk is
 with lengths (in tokens) and keys as uint32, and the start of each bucket as a pair of uint64
 (documents, tokens). A shuffled chunk has its documents sorted by key; a bucket is a range of keys.
 
-The record, a small JSON file written after the part, is what counts: no record, no part.
+The record, a small JSON file, is written after the part: without a record there is no part.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tokenmill.storage.checked_json import checksummed
 from tokenmill.storage.new_file import NewFile
 
 CHUNK_BYTES = 64 << 20
-# Against accidents, not against people: 30 GB/s where sha256 does 1.8.
+# Protects against accidents, not against attackers: 30 GB/s, where sha256 does 1.8.
 PART_CHECKSUM = xxhash.xxh3_128
 
 
@@ -109,7 +109,7 @@ class PartWriter:
         self._held_bytes = 0
 
     def _write_split(self, split: int, held: list[pa.LargeBinaryArray]) -> tuple[int, int]:
-        """Append one split's chunk to its file; how many tokens and documents that is."""
+        """Append one split's chunk to its file; returns its numbers of tokens and documents."""
         tails: list[npt.NDArray[Any]] = []
         if self._num_buckets:
             held, *tails = self._sorted(held)
@@ -153,7 +153,7 @@ def _digest(file: NewFile | None) -> str:
 
 
 class SplitChunk(NamedTuple):
-    """One split's share of a chunk: where it stands in the split's part file, in bytes."""
+    """One split's share of a chunk: its byte positions in the split's part file."""
 
     slice_index: int
     num_tokens: int
@@ -167,7 +167,7 @@ class SplitChunk(NamedTuple):
 def split_chunks(
     slice_index: int, chunks: Iterable[PartChunk], split: int, dtype: str, num_buckets: int = 0
 ) -> Iterator[SplitChunk]:
-    """Where a split's chunks stand in its part file; those without documents are left out."""
+    """The positions of a split's chunks in its part file; runs without documents are left out."""
     at = 0
     for chunk in chunks:
         num_tokens, num_documents = chunk.num_tokens[split], chunk.num_documents[split]

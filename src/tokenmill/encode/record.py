@@ -1,6 +1,6 @@
-"""The record of a part: the small JSON file that says a slice is done, and what became of its rows.
+"""The record of a part: a small JSON file that says that a slice is done and accounts for its rows.
 
-Light to import: records are what crosses the pipe from a worker.
+Light to import, because records cross the pipe from a worker.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of a slice's rows. Nothing vanishes: `num_rows` is the sum of the next four."""
+    """The counts of a slice's rows. Nothing vanishes: `num_rows` is the sum of the next four."""
 
     num_rows: int = 0
     num_written: int = 0
     num_empty: int = 0
     num_null: int = 0
     num_quarantined: int = 0
-    num_replaced: int = 0  # of those written: rows in which bytes became U+FFFD
-    text_bytes: int = 0  # of those written
+    num_replaced: int = 0  # written rows in which bytes became U+FFFD
+    text_bytes: int = 0  # of the written rows
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f) + getattr(other, f) for f in Counts.__slots__))
@@ -115,7 +115,8 @@ def record_path(work: str, slice_index: int) -> str:
 def committed_records(
     work: str, slice_indices: Sequence[int], plan_id: str
 ) -> Iterator[PartRecord | None]:
-    """Each slice's record, if there is one of this plan; a torn, edited or foreign one is none."""
+    """Each slice's record, if it belongs to this plan; None for a torn, edited or foreign
+    record."""
     paths = [record_path(work, index) for index in slice_indices]
     for index, data in zip(slice_indices, files.read_files(paths), strict=True):
         yield _understood(data, index, plan_id)

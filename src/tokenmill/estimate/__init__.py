@@ -1,24 +1,24 @@
-"""How many tokens a corpus will be, how large and how long in the making: in seconds, by a sample.
+"""Estimates a corpus in seconds, by a sample: its tokens, the size of the output, and the run time.
 
-    estimation.py  read this first: what the text comes to, and what follows for a run
-    text_estimate.py   what the text comes to: tokens, documents, bytes
-    frame.py       what there is: the plan's slices, from footers and file sizes alone
-    sample.py      which cells of it are looked at: two from each stratum, chosen by a seed
-    survey.py      looks at them; cells.py reads those of tables, stretches.py those of other files
+    estimation.py  read this first: tokens and documents, and the resulting sizes and times
+    text_estimate.py   what the totals of the text: tokens, documents, bytes
+    frame.py       the plan's slices, known from footers and file sizes alone
+    sample.py      which cells are read: two from each stratum, chosen by a seed
+    survey.py      encodes them; cells.py reads those of tables, stretches.py those of other files
     publisher.py   the `token_count` column, where every file has one
     ratio.py       sample -> total, with its error
     bounds.py      the most tokens that files can hold, by their size
-    footprint.py   tokens -> bytes: of the output in each format, of the disk while a run is at it
-    presence.py    which inputs are here, what an unfinished run holds
-    room.py        the question that a run asks when it begins: does that fit?
+    footprint.py   tokens -> bytes: of the output in each format, of the disk during a run
+    presence.py    which inputs are local, how much disk an unfinished run holds
+    room.py        the check at the start of a run: does the output fit on the disk?
 
 `tokenmill estimate`, `prepare --dry-run` and the warning at the start of a run show one estimate.
 
-Half an estimate is its interval. A stretch of half a megabyte (a cell) is the unit that varies;
-the corpus is cut into strata of neighbouring cells, so that files which differ from one another (by
-language, by crawl) are each looked at in proportion, and their difference does not widen the
-interval. Tokens are extrapolated as a ratio to what is known of every cell without reading it: the
-footer's size of the text column, or the bytes of the file.
+Half an estimate is its interval. A stretch of half a megabyte (a cell) is the unit that varies; the
+corpus is cut into strata of neighbouring cells, so that files which differ (by language, by crawl)
+are each sampled in proportion, and their difference does not widen the interval. Tokens are
+extrapolated as a ratio to what is known of every cell without reading it: the footer's size of the
+text column, or the bytes of the file.
 
 A corpus that is no larger than the sample is counted, not estimated.
 
@@ -43,7 +43,7 @@ _MODULES = {"Estimate": "estimation", "estimate": "estimation", "Sample": "sampl
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when asked for: a run needs `room` alone."""
+    """Loaded on access: a run needs only `room`."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

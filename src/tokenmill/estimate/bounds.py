@@ -1,9 +1,9 @@
-"""The most tokens that files can hold, by their size alone; None where their size says nothing.
+"""The most tokens that files can hold, by their size alone; None if the size gives no bound.
 
 A tiktoken encoding cuts a text's bytes into tokens, so there is at most one token for each byte. A
-tokenizer.json may rewrite the text first, and become longer. A plain file's text is no longer than
-the file: JSON's escapes are longer than what they stand for. A compressed file, and a table whose
-pages hold repeated texts once, can come to any amount.
+tokenizer.json may rewrite the text first and make it longer. A plain file's text is no longer than
+the file: JSON's escapes are longer than the characters they encode. A compressed file, and a table
+whose pages hold repeated texts once, can expand to any amount.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ REPLACED_BYTES = 3  # U+FFFD, for a single bad byte
 class Most:
     num_tokens: int  # with EOT
     num_documents: int
-    num_bad: int  # of a run that succeeds: more than --max-bad-fraction and it fails
+    num_bad: int  # in a run that succeeds, which bounds it by --max-bad-fraction
 
 
 def is_plain(source: Input) -> bool:
-    """Can it be entered at any byte?"""
+    """Whether reading can start at any byte."""
     return source.kind in ("jsonl", "text") and not source.compression
 
 
@@ -47,7 +47,7 @@ def most_of(inputs: Sequence[Input], config: Config, encoding: EncodingId) -> Mo
 
 
 def _most_documents(source: Input, config: Config) -> int:
-    """As many as fit if each is as short as can be."""
+    """The number of documents if each is as short as possible."""
     least = 0 if config.empty == "keep" else 1
     if source.kind == "jsonl":
         least += len(f'{{"{config.text_column}":""}}\n'.encode())

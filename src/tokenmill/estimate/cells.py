@@ -1,11 +1,11 @@
 """Cells: stretches of about half a megabyte of text, as the documents that a run would encode.
 
-A unit (a slice of the plan) is what can be read on its own. Of a table's unit, say a row group of
-4 MB, all of the text is read, which is cheap, and the cells drawn from it are encoded, which is
-not: knowing the length of every document tells exactly how much of the footer's size a cell stands
-for. A unit over MAX_READ_BYTES is read from its start: cells of this head stand for those drawn.
+A unit (a slice of the plan) can be read on its own. Of a table's unit, such as a row group of 4 MB,
+all text is read, which is cheap, and only the drawn cells are encoded, which is not. The length of
+every document then shows exactly how much of the footer's size a cell represents. A unit over
+MAX_READ_BYTES is read from its start: cells of this head stand for those drawn.
 
-Cells hold whole documents: one belongs to the cell that it begins in.
+Cells hold whole documents: a document belongs to the cell in which it begins.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MAX_READ_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    texts: pa.LargeStringArray  # without what a run leaves out: null, bad, perhaps empty
+    texts: pa.LargeStringArray  # without rows that a run leaves out: null, bad, perhaps empty
     frame_bytes: float  # how much of the unit's `text_bytes` the texts are
-    weight: float = 1.0  # over 1: it is smaller than the cell that it stands for
+    weight: float = 1.0  # over 1: it is smaller than the cell that it represents
     rows: npt.NDArray[np.int64] | None = None  # which rows of the unit these texts are
     frame_error: float = 0.0  # relative error of all `frame_bytes` of the unit
     num_cut: int = 0  # of the texts, those that begin within a document
@@ -39,7 +39,7 @@ class Cell:
 
 @dataclass(slots=True)
 class Reading:
-    """How cells are read, and what was seen on the way."""
+    """How cells are read, and the counts and times of reading them."""
 
     options: ReadOptions
     keeps_empty: bool
@@ -69,8 +69,8 @@ class Reading:
         self._spent[doing] = (before[0] + seconds, before[1] + text_bytes)
 
     def open_seconds(self, source: Input) -> float:
-        """What opening such a file takes. A run opens it once in 32 MB, which is next to nothing,
-        while here it may take as long as reading the unit."""
+        """The time to open such a file. A run opens it once per 32 MB, which is negligible; here it
+        may take as long as reading the unit."""
         if self._open_seconds is None:
             began = time.perf_counter()
             reader_for(source.kind, self.options).spans(source)
@@ -79,7 +79,7 @@ class Reading:
 
     @property
     def seconds_per_byte(self) -> float:
-        """Of one worker that runs alone, for all that was noted."""
+        """The time per byte of one worker that runs alone, over everything noted."""
         return sum(max(0.0, seconds) / max(1, size) for seconds, size in self._spent.values())
 
 
@@ -94,7 +94,7 @@ class _Table:
 
 
 def whole_unit(unit: Slice, reading: Reading) -> Iterator[Cell]:
-    """All of a unit, a batch at a time. (A compressed file may hold any amount of text.)"""
+    """The whole unit, a batch at a time. (A compressed file may hold any amount of text.)"""
     for texts, num_bad in _batches(unit, reading):
         keep = reading.kept(texts, num_bad)
         yield Cell(texts if keep.all() else texts.filter(mask(keep)), frame_bytes=0.0)
@@ -133,7 +133,8 @@ def table_cells(unit: Slice, numbers: Sequence[int], reading: Reading) -> list[C
 
 
 def numbers_in_head(numbers: Sequence[int], nominal: int, count: int) -> list[int]:
-    """Cells of a head of `count` that stand for cells of the whole, all different, in order."""
+    """Cells of a head of `count` cells that represent cells of the whole, all different, in
+    order."""
     found: list[int] = []
     for position, number in enumerate(numbers):
         least = found[-1] + 1 if found else 0

@@ -1,4 +1,4 @@
-"""The estimate: what the text comes to, and what follows for a run: sizes, time and disk."""
+"""The estimate: tokens and documents, and the resulting sizes, time and disk space of a run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tokenmill.runners.start import encoding_of, num_proc_of
 from tokenmill.settings import resolved
 from tokenmill.storage import disk_space
 
-# Of what a worker reads and encodes while it runs alone, how much each of several does, with parts
-# and shards to be written and hashed besides. Fitted to six runs with 2 workers on 2 cores, which
+# The speed of each of several workers, which also write and hash parts and shards, relative to a
+# worker that only reads and encodes, alone. Fitted to six runs with 2 workers on 2 cores, which
 # other work shared: estimates were 0.8 to 1.6 times what the run then took.
 WORKER_EFFICIENCY = 0.7
 START_SECONDS = 1.0
@@ -35,7 +35,7 @@ START_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What `prepare` would find and make, about. Plain values; None: not known."""
+    """Approximately what `prepare` would find and make. Plain values; None: unknown."""
 
     num_inputs: int
     input_bytes: int
@@ -78,9 +78,9 @@ class Estimate:
 
 
 def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = None) -> Estimate:
-    """What a run with this configuration would come to. Nothing is written.
+    """The estimate of a run with this configuration. Writes nothing.
 
-    With the run's plan, if it is made already, nothing is listed and planned again.
+    If the run's plan exists already, pass it, so that nothing is listed and planned again.
     """
     began = time.monotonic()
     encoding = encoding_of(asked)
@@ -137,7 +137,7 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
 
 
 def default_sample(encoding: EncodingId) -> Sample:
-    """As much as is encoded in a second or two."""
+    """A sample that is encoded in a second or two."""
     is_slow = isinstance(engine_of(encoding), ReferenceEngine)
     return SLOW_SAMPLE if is_slow else Sample()
 
@@ -171,7 +171,7 @@ def _output_bytes(
 
 
 def _footprint(config: Config, found: TextEstimate, frame: Frame) -> Footprint:
-    """At the upper end of the interval for the disk, which should rather be too large."""
+    """The footprint; for the disk at the upper end of the interval, because too large is safer."""
     amount = _amount(frame, _num_tokens(found, config), found.num_documents)
     num_proc = num_proc_of(config, frame.num_slices)
     output = expected_footprint(config, amount, num_proc, found.packed_bytes_per_token)
@@ -213,8 +213,8 @@ def _shuffled(config: Config) -> Config:
 
 
 def _run_seconds(worker_seconds: float, frame: Frame, num_proc: int) -> float:
-    """How long a run takes that is so much work for one worker alone."""
+    """The duration of a run that takes one worker alone `worker_seconds`."""
     efficiency = WORKER_EFFICIENCY if num_proc > 1 else 1.0
-    # No two workers share a unit, and a compressed file is one, however large.
+    # No two workers share a unit, and a compressed file is one unit of any size.
     largest = max(unit.text_bytes for unit in frame.units) / max(1, frame.text_bytes)
     return START_SECONDS + worker_seconds * max(largest, 1 / (num_proc * efficiency))

@@ -1,9 +1,9 @@
-"""The footprint: how many bytes so many tokens take, finished and while they are being made.
+"""The footprint: the bytes that tokens take, when finished and during a run.
 
-Two figures for each: what to expect, and what it cannot exceed whatever the text is and however
-the workers take turns. The bound counts every part and every shard at once, because one slow slice
-at the front of the corpus lets all the other parts pile up behind it; expected is what waits for
-a shard, or a piece of one, to be complete.
+There are two figures for each: the expected value, and an upper bound for any text and any order of
+the workers. The bound counts every part and every shard at once, because one slow slice at the
+front of the corpus lets all other parts pile up behind it. The expected value counts the parts that
+wait for a shard, or a piece of one, to be complete.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _COSTS = {
     # Parquet has no 16-bit numbers: 4 bytes, the levels of a list, and what zstd adds to noise.
     "parquet": _Cost(0, 16, max_token_bytes=5.0),
 }
-# An outside package's format may keep anything for a document; this is more than ours do.
+# A plugin's format may store anything per document; this is more than ours store.
 _OUTSIDE_COST = _Cost(20, 96)
 
 
@@ -95,7 +95,7 @@ def expected_footprint(
 
 
 def max_footprint(config: Config, amount: Amount) -> Footprint:
-    """What a run cannot exceed if it writes no more than `amount`."""
+    """The upper bound for a run that writes no more than `amount`."""
     cost = _cost(config)
     token_bytes = cost.max_token_bytes or DTYPE_BYTES[config.dtype]
     output = _output_bytes(config, amount, token_bytes, cost.max_document_bytes)
@@ -124,7 +124,7 @@ def _output_bytes(
 
 
 def _num_shards(config: Config, amount: Amount) -> int:
-    """At most: the last one of each split is not full."""
+    """An upper bound: the last shard of each split is not full."""
     shard_tokens = _shard_tokens(config)
     if shard_tokens is None:
         return NUM_SPLITS
@@ -176,6 +176,6 @@ def _disk_bytes(config: Config, amount: Amount, output: float, parts: float) -> 
         + FIXED_BYTES
     )
     if not store_of(config.out).takes_disk_space:
-        # Only a shard on its way there lies on a disk.
+        # Only a shard that is being uploaded is on a disk.
         return min(output, shard_tokens * output / max(1.0, amount.num_tokens)) + growing + books
     return output + parts + growing + books

@@ -1,8 +1,8 @@
-"""The frame: what the corpus consists of, as far as that is known without reading its text.
+"""The frame: the corpus, as far as it is known without reading its text.
 
-Inputs that are here, or in an object store, are planned as a run would plan them, which checks
-every footer and schema; only the slices are smaller. Parquet files on the Hub are known by their
-footers: of many files, the footers of some, which stand for the others by their size.
+Local inputs and objects are planned as in a run, which checks every footer and schema; only the
+slices are smaller. Parquet files on the Hub are known by their footers; of many files, some footers
+are fetched and represent the others by size.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Frame:
 
 
 def frame_of(config: Config, sample: Sample) -> Frame:
-    """Raises InputError or ConfigError for what a run is bound to fail on."""
+    """Raises InputError or ConfigError for anything on which a run is certain to fail."""
     with tempfile.TemporaryDirectory() as folder:
         remote = RemoteInputs(config, folder, lambda message: None)
         files.make_folder(os.path.join(folder, "structure"))
@@ -100,10 +100,11 @@ def frame_of_plan(plan: Plan, config: Config, sample: Sample) -> Frame:
 
 
 def _units(inputs: Sequence[Input], config: Config, cell_bytes: int) -> tuple[Slice, ...]:
-    """What can be read on its own: as small as it gets, but for what can be entered anywhere.
+    """The units that can be read on their own: as small as possible, except plain files, which can
+    be read from any byte.
 
-    Cutting a plain file costs a read at every cut, for which there is no need here. A limit counts
-    the rows of all inputs together, so that they are cut as a run cuts them.
+    Cutting a plain file costs a read at every cut, which is not needed here. A limit counts the
+    rows of all inputs together, so then they are cut as in a run.
     """
     if config.limit_docs is not None:
         return tuple(unit for unit in make_plan({}, inputs, config).slices if unit.text_bytes)
@@ -114,7 +115,7 @@ def _units(inputs: Sequence[Input], config: Config, cell_bytes: int) -> tuple[Sl
 
 
 def _present(slices: Iterable[Slice], elsewhere: AbstractSet[Input]) -> tuple[Slice, ...]:
-    """The slices, without what is elsewhere."""
+    """The slices, without remote inputs."""
     kept = (
         Slice(s.index, tuple(span for span in s.spans if span.input not in elsewhere))
         for s in slices

@@ -1,4 +1,4 @@
-"""What is here already: inputs that can be read now, and what an unfinished run holds."""
+"""What exists already: inputs that can be read now, and the disk space of an unfinished run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tokenmill.storage.store import store_of
 
 
 def parted(inputs: Iterable[Input]) -> tuple[list[Input], list[Input]]:
-    """Those that can be read now; and those on the Hub that have not been fetched."""
+    """The inputs that can be read now, and those on the Hub that have not been fetched."""
     here: list[Input] = []
     elsewhere: list[Input] = []
     for source in inputs:
@@ -25,8 +25,8 @@ def parted(inputs: Iterable[Input]) -> tuple[list[Input], list[Input]]:
 
 
 def needed_for_downloads(absent: Sequence[Input], config: Config) -> int:
-    """What files from the Hub take of the output's disk: two of them at a time, or, if they are
-    kept and their cache is on that disk, all."""
+    """The space that files from the Hub take on the output's disk: two at a time, or all, if they
+    are kept and their cache is on that disk."""
     sizes = sorted(source.num_bytes for source in absent)
     if not config.keep_downloads:
         return sum(sizes[-MAX_WAITING_FILES:])
@@ -36,7 +36,7 @@ def needed_for_downloads(absent: Sequence[Input], config: Config) -> int:
 
 
 def held_bytes(out: str) -> int:
-    """What an unfinished run in this folder takes of its disk already."""
+    """The disk space that an unfinished run in this folder already takes."""
     if not out or not store_of(out).takes_disk_space:
         return 0
     total = 0

@@ -1,14 +1,14 @@
-"""From a stratified sample to a total: the combined ratio estimator, and how far it may be off.
+"""From a stratified sample to a total: the combined ratio estimator and its error.
 
 Each cell has an amount that was measured (tokens) and a measure whose total is known (bytes, or
 somebody's count of tokens). The total amount is the known total times the ratio of the two in the
 sample; its error comes from how neighbouring cells differ in what the ratio leaves unexplained
 (Cochran, Sampling Techniques, 6.11; Wolter, Introduction to Variance Estimation, 8.2).
 
-Neighbours, and not the two cells of each stratum alone: where the text changes within a file, the
-change shows between some two neighbours, while the two cells of the stratum it lies in may well be
-of one kind. Nothing is taken off for the part of the corpus that was looked at, so the interval is
-a little too wide where that is a large part.
+Neighbours are compared, not only the two cells of each stratum: where the text changes within a
+file, the change shows between two neighbours, while the two cells of its stratum may both be of one
+kind. There is no correction for the share of the corpus that was sampled, so the interval is a
+little too wide if that share is large.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """How the cells were drawn: what each stands for, and which group it is of; in order."""
+    """How the cells were drawn: the weight and the group of each, in order."""
 
     weights: Numbers
     groups: npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ class Design:
         return Design(np.asarray(weights, np.float64), np.asarray(groups, np.int64))
 
     def variance(self, residuals: Numbers) -> float:
-        """Of the weighted sum of the cells' residuals."""
+        """The variance of the weighted sum of the cells' residuals."""
         differences = np.diff(self.weights * residuals) ** 2
         is_within = self.groups[1:] == self.groups[:-1]
         sums = np.bincount(self.groups[1:][is_within], differences[is_within], len(self._sizes))

@@ -1,9 +1,9 @@
-"""Is there room? What a run asks when it begins, before hours of work end in a full disk.
+"""Checks for disk space at the start of a run, before hours of work end in a full disk.
 
-Nearly always one token for every byte of text would still fit, and nothing more is looked at. Else
-the corpus is sampled, as `tokenmill estimate` does it, in a process of its own: to read a sample
-may kill the process that does so, and a run must not die of a question. If no answer comes, the
-usual number of bytes a token is assumed.
+Nearly always one token per byte of text would still fit, and nothing more is checked. Otherwise the
+corpus is sampled, as in `tokenmill estimate`, in a separate process: reading a sample may kill its
+process, and the run must survive that. If there is no answer, the usual number of bytes per token
+is assumed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tokenmill.storage.store import store_of
 
 CAUTIOUS_BYTES_PER_TOKEN = 1.0
 SAMPLE_SECONDS = 60.0
-DOCUMENT_BYTES = 200  # where files do not say how many documents there are: rather too many
+DOCUMENT_BYTES = 200  # if files do not state their documents: rather too many
 
 
 def room_warning(config: Config, plan: Plan) -> str | None:
@@ -57,7 +57,7 @@ def room_warning(config: Config, plan: Plan) -> str | None:
 
 
 def _assumed_footprint(config: Config, plan: Plan, text_bytes_per_token: float) -> Footprint:
-    """By the plan alone: nothing is looked at."""
+    """By the plan alone, without reading text."""
     num_documents = plan.slices.num_rows or plan.text_bytes / DOCUMENT_BYTES
     num_eots = EOTS_PER_DOCUMENT[str(config.eot)] * num_documents
     amount = Amount(

@@ -1,8 +1,8 @@
-"""Which cells are looked at: two from every stratum, by a seed; the corpus is a line of cells.
+"""Which cells are sampled: two from every stratum, by a seed; the corpus is a line of cells.
 
 Two from each, because neighbours are alike: many small strata beat few large ones. A large file has
-strata of its own, so that where one ends and another begins, which may be in another language,
-does not fall into a stratum. Small files share theirs.
+its own strata, so that no stratum crosses into another file, which may be in another language.
+Small files share strata.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from tokenmill.corpus.spans import Input, Slice
 from tokenmill.errors import ConfigError
 
 MIN_CELLS = 8
-# To open a file takes as long as to read and encode 20 kB: a cell of small files is a cell of few.
+# Opening a file takes as long as reading and encoding 20 kB, so a cell holds only a few small
+# files.
 CELL_FILES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How much is looked at. 128 cells of 512 KiB take half a second to encode."""
+    """The size of the sample. 128 cells of 512 KiB take half a second to encode."""
 
     num_cells: int = 128
     cell_bytes: int = 512 << 10
@@ -52,10 +53,10 @@ SLOW_SAMPLE = Sample(num_cells=64, cell_bytes=128 << 10)
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A cell that is looked at."""
+    """A sampled cell."""
 
     number: int  # of the cell in its unit
-    weight: float  # how many cells of the corpus it stands for
+    weight: float  # how many cells of the corpus it represents
     group: int  # its file, if that is large, or a run of small ones
 
 
@@ -63,7 +64,7 @@ Drawing = dict[int, list[Draw]]  # by unit, all in the order of the corpus
 
 
 def drawing_of(units: Sequence[Slice], sample: Sample) -> Drawing | None:
-    """Two cells from each stratum; None where the sample would hold the whole corpus."""
+    """Two cells from each stratum; None if the sample would be the whole corpus."""
     ends = [0, *itertools.accumulate(num_cells(unit, sample.cell_bytes) for unit in units)]
     if ends[-1] <= sample.num_cells:
         return None
@@ -95,7 +96,7 @@ def _borders(units: Sequence[Slice], ends: Sequence[int], stratum_cells: float) 
 
 
 def _path_of(unit: Slice) -> str | None:
-    """The one file that the unit is of; None if it is of several."""
+    """The file of the unit; None if it has several."""
     paths = {span.input.path for span in unit.spans}
     return paths.pop() if len(paths) == 1 else None
 

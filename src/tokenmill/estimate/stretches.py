@@ -1,12 +1,12 @@
 """Cells of files that are bytes: JSON lines and text, plain or compressed.
 
 A plain file can be entered anywhere: a cell is a range of bytes, moved to the next document ends.
-Both ends move by the same rule, so the cells of a file share it out without gap or overlap, however
-long a document is. Text without separators is cut between characters.
+Both ends move by the same rule, so the cells cover a file without gap or overlap, for documents of
+any length. Text without separators is cut between characters.
 
-A compressed file can only be read from its start. The cells drawn from it come from its head, and
-how much of the file the head is follows from the compressed bytes it took. What lies deeper is
-taken to be alike; no sample can tell.
+A compressed file can only be read from its start. The cells drawn from it come from its head; the
+compressed bytes read show how much of the file the head is. The rest is assumed to be similar,
+which no sample can verify.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ HEAD_BYTES = 2 << 20
 _WINDOW_BYTES = 64 << 10
 _FEED_BYTES = 4 << 10
 _NUM_SECTIONS = 8
-# How far ahead a line's end is looked for: half a line is no JSON. Half a document is text.
+# How far ahead to search for the end of a line: half a line is not JSON, but half a document is
+# text.
 _MAX_LINE_BYTES = 1 << 30
 _NO_TEXTS = pa.nulls(0, pa.large_string())
 
@@ -123,7 +124,7 @@ def _range_of(span: Span, start: int, stop: int, reading: Reading) -> tuple[byte
 
 
 def _separator(kind: str, reading: Reading) -> tuple[bytes | None, int]:
-    """What documents end with, and how far ahead to look for it."""
+    """The end mark of documents, and how far ahead to search for it."""
     if kind == "jsonl":
         return b"\n", _MAX_LINE_BYTES
     written = reading.options.separator
@@ -133,9 +134,10 @@ def _separator(kind: str, reading: Reading) -> tuple[bytes | None, int]:
 def _document_end(
     bytes_of: Bytes, position: int, bounds: tuple[int, int], separator: tuple[bytes | None, int]
 ) -> int:
-    """The first place at or after `position`, within bounds, where a document begins or all ends.
+    """The first place at or after `position`, within bounds, where a document begins or the file
+    ends.
 
-    Where no separator is near: the next place between two characters.
+    If no separator is near: the next place between two characters.
     """
     first, last = bounds
     if position <= first or position >= last:
@@ -161,7 +163,7 @@ def _is_document_start(bytes_of: Bytes, position: int, first: int, mark: bytes |
 
 
 def _is_continuation(byte: int) -> bool:
-    """Is it inside a UTF-8 character?"""
+    """Whether the byte is inside a UTF-8 character."""
     return byte & 0xC0 == 0x80
 
 
@@ -245,8 +247,8 @@ def _head_of(source: Input, num_bytes: int) -> _Head:
 def _ratio_of(marks: list[tuple[int, int]]) -> tuple[float, float]:
     """Text per compressed byte, and its relative error, from how it changes along the head.
 
-    What was fed runs ahead of what came out, by a buffer and by a block of the codec. It does so
-    at every mark alike, so the first one is not (0, 0), where it would not.
+    The input runs ahead of the output, by a buffer and a block of the codec. It does so equally at
+    every mark, so the first mark must not be (0, 0), where it does not.
     """
     picked = np.linspace(len(marks) // 8, len(marks) - 1, _NUM_SECTIONS + 1).round().astype(int)
     points = np.array(marks, np.float64)[np.unique(picked)]

@@ -1,4 +1,4 @@
-"""The survey: the cells drawn are read and encoded, and timed on the way."""
+"""The survey: reads, encodes and times the drawn cells."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tokenmill.estimate.cells import Cell, Reading, table_cells, whole_unit
 from tokenmill.estimate.sample import Draw, Drawing
 from tokenmill.estimate.stretches import head_cells, plain_cells
 
-# A call of the engine costs a millisecond, so cells are encoded together, as a run does it.
+# A call of the engine costs a millisecond, so cells are encoded together, as in a run.
 ENCODE_BYTES = 4 << 20
 PAGE_TOKENS = (1 << 20) // 4
 _CODEC = pa.Codec("zstd", compression_level=1)
@@ -33,7 +33,7 @@ class Measured:
 
     unit: int
     draw: Draw
-    cell: Cell  # without its texts, which hold on to all that was read with them
+    cell: Cell  # without its texts, which would keep the whole read in memory
     num_tokens: int  # without EOT
     num_documents: int
     text_bytes: int
@@ -65,7 +65,8 @@ class Survey:
 
     @property
     def packed_bytes_per_token(self) -> float:
-        """What a token takes in a format that compresses: a page of 1 MB, as parquet.py does it."""
+        """The bytes per token in a compressed format, measured on pages of 1 MB like those of
+        parquet.py."""
         num_tokens, num_bytes = self._packed
         return num_bytes / max(1, num_tokens)
 

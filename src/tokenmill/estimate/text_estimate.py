@@ -1,4 +1,4 @@
-"""What the text of a corpus comes to, whatever the format: from the survey's cells, or assumed."""
+"""The totals of a corpus, independent of the format: from the survey's cells, or assumed."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _compared_with_publisher(
     cells: list[Measured],
     encoding: EncodingId,
 ) -> TextEstimate:
-    """The estimate by the publisher's count of tokens, where there is one and it tells more."""
+    """The estimate by the publisher's count of tokens, if there is one and it is more precise."""
     count = publisher_count(frame.inputs, frame.units, drawing)
     if count is None:
         return found
@@ -182,7 +182,7 @@ def _by_publisher(count: PublisherCount, cells: list[Measured]) -> tuple[Total, 
 
 
 def _with_absent(found: TextEstimate, frame: Frame) -> TextEstimate:
-    """What is elsewhere is taken to be like what is here."""
+    """Add the remote files, assuming that they are like the local ones."""
     absent = frame.absent
     if not absent.inputs:
         return found

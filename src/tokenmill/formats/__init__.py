@@ -1,7 +1,7 @@
-"""Formats: how shards are named and laid out. One format, one file: it writes and reads back.
+"""Formats: how shards are named and laid out. Each module writes and reads one format.
 
-`format.py` is the seam. Outside packages add formats under the entry-point group
-`tokenmill.formats`; `tokenmill.testing` has the contract that every format passes.
+`format.py` is the interface. Plugins add formats under the entry-point group `tokenmill.formats`;
+`tokenmill.testing` has the contract that every format passes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
     "registered",
 ]
 
-# In the order in which a folder is tried for being theirs: what is easy to tell comes first.
+# In the order in which a folder is tested for them: the easily recognised come first.
 _FORMATS = {
     "megatron": "tokenmill.formats.megatron:MegatronFormat",
     "datatrove": "tokenmill.formats.datatrove:DatatroveFormat",
@@ -67,13 +67,13 @@ _REGISTERED: dict[str, Format] = {}
 
 
 def format_names() -> tuple[str, ...]:
-    """Every format there is, ours and those of outside packages."""
+    """All formats, ours and those of plugins."""
     return (*NAMES, *(name for name in outside_names(GROUP) if name not in _FORMATS))
 
 
 @contextlib.contextmanager
 def registered(format_: Format) -> Iterator[None]:
-    """Have a format known by its name in this process: for tests of one that is not installed."""
+    """Register a format by its name in this process, to test one that is not installed."""
     before = dict(_REGISTERED)
     _REGISTERED[format_.name] = format_
     try:

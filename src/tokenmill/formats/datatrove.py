@@ -1,12 +1,12 @@
-"""datatrove and nanotron: `{split}/{index:05d}_{name}.ds`, nothing but tokens, and two files beside
-it: `.ds.index` holds where each document ends, in tokens, as uint64; `.ds.metadata` is text,
+"""datatrove and nanotron: `{split}/{index:05d}_{name}.ds`, only tokens, with two files beside it:
+`.ds.index` holds where each document ends, in tokens, as uint64; `.ds.metadata` is text,
 
     <tokenizer>|<bytes a token>
     <number of tokens>
     <the same, for people>
 
-Both trainers take every `*.ds` of the folder they are given, sorted by name, so that each split has
-a folder of its own. They do not read the metadata: tell them token_size=4 where tokens are uint32.
+Both trainers take every `*.ds` of a folder, sorted by name, so each split has its own folder. They
+do not read the metadata: set token_size=4 for uint32 tokens.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class DatatroveFormat:
 
 
 def _metadata_of(files: DatasetFiles, name: str) -> tuple[str | None, int | None]:
-    """The dtype and the number of tokens, as far as they are said."""
+    """The dtype and the number of tokens, if the file states them."""
     if files.size(name) is None:
         return None, None
     path = files.path_of(name)
@@ -126,7 +126,7 @@ def _ends_of(
 
 
 def _humanized(count: int) -> str:
-    """Three digits and a unit, T for tokens: 11.0 T, 1.25 GT. As the humanize package does it."""
+    """Three digits and a unit, T for tokens: 11.0 T, 1.25 GT. Like the humanize package."""
     digits, exponent = f"{count:.2e}".split("e")
     power = int(exponent)
     unit = ("", "k", "M", "G", "T", "P", "E")[power // 3]

@@ -1,7 +1,7 @@
-"""What a format is: the seam that every output format, ours or an outside package's, fills.
+"""The interface of every output format, ours or a plugin's.
 
-A shard is assembled alike for all formats, as little-endian tokens in a file (assemble/). A format
-says what surrounds them:
+All formats assemble a shard the same way, as little-endian tokens in a file (assemble/). A format
+adds what surrounds them:
 
     header    bytes before the tokens, where a shard is a header and then its tokens (is_raw)
     write     the shard's other files (an index beside it), or the shard itself where it is not raw
@@ -9,8 +9,8 @@ says what surrounds them:
 
 and reads its own and other people's files back: `find` the shards of a dataset, `open` one of them.
 It reads through `DatasetFiles`, so it does not know whether they are files or objects in a store.
-What stands in them may be hostile: `open` raises IntegrityError naming the file, whatever the
-bytes are, and allocates nothing that the file's own size does not justify.
+Their content may be hostile: for any bad bytes `open` raises IntegrityError naming the file, and it
+never allocates more than the file's own size justifies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DTYPE_BYTES = {"uint16": 2, "uint32": 4}
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What the format's own trainer expects, where the user says nothing else."""
+    """What the format's own trainer expects, unless the user says otherwise."""
 
     eot: str
     val: str
@@ -37,7 +37,7 @@ class Defaults:
     val_fraction: float = 0.0005
     shard_tokens: int | None = None  # None: one shard per split
     name: str | None = None  # the stem of shard names; None: the names are fixed
-    seq_len: int = 0  # tokens a sample; 0: samples are documents, or the format has none
+    seq_len: int = 0  # tokens per sample; 0: samples are documents, or the format has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Layout:
     first_shard_is_val: bool
     eot_id: int
     encoding: str  # its name, for formats that note it
-    # Whether documents are kept apart by the format itself, and not only by their EOT ids.
+    # Whether the format itself stores document boundaries, besides EOT ids.
     has_boundaries: bool
 
 
@@ -78,7 +78,7 @@ class SideFile:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A finished shard. `num_documents` is None where the format does not say."""
+    """A finished shard. `num_documents` is None if the format does not state it."""
 
     name: str
     split: str
@@ -86,14 +86,14 @@ class Shard:
     num_eot: int
     num_documents: int | None
     num_bytes: int
-    sha256: str | tuple[str, ...]  # of each piece (storage.PIECE_BYTES) of a file that has several
+    sha256: str | tuple[str, ...]  # one per piece (hashing.PIECE_BYTES) of a larger file
     marks: tuple[tuple[int, int], ...] = ()  # (EOT ids before, token), every 16M tokens
     side_files: tuple[SideFile, ...] = ()
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What goes into one shard, for `Format.write`. Arrays are mapped: read them piecewise."""
+    """The content of one shard, for `Format.write`. Arrays are mapped: read them in pieces."""
 
     name: str
     split: str
@@ -118,44 +118,42 @@ class DatasetFiles(Protocol):
     """The files of a dataset: in a local folder (storage/folder_files.py), or objects below a URL
     (storage/object_files.py). Names are relative, with "/" between parts.
 
-    Raises IntegrityError rather than open what is outside the folder, or not a regular file.
-    Otherwise a local file is opened as by `open`, and raises OSError; an object raises an error of
-    ours.
+    Raises IntegrityError for a file outside the folder, or one that is not regular. Otherwise
+    errors of a local file are OSError, as from `open`; those of an object are ours.
     """
 
     label: str  # the folder or URL, as the user named it
     is_far: bool  # whether bytes come over a network, so that few should be read
 
     def path_of(self, name: str) -> str:
-        """What to call the file in a message: its path or URL."""
+        """The file's path or URL, for messages."""
 
     def names(self) -> list[str]:
-        """All there are, whatever they are, sorted; of subfolders one level."""
+        """All names, of any kind of file, sorted; one level of subfolders."""
 
     def has(self, name: str) -> bool:
         """Whether there is something of that name."""
 
     def size(self, name: str) -> int | None:
-        """In bytes; None if there is no regular file of that name."""
+        """The size in bytes; None if there is no regular file of that name."""
 
     def local_path(self, name: str) -> str | None:
-        """Where the file is on this machine, for libraries that open paths; None for an object."""
+        """The local path, for libraries that open paths; None for an object."""
 
     def open(self, name: str) -> IO[bytes]:
-        """The file, to be read anywhere in it."""
+        """The file, for random access."""
 
     def in_order(self, name: str) -> IO[bytes]:
-        """The file, to be read from its beginning to its end, in large pieces; unbuffered."""
+        """The file, for reading from beginning to end in large pieces; unbuffered."""
 
     def array(
         self, name: str, dtype: np.dtype[Any], offset: int, count: int
     ) -> npt.NDArray[np.integer]:
-        """The numbers from byte `offset` on: a map, or an array that fetches a slice when it is
-        taken. At least one, all of which are there."""
+        """The numbers from byte `offset`: a map, or an array that fetches a slice when it is taken.
+        There must be at least one, and the file must hold all of them."""
 
     def held(self, name: str) -> AbstractContextManager[None]:
-        """While this lasts, an object is in memory, unless it is too large: for those who read it
-        twice."""
+        """Keeps an object in memory, unless it is too large, for callers that read it twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +179,8 @@ class ShardReader(Protocol):
 class Format(Protocol):
     name: str
     trainers: str  # who reads it
-    files: str  # what the files are called, for people
-    pattern: str  # what they are called, as a regular expression; {name} is the stem
+    files: str  # the file names, for people
+    pattern: str  # the file names as a regular expression; {name} is the stem
     defaults: Defaults
     traits: Traits
 
@@ -191,17 +189,17 @@ class Format(Protocol):
         Where the layout has one shard per split, `index` is 0."""
 
     def check(self, layout: Layout) -> None:
-        """Raise ConfigError, before work begins, for what the format cannot hold."""
+        """Raise ConfigError, before work begins, for content that the format cannot hold."""
 
     def header(self, num_tokens: int, dtype: str) -> bytes:
-        """What stands before the tokens, of the same length for any `num_tokens` up to a shard's
-        size; nothing if the format is not raw."""
+        """The bytes before the tokens, of the same length for any `num_tokens` up to a shard's
+        size; empty if the format is not raw."""
 
     def write(self, contents: Contents, create: Create) -> None:
         """Write the shard's files besides a raw shard itself."""
 
     def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
-        """Files, by name, that list the shards of a split, which are given in order."""
+        """Files, by name, that list the shards of a split; `shards` is in order."""
 
     def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         """The shards of this format among the files called `names`, in the trainer's order; empty

@@ -1,11 +1,11 @@
 """LitData and LitGPT: `{split}/chunk-0-{index}.bin` and `{split}/index.json`.
 
 A chunk is the number of its items, the offsets of their starts and of the end (all uint32), then
-the items. TokensLoader takes what follows the offsets as one run of tokens, cuts it into blocks and
-never reads what is left at a chunk's end. So a chunk here is one item, 12 bytes and its tokens, and
---seq-len (TokensLoader's block_size) only makes it a whole number of blocks.
+the items. TokensLoader treats everything after the offsets as one run of tokens, cuts it into
+blocks and never reads the rest at a chunk's end. So a chunk here is one item, 12 bytes and its
+tokens, and --seq-len (TokensLoader's block_size) only makes it a whole number of blocks.
 
-uint16 tokens are `no_header_tensor:20`, torch.uint16, which litdata reads from 0.2.48 on. uint32
+uint16 tokens are `no_header_tensor:20`, torch.uint16, which litdata reads since 0.2.48. uint32
 tokens are `no_header_tensor:16`, torch.int32: ids below 2^31 are the same bytes, LitGPT writes the
 same, and litdata knows no torch.uint32.
 """
@@ -107,7 +107,7 @@ class LitdataFormat:
             "encryption": None,
             "item_loader": "TokensLoader",
         }
-        # litdata throws its copy of remote chunks away when this changes; it need not be a time.
+        # litdata discards its copies of remote chunks when this changes; it need not be a time.
         all_sha256 = "".join("".join(shard.sha256) for shard in shards)
         version = hashlib.sha256(all_sha256.encode()).hexdigest()
         data = {"chunks": chunks, "config": config, "updated_at": version[:16]}
@@ -123,7 +123,7 @@ class LitdataFormat:
                 f"{files.path_of(name)}: no {INDEX_NAME} beside it says what its tokens are",
                 hint="--dtype uint16, if that is what they are",
             )
-        # The index says int32 of what is uint32 to us: no matter. How wide a token is does matter.
+        # The index may say int32 where we say uint32; only the width of a token matters.
         if index is not None and (dtype is None or _width(dtype) != _width(index.dtype)):
             dtype = index.dtype
         assert dtype is not None
@@ -167,7 +167,7 @@ class _Index:
     chunks: dict[str, tuple[int, int]]  # items and tokens, by file name
 
     def require(self, name: str, num_items: int, num_bytes: int) -> None:
-        """Raise IntegrityError unless the loader will find in the chunk what is there."""
+        """Raise IntegrityError unless the chunk matches its entry in the index."""
         listed = self.chunks.get(name)
         if listed is None:
             raise IntegrityError(f"{self.path} does not list {name}")
@@ -185,7 +185,7 @@ def _index_beside(files: DatasetFiles, name: str) -> _Index | None:
     return _parsed_index(index_bytes(files, index), files.path_of(index))
 
 
-@functools.lru_cache(maxsize=2)  # every chunk asks for the one that lists it
+@functools.lru_cache(maxsize=2)  # every chunk needs the index that lists it
 def _parsed_index(data: bytes, path: str) -> _Index:
     parsed = parsed_json(data, path)
     try:

@@ -1,4 +1,4 @@
-"""A shard that can be mapped as one array of tokens: what most formats open."""
+"""A shard that can be mapped as one array of tokens, as in most formats."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _SPLIT = re.compile(
     r"(?<![a-z])((?P<train>train(ing)?)|val|valid|validation|eval|dev)(?![a-z])", re.IGNORECASE
 )
 
-# How many documents an index is written at a time. Part of the bytes of olmo's .csv.gz, in which
-# each piece is a gzip member.
+# Documents per piece of a written index. It affects the bytes of olmo's .csv.gz, in which each
+# piece is a gzip member.
 PIECE_DOCUMENTS = 1 << 18
 
 
 class MappedShard:
-    """Tokens as they stand in a file, and where its documents end, if the format says."""
+    """The tokens of a file, and the ends of its documents, if the format has them."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ def begins_with(files: DatasetFiles, name: str, magic: bytes) -> bool:
 def bounds_in_pieces(
     lengths: npt.NDArray[np.integer],
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Where documents of these lengths start and end, of some documents at a time."""
+    """The starts and ends of documents of these lengths, some documents at a time."""
     last = 0
     for number in range(0, len(lengths), PIECE_DOCUMENTS):
         piece = np.asarray(lengths[number : number + PIECE_DOCUMENTS])
@@ -121,11 +121,11 @@ def require_increasing(ends: npt.NDArray[np.int64], num_tokens: int, path: str) 
 
 
 def split_of(name: str, pattern: str = "") -> str:
-    """The split that a file's folder or name speaks of: `val` if it says so, else `train`.
+    """The split that a file's folder or name indicates: `val` or else `train`.
 
-    In a name like the format's own (`pattern`, whose first group is the split) there is one place
-    for it, whatever the stem says: `fw-dev_train_000001.npy` is train. In others the last word
-    counts, of the file's name or else of its folder; a folder called like a split is one.
+    A name that matches the format's own `pattern` has the split in its first group, whatever the
+    stem contains: `fw-dev_train_000001.npy` is train. In other names the last word counts, of the
+    file or else of its folder; a folder named like a split is that split.
     """
     if pattern and (own := re.fullmatch(pattern.replace("{name}", ".+"), name)):
         return own[1]

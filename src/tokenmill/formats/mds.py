@@ -5,13 +5,13 @@
     JSON          the columns: their names, encodings and sizes
     samples
 
-With --seq-len a sample is so many tokens and nothing else (`ndarray:uint16:2048`). Without, it is a
-document (`ndarray:uint16`): a uint32 with the size of what follows, a byte that says how wide the
-length is, the length, the tokens. Documents and what stands before them are joined by Arrow, a
-quarter of a megabyte at a time: 1M documents, 100M tokens, in 0.8 s with their sha256 and 13 MB.
+With --seq-len a sample is exactly that many tokens (`ndarray:uint16:2048`). Without, it is a
+document (`ndarray:uint16`): a uint32 with the size of the rest, a byte with the width of the
+length, the length, the tokens. Arrow joins documents and their prefixes, a quarter of a megabyte at
+a time: 1M documents, 100M tokens, in 0.8 s including sha256, with 13 MB of memory.
 
-The library refuses to write a document without tokens, and its offsets end at 4 GiB. Read is what
-its writer writes, with any other columns beside the tokens; compressed shards are not.
+The library refuses to write a document without tokens, and its offsets end at 4 GiB. We read
+whatever its writer writes, with any other columns beside the tokens, but no compressed shards.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class MdsFormat:
 
 
 def _config(layout: Layout) -> dict[str, Any]:
-    """What the library's own writer says of a shard."""
+    """The description that the library's own writer gives a shard."""
     shape = f":{layout.seq_len}" if layout.seq_len else ""
     return {
         "column_encodings": [f"ndarray:{layout.dtype}{shape}"],
@@ -165,7 +165,7 @@ def _write_head(file: File, contents: Contents) -> None:
 
 
 def _sizes(contents: Contents) -> Iterator[Numbers]:
-    """How many bytes each sample has, of some samples at a time."""
+    """The bytes of each sample, some samples at a time."""
     seq_len, token_bytes = contents.layout.seq_len, contents.tokens.dtype.itemsize
     if contents.lengths is None:
         same = np.full(BLOCK_SAMPLES, seq_len * token_bytes, np.int64)
@@ -205,7 +205,7 @@ def _write_documents(
     for first, last in document_runs(ends, PIECE_BYTES // token_bytes):
         start, stop = int(ends[first]) - int(lengths[first]), int(ends[last - 1])
         prefixes = _prefixes(lengths[first:last], token_bytes)
-        if last - first == 1:  # perhaps a long document: not to be copied
+        if last - first == 1:  # may be a long document: avoid a copy
             file.write(prefixes.buffers()[2])
             _write_tokens(file, tokens[start:stop])
             continue
@@ -218,12 +218,12 @@ def _write_documents(
 
 
 def _prefix_bytes(lengths: npt.NDArray[np.uint32]) -> Numbers:
-    """How many bytes stand before a document: 4 of size, 1 of kind, 1, 2 or 4 of length."""
+    """The bytes before a document: 4 of size, 1 of kind, 1, 2 or 4 of length."""
     return 6 + (lengths >= 1 << 8) + np.int64(2) * (lengths >= 1 << 16)
 
 
 def _prefixes(lengths: npt.NDArray[np.uint32], token_bytes: int) -> Any:
-    """What stands before each document, as an Arrow array."""
+    """The prefix of each document, as an Arrow array."""
     num_bytes = _prefix_bytes(lengths)
     rows = np.empty(len(lengths), [("size", "<u4"), ("kind", "u1"), ("length", "<u4")])
     rows["size"] = num_bytes - 4 + token_bytes * lengths.astype(np.int64)

@@ -1,7 +1,6 @@
-"""Reading MDS shards, ours and others', whole or damaged; what they are: mds.py.
+"""Reads MDS shards, ours and foreign ones, whole or damaged; mds.py describes the format.
 
-Samples are looked up by their offsets, all of which are checked when a shard is opened: 1M of them
-in 0.1 s.
+Samples are found by their offsets, which are all checked when a shard is opened: 1M in 0.1 s.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from tokenmill.formats.mapped import mapped_tokens
 
 COLUMN = "tokens"
 MAX_CONFIG_BYTES = 1 << 20
-BLOCK_SAMPLES = 1 << 16  # are looked at together
+BLOCK_SAMPLES = 1 << 16  # checked together
 _MAX_COLUMNS = 1000
 _NDARRAY = re.compile(r"ndarray:(u?int(?:8|16|32|64))(?::(\d{1,10}(?:,\d{1,10}){0,3}))?")
-# Stands in the JSON of a shard, which the library never reads: its samples are documents, even if
-# all of them happen to be equally long.
+# A key in the JSON of a shard that the library never reads: samples are documents, even if all
+# happen to have one length.
 DOCUMENTS_MARK = {"tokenmill": "documents"}
 
 Bytes = npt.NDArray[np.uint8]
@@ -34,7 +33,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def open_shard(files: DatasetFiles, name: str, dtype: str | None) -> ShardReader:
-    """A shard, ours or another's; `dtype` is that of a column of mere bytes."""
+    """A shard, ours or foreign; `dtype` is for a column of plain bytes."""
     path, data = files.path_of(name), cast("Bytes", mapped_tokens(files, name, "uint8"))
     if isinstance(data, np.memmap):
         data = np.asarray(data)  # which is quicker to index
@@ -47,7 +46,7 @@ def open_shard(files: DatasetFiles, name: str, dtype: str | None) -> ShardReader
 
 
 class _MdsShard:
-    """Tokens with something between the samples: gathered when they are asked for."""
+    """Tokens with other bytes between the samples; gathered on access."""
 
     def __init__(
         self, data: Bytes, starts: Numbers, lengths: Numbers, dtype: str, is_documents: bool
@@ -69,7 +68,7 @@ class _MdsShard:
         last = int(np.searchsorted(self._bounds, stop, "left"))
         bounds, width = self._bounds[first : last + 1], self._kind.itemsize
         begins, ends = np.maximum(bounds[:-1], start), np.minimum(bounds[1:], stop)
-        # Samples and what is between them are alternate rows, of which Arrow takes every other one.
+        # Samples and the bytes between them are alternate rows; Arrow takes every other row.
         rows = np.empty(2 * len(begins), np.int64)
         rows[0::2] = self._starts[first:last] + (begins - bounds[:-1]) * width
         rows[1::2] = rows[0::2] + (ends - begins) * width
@@ -109,12 +108,12 @@ def _checked_head(data: Bytes, path: str) -> tuple[npt.NDArray[np.uint32], dict[
 
 @dataclass(frozen=True)
 class _Column:
-    """How the tokens stand in a sample."""
+    """How tokens are stored in a sample."""
 
     number: int
     dtype: str
     length: int | None  # of every sample, in tokens; None: each has its own
-    has_shape: bool  # which then stands before its tokens
+    has_shape: bool  # then before its tokens
     sizes: list[int]  # of all columns, in bytes; 0: each sample has its own, in its first bytes
 
 
@@ -148,7 +147,7 @@ def _token_column(config: dict[str, Any], bytes_dtype: str, path: str) -> _Colum
 
 
 class _Samples:
-    """Finds the tokens in the samples of a shard, and checks on the way that each is whole."""
+    """Finds the tokens in the samples of a shard, and checks that each sample is whole."""
 
     def __init__(
         self, data: Bytes, offsets: npt.NDArray[np.uint32], column: _Column, path: str
@@ -178,7 +177,7 @@ class _Samples:
         return starts, lengths
 
     def _column_bounds(self) -> tuple[Numbers, Numbers]:
-        """From where to where the token column reaches, in the block's samples."""
+        """The bounds of the token column in the block's samples."""
         sizes = self._column.sizes
         bounds = self._offsets[self._first : self._first + BLOCK_SAMPLES + 1].astype(np.int64)
         size_at, stop = bounds[:-1], bounds[1:]

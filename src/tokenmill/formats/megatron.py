@@ -1,16 +1,16 @@
-"""Megatron-LM, NeMo, gpt-neox: `{name}_{split}_{index:05d}_document.bin`, nothing but tokens, and
-an `.idx` beside it that says where they belong. Trainers are given the path without its suffix.
+"""Megatron-LM, NeMo, gpt-neox: `{name}_{split}_{index:05d}_document.bin`, only tokens, and an
+`.idx` beside it that describes them. Trainers take the path without its suffix.
 
     34 bytes     magic, version 1, dtype code, number of sequences S, number of entries D
     int32[S]     length of each sequence, in tokens
     int64[S]     where it begins in the .bin, in bytes
     int64[D]     the sequence with which each document begins, and S at the end
-    int8[S]      modes, in multimodal datasets only; nothing in the file says so but its size
+    int8[S]      modes, only in multimodal datasets; only the file's size shows them
 
-Written here is one sequence a document: 20 bytes each. Read is whatever has its sequences one
-after the other; opening looks at the head and the sizes, `ends()` at every entry (24 bytes of
-memory a document). Megatron has no uint32, but ids below 2^31 are the same bytes as int32. Its
-default loader cannot map an empty .bin.
+We write one sequence per document: 20 bytes each. We read any file with consecutive sequences;
+opening checks the head and the sizes, `ends()` checks every entry (24 bytes of memory per
+document). Megatron has no uint32, but ids below 2^31 are the same bytes as int32. Its default
+loader cannot map an empty .bin.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MAGIC = b"MMIDIDX\x00\x00"
 _HEAD = struct.Struct("<9sQBQQ")
 _VERSION = 1
 _CODES = {"uint16": 8, "uint32": 4}
-# Those of Megatron's codes that tokens can have; 2 is int8, 6 and 7 are floats.
+# Megatron's dtype codes that tokens can have; 2 is int8, 6 and 7 are floats.
 _DTYPES = {1: "uint8", 3: "int16", 4: "int32", 5: "int64", 8: "uint16"}
 _MAX_LENGTH = (1 << 31) - 1
 
@@ -60,7 +60,7 @@ class MegatronFormat:
     trainers = "Megatron-LM, NeMo, gpt-neox"
     files = "text_train_00000_document.bin, .idx ..."
     pattern = r"{name}_(train|val)_\d{5,}_document\.(bin|idx)"
-    # Trainers split by themselves (--split), and blend as many prefixes as they are given.
+    # Trainers make their own split (--split), and blend any number of prefixes.
     defaults = Defaults(eot="append", val="none", name="text")
     # Megatron writes uint16 for vocabularies of fewer than 65,500: those of 65,499 and less.
     traits = Traits(boundaries=True, narrow_vocab=65_499)
@@ -110,7 +110,7 @@ class MegatronFormat:
 
 @dataclass(frozen=True)
 class _Index:
-    """An `.idx` whose parts are as long as its head says. What they hold is not looked at yet."""
+    """An `.idx` whose parts are as long as its head says. Their content is not checked yet."""
 
     path: str
     dtype: str

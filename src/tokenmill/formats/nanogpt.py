@@ -1,8 +1,8 @@
-"""nanoGPT: `train.bin` and `val.bin`, nothing but tokens.
+"""nanoGPT: `train.bin` and `val.bin`, which hold only tokens.
 
 nanoGPT's `train.py` maps the file as uint16 and takes random crops, so there is one file per split
-whatever its size, and the file says nothing about its dtype. A wide vocabulary needs uint32 here
-and one changed line there.
+of any size, and the file does not state its dtype. A wide vocabulary needs uint32 here and one
+changed line there.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The bytes equal what `np.save` writes for a 1-D array (NPY 1.0, header padded to 64 bytes), so
 `np.load` and build-nanogpt's DataLoaderLite read them; the loader takes every file whose name
-contains the split's, which is why tokenmill's own files are named neither train nor val.
+contains the split's name, so tokenmill's own files have neither train nor val in their names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tokenmill.formats.mapped import (
 )
 
 MAGIC = b"\x93NUMPY"
-# Read by an expression of our own: NumPy's reader evaluates the header as Python.
+# We parse the header with our own expression: NumPy's reader evaluates it as Python.
 _HEADER = re.compile(
     MAGIC + rb"\x01\x00..\{'descr': '(<u2|<u4|<i4|<i8)', 'fortran_order': False, "
     rb"'shape': \((\d{1,18}),\), \} *\n",

@@ -1,12 +1,12 @@
-"""OLMo-core and dolma: `{name}-{split}-{index:05d}.npy`, nothing but tokens (no NumPy header,
-whatever the suffix says), and a `.csv.gz` beside it with a row for each document:
+"""OLMo-core and dolma: `{name}-{split}-{index:05d}.npy`, only tokens (no NumPy header, despite the
+suffix), and a `.csv.gz` beside it with a row for each document:
 
     start,end,id,src,loc
 
 `start` and `end` are tokens of this file; `id` is the document's number in the split, `src` the
 name of the shard, `loc` the number in the shard, from 1. OLMo-core reads the first two columns, and
-only for files that are not local: local ones it searches for EOS ids. Of each file it leaves out
-what does not fill a sequence, so that shards are large. The file does not say how wide a token is.
+only for remote files: it searches local files for EOS ids. It leaves out the rest of each file that
+does not fill a sequence, so shards are large. The file does not say how wide a token is.
 
 A row takes 0.9 us to write and 0.4 us to read back. Half of the former is gzip at level 1, which
 leaves 13 bytes a row; level 6 would take six times as long and leave 11.
@@ -48,8 +48,8 @@ from tokenmill.formats.mapped import (
 from tokenmill.formats.npy import MAGIC as NUMPY_MAGIC
 
 _BLOCK_BYTES = 1 << 22
-# What a .csv.gz may unpack to is bounded by the tokens beside it: a document for each of them and
-# this many empty ones, in rows of this many bytes on average.
+# The tokens beside it bound the unpacked size of a .csv.gz: one document per token and this many
+# empty ones, in rows of this many bytes on average.
 _EMPTY_DOCUMENTS = 1 << 20
 _ROW_BYTES = 256
 _ROW = re.compile(rb"\d{1,18},\d{1,18}(,.*)?", re.DOTALL)
@@ -74,8 +74,8 @@ class OlmoFormat:
 
     def write(self, contents: Contents, create: Create) -> None:
         assert contents.lengths is not None
-        # Arrow's zlib and not Python's, which is zlib-ng in some builds and gives other bytes. Each
-        # piece is a gzip member of its own, without time or name.
+        # Arrow's zlib, not Python's, which is zlib-ng in some builds and gives other bytes. Each
+        # piece is its own gzip member, without time or name.
         codec = pa.Codec("gzip", compression_level=1)
         source = re.sub(r'[,"\r\n]', "_", contents.name.removesuffix(".npy"))
         number = 0
@@ -138,7 +138,8 @@ def _rows(
 
 
 def _ends_in(files: DatasetFiles, name: str, num_tokens: int) -> npt.NDArray[np.int64]:
-    """Where documents end by the rows of a `.csv.gz`, of which each begins where the last ended."""
+    """The ends of documents from the rows of a `.csv.gz`; each row must begin where the last
+    ended."""
     path, most = files.path_of(name), num_tokens + _EMPTY_DOCUMENTS
     pieces: list[npt.NDArray[np.int64]] = []
     number = last = 0
@@ -162,7 +163,8 @@ def _ends_in(files: DatasetFiles, name: str, num_tokens: int) -> npt.NDArray[np.
 
 
 def _lines_of(files: DatasetFiles, name: str, max_bytes: int) -> Iterator[bytes]:
-    """Some whole lines at a time of what a gzip file unpacks to, the last one with its newline."""
+    """The unpacked content of a gzip file, some whole lines at a time, the last with its
+    newline."""
     path, num_bytes, rest = files.path_of(name), 0, b""
     try:
         with files.open(name) as packed, gzip.open(packed) as file:
@@ -207,7 +209,7 @@ def _bounds_in(
 def _numbers(
     data: npt.NDArray[np.uint8], begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64] | None:
-    """Decimal numbers of up to 18 digits, or None if something else stands among them."""
+    """Decimal numbers of up to 18 digits; None if there is anything else."""
     widths = ends - begins
     if widths.min() < 1 or widths.max() > 18:
         return None

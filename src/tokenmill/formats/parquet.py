@@ -1,5 +1,5 @@
-"""Parquet, for `datasets` and all that reads Arrow: `{split}-{index:05d}.parquet` with one column,
-`input_ids`: in each row a list of tokens, those of a document or, with --seq-len, of a sample.
+"""Parquet, for `datasets` and anything that reads Arrow: `{split}-{index:05d}.parquet` with one
+column, `input_ids`: each row is the list of tokens of a document or, with --seq-len, of a sample.
 
 The type is list<uint16> (or uint32), which every reader knows, and not large_list: a row group has
 4 MB of tokens, far from the 2^31 where list offsets end. It is written from the map of the tokens
@@ -19,10 +19,10 @@ tokens of English and of multilingual text, one core:
 
 zstd 1 without dictionaries has half the size of the uint16 themselves and reads faster than snappy.
 
-What a reader must know beforehand stands in the footer under `tokenmill`: the tokens in each row
-group, the dtype and seq_len. Others' files are read too, whose rows are taken for documents. No
-footer is trusted: a row group must hold what it announces. One thing gets past us: a page can hold
-one row of up to 2^31 tokens in a few bytes, and pyarrow makes room for all of them.
+The footer holds what a reader must know in advance under `tokenmill`: the tokens in each row group,
+the dtype and seq_len. Foreign files are read too, with rows as documents. No footer is trusted: a
+row group must hold what it announces. One case cannot be caught: a page can hold one row of up to
+2^31 tokens in a few bytes, and pyarrow allocates room for all of them.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _ends_of(contents: Contents) -> Lengths:
 
 
 class _Sink:
-    """A new file, with what pyarrow asks of one."""
+    """A new file with the methods that pyarrow needs."""
 
     closed = False
 
@@ -143,10 +143,10 @@ class _Sink:
         return self._num_bytes
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
     def close(self) -> None:
-        """Whoever created the file closes it."""
+        """The creator of the file closes it."""
 
 
 def _writer(file: File, schema: pa.Schema) -> pq.ParquetWriter:

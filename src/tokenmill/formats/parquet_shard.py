@@ -1,6 +1,6 @@
-"""Reading token shards in parquet, ours and others', whole or damaged; what they are: parquet.py.
+"""Reads parquet token shards, ours and foreign ones, whole or damaged; see parquet.py.
 
-A row group is decoded when it is asked for, and must then hold what the footer announced.
+A row group is decoded on access, and must then hold what the footer announced.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tokenmill.formats.index_json import parsed_json
 COLUMN = "input_ids"
 _COLUMNS = (COLUMN, "tokens", "ids")
 KEY = b"tokenmill"
-# Of what others wrote in larger row groups, so much is decoded at once.
+# Tokens decoded at once from larger row groups, which others may have written.
 _PIECE_TOKENS = 4 << 20
-_FEW_ROWS = 1024  # the same where it is not known how many tokens they have
+_FEW_ROWS = 1024  # the same in rows, if their number of tokens is unknown
 _READ_FAILURES = (pa.ArrowException, OSError, ValueError, KeyError, MemoryError)
 # Arrow's own writer counts a row without tokens as a null value; others may not.
 _COUNTS_EMPTY_ROWS = "parquet-cpp-arrow"
@@ -36,8 +36,8 @@ Tokens = npt.NDArray[np.integer]
 
 
 class ParquetShard:
-    """Rows, one after the other. Keeps what it decoded last: a row group, or of a large one some of
-    its rows. The file is open only while it is read."""
+    """Consecutive rows. Keeps the last decoded row group, or some rows of a large one. The file is
+    open only while it is read."""
 
     def __init__(self, files: DatasetFiles, name: str) -> None:
         self._files, self._name = files, name
@@ -98,7 +98,8 @@ class ParquetShard:
             at += len(values)
 
     def _decoded_group(self, group: int) -> Iterator[tuple[Tokens, Lengths]]:
-        """What is in a row group. The last piece comes once all are known to be as announced."""
+        """The pieces of a row group. The last one is returned only after the whole group proved as
+        announced."""
         announced = self._bounds[group + 1] - self._bounds[group]
         num_tokens, held = 0, None
         for piece in self._decoded(group, announced):
@@ -135,7 +136,7 @@ class ParquetShard:
 
 @contextmanager
 def _opened(files: DatasetFiles, name: str, metadata: Any = None) -> Iterator[pq.ParquetFile]:
-    """The file; whatever goes wrong while it is used is an IntegrityError."""
+    """The file; any error while it is used becomes an IntegrityError."""
     try:
         with pq.ParquetFile(
             files.local_path(name) or files.open(name),
@@ -172,7 +173,7 @@ def _token_column(file: pq.ParquetFile, path: str) -> tuple[str, str]:
 
 
 def _leaves(file: pq.ParquetFile, column: str) -> list[int]:
-    """The numbers of a column's leaves, which is how the footer counts."""
+    """The indices of a column's leaves, as the footer counts them."""
     paths = [file.schema.column(number).path for number in range(len(file.schema))]
     return [number for number, path in enumerate(paths) if path.startswith(f"{column}.")]
 
@@ -186,7 +187,8 @@ def _dtype_of(kind: pa.DataType) -> str | None:
 
 
 def may_hold_tokens(files: DatasetFiles, name: str) -> bool:
-    """Whether the file is a shard; a damaged one is, so that opening it says so."""
+    """Whether the file is a shard; True for a damaged one, so that opening it reports the
+    damage."""
     try:
         with _opened(files, name) as file:
             schema = file.schema_arrow
@@ -205,7 +207,7 @@ def _announced(file: pq.ParquetFile, column: str, path: str) -> tuple[bool, list
     [leaf] = _leaves(file, column)
     counts = []
     for group in range(file.metadata.num_row_groups):
-        # Where a footer contradicts itself this is an error, and the next line ends the process.
+        # If a footer contradicts itself, this raises an error; the next line would end the process.
         next(file.iter_batches(1, [group], [column], use_threads=False), None)
         chunk = file.metadata.row_group(group).column(leaf)
         statistics = chunk.statistics

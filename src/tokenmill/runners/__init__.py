@@ -1,8 +1,9 @@
-"""Runners: what executes slices and shard tasks. The same in, the same bytes out.
+"""Runners execute slices and shard tasks: the same input gives the same bytes.
 
-A runner calls `encode_slice` for each slice and `carry_out` for each shard task somewhere and
-yields the records as they come, in any order. It owns nothing that matters: what is done is what
-has a record on disk. Before that, it calls `cut` for each input of a new plan, in the same places.
+A runner calls `encode_slice` for each slice and `carry_out` for each shard task, in this process or
+elsewhere, and yields the records as they arrive, in any order. It owns no important state: work is
+done when it has a record on disk. Before that, it calls `cut` for each input of a new plan, in the
+same processes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:  # heavy: workers are started before anything of that kind is loaded
+if TYPE_CHECKING:  # heavy: workers are started before these are loaded
     from tokenmill.assemble.task import ShardRecord, ShardTask
     from tokenmill.corpus.plan import Cut
     from tokenmill.corpus.readers import ReadOptions
@@ -20,20 +21,21 @@ if TYPE_CHECKING:  # heavy: workers are started before anything of that kind is 
 
 
 class Stopped(Exception):
-    """The watch asked for a stop; what was encoded is kept, and the same command continues."""
+    """The watch asked for a stop; the encoded slices are kept, and the same command continues."""
 
 
 class Watch(Protocol):
-    """Who looks on: shows progress, hears of trouble, may ask for a stop."""
+    """The observer of a run: shows progress and notices, and may ask for a stop."""
 
     def step(self, slice_: Slice, step: Step) -> None:
-        """A slice has moved on."""
+        """A slice has made progress."""
 
     def notice(self, message: str) -> None:
-        """Something a person should read: a worker died, and what was done about it."""
+        """A message for the user: a worker died, and what was done about it."""
 
     def should_stop(self) -> bool:
-        """Asked at least four times a second; True: begin nothing new, end within 5 seconds."""
+        """Called at least four times a second. True: start nothing new, and end within 5
+        seconds."""
 
 
 class Runner(Protocol):
@@ -45,9 +47,9 @@ class Runner(Protocol):
     def run(
         self, job: Job, work: Iterable[Slice | ShardTask | None], watch: Watch
     ) -> Iterator[PartRecord | ShardRecord]:
-        """Encode slices and carry out shard tasks; yield each record once. Ends early, without
-        error, on a stop.
+        """Encode slices and carry out shard tasks; yield each record once. On a stop it ends early,
+        without an error.
 
-        `work` is drawn from as workers become free, perhaps in another thread; None means that
-        nothing can be begun yet, and to ask again after the next record, or soon.
+        Items of `work` are drawn as workers become free, perhaps in another thread. None means that
+        nothing can start yet: ask again after the next record, or soon.
         """

@@ -1,5 +1,5 @@
-"""What a worker is given to do: a slice to encode (Attempts), a shard to write (ShardWriting), or
-inputs to cut (Cutting)."""
+"""A worker's task: a slice to encode (Attempts), a shard to write (ShardWriting), or inputs to cut
+(Cutting)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Assignment(Protocol):
     is_alone: bool  # run it while nothing else runs
 
     def order(self) -> dict[str, Any]:
-        """What to send to a worker."""
+        """The message to a worker."""
 
     def failed(self, death: Death) -> str:
-        """Take note that its worker died of it and say what comes next; or raise WorkerError."""
+        """Record that its worker died of it and return what happens next; or raise WorkerError."""
 
     @property
     def doing(self) -> str:
-        """What the worker is at, for a person: 'encoding slice 3 (...)'."""
+        """What the worker is doing, for a person: 'encoding slice 3 (...)'."""

@@ -1,13 +1,13 @@
-"""One slice and its attempts: what to try next when it killed its worker.
+"""The attempts at one slice: what to try next after its worker died.
 
-    plain        up to 3 times: the machine was short of memory, someone killed the worker
-    careful      document by document, each named before it is encoded, so that the last one named
-                 is the one that kills. Once is not enough to blame it, or whoever kills workers at
-                 random would change the output: it has to be the same document twice
-    without it   on_bad_document decides: left out and listed, or WorkerError
+    plain        up to 3 times: the machine was short of memory, or someone killed the worker
+    careful      one document at a time, each reported before it is encoded, so that the last one
+                 reported is the one that kills. It must be the same document twice: after a single
+                 death, random kills from outside would change the output
+    without it   on_bad_document decides: quarantine the document, or raise WorkerError
 
-A stall goes to careful at once: it has been given minutes already. What killed for lack of memory
-is careful with the machine to itself.
+A stalled slice goes to careful at once: it has taken minutes already. A slice that ran out of
+memory is careful while nothing else runs.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from tokenmill.runners.death import Death, printable
 from tokenmill.storage.store import store_of
 
 MAX_ATTEMPTS = 3
-MAX_LEFT_OUT = 20  # per slice; more than that is no longer about single documents
+MAX_LEFT_OUT = 20  # per slice; with more, single documents are not the cause
 
 
 class Attempts:
     def __init__(self, job: Job, slice_: Slice) -> None:
         self.slice_ = slice_
-        self.step: Step | None = None  # where the attempt under way stands
+        self.step: Step | None = None  # the progress of the current attempt
         self.is_alone = False  # run it while nothing else runs
         self._job = job
         self._caution = NO_CAUTION
         self._num_failed = 0  # with this caution
         self._is_memory = False
-        self._last_place: Step | None = None  # where the careful attempt before this one ended
+        self._last_place: Step | None = None  # where the previous careful attempt ended
 
     def order(self) -> dict[str, Any]:
-        """What to send to a worker for the next attempt."""
+        """The message to a worker for the next attempt."""
         self.step = None
         skip = [[span, row, reason] for (span, row), reason in self._caution.skip.items()]
         caution = {"skip": skip, "one_by_one": self._caution.one_by_one}
@@ -50,7 +50,8 @@ class Attempts:
         }
 
     def failed(self, death: Death) -> str:
-        """Take note of a failed attempt and say what comes next; WorkerError if nothing does."""
+        """Record a failed attempt and return what happens next; WorkerError if there is nothing
+        left to try."""
         self._num_failed += 1
         self._is_memory |= death.is_memory
         if self._caution.one_by_one:
@@ -66,7 +67,7 @@ class Attempts:
 
     @property
     def where(self) -> str:
-        """The slice, and as precisely as its last step tells, the file and rows."""
+        """The slice, with file and rows as precisely as its last step says."""
         if self.step is None:
             first = self.slice_.spans[0]
             return f"slice {self.slice_.index} ({printable(first.input.name)}, at its beginning)"
@@ -85,7 +86,7 @@ class Attempts:
         document = (place.span, place.row)
         if self._job.on_bad_document == "error":
             raise self._document_error(death, place)
-        # Documents are met in order: the one before a document that was left out cannot be next.
+        # Documents come in order: the culprit cannot come before one that was left out already.
         if self._caution.skip and document < max(self._caution.skip):
             raise self._error(death, "between documents, when reading or writing")
         if len(self._caution.skip) >= MAX_LEFT_OUT:
@@ -109,12 +110,12 @@ class Attempts:
         span = self.slice_.spans[step.span]
         try:
             place = reader_for(span.input.kind, self._job.read).place(span, step.row)
-        except Exception:  # a file that kills its readers may not be read here either
+        except Exception:  # a file that kills its readers may fail here too
             place = _rows(span, step)
         return WorkerError(
             f"{printable(span.input.name)}, {printable(place)}: this document {_reason(death)}\n"
             f"{death.explained}",
-            hint="leave it out and go on: --on-bad-document quarantine",
+            hint="leave it out and continue: --on-bad-document quarantine",
         )
 
 
@@ -125,7 +126,7 @@ def _is_same_place(one: Step | None, other: Step | None) -> bool:
 
 
 def _reason(death: Death) -> str:
-    """Goes into the manifest: nothing in it may depend on chance, as the number of tries does."""
+    """Written to the manifest, so it must not depend on chance, such as the number of tries."""
     if death.is_stall:
         return f"hangs the worker that encodes it ({death.cause})"
     if death.is_memory:
@@ -142,7 +143,7 @@ def _hint(death: Death) -> str:
 
 
 def _rows(span: Span, step: Step) -> str:
-    """The step's rows, counted from 0: in the file where that is known, else from a byte on."""
+    """The step's rows, counted from 0: in the file if known, else after a byte offset."""
     first = step.row + (span.first_row if span.num_rows is not None else 0)
     rows = (
         f"row {first:,}" if step.num_rows == 1 else f"rows {first:,}-{first + step.num_rows - 1:,}"

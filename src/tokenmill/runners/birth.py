@@ -1,10 +1,10 @@
-"""How a worker process begins: as a new interpreter, or as a copy of this one.
+"""How a worker process starts: as a new interpreter, or as a fork of this one.
 
-    started()   at any time, in any program; it loads for 0.2 s of CPU what we have loaded already
-    forked()    begins with all that loaded, but is only safe in a process with a single thread
+    started()   at any time, in any program; spends 0.2 s of CPU on imports that we have loaded
+    forked()    starts with everything loaded, but is only safe in a process with a single thread
 
-So a command forks the workers it begins with, before it has a second thread; those that replace
-dead ones are started. In somebody else's process, which may hold anything, none is forked.
+So a command forks its first workers, before it has a second thread; replacements for dead workers
+are started. In somebody else's process, which may hold anything, no worker is forked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORKER = os.path.abspath(worker.__file__)
 
 
 class Process(NamedTuple):
-    """Its number, and our ends of its pipes."""
+    """The process id, and our ends of its pipes."""
 
     pid: int
     stdin: int
@@ -35,7 +35,7 @@ class Process(NamedTuple):
 
 
 def started() -> Process:
-    """A worker in a new interpreter. The kernel ends it together with the thread that calls."""
+    """A worker in a new interpreter. The kernel ends it together with the calling thread."""
     paths = json.dumps([path for path in sys.path if os.path.isabs(path)])
     # -P: a user's random.py in the current folder, or ours beside worker.py, is not imported.
     command = [sys.executable, "-P", _WORKER, str(os.getpid()), paths]
@@ -44,29 +44,29 @@ def started() -> Process:
         process = subprocess.Popen(
             command, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
         )
-        process.returncode = 0  # Popen need not wait for it: we do
+        process.returncode = 0  # we reap it, not Popen
         return process.pid
 
     return _with_pipes(start)
 
 
 def load_for_forks() -> bool:
-    """Load what forked workers need; whether this process may be forked then.
+    """Import what forked workers need; returns whether this process may be forked.
 
-    Not the engine: workers build theirs at the same time, and may die of it without harm.
+    Not the engine: workers load theirs in parallel, and may die of it without harm.
     """
     if sys.platform != "linux":
         return False
-    os.environ.update(worker.ENVIRONMENT)  # each of these libraries starts threads otherwise
+    os.environ.update(worker.ENVIRONMENT)  # otherwise each of these libraries starts threads
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     worker.load_modules()
     return len(os.listdir("/proc/self/task")) == 1
 
 
 def forked() -> Process:
-    """A worker that is a copy of this process: after `load_for_forks`, and if that said so."""
+    """A worker forked from this process, if `load_for_forks` returned True."""
     parent = os.getpid()
-    gc.freeze()  # what is there stays where it is, in both; no page is copied to look at it
+    gc.freeze()  # so that the collector does not copy shared pages
 
     def start(*theirs: int) -> int:
         pid = os.fork()
@@ -87,16 +87,16 @@ def forked() -> Process:
 
 
 def _close_all_but(count: int) -> None:
-    """Close every descriptor but the first so many. (Where the limit is a billion, `closerange`
-    takes minutes with a Python that was built for an old kernel.)"""
+    """Close every descriptor except the first `count`. (With a limit of a billion, `closerange`
+    takes minutes in a Python that was built for an old kernel.)"""
     for number in map(int, os.listdir("/proc/self/fd")):
         if number >= count:
-            with contextlib.suppress(OSError):  # the listing's own
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
                 os.close(number)
 
 
 def _with_pipes(start: Callable[[int, int, int], int]) -> Process:
-    """Have a process started that is given the other ends of three new pipes."""
+    """Start a process with the other ends of three new pipes."""
     ours: list[int] = []
     theirs: list[int] = []
     try:

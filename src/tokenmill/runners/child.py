@@ -1,10 +1,9 @@
-"""The parent's end of one worker process: talk with it, end it. worker.py is the other.
+"""The parent's end of one worker process: talk to it, end it. worker.py is the other end.
 
-All pipes are non-blocking on this side, because one stopped worker must not hold up the others.
-Own layer on `subprocess`: a killed worker breaks a whole ProcessPoolExecutor, hangs
-multiprocessing.Pool, and both import the caller's `__main__` again. Here every worker has its own
-pipes and its own session, nothing is forked from a process with threads, nothing is pickled
-(birth.py starts it).
+All pipes are non-blocking on this side, because one stopped worker must not delay the others. Why
+not a library: a killed worker breaks a whole ProcessPoolExecutor and hangs multiprocessing.Pool,
+and both import the caller's `__main__` again. Here every worker has its own pipes and its own
+session, no process with threads is forked, and nothing is pickled (birth.py starts it).
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ REAP_SECONDS = 1.0
 
 
 class Child:
-    """One worker process. `assignments[0]` is running, the rest is queued in its pipe; what is
-    written and waits for the disk is `committing`."""
+    """One worker process. `assignments[0]` is running and the rest is queued in its pipe; what is
+    written and waits for the disk."""
 
     def __init__(
         self, process: Process, selector: selectors.BaseSelector, encoding: EncodingId | None
@@ -65,18 +64,18 @@ class Child:
         return bool(self.assignments or self.committing)
 
     def messages(self) -> list[list[Any]]:
-        """What the worker has said since the last call."""
+        """The worker's messages since the last call."""
         messages, self._messages = self._messages, []
         return messages
 
     def kill(self) -> None:
         if not self._is_reaped:
-            # macOS says EPERM for a group of which only the zombie is left.
+            # macOS raises EPERM for a group of which only the zombie is left.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
     def end(self) -> Exit:
-        """Reap the process, by force if it does not end by itself, and close the pipes."""
+        """Reap the process, killing it if it does not end on its own, and close the pipes."""
         code, peak = self._reaped()
         while self._read_stderr():
             pass
@@ -87,14 +86,14 @@ class Child:
         return Exit(self.pid, code, peak, self._tail.decode(errors="replace"))
 
     def _reaped(self) -> tuple[int | None, int | None]:
-        """(exit code, peak memory). Not `Popen.wait`, which does not tell the peak."""
+        """(exit code, peak memory). Not `Popen.wait`, which does not report the peak."""
         begun = time.monotonic()
         code: int | None = None
         peak: int | None = None
         while True:
             try:
                 pid, status, usage = os.wait4(self.pid, os.WNOHANG)
-            except ChildProcessError:  # SIGCHLD is ignored, or someone waits for all children
+            except ChildProcessError:  # SIGCHLD is ignored, or other code waits for all children
                 break
             if pid:
                 code = os.waitstatus_to_exitcode(status)
@@ -122,14 +121,14 @@ class Child:
             self._selector.unregister(self._stdin)
 
     def _write_stdin(self) -> bool:
-        """Write what the pipe takes; True if something is left."""
+        """Write as much as the pipe takes; True if bytes are left."""
         try:
             while self._outgoing:
                 self._outgoing = self._outgoing[os.write(self._stdin, self._outgoing) :]
         except BlockingIOError:
             return True
         except BrokenPipeError:
-            self._outgoing = b""  # it is dead, which the end of its stdout will tell
+            self._outgoing = b""  # it is dead; the end of its stdout will show that
         return False
 
     def _read_stdout(self) -> None:
@@ -147,7 +146,7 @@ class Child:
             self._messages += [json.loads(line) for line in lines]
 
     def _read_stderr(self) -> bool:
-        """Keep the end of what the worker says there; False if there is nothing now."""
+        """Keep the end of the worker's stderr; False if there is nothing new."""
         try:
             data = os.read(self._stderr, 1 << 16)
         except BlockingIOError:

@@ -1,7 +1,7 @@
-"""Inputs on their way through a worker that cuts them into spans, which may kill it.
+"""A task that cuts inputs into spans in a worker, which may die of it.
 
 Parsers of footers are native code, and files are hostile: a crafted footer aborts pyarrow 26. Each
-input is answered before the next is begun, so a dead worker's file is known. It is given a second
+input is answered before the next one starts, so a dead worker's file is known. It gets a second
 worker, because anything may kill a process once; if that dies too, the file is to blame.
 """
 
@@ -17,11 +17,11 @@ from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, TokenmillError, error_from_plain
 from tokenmill.runners.death import Death, printable
 
-CUT_INPUTS = 64  # for one order: an answer each way for every input would cost 0.1 ms
+CUT_INPUTS = 64  # per order: a round trip for each input would cost 0.1 ms
 
 
 class Cutting:
-    """Some inputs, and what came of them so far, in order; an error ends it."""
+    """Some inputs and their results so far, in order; an error ends the list."""
 
     is_alone = False
 
@@ -30,7 +30,7 @@ class Cutting:
     ) -> None:
         self.found: list[Cut] = []
         self.error: TokenmillError | None = None
-        self.is_begun = False  # by the worker that has it
+        self.is_begun = False  # by its current worker
         self._sources = sources
         self._options = options
         self._max_rows = max_rows
@@ -61,7 +61,7 @@ class Cutting:
 
     def failed(self, death: Death) -> str:
         if not self.is_begun:
-            return "what it was to read is given to another"
+            return "another worker takes its inputs"
         if self._died_at != len(self.found):
             self._died_at = len(self.found)
             return "it is tried again, to be sure"

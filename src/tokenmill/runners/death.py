@@ -1,8 +1,8 @@
-"""Why a worker died, as far as can be known, in words for a person.
+"""Why a worker died, as far as it is known, in words for a person.
 
-A dead worker says little: a signal number, some last words on stderr. What the kernel counted and
-how much memory was in use says the rest. The words are cleaned of control characters, because what
-a worker printed may come from a document.
+A dead worker leaves a signal number and some last words on stderr. The kernel's counters and the
+memory in use say the rest. Control characters are removed from the words, because a worker may have
+printed part of a document.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Exit:
     """What the kernel and the worker's stderr say about its end."""
 
     pid: int
-    code: int | None  # negative: the signal; None: someone else reaped it
+    code: int | None  # negative: the signal; None: other code reaped it
     peak_bytes: int | None
     stderr: str
 
@@ -39,17 +39,17 @@ class Death:
     last_words: str = ""
     is_stall: bool = False
     is_memory: bool = False
-    is_oom_kill: bool = False  # by the kernel, because all processes together held too much
+    is_oom_kill: bool = False  # by the kernel, because all processes together used too much
 
     @property
     def explained(self) -> str:
-        """What happened in one line, and the last words below it."""
+        """One line on what happened, with the last words below it."""
         line = f"{self.cause}: {self.likely}"
         return f"{line}\n{self.last_words}" if self.last_words else line
 
 
 def death_of(exit_: Exit, oom_kills: int) -> Death:
-    """How a worker died that we did not end. `oom_kills` were counted since the last death."""
+    """The death of a worker that we did not end. `oom_kills` were counted since the last death."""
     words = last_words(exit_.stderr)
     if exit_.code is None:
         return Death(exit_.pid, "unknown end", "its exit status was taken by someone else", words)
@@ -71,25 +71,25 @@ def death_of(exit_: Exit, oom_kills: int) -> Death:
 
 
 def stall_of(exit_: Exit, seconds: float) -> Death:
-    """A worker that was ended because it said nothing for so long."""
+    """The death of a worker that was ended after `seconds` without a message."""
     likely = "an endless loop, a dead network disk, or it was stopped; it was killed"
     words = last_words(exit_.stderr)
     return Death(exit_.pid, f"no progress for {seconds:g} s", likely, words, is_stall=True)
 
 
 def memory_error_of(exit_: Exit) -> Death:
-    """A worker that could not get the memory it asked for."""
+    """The death of a worker that could not allocate memory."""
     likely = f"it asked for more memory than it may have{_memory_words(exit_.peak_bytes)}"
     return Death(exit_.pid, "MemoryError", likely, is_memory=True)
 
 
 def printable(text: str) -> str:
-    """The text without what could steer a terminal; line ends stay."""
+    """The text without terminal control characters; line ends stay."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def last_words(stderr: str) -> str:
-    """The lines that say most: the head of a crash dump if there is one, else the last ones."""
+    """The most informative lines: the head of a crash dump if there is one, else the last lines."""
     lines = [line.rstrip()[:MAX_LINE_CHARACTERS] for line in printable(stderr).split("\n")]
     lines = [line for line in lines if line]
     dumps = [i for i, line in enumerate(lines) if line.startswith("Fatal Python error")]

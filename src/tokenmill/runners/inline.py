@@ -1,6 +1,6 @@
-"""The inline runner: one thing after the other, in the calling process. Forks nothing.
+"""The inline runner: one task after the other, in the calling process. It starts no process.
 
-Inputs are cut here, too: a file that kills its reader kills the run, now or when it is encoded.
+Inputs are cut here too: a file that kills its reader kills the run.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tokenmill.runners import Watch
 if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardRecord, ShardTask
 
-WAIT_SECONDS = 0.05  # between two looks for the next slice
+WAIT_SECONDS = 0.05  # between two checks for the next slice
 
 
 class _StopRequested(BaseException):
-    """Unwinds `encode_slice`; a BaseException, so that nothing on the way takes it for an error."""
+    """Unwinds `encode_slice`; a BaseException, so that no handler treats it as an error."""
 
 
 class InlineRunner:

@@ -1,7 +1,7 @@
-"""What the supervisor's thread has for the caller's: records, cuts, notices, how far slices are.
+"""Messages from the supervisor's thread to the caller's: records, cuts, notices, steps of slices.
 
-Steps that nobody has looked at yet are told as one, so that a caller who is busy elsewhere for a
-minute finds one step per slice and not a million.
+Unread steps are merged, so that a caller that is busy for a minute finds one step per slice and not
+a million.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something a person should read."""
+    """A message for the user."""
 
     message: str
 
@@ -35,7 +35,7 @@ class SliceStep:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorEnded:
-    """Nothing more will come; `error` says why, if not because all is done."""
+    """The last event; `error` is None if all work is done."""
 
     error: BaseException | None
 
@@ -71,7 +71,7 @@ class Outbox:
             self._filled.notify()
 
     def take(self, timeout: float) -> list[Event]:
-        """Everything there is; waits for something up to `timeout` seconds."""
+        """All events; waits up to `timeout` seconds for the first."""
         with self._filled:
             if not self._events and not self._steps:
                 self._filled.wait(timeout)
@@ -85,7 +85,7 @@ class Outbox:
 
 
 def merged(earlier: Step | None, later: Step) -> Step:
-    """Where the later step is, with what was done before both."""
+    """The later step's position, with the work of both steps."""
     if earlier is None:
         return later
     return replace(

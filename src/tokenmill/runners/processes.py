@@ -3,7 +3,7 @@
 ProcessesRunner     here: the caller's side, generators of cuts and of records
 Supervisor          supervisor.py: a thread that hands out tasks and notices deaths
 Child, worker       child.py, worker.py: the two ends of one worker process; birth.py starts it
-Cutting, Attempts, ShardWriting   the tasks, and what to try next when one killed
+Cutting, Attempts, ShardWriting   the tasks, and what to try next after a death
 Death               death.py: what to say about it
 """
 
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
 
 class ProcessesRunner:
-    """Runs slices in `num_proc` processes. Entering it starts them: they load while you plan.
+    """Runs slices in `num_proc` processes. Entering it starts them, so that they load during
+    planning.
 
-    A worker that says nothing for `stall_timeout` seconds while it has something to do is ended.
-    Without an encoding they can only cut inputs, and load in half the time. `may_fork` is for who
-    has the process for himself, and enters this in its main thread (birth.py).
+    A worker that has work and sends no message for `stall_timeout` seconds is ended. Without an
+    encoding, workers can only cut inputs, and load in half the time. `may_fork` is only for callers
+    that own the process and enter this in its main thread (birth.py).
     """
 
     def __init__(
@@ -66,10 +67,10 @@ class ProcessesRunner:
     def cut(
         self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None, watch: Watch
     ) -> Iterator[Cut]:
-        """Cut inputs in the workers; what kills them is an InputError that names the file.
+        """Cut inputs in the workers; a file that kills them raises an InputError that names it.
 
-        The first error by the order of the inputs is raised, whichever came first in time. Inputs
-        are drawn in the caller's thread, which may take long: they may have to be fetched.
+        Of several errors, that of the first input is raised. Inputs are drawn in the caller's
+        thread, which may take long, because they may have to be fetched.
         """
         supervisor = self._supervisor = self._supervisor or self._new_supervisor()
         sources, waiting = iter(inputs), deque[Cutting]()
@@ -84,8 +85,8 @@ class ProcessesRunner:
     def run(
         self, job: Job, work: Iterable[Slice | ShardTask | None], watch: Watch
     ) -> Iterator[PartRecord | ShardRecord]:
-        """Encode slices and write shards; yield each record once. However it ends, the workers are
-        gone then."""
+        """Encode slices and write shards; yield each record once. The workers are gone when it
+        ends, with or without an error."""
         supervisor = self._supervisor = self._supervisor or self._new_supervisor()
         try:
             supervisor.begin(job, work)
@@ -95,7 +96,7 @@ class ProcessesRunner:
                 for event in supervisor.take():
                     if isinstance(event, PartRecord):
                         yield event
-                        supervisor.wake()  # it may have made something due
+                        supervisor.wake()  # the record may have made tasks due
                     elif isinstance(event, ShardWritten):
                         yield event.record
                         supervisor.wake()
@@ -116,12 +117,12 @@ class ProcessesRunner:
             self._supervisor = None
 
     def _new_supervisor(self) -> Supervisor:
-        may_fork, self._may_fork = self._may_fork, False  # there may be threads next time
+        may_fork, self._may_fork = self._may_fork, False  # next time there may be threads
         return Supervisor(self._num_proc, self._encoding, self._stall_timeout, may_fork)
 
 
 def _finished(cutting: Cutting, supervisor: Supervisor, watch: Watch) -> Iterator[Cut]:
-    """What came of it, once that is known."""
+    """The results of a cutting, once it is done."""
     while not cutting.is_done:
         if watch.should_stop():
             raise Stopped

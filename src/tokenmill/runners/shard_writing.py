@@ -1,6 +1,6 @@
-"""A shard task on its way through a worker, which may die of something else: no text is read here.
+"""A shard task in a worker. It reads no text, so it is not to blame if the worker dies.
 
-It is tried again on another worker; whatever was written before is written again, or found whole.
+It is tried again on another worker, which writes the bytes again or finds them whole.
 """
 
 from __future__ import annotations

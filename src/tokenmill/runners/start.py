@@ -1,7 +1,7 @@
-"""Which runner a configuration means, started.
+"""Chooses and starts the runner of a configuration.
 
-Light to import: the command line starts its workers first and loads the rest while they load
-too, and it must not have loaded anything with threads if it is to fork them.
+Light to import: the command line starts its workers first and imports the rest while they load. To
+fork them, it must not have imported anything that starts threads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def encoding_of(config: Config) -> EncodingId:
 
 
 def num_proc_of(config: Config, num_slices: int | None = None) -> int:
-    """How many workers there will be; no more than there are slices, where these are known."""
+    """The number of workers; at most the number of slices, if that is known."""
     if config.runner == "inline":
         return 1
     num_proc = config.num_proc or available_cpus()
@@ -32,7 +32,7 @@ def num_proc_of(config: Config, num_slices: int | None = None) -> int:
 
 
 def workers_of(config: Config, num_slices: int | None = None) -> str:
-    """Who does the work, for a person; how many a cluster has may change at any time."""
+    """The workers in words, for a person; the size of a cluster may change at any time."""
     if config.runner == "ray":
         return "ray"
     return counted(num_proc_of(config, num_slices), "worker")
@@ -47,7 +47,7 @@ def started_runner(config: Config, owns_process: bool = False) -> Iterator[Runne
             yield runner
     elif _is_inline(config):
         if owns_process:
-            configure_process()  # it will do what a worker does
+            configure_process()  # this process does the work of a worker
         yield InlineRunner()
     else:
         encoding = encoding_of(config)
@@ -58,7 +58,7 @@ def started_runner(config: Config, owns_process: bool = False) -> Iterator[Runne
 
 @contextlib.contextmanager
 def cutting_runner(config: Config) -> Iterator[Runner]:
-    """A runner for a plan that nothing is encoded from: its worker, if any, loads no engine."""
+    """A runner for a plan that is not encoded: its worker, if any, loads no engine."""
     if _is_inline(config):
         yield InlineRunner()
     else:
@@ -68,7 +68,7 @@ def cutting_runner(config: Config) -> Iterator[Runner]:
 
 @contextlib.contextmanager
 def writing_runner(num_proc: int | None) -> Iterator[Runner]:
-    """A runner for shard tasks alone: its workers load no engine."""
+    """A runner only for shard tasks: its workers load no engine."""
     num_proc = num_proc or available_cpus()
     if num_proc == 1:
         yield InlineRunner()

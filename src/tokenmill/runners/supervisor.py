@@ -1,14 +1,14 @@
 """The supervisor: a thread that keeps the workers busy and notices at once when one dies.
 
-A thread, so that neither depends on the caller, who assembles shards between two records. It
-starts workers itself: the kernel ends a worker together with the thread that started it. (Forks are
-made before there is this thread, by the main one, which lives as long.) Each worker has one slice
-running and one queued, so that it never waits for an answer. What came of it goes into the outbox;
-nothing here calls back into the caller's code except to draw slices.
+It is a thread, so that it does not depend on the caller, which assembles shards between two
+records. It starts workers itself, because the kernel ends a worker together with the thread that
+started it. (The main thread, which lives as long, forks its workers before this thread exists.)
+Each worker has one slice running and one queued, so that it never waits for an answer. Results go
+into the outbox; nothing here calls back into the caller's code except to draw slices.
 
-Slices that died are in `_retries`; the other slices are drawn from the caller's iterable one at a
-time, so memory does not grow with the corpus. Before there are slices, workers cut inputs for the
-plan: they need no engine for that, so they do it while they are still loading theirs.
+Slices whose worker died are in `_retries`; other slices are drawn from the caller's iterable one at
+a time, so memory does not grow with the corpus. Before there are slices, workers cut inputs for the
+plan. That needs no engine, so they do it while they are still loading theirs.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardTask
 
 TICK_SECONDS = 0.25
-EARLY_WORKERS = 4  # to start with, while nobody knows yet how much work there is
-EARLY_FORKS = 64  # a fork costs milliseconds, where a new interpreter loads for half a second
-STOP_SECONDS = 3.0  # how long a stop waits for slices under way
+EARLY_WORKERS = 4  # started before the amount of work is known
+EARLY_FORKS = 64  # a fork costs milliseconds, a new interpreter half a second
+STOP_SECONDS = 3.0  # how long a stop waits for running slices
 START_SECONDS = 120.0  # how long a worker may take to load, at least
 MAX_FAILED_STARTS = 3
 ASSIGNMENTS_PER_WORKER = 2
-MAX_WAITING = 1000  # events that the caller has not taken yet: begin no slice beyond this
+MAX_WAITING = 1000  # unread events: start no slice beyond this
 
 
 class Supervisor:
@@ -69,7 +69,7 @@ class Supervisor:
         self._outbox = Outbox()
 
         self._work: tuple[Job, Iterator[Slice | ShardTask | None]] | None = None
-        self._is_drawn = False  # the iterator has nothing more
+        self._is_drawn = False  # the iterator is exhausted
         self._stop_at: float | None = None
         self._is_closing = False
 
@@ -86,7 +86,7 @@ class Supervisor:
     # Called from the caller's thread.
 
     def cut(self, cutting: Cutting) -> None:
-        """Have inputs cut, before `begin`; it comes back in `take` when it is done."""
+        """Have inputs cut, before `begin`; `take` returns it when it is done."""
         self._cuttings.append(cutting)
         self._wake()
 
@@ -95,7 +95,7 @@ class Supervisor:
         self._wake()
 
     def wake(self) -> None:
-        """There may be work that could not be drawn before."""
+        """Look for work again: more may be due now."""
         if not self._is_closing:
             self._wake()
 
@@ -103,13 +103,13 @@ class Supervisor:
         return self._outbox.take(TICK_SECONDS)
 
     def stop(self) -> None:
-        """Begin no slice; end when those under way are done, or after 3 seconds."""
+        """Start no more slices; end when the running ones are done, or after 3 seconds."""
         if self._stop_at is None:
             self._stop_at = time.monotonic() + STOP_SECONDS
             self._wake()
 
     def close(self) -> None:
-        """End all workers now; returns when they are gone. More than once does no harm."""
+        """End all workers now; returns when they are gone. Can be called repeatedly."""
         if not self._is_closing:
             self._is_closing = True
             self._wake()
@@ -126,7 +126,7 @@ class Supervisor:
         error: BaseException | None = None
         try:
             while not self._is_over():
-                self._hand_out()  # first: it may turn out that there is no work for more workers
+                self._hand_out()  # first, because there may be no work for more workers
                 self._fill_ranks()
                 for child in self._touched():
                     self._attend(child)
@@ -149,7 +149,7 @@ class Supervisor:
         return self._is_drawn and not is_busy and not self._retries
 
     def _touched(self) -> list[Child]:
-        """Wait for something to happen; do the reading and writing; whom to attend to."""
+        """Wait for an event, read and write pipes; returns the children with news."""
         touched: dict[Child, None] = {}
         for key, _ in self._selector.select(TICK_SECONDS):
             if key.data is None:
@@ -190,7 +190,7 @@ class Supervisor:
         elif kind == "notice":
             self._outbox.put(Notice(content[0]))
         elif kind == "alive":
-            pass  # that it was heard of is enough
+            pass  # a sign of life is enough
         elif kind in ("cutting", "cut", "uncut"):
             self._hear_of_cutting(child, kind, content)
         elif kind == "memory":
@@ -228,13 +228,13 @@ class Supervisor:
                 self._bury(child, stall_of(child.end(), limit))
 
     def _bury(self, child: Child, death: Death) -> None:
-        """Go on without a worker that is gone: its slice is tried again, its queue handed on."""
+        """Continue without a dead worker: retry its slice, and hand its queue to others."""
         self._children.remove(child)
         running = child.assignments.popleft() if child.assignments else None
         self._retries.extendleft(reversed(child.assignments))
         when = "while it had nothing to do" if child.is_ready else "while it started"
         outcome = []
-        # A thread of its own waits for the disk: either may be what it died of.
+        # Its second thread waits for the disk: either task may have killed it.
         suspects = [*([] if running is None else [running]), *child.committing]
         if suspects:
             when = "while " + " and ".join(assignment.doing for assignment in suspects)
@@ -252,7 +252,8 @@ class Supervisor:
         self._outbox.put(Notice("\n".join(lines)))
 
     def _is_one_too_many(self, is_start: bool, death: Death) -> bool:
-        """Whether to go on without a replacement, which costs time but never changes the output."""
+        """Whether to continue without a replacement, which costs time but never changes the
+        output."""
         if death.is_oom_kill and self._num_workers > 1:
             return True
         self._num_failed_starts += is_start
@@ -262,7 +263,7 @@ class Supervisor:
         if any(other.is_ready for other in self._children):
             return True
         raise WorkerError(
-            f"workers die before they can begin, {MAX_FAILED_STARTS} in a row\n{death.explained}",
+            f"workers die while they start, {MAX_FAILED_STARTS} in a row\n{death.explained}",
             hint="fix what the last words say, or encode in this process: --num-proc 1",
         )
 
@@ -274,7 +275,7 @@ class Supervisor:
         if self._is_drawn:
             wanted = min(wanted, self._num_under_way())
         elif self._work is not None:
-            # There may be less to do than there are workers; who cannot tell has plenty.
+            # There may be less work than workers; an iterable without a length counts as plenty.
             left = operator.length_hint(self._work[1], self._num_workers)
             wanted = min(wanted, left + self._num_under_way())
         if self._stop_at is None:
@@ -302,7 +303,7 @@ class Supervisor:
             return
         for num_assignments in range(ASSIGNMENTS_PER_WORKER):
             for child in self._children:
-                # Before there are slices, there are only inputs to be cut: these need no engine.
+                # Before there are slices, there are only inputs to cut, which need no engine.
                 can_begin = child.is_ready or self._work is None
                 if can_begin and len(child.assignments) == num_assignments:
                     assignment = self._next_assignment()
@@ -311,7 +312,7 @@ class Supervisor:
                     child.assign(assignment)
 
     def _alone(self) -> Assignment | None:
-        """The one that must have the machine to itself: running, or next in line."""
+        """The one that must run itself: running, or next in line."""
         running = itertools.chain(*(child.assignments for child in self._children))
         return next((one for one in (*running, *self._retries) if one.is_alone), None)
 
@@ -327,7 +328,7 @@ class Supervisor:
             item = next(work)
         except StopIteration:
             self._is_drawn = True
-            self._wake()  # it may be over: nothing else would say so before the next tick
+            self._wake()  # the run may be over: without this, only the next tick would notice
             return None
         if item is None:
             return None

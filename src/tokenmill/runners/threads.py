@@ -1,4 +1,4 @@
-"""Work in threads of this process, where not Python takes the time but hashes and disks."""
+"""Work in threads of this process, for work that waits for hashes and disks, not for Python."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Result = TypeVar("Result")
 def in_threads(
     work: Callable[[Item], Result], items: Iterable[Item | None], num_threads: int
 ) -> Iterator[Result]:
-    """`work` of each item, in order of the items; one thread is this one.
+    """The results of `work` for each item, in order; the calling thread works too.
 
-    Items are drawn as threads become free. None means that nothing can be drawn before the next
-    result was taken.
+    Items are drawn as threads become free. None means that there is no item before the next result
+    is taken.
     """
     source = iter(items)
     if num_threads <= 1:
@@ -46,7 +46,7 @@ def in_threads(
     except Exception:
         pool.shutdown(wait=True, cancel_futures=True)
         raise
-    except BaseException:  # interrupted: what is under way may end, but is not waited for long
+    except BaseException:  # interrupted: running work may end, but is not waited for long
         pool.shutdown(wait=False, cancel_futures=True)
         wait([future for future in waiting if not future.cancelled()], INTERRUPTED_SECONDS)
         raise

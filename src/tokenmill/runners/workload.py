@@ -1,7 +1,7 @@
-"""What a runner draws from: shard tasks that are due, before new slices.
+"""The work that a runner draws: due shard tasks first, then new slices.
 
-The driver adds to it between two records, in its own thread; whoever hands out work draws from it,
-in another. It is at its end when the driver says so, and not when nothing is there.
+The driver adds tasks between two records, in its own thread; the runner draws from it, perhaps in
+another thread. It ends when the driver closes it, not when it is empty.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Workload:
-    """`due` is shared with who keeps the books; `num_slices` is how many slices there are."""
+    """`due` is shared with the assembly's books; `num_slices` is the number of slices."""
 
     def __init__(
         self, slices: Iterator[Slice | None], num_slices: int, due: deque[ShardTask]
@@ -35,7 +35,7 @@ class Workload:
         return self
 
     def __next__(self) -> Slice | ShardTask | None:
-        is_closed = self._is_closed  # before the look at what is due
+        is_closed = self._is_closed  # read before `due`
         try:
             return self._due.popleft()
         except IndexError:

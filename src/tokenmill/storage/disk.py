@@ -1,8 +1,8 @@
-"""Files and folders of a disk, changed and made durable: for paths that are known to be on one.
+"""Durable changes to files and folders, for paths that are known to be local.
 
-Output never goes through mmap, where a full disk is SIGBUS instead of ENOSPC. An fsync that failed
-is never repeated on the same descriptor: the kernel may have dropped the dirty pages already, so
-the whole file is written again.
+Output is never written through mmap, because a full disk would raise SIGBUS instead of ENOSPC. A
+failed fsync is never repeated on the same descriptor: the kernel may have dropped the dirty pages,
+so the whole file is written again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from tokenmill.storage.output_errors import as_output_error
 
 TEMPORARY_SUFFIX = ".tmp"
 _WRITE_BYTES = 256 << 10
-# What a file system without hard links says to `link`.
+# What `link` raises on a file system without hard links.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 def unique_suffix() -> str:
-    """What a temporary name ends with. Two attempts at one file (a retry while the first still
-    lives) must not share a name."""
+    """The end of a temporary name. Two attempts at one file (a retry while the first still runs)
+    must not share a name."""
     return f".{os.urandom(8).hex()}{TEMPORARY_SUFFIX}"
 
 
 def write_hashed(fd: int, data: Any, hash_: Any) -> int:
-    """Write a buffer and hash it, bit by bit: the kernel copies what is in the cache then."""
+    """Write and hash a buffer in small steps, so that each step is still in the CPU cache when the
+    kernel copies it."""
     view = memoryview(data).cast("B")
     for start in range(0, len(view), _WRITE_BYTES):
         piece = view[start : start + _WRITE_BYTES]
@@ -47,7 +48,7 @@ def write_all(fd: int, view: memoryview) -> None:
 
 
 def write_sparse_file(path: str, num_bytes: int, pieces: dict[int, bytes]) -> None:
-    """A file of `num_bytes` with only these pieces (offset -> bytes) in it. Not durable."""
+    """Write a file of `num_bytes` that holds only these pieces (offset -> bytes). Not durable."""
     with as_output_error("write", path):
         fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
@@ -67,12 +68,12 @@ def rename(source: str, target: str, is_durable: bool = True) -> None:
 
 
 def rename_if_there(source: str, target: str) -> bool:
-    """As `rename`; False if there is no such file."""
+    """Like `rename`; False if `source` does not exist."""
     with as_output_error("rename to", target):
         try:
             os.replace(source, target)
         except FileNotFoundError:
-            if os.path.exists(source):  # it is the target's folder that is missing
+            if os.path.exists(source):  # so the target's folder is missing
                 raise
             return False
     fsync_folder(os.path.dirname(target))
@@ -80,8 +81,8 @@ def rename_if_there(source: str, target: str) -> bool:
 
 
 def link_new(source: str, target: str) -> bool:
-    """Give a synced file a second name, durably; False, and nothing is changed, if that exists. On
-    a file system without links the file is renamed, and the last one wins."""
+    """Durably give a synced file a second name; False, without a change, if that name exists. On a
+    file system without links the file is renamed, and the last rename wins."""
     with as_output_error("create", target):
         try:
             os.link(source, target)
@@ -97,7 +98,7 @@ def link_new(source: str, target: str) -> bool:
 
 
 def symlink(points_to: str, path: str) -> None:
-    """Make `path` a symbolic link, replacing what is there."""
+    """Make `path` a symbolic link, replacing any file there."""
     temporary = path + unique_suffix()
     with as_output_error("create", path):
         os.symlink(points_to, temporary)
@@ -105,7 +106,7 @@ def symlink(points_to: str, path: str) -> None:
 
 
 def sync_files(folder: str, names: Iterable[str]) -> None:
-    """Make files durable that were written without."""
+    """Make files durable that were written without a sync."""
     for name in names:
         path = os.path.join(folder, name)
         with as_output_error("sync", path):
@@ -123,7 +124,7 @@ def fsync_folder(path: str) -> None:
         try:
             os.fsync(fd)
         except OSError as error:
-            # Some network file systems refuse fsync on a folder; they order renames themselves.
+            # Some network file systems refuse fsync on a folder; they order renames on their own.
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                 raise
         finally:
@@ -143,21 +144,21 @@ def remove(path: str) -> None:
 
 
 def remove_for_good(path: str) -> None:
-    """Remove a file that must not come back after a power loss, if it is there."""
+    """Remove a file, if it exists, so that it does not come back after a power loss."""
     if os.path.exists(path):
         remove(path)
     fsync_folder(os.path.dirname(path))
 
 
 def remove_temporaries(folder: str) -> None:
-    """Remove what crashed attempts left half written in a folder that only we write into."""
+    """Remove half-written files of crashed attempts from a folder that only we write to."""
     for name in names_in(folder):
         if name.endswith(TEMPORARY_SUFFIX):
             remove(os.path.join(folder, name))
 
 
 def remove_temporaries_of(path: str) -> None:
-    """As `remove_temporaries`, of one file in a folder that is not ours alone."""
+    """Like `remove_temporaries`, for one file in a folder that others use too."""
     folder, final = os.path.split(path)
     for name in names_in(folder):
         if re.fullmatch(rf"{re.escape(final)}\.[0-9a-f]{{16}}{re.escape(TEMPORARY_SUFFIX)}", name):
@@ -180,6 +181,6 @@ def names_in(folder: str) -> list[str]:
 
 
 def folders_in(folder: str) -> list[str]:
-    """The paths of its subfolders; no link is followed."""
+    """The paths of the folder's subfolders, without links."""
     with as_output_error("list", folder), os.scandir(folder) as entries:
         return sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))

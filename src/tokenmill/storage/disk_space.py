@@ -9,19 +9,19 @@ from tokenmill.storage.store import store_of
 
 
 def free_bytes(path: str) -> int:
-    """Free space where `path` is or would be; of an object store, for what is on its way there."""
+    """Free space where `path` is or would be; for an object store, where its uploads are staged."""
     return shutil.disk_usage(_nearest(store_of(path).disk_folder(path))).free
 
 
 def on_one_disk(path: str, other: str) -> bool:
-    """Whether both are, or would be, on the same file system."""
+    """Whether both paths are, or would be, on the same file system."""
     if not (store_of(path).takes_disk_space and store_of(other).takes_disk_space):
         return False
     return os.stat(_nearest(path)).st_dev == os.stat(_nearest(other)).st_dev
 
 
 def _nearest(path: str) -> str:
-    """The path, or the folder nearest to it that is there."""
+    """The path, or its nearest existing parent."""
     path = os.path.abspath(path)
     while not os.path.exists(path):
         path = os.path.dirname(path)

@@ -1,4 +1,4 @@
-"""Known bytes at a known place of a file on disk: how several workers write one shard."""
+"""A byte range of a file on disk: how several workers write one shard."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tokenmill.storage import disk
 from tokenmill.storage.hashing import PieceHash
 from tokenmill.storage.output_errors import as_output_error
 
-FLUSH_BYTES = 16 << 20  # what is written before the disk is asked to begin
+FLUSH_BYTES = 16 << 20  # written before the kernel is asked to flush
 
 
 class FilePiece:
-    """Known bytes at a known place of a file, in which others may stand before and after.
+    """A byte range of a file; other workers may write the bytes before and after it.
 
-    Written in order; whoever writes the same bytes there, now or later, does no harm. `digests` are
-    of what was written, piece by piece. Nothing is durable before `sync`.
+    It is written in order. Another worker may write the same bytes there, now or later, without
+    harm. `digests` hashes each piece of what was written. Nothing is durable before `sync`.
     """
 
     def __init__(self, path: str, offset: int) -> None:
@@ -37,8 +37,8 @@ class FilePiece:
             self._flush()
 
     def _flush(self) -> None:
-        """Have the kernel begin to write to disk what it holds, so that `sync` waits less for it:
-        the advice that it is not needed does just that, on Linux."""
+        """Make the kernel start writing its cached pages to disk, so that `sync` waits less: on
+        Linux, POSIX_FADV_DONTNEED does that."""
         if hasattr(os, "posix_fadvise"):
             at, size = self._offset + self._num_flushed, self.num_bytes - self._num_flushed
             with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""Files by their paths, wherever these lead: each call goes to the store of its path.
+"""Files by path or URL: each call goes to the store of its path.
 
-What each promises is said in store.py. A list of paths is of one store.
+store.py states what each call promises. All paths of a list belong to one store.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The files of a dataset in a local folder (the seam: `DatasetFiles` of formats/format.py).
 
-A dataset's local files are opened here and nowhere else, because the folder may be anyone's: a link
-that leads out of it is refused, and so is what is not a regular file. To open a pipe would be to
-wait for its other end.
+A dataset's local files are opened only here, because the folder may come from anyone: a link that
+leads out of it is refused, and so is anything that is not a regular file. Opening a pipe would wait
+for its other end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FolderFiles:
         return os.path.lexists(self.path_of(name))
 
     def size(self, name: str) -> int | None:
-        if os.path.isdir(self.path_of(name)):  # a link to one elsewhere is no file of the dataset
+        if os.path.isdir(self.path_of(name)):  # such as a link to a folder elsewhere
             return None
         path = self._inside(name)
         try:

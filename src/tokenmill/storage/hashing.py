@@ -1,4 +1,4 @@
-"""sha256 of files, as a whole or piece by piece; and whether what was written is still there."""
+"""sha256 of files, whole or in pieces; and the proof that written bytes are still there."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import Any
 
 from tokenmill.storage import heartbeat
 
-# What a file is hashed in: a larger one has several sha256, so that several can compute them.
+# A larger file has one sha256 per piece, so that several workers can hash it in parallel.
 PIECE_BYTES = 256 << 20
 _READ_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What tells later whether bytes that were written are still there: where they are in the
-    file, their sha256 (of each piece, if `in_pieces`), and the sha256 that the store keeps of the
-    file, if it keeps one."""
+    """What a later attempt needs to check written bytes: their place in the file, their sha256 (of
+    each piece, if `in_pieces`), and the sha256 that the store keeps of the file, if any."""
 
     start: int
     num_bytes: int
@@ -28,7 +27,7 @@ class Proof:
 
 
 class PieceHash:
-    """The sha256 of each piece of PIECE_BYTES of what it is given."""
+    """The sha256 of each PIECE_BYTES of its input."""
 
     def __init__(self) -> None:
         self._done: list[str] = []
@@ -47,12 +46,12 @@ class PieceHash:
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """One for a file of up to one piece, however small."""
+        """At least one, even for an empty file."""
         return (*self._done, self._hash.hexdigest())
 
 
 def sha256_of(file: Any, in_pieces: bool = False) -> str | tuple[str, ...]:
-    """Of all that is in an open file, or of each piece of it."""
+    """The sha256 of an open file's content, or of each piece."""
     hasher: Any = PieceHash() if in_pieces else hashlib.sha256()
     block = memoryview(bytearray(1 << 20))
     while num_bytes := file.readinto(block):
@@ -61,7 +60,7 @@ def sha256_of(file: Any, in_pieces: bool = False) -> str | tuple[str, ...]:
 
 
 def sha256_at(path: str, start: int, stop: int, in_pieces: bool) -> tuple[str, ...] | None:
-    """Of these bytes of a local file, or of each piece of them; None if it does not have them."""
+    """The sha256 of these bytes of a local file, or of each piece; None if the file is shorter."""
     hasher: Any = PieceHash() if in_pieces else hashlib.sha256()
     try:
         with open(path, "rb", buffering=0) as file:

@@ -1,7 +1,7 @@
-"""Signs of life: whoever watches this process for stalls is told, now and then, that bytes move.
+"""Heartbeats: tell the process that watches this one for stalls that bytes move.
 
-A slice tells of its steps. A shard may take longer than a stall is waited for, and has none; but
-what it is made of is read, hashed, written and sent block by block.
+A slice reports its steps. A shard has no steps and may take longer than the stall timeout, but its
+bytes are read, hashed, written and sent block by block.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _told_at = 0.0
 
 
 def listen(tell: Callable[[], None], seconds: float = 1.0) -> None:
-    """Have `tell` called by `beat`, in whichever thread, at most once in so many seconds."""
+    """Have `beat` call `tell`, in any thread, at most once every `seconds`."""
     global _tell, _seconds
     _tell, _seconds = tell, seconds
 
 
 def beat() -> None:
-    """Some bytes were moved."""
+    """Report that some bytes were moved."""
     global _told_at  # noqa: PLW0603
     if _tell is not None and time.monotonic() - _told_at >= _seconds:
         _told_at = time.monotonic()

@@ -1,9 +1,8 @@
-"""Folders and globs on disk, listed: every file below them, or an error that names what stands in
-the way.
+"""Listing of folders and globs on disk: every file below them, or an error that names the obstacle.
 
-`os.walk` and `glob.glob` leave out a folder that may not be listed and a link that leads nowhere,
-and the corpus is smaller without a word. Here both are an InputError. Hidden names do not count,
-and `lost+found` is one of them: it belongs to the file system, and only root may look into it.
+`os.walk` and `glob.glob` silently skip unreadable folders and broken links, so the corpus would be
+smaller without notice. Here both raise InputError. Hidden names are skipped, and so is
+`lost+found`: it belongs to the file system, and only root may read it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _FolderId = tuple[int, int]
 
 @dataclass(slots=True)
 class Listing:
-    """What was found. `again` pairs a folder that was reached twice with its first name."""
+    """The files found. `again` pairs a folder that was reached twice with its first name."""
 
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
@@ -33,7 +32,8 @@ class Listing:
 
 
 def is_folder(path: str) -> bool | None:
-    """Whether a path is a folder; None if there is nothing. InputError if that cannot be told."""
+    """Whether a path is a folder; None if it does not exist. InputError if the disk refuses to
+    say."""
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except ValueError:  # a NUL byte in it
@@ -45,23 +45,23 @@ def is_folder(path: str) -> bool | None:
 
 
 def unreadable(path: str, error: OSError, doing: str = "read") -> InputError:
-    """The error for a file or folder that is there and cannot be read."""
+    """The error for an existing file or folder that cannot be read."""
     name = shlex.quote(path)
     if os.path.islink(path) and not os.path.exists(path):
         return InputError(
             f"cannot read {path}: it is a link to {os.readlink(path)}, which cannot be reached",
-            hint=f"restore what it leads to, or remove the link: rm {name}",
+            hint=f"restore its target, or remove the link: rm {name}",
         )
-    hint = f"see: ls -ld {name}; to go on without it, name the other files and folders"
+    hint = f"see: ls -ld {name}; to continue without it, name the other files and folders"
     if error.errno in (errno.EACCES, errno.EPERM):
-        hint = f"chmod -R u+rX {name}; to go on without it, name the other files and folders"
+        hint = f"chmod -R u+rX {name}; to continue without it, name the other files and folders"
     return InputError(f"cannot {doing} {path}: {error.strerror}", hint=hint)
 
 
 def files_below(folder: str, is_left_out: Callable[[list[str]], bool]) -> Listing:
     """All files below a folder, through links too; each folder is read once.
 
-    `is_left_out` says of a subfolder, by the names in it, that it does not count.
+    `is_left_out` decides from the names in a subfolder whether to skip that subfolder.
     """
     found = Listing()
     first_names: dict[_FolderId, str] = {}
@@ -94,7 +94,7 @@ def matching(pattern: str) -> Listing:
 
 
 def _matches(base: str, parts: list[str]) -> Iterator[tuple[str, bool]]:
-    """(path, whether it is a folder) of what the parts of a pattern match below a folder."""
+    """(path, whether it is a folder) for each match of the pattern's parts below a folder."""
     part, *rest = parts
     if part == "**":
         yield from _matches_at_any_depth(base, rest, ())
@@ -141,7 +141,7 @@ def _matches_at_any_depth(
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """What is in a folder, by name; "" is the current one."""
+    """The entries of a folder, sorted by name; "" is the current folder."""
     try:
         with os.scandir(folder or ".") as found:
             entries = sorted(found, key=lambda entry: entry.name)

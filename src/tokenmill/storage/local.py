@@ -1,4 +1,4 @@
-"""The store that is a disk: files in folders, by system calls."""
+"""The local disk as a store: files in folders, by system calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LocalStore:
 
     has_quick_calls = True
     has_pieces = True
-    has_locks = True  # but on some network file systems, where nobody can tell
+    has_locks = True  # except on some network file systems, which do not say so
     has_renames = True
     takes_disk_space = True
 
@@ -137,7 +137,7 @@ class LocalStore:
             file.finish()
             return disk.link_new(file.path, path)
 
-    write_record = write_file  # who writes it again holds the lock, and has made it again
+    write_record = write_file  # a second writer holds the lock and has redone the work
     sync_files = staticmethod(disk.sync_files)
     move = staticmethod(disk.rename_if_there)
 
@@ -147,7 +147,7 @@ class LocalStore:
     def deliver(
         self, staging: str, folder: str, names: Iterable[str], piece: FilePiece | None
     ) -> dict[str, str | None]:
-        if piece is not None:  # all else was committed where it is
+        if piece is not None:  # all other files are committed already
             piece.sync()
         return {}
 

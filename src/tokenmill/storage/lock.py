@@ -1,5 +1,5 @@
-"""The lock of a work folder, held by one run or shared by tasks of one; the kernel releases it when
-the process dies."""
+"""The lock of a work folder, held by one run or shared by the tasks of one run. The kernel releases
+it when the process dies."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def lock(path: str) -> Iterator[None]:
 
     Advisory and released by the kernel when the process dies. Correctness does not rest on it
     (flock is a no-op on some network file systems): it turns a confusing waste into a message.
-    What correctness rests on there is that names of parts and records stand for the same bytes
-    whoever wrote them, and that a shard task writes the same bytes to the same place (assemble/).
+    Correctness rests on deterministic names and bytes: a part or record of one name has the same
+    bytes from any writer, and a shard task writes the same bytes to the same place (assemble/).
     """
     fd = _locked_descriptor(path, fcntl.LOCK_EX)
     try:
@@ -34,8 +34,9 @@ def lock(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def shared_lock(path: str) -> Iterator[None]:
-    """Hold `path` together with others who share it, or raise ConflictError naming who has it for
-    himself. For those who only add what is the same whoever adds it; nobody waits for anybody."""
+    """Share the lock at `path` with other tasks, or raise ConflictError naming the run that holds
+    it exclusively. For tasks whose files are the same no matter which task writes them; no task
+    waits for another."""
     fd = _locked_descriptor(path, fcntl.LOCK_SH)
     try:
         yield
@@ -44,7 +45,7 @@ def shared_lock(path: str) -> Iterator[None]:
 
 
 def require_lock(path: str) -> None:
-    """Raise ConflictError unless we are the last who took this lock."""
+    """Raise ConflictError unless this process was the last to take the lock."""
     try:
         with open(path, "rb") as file:
             owner = file.read(200)
@@ -52,13 +53,13 @@ def require_lock(path: str) -> None:
         folder = os.path.dirname(os.path.dirname(path))
         raise ConflictError(
             f"{folder} was removed or renamed while the run was writing to it",
-            hint="if it is in its place again, run the same command again: it resumes",
+            hint="put it back, then run the same command again: it resumes",
         ) from None
     if owner != _owner():
         raise _held_by(owner, path)
 
 
-# Process numbers come again, on other machines and after a restart.
+# Process ids repeat, on other machines and after a restart.
 _TOKEN = os.urandom(8).hex()
 
 
@@ -76,13 +77,13 @@ def _held_by(owner: bytes, path: str) -> ConflictError:
 
 def _shared_by_tasks(path: str) -> ConflictError:
     return ConflictError(
-        f"tasks with --partition are at work in {os.path.dirname(os.path.dirname(path))}",
-        hint="wait until they have ended, then run the same command again",
+        f"tasks with --partition are running in {os.path.dirname(os.path.dirname(path))}",
+        hint="wait until they have finished, then run the same command again",
     )
 
 
 def _is_shared(fd: int) -> bool:
-    """Whether those who hold the lock share it."""
+    """Whether the lock's holders share it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -102,7 +103,7 @@ def _locked_descriptor(path: str, how: int) -> int:
             raise (_shared_by_tasks(path) if is_shared else _held_by(owner, path)) from None
         except OSError:
             return fd  # this file system has no locks
-        # The holder before us may have removed the file between our open and our lock.
+        # The previous holder may have removed the file between our open and our lock.
         with contextlib.suppress(FileNotFoundError):
             if os.stat(path).st_ino == os.fstat(fd).st_ino:
                 return fd

@@ -1,8 +1,8 @@
 """A file that exists under its final name only once it is whole and durable.
 
 Every commit on a disk is the same four steps: write a file under a temporary name, fsync it, rename
-it to its final name, fsync the folder. A reader therefore sees nothing or the whole, and what it
-sees survives power loss. What is to become an object is written to a local file and uploaded.
+it to its final name, fsync the folder. A reader therefore sees no file or the whole file, and a
+file it sees survives power loss. An object is first written to a local file and then uploaded.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tokenmill.storage.output_errors import as_output_error
 
 
 class NewFile:
-    """Use as a context manager; without `commit()` the temporary file is removed on the way out.
+    """Use as a context manager; without `commit()` the temporary file is removed on exit.
 
-    `path` is the temporary file, which `place` gives its final name. `digest` (sha256, unless
-    another hash is given) and `num_bytes` are of all that was written.
+    `path` is the temporary file; `place` gives it its final name. `digest` (sha256 by default) and
+    `num_bytes` cover everything written.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class NewFile:
         self._place(self.path)
 
     def finish(self) -> None:
-        """No more is written: close the temporary file, synced if it must be durable."""
+        """Close the temporary file, synced if it must be durable."""
         fd, self._fd = self._fd, -1
         with as_output_error("write", self.path):
             try:

@@ -1,13 +1,13 @@
 """The files of a dataset below a URL (the seam: `DatasetFiles` of formats/format.py).
 
-Nothing is copied to a disk. Bytes come by ranges, when they are read:
+Nothing is copied to disk. Bytes are fetched in ranges when they are read:
 
     open        any bytes of an object: headers, footers, an index
-    in_order    all of them, one after the other: 32 MiB are on their way ahead (range_reader.py)
-    array       its numbers as an array, whose slices are fetched when they are taken
+    in_order    the whole object in order, with 32 MiB prefetched (range_reader.py)
+    array       its numbers as an array; a slice is fetched when it is taken
 
-What is read here and there comes in blocks of 64 KiB, of which the last 32 MiB are kept in memory.
-What is to be read twice (hashed, then decoded) is held there meanwhile, up to 512 MiB in all.
+Scattered reads fetch blocks of 64 KiB and keep the last 32 MiB in memory. Objects that are read
+twice (hashed, then decoded) stay in memory in between, up to 512 MiB in all.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from tokenmill.storage import objects
 from tokenmill.storage.objects import ObjectInfo
 from tokenmill.storage.range_reader import RangedFile
 
-BLOCK_BYTES = 64 << 10  # less is not worth a request of its own
+BLOCK_BYTES = 64 << 10  # smaller requests are not worth their latency
 MAX_KEPT_BYTES = 32 << 20
 MAX_HELD_BYTES = 512 << 20
-REQUEST_BYTES = 1 << 20  # more is asked for in pieces, in parallel
+REQUEST_BYTES = 1 << 20  # larger ranges are split and fetched in parallel
 MAX_REQUESTS = 32  # for one range, unless these would be over 8 MiB each
 
 Range = tuple[int, int]
 
 
 class ObjectFiles:
-    """Objects below a URL, by their names relative to it. `whole` is what was read already."""
+    """Objects below a URL, by their names relative to it. `whole` holds the objects already
+    read."""
 
     is_far = True
 
@@ -117,7 +118,7 @@ class ObjectFiles:
         return b"".join(blocks)[start - first * BLOCK_BYTES : stop - first * BLOCK_BYTES]
 
     def _reader(self, name: str) -> Callable[[int, int], bytes]:
-        """As `_read`, for someone who will read all of it from the beginning."""
+        """Like `_read`, for a caller that reads the whole object in order."""
         num_bytes, url = self._num_bytes(name), self.path_of(name)
         if name in self._held:
             return functools.partial(self._read, name)
@@ -167,8 +168,8 @@ def _pieces(start: int, stop: int) -> list[Range]:
 
 
 class ObjectArray:
-    """Numbers that stand in an object one after the other. As far as formats use it it is an array:
-    a slice is fetched when it is taken, and anything else takes the whole."""
+    """The consecutive numbers of an object, as an array with the operations that formats use:
+    taking a slice fetches it, and any other operation fetches the whole object."""
 
     def __init__(
         self, read: Callable[[int, int], bytes], dtype: np.dtype[Any], offset: int, count: int
@@ -236,10 +237,10 @@ def _explained(url: str) -> Iterator[None]:
 
 
 def unreadable_object(url: str, error: OSError) -> InputError:
-    """What to raise when the store refuses."""
+    """The error to raise when the store refuses access."""
     if isinstance(error, PermissionError):
         return InputError(
-            f"{url} may not be read with the credentials that were found: {error}",
+            f"{url} cannot be read with the credentials found: {error}",
             hint="can your own client list it? For S3: aws s3 ls, with AWS_PROFILE as here",
         )
     return InputError(f"{url}: {error}")

@@ -1,4 +1,4 @@
-"""What the storage says (OSError) as OutputError, exit 4: which path, and what to do about it."""
+"""Turns OSError of the output storage into OutputError (exit 4) with the path and advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file on its way from elsewhere, continued by later attempts."""
+"""A download that later attempts continue."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tokenmill.storage.output_errors import as_output_error
 
 
 class PartialFile:
-    """A file being fetched, appended to across attempts. What a crash leaves of it is a beginning
-    that is trusted only once the whole has the right hash, so it is never synced. `digest` is of
-    all that is in it, by a hash that `new_hash` makes."""
+    """A file that several attempts download by appending to it. It is never synced, because it is
+    trusted only once the whole file has the right hash. `digest` covers its content, by the hash
+    that `new_hash` makes."""
 
     def __init__(self, path: str, new_hash: Callable[[], Any]) -> None:
         self._path = path
@@ -33,7 +33,7 @@ class PartialFile:
         return str(self._hash.hexdigest())
 
     def _opened(self) -> int:
-        """The file, held by us alone: another run that fetches the same file is waited for."""
+        """The file, locked: waits for another run that fetches the same file."""
         while True:
             flags = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
             fd = os.open(self._path, flags, 0o666)

@@ -1,11 +1,11 @@
-"""An object as a file, read by ranges: open, seek and read, with what comes next on its way.
+"""An object as a file with open, seek and read, whose next ranges are prefetched.
 
-Readers open, seek and read, and pyarrow does the same through `pa.PythonFile`; it asks for exactly
-the column chunks and buffers that it decodes. So an object needs no copy on disk, and nothing of it
-is read that is not decoded. Readers say beforehand which ranges they will come to (`expect`): these
-arrive in parallel, at most 32 MiB ahead, while what came before them is decoded and encoded.
+Our readers use it directly and pyarrow uses it through `pa.PythonFile`, asking for exactly the
+column chunks and buffers that it decodes. So an object needs no copy on disk, and only bytes that
+are decoded are fetched. Readers announce the ranges they will read (`expect`): these arrive in
+parallel, at most 32 MiB ahead, while earlier ranges are decoded and encoded.
 
-Ends of objects, where footers and headers are, are kept for the next reader of the same object.
+Both ends of an object, with its header and footer, stay in memory for its next reader.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Generic, Protocol, TypeVar, cast
 
 from tokenmill.storage import objects
 
-BLOCK_BYTES = 4 << 20  # of one request; batches of text are as large
+BLOCK_BYTES = 4 << 20  # per request; a batch of text is about as large
 MAX_AHEAD_BYTES = 32 << 20
 MAX_AHEAD_BLOCKS = 16
-# Less than this is not worth a request of its own: it costs as much time as 2 MB.
+# A gap smaller than this is fetched too: a request costs as much time as 2 MB.
 MIN_READ_BYTES = 64 << 10
 SMALL_OBJECT_BYTES = 1 << 20  # fetched whole
 MAX_AHEAD_OBJECTS = 32
-# Footers of FineWeb have 0.3 MB.
+# FineWeb's footers have 0.3 MB.
 MAX_EDGE_BYTES = 16 << 20
 MAX_KEPT_BYTES = 64 << 20
 
@@ -33,7 +33,7 @@ Range = tuple[int, int]
 
 
 class ByteFile(Protocol):
-    """As much of a file as our readers use."""
+    """The file methods that our readers use."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
@@ -41,9 +41,9 @@ class ByteFile(Protocol):
 
 
 class Begun(Generic[Result]):
-    """Something that a thread of its own has begun. As a daemon it keeps nobody who wants to end,
-    while it sits out a pause between two tries. (A Future of concurrent.futures would do, at 10 ms
-    that every process pays for the import.)"""
+    """The result of a call that runs in its own daemon thread, so that a pause between two retries
+    does not delay the exit of the process. (A Future of concurrent.futures would do, but its import
+    costs every process 10 ms.)"""
 
     def __init__(self, work: Callable[[], Result]) -> None:
         self._work = work
@@ -73,7 +73,7 @@ class Begun(Generic[Result]):
 
 
 class _Piece:
-    """A range of an object, on its way or here."""
+    """A range of an object, in flight or fetched."""
 
     def __init__(self, url: str, start: int, stop: int) -> None:
         self.start, self.stop = start, stop
@@ -84,13 +84,14 @@ class _Piece:
         return self._data.result()
 
     def holds(self, position: int) -> bool:
-        """Whether that byte is in it. What has failed holds nothing: who comes back tries again."""
+        """Whether the piece holds that byte. A failed piece holds nothing, so the next read
+        retries."""
         return self.start <= position < self.stop and not self._data.has_failed
 
 
 class RangedFile:
-    """An object as a file, for one thread. What it holds in memory is bounded by what is expected,
-    or by what is read at once."""
+    """An object as a file, for one thread. Its memory is bounded by the expected ranges, or by the
+    largest single read."""
 
     def __init__(self, url: str, num_bytes: int, digest: str) -> None:
         self.closed = False
@@ -100,10 +101,10 @@ class RangedFile:
         self._edges = _edges.of(url, digest)
         self._expected: collections.deque[Range] = collections.deque()
         self._begun: collections.deque[_Piece] = collections.deque()
-        self._last: list[_Piece] = []  # that was fetched without having been expected
+        self._last: list[_Piece] = []  # fetched without having been expected
 
     def expect(self, ranges: Iterable[Range]) -> None:
-        """Say what will be read next, in this order; it is begun to be fetched."""
+        """Announce the next reads in their order, and start to prefetch them."""
         self._expected = collections.deque(_blocks(self._clipped(ranges)))
         self._begun.clear()
         self._begin()
@@ -123,7 +124,7 @@ class RangedFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def __getitem__(self, position: int) -> int:
-        """One byte. It does not count as read: what lies before it is kept."""
+        """One byte. It does not count as a read: earlier bytes are kept."""
         if not 0 <= position < self._num_bytes:
             raise IndexError(position)
         piece = self._piece_at(position, position + 1)
@@ -152,7 +153,8 @@ class RangedFile:
         self._last.clear()
 
     def _clipped(self, ranges: Iterable[Range]) -> Iterator[Range]:
-        """The ranges without what is kept, or does not exist: footers are not trusted."""
+        """The ranges, clipped to bytes that exist (footers are not trusted) and are not kept
+        already."""
         for start, stop in ranges:
             start, stop = max(0, start), min(stop, self._num_bytes)  # noqa: PLW2901
             if start < stop and not any(e.holds(start) and e.holds(stop - 1) for e in self._edges):
@@ -168,7 +170,7 @@ class RangedFile:
             num_bytes += stop - start
 
     def _piece_at(self, start: int, stop: int) -> _Piece:
-        """A piece that holds byte `start`; what nobody expected is fetched now, up to `stop`."""
+        """A piece that holds byte `start`; an unexpected range is fetched now, up to `stop`."""
         for piece in (*self._edges, *self._begun, *self._last):
             if piece.holds(start):
                 return piece
@@ -188,7 +190,8 @@ class RangedFile:
         return piece
 
     def _unexpected(self, start: int, stop: int) -> Range:
-        """What to fetch for a read that nobody announced: a little more, but nothing twice."""
+        """The range to fetch for an unannounced read: a little more than asked for, but no byte
+        twice."""
         if self._num_bytes <= SMALL_OBJECT_BYTES:
             return 0, self._num_bytes
         tail = self._num_bytes - MIN_READ_BYTES
@@ -199,7 +202,7 @@ class RangedFile:
 
 
 def _blocks(ranges: Iterable[Range]) -> Iterator[Range]:
-    """The ranges as requests: near neighbours together, large ones in pieces."""
+    """The ranges as requests: near neighbours merged, large ranges split."""
     begin = end = 0
     for start, stop in ranges:
         if not (end <= start <= end + MIN_READ_BYTES and stop - begin <= BLOCK_BYTES):
@@ -214,9 +217,10 @@ def _pieces(start: int, stop: int) -> Iterator[Range]:
 
 
 class _Edges:
-    """Pieces at the ends of objects, for those who open them again.
+    """Pieces at the ends of objects, kept for the next reader.
 
-    The oldest go first, used or not: objects are read in order, so those to come are the newest.
+    The oldest are evicted first, used or not: objects are read in order, so the next ones are
+    newest.
     """
 
     def __init__(self) -> None:
@@ -230,7 +234,7 @@ class _Edges:
             return found
 
     def fetch(self, url: str, digest: str, start: int, stop: int) -> None:
-        """Begin to fetch a piece, unless it is here."""
+        """Start to fetch a piece, unless it is cached."""
         pieces = self.of(url, digest)
         if start < stop and not any(p.holds(start) and p.holds(stop - 1) for p in pieces):
             self.keep(pieces, _Piece(url, start, stop))
@@ -254,5 +258,5 @@ _edges = _Edges()
 
 
 def fetch_ahead(url: str, digest: str, edge: Range) -> None:
-    """Begin to fetch an end of an object, unless it is here, for whoever opens the object next."""
+    """Start to fetch an end of an object, unless it is cached, for the object's next reader."""
     _edges.fetch(url, digest, *edge)

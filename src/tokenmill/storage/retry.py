@@ -1,8 +1,9 @@
 """Transient failures (429, 5xx, cut or refused connections), retried.
 
 Pauses grow from half a second to a minute, with jitter, unless the server says how long to wait
-(Retry-After, in seconds or as a date). Fifteen minutes without a success are enough; ten seconds,
-if nobody has answered at all since the command began: then there is probably no network.
+(Retry-After, in seconds or as a date). Retries end after fifteen minutes without a success; after
+ten seconds if no server has answered since the command began, because then there is probably no
+network.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ Notice = Callable[[str], None]
 
 
 class Contact:
-    """Whether somebody has ever answered; shared by all that ask the same one."""
+    """Whether a server has ever answered; shared by all requests to that server."""
 
     def __init__(self, has_answered: bool = False) -> None:
         self.has_answered = has_answered
 
 
 class Retry:
-    """How long to go on trying, for all requests to one place."""
+    """How long to retry, for all requests to one server."""
 
     def __init__(self, notice: Notice, num_silent: int = 0, contact: Contact | None = None) -> None:
         self._notice = notice
-        self._num_silent = num_silent  # tries of a request that nobody is told of
+        self._num_silent = num_silent  # retries per request without a notice
         self._contact = contact or Contact()
 
     def result_of(self, request: Callable[[], Result]) -> Result:
-        """The request's result, after as many tries as it takes; its error if that is too many."""
+        """The request's result, after retries; its last error once the retries are used up."""
         began = time.monotonic()
         attempt = 0
         while True:
@@ -61,7 +62,7 @@ class Retry:
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status behind an error, or behind its cause, if a server answered at all."""
+    """The HTTP status of an error or of its cause; None if no server answered."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -80,7 +81,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def is_of_the_network(error: BaseException) -> bool:
-    """Whether the network or the other side is to blame, by whichever library it was raised."""
+    """Whether an error, of any library, was caused by the network or the server."""
     if status_of(error) is not None:
         return True
     kinds = {kind.__name__ for kind in type(error).__mro__}
@@ -88,15 +89,15 @@ def is_of_the_network(error: BaseException) -> bool:
     return bool(kinds & _NETWORK_KINDS or modules & _NETWORK_MODULES)
 
 
-# What S3 answers with status 400 although the same request may well succeed.
+# S3 answers these with status 400, although the same request may succeed later.
 _REPEATABLE_CODES = ("RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch")
 _NETWORK_MODULES = {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp"}
 _NETWORK_KINDS = {
-    # By name: asyncio and botocore have their own classes called like the built-in ones.
+    # By name: asyncio and botocore have their own classes with the names of built-in ones.
     *("ConnectionError", "TimeoutError"),
-    # huggingface_hub's words for "no answer, and not in the cache either"
+    # huggingface_hub's error for "no answer, and not in the cache either"
     *("LocalEntryNotFoundError", "OfflineModeIsEnabled", "FileMetadataError"),
-    # botocore's: a time-out, a body that breaks off, an answer that is no XML, a wrong checksum
+    # botocore's: a time-out, a truncated body, an answer that is not XML, a wrong checksum
     *("HTTPClientError", "IncompleteReadError", "ResponseStreamingError", "ResponseParserError"),
     "FlexibleChecksumError",
     # azure's and google's
@@ -111,14 +112,14 @@ def message_of(error: Exception) -> str:
 
 
 def _pause_seconds(error: Exception, attempt: int, left: float) -> float | None:
-    """How long to wait before the next try, of the seconds that are left; None: do not try again.
-    The last try is at the very end."""
+    """How long to wait before the next try, within the seconds left; None: give up. The last try is
+    made at the very end."""
     status = status_of(error)
     if status is not None and status < 500 and status not in (408, 425, 429):
         return None
     if type(error).__name__ == "OfflineModeIsEnabled":
         return None
-    # A download of the wrong size comes as a plain OSError that says "Consistency check failed".
+    # A download of the wrong size is a plain OSError that says "Consistency check failed".
     if not is_of_the_network(error) and "onsistency check" not in str(error):
         return None
     asked = _retry_after_seconds(error)
@@ -129,13 +130,13 @@ def _pause_seconds(error: Exception, attempt: int, left: float) -> float | None:
 
 
 def _retry_after_seconds(error: Exception) -> float | None:
-    """The server's own word, in seconds or as a date."""
+    """The server's Retry-After, in seconds or as a date."""
     value = getattr(getattr(error, "response", None), "headers", {}).get("Retry-After")
     if value is None:
         return None
     if value.strip().isdigit():
         return float(value)
-    from email.utils import parsedate_to_datetime  # 10 ms that every worker would pay
+    from email.utils import parsedate_to_datetime  # costs every worker 10 ms
 
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())

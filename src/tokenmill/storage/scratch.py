@@ -1,4 +1,4 @@
-"""Scratch folders: local folders for what is on its way elsewhere, as to an object store."""
+"""Scratch folders: local folders for temporary files, such as those to be uploaded."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NEW_SECONDS = 60.0
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[str]:
-    """A local folder for what is on its way elsewhere. What a killed process left of its own is
-    removed by the next who asks for one: the kernel has let go of the lock."""
+    """A local folder for temporary files. Each call removes the folders of killed processes, whose
+    locks the kernel has released."""
     parent = tempfile.gettempdir()
     for name in disk.names_in(parent):
         if name.startswith(_SCRATCH_PREFIX):
@@ -39,11 +39,11 @@ def scratch_folder() -> Iterator[str]:
 
 
 def _remove_if_abandoned(folder: str) -> None:
-    with contextlib.suppress(OSError, OutputError):  # another user's, or gone by now
+    with contextlib.suppress(OSError, OutputError):  # another user's folder, or already removed
         fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # One that was made just now has no lock yet.
+            # A folder that was just created has no lock yet.
             if time.time() - os.fstat(fd).st_mtime > _NEW_SECONDS:
                 disk.remove_folder(folder)
         finally:

@@ -1,13 +1,13 @@
-"""A store: where files lie by their paths. A disk (local.py), or a bucket (objects/store.py).
+"""A store holds files by their paths: a disk (local.py) or a bucket (objects/store.py).
 
-    store_of(path)      the store that a path or URL is of: cheap, it is asked for every file
+    store_of(path)      the store of a path or URL; cheap enough to call for every file
 
-What differs between a disk and a bucket is done by the store, or is one of its three capabilities.
-Callers use it through files.py, which asks `store_of` for them.
+The store hides the differences between a disk and a bucket, or names them as a capability. Callers
+use it through files.py, which calls `store_of` for them.
 
-Errors of the storage are OutputError (exit 4), which names the path and what to do. Where a file is
-not there, that is FileNotFoundError, or what the method says. What a disk refuses while it is only
-read (EACCES, EIO) is the OSError that it is: the caller knows whether it concerns an input.
+Storage errors are OutputError (exit 4), which names the path and what to do. A missing file is
+FileNotFoundError, or what the method says. A disk error while reading (EACCES, EIO) stays an
+OSError: the caller knows whether the file is an input.
 """
 
 from __future__ import annotations
@@ -30,82 +30,83 @@ RangeRead = Callable[[Sequence[tuple[int, int]]], list[bytes]]
 
 
 class Store(Protocol):
-    # Whether a call takes microseconds, not a request's milliseconds. Where it does not, calls are
-    # made ahead, many at a time, or not at all.
+    # Whether a call takes microseconds, not a request's milliseconds. Where it takes longer,
+    # callers make many calls at a time and ahead of need, or avoid them.
     has_quick_calls: bool
-    # Whether several processes may write bytes to their places in one file.
+    # Whether several processes can write to one file at different offsets.
     has_pieces: bool
-    # Whether a process can keep others out. Where it cannot, two may do the same work at once, and
-    # what they write has the same bytes.
+    # Whether a process can lock others out. Where it cannot, two processes may do the same work at
+    # once; both write the same bytes.
     has_locks: bool
-    # Whether a file can be given another name. Where it cannot, it is copied, and a request that
-    # was sent long ago may arrive late.
+    # Whether a file can be renamed. Where it cannot, it is copied, and a request that was sent long
+    # ago may arrive late.
     has_renames: bool
-    # Whether what is written there takes up space on a disk that this machine sees.
+    # Whether files there take up space on a disk of this machine.
     takes_disk_space: bool
 
     # Reading
 
     def read_file(self, path: str) -> bytes:
-        """All of a file that fits into memory. FileNotFoundError if there is none."""
+        """The content of a file that fits into memory. FileNotFoundError if there is no such
+        file."""
 
     def read_files(self, paths: Sequence[str]) -> Iterator[bytes | None]:
-        """Small files with a checksum (checked_json.py), in order; None where there is none."""
+        """Small files with a checksum (checked_json.py), in order; None for a missing file."""
 
     def read_in_order(self, path: str, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
-        """Bytes `start` to `stop`, in blocks of `block_bytes`, or of a multiple of 1 MiB where a
+        """Bytes `start` to `stop`, in blocks of `block_bytes`, or in multiples of 1 MiB where a
         read costs a request. IntegrityError if the file is shorter."""
 
     def range_reader(self, path: str) -> AbstractContextManager[RangeRead]:
-        """What reads bytes `start` to `stop` of each range it is given, as often as it is asked.
+        """A function that reads bytes `start` to `stop`; it can be called many times.
         IntegrityError if the file is shorter."""
 
     def ranged_file(self, path: str, num_bytes: int, digest: str) -> RangedFile | None:
-        """The file, read by ranges that arrive ahead; None where there is no need to: the path can
-        be opened and mapped, and the system reads ahead. `digest` tells it from what else may have
-        had this name."""
+        """The file, read in prefetched ranges. None where the path can be opened and mapped,
+        because the kernel reads ahead. `digest` distinguishes it from other contents of the same
+        name."""
 
     def wait_for(self, path: str) -> None:
-        """Wait a little for a file that another machine has made, if it is not seen here yet:
-        clients of a network file system may be late. Whether it is there then is found out by
-        opening it."""
+        """Wait briefly for a file that another machine has made and this one may not see yet:
+        clients of a network file system lag. The caller opens the file to find out whether it is
+        there."""
 
     # Looking
 
     def size(self, path: str) -> int | None:
-        """The size of a regular file, or None if there is none."""
+        """The size of a regular file; None if there is no such file."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file, or on a disk anything else, of that name."""
+        """Whether a file has that name; on a disk, also a folder or anything else."""
 
     def is_irregular(self, path: str) -> bool:
-        """Whether something has this name that is no regular file: a folder, a pipe, whose reader
-        would wait for ever."""
+        """Whether the path exists and is not a regular file: a folder, or a pipe, whose reader
+        would wait forever."""
 
     def names_below(self, folder: str) -> list[str]:
-        """Files in a folder and in its subfolders, but not below these, relative to it; nothing
-        that is in a hidden folder, and no link is followed. None if there is no folder."""
+        """Files in a folder and in its direct subfolders, relative to the folder. Skips hidden
+        folders and follows no link. None if there is no folder."""
 
     def entries(self, folder: str) -> list[str]:
-        """All that is in a folder, subfolders too where there are such; none if there is none."""
+        """All names in a folder, with subfolders on a disk; an empty list if there is no folder."""
 
     def kinds_in(self, folder: str) -> dict[str, bool]:
-        """All that is in a folder, and whether it is a folder itself; nothing if there is none, or
-        where no name can be in the way of another. NotADirectoryError if it is a file."""
+        """All names in a folder, and whether each is a folder. Empty if the folder does not exist,
+        or in a store where names cannot collide. NotADirectoryError if `folder` is a file."""
 
     def is_link(self, path: str) -> bool:
-        """Whether what has this name is somewhere else."""
+        """Whether the path is a symbolic link."""
 
     def is_whole(self, path: str, num_bytes: int, checksum: str, hasher: Any) -> bool:
-        """Whether a file is as it was written, although it was not made durable; `hasher` is for
-        where that can only be known from its bytes."""
+        """Whether a file that was not made durable is unchanged. `hasher` is used where only the
+        file's bytes can tell."""
 
     def is_intact(self, path: str, proof: Proof) -> bool:
-        """Whether what the proof is of is still there, unchanged."""
+        """Whether the bytes that the proof describes are still there, unchanged."""
 
-    # Writing. A file appears under its name whole, or not at all, and stays there after a crash;
-    # one that is not `is_durable` may be gone or garbled after power loss: for what has a checksum
-    # elsewhere and can be made again.
+    # Writing. A file appears under its name whole or not at all, and survives a crash. A file
+    # written with `is_durable=False` may be missing or garbled after power loss: for files whose
+    # checksum is kept elsewhere and that can be made again.
 
     def new_file(
         self, folder: str, name: str, hasher: Any = None, is_durable: bool = True
@@ -116,54 +117,54 @@ class Store(Protocol):
         """Create or replace a small file."""
 
     def create_file(self, path: str, data: bytes) -> bool:
-        """Create a small file unless it exists; whether it was created. Of any number of processes,
-        on any number of machines, exactly one is told that it was the one; only on a file system
-        without hard links may several be, and the last one wins."""
+        """Create a small file unless it exists; whether this call created it. Of all processes on
+        all machines, exactly one gets True. Only on a file system without hard links may several
+        get True, and the last one wins."""
 
     def write_record(self, path: str, data: bytes, is_durable: bool = True) -> None:
-        """Create a small file that says what is done. If it exists, its contents must be identical:
-        DamagedWorkError, where that is looked at."""
+        """Create a small file that records finished work. If it exists, its contents must be
+        identical; a store that compares them raises DamagedWorkError."""
 
     def sync_files(self, folder: str, names: Iterable[str]) -> None:
-        """Make files durable that were written without."""
+        """Make files durable that were written without a sync."""
 
     def move(self, source: str, target: str) -> bool:
-        """Give a finished file its final name; False if there is no such file any more, as after an
-        earlier attempt. In a bucket it is a copy, which stands for the file from then on."""
+        """Give a finished file its final name; False if it is gone, for example moved by an earlier
+        attempt. A bucket copies the object, and the copy is the file from then on."""
 
     def staging(self, folder: str) -> AbstractContextManager[str]:
-        """A local folder in which to make files that will be in `folder`: `folder` itself, if it is
-        local."""
+        """A local folder in which to make files for `folder`; `folder` itself, if it is local."""
 
     def deliver(
         self, staging: str, folder: str, names: Iterable[str], piece: FilePiece | None
     ) -> dict[str, str | None]:
-        """Make what is in `staging` durable, and have it in `folder`. `piece` is what is still open
-        of it. Returns the sha256 that the store keeps of each file, if it keeps any."""
+        """Make what is in `staging` durable in `folder`. `piece` is the one that is still open
+        of open.
+        Returns the sha256 that the store keeps of each file, if it keeps any."""
 
-    # Folders, and what goes
+    # Folders, and removal
 
     def make_folder(self, path: str) -> None:
-        """Nothing to do where there are no folders."""
+        """Does nothing in a store without folders."""
 
     def make_work_folders(self, work: str, names: Iterable[str]) -> None:
-        """Make folders that only the run at hand writes into, and remove what crashed attempts left
-        half written there."""
+        """Make folders that only this run writes to, and remove half-written files of crashed
+        attempts."""
 
     def remove_temporaries(self, folder: str) -> None:
-        """Remove what crashed attempts left in a folder, if they leave anything there."""
+        """Remove temporary files of crashed attempts from a folder."""
 
     def remove(self, path: str) -> None:
         """Remove a file, if there is one."""
 
     def remove_all(self, paths: Sequence[str]) -> None:
-        """Remove files, as far as they are there."""
+        """Remove files; missing ones are ignored."""
 
     def remove_folder(self, path: str) -> None:
-        """Remove a folder and all that is in it, if there is one."""
+        """Remove a folder and its content, if it exists."""
 
     def remove_empty_folder(self, path: str) -> None:
-        """Remove a folder if nothing is in it."""
+        """Remove a folder if it is empty."""
 
     # Locks: released by the system when their holder dies
 
@@ -171,10 +172,10 @@ class Store(Protocol):
         """Hold `path` as this run's lock, or raise ConflictError naming who holds it."""
 
     def shared_lock(self, path: str) -> AbstractContextManager[None]:
-        """Hold it together with others who share it."""
+        """Share the lock with other tasks."""
 
     def require_lock(self, path: str) -> None:
-        """Raise ConflictError unless we are the last who took this lock."""
+        """Raise ConflictError unless this process was the last to take the lock."""
 
     # Places
 
@@ -182,17 +183,17 @@ class Store(Protocol):
         """The folder whose disk fills up when `path` is written."""
 
     def absolute(self, path: str) -> str:
-        """The path as it is understood in any working folder."""
+        """The path, independent of the working directory."""
 
     def canonical(self, path: str) -> str:
-        """The same for any two names of one folder."""
+        """A name that is the same for all paths of one folder."""
 
     def file_id(self, path: str) -> object:
-        """The same for any two names of one file; None if there is none."""
+        """A value that is the same for all names of one file; None if there is no such file."""
 
     def mapped(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """`work`, which reads or writes in this store, of each item, in order; many at a time where
-        that helps."""
+        """The results of `work` for each item, in order. `work` uses this store; calls run in
+        parallel where that helps."""
 
 
 _LOCAL: Store = LocalStore()

@@ -1,23 +1,23 @@
-"""Readers: one input kind, one file. A reader cuts an input into spans and yields Arrow text.
+"""Readers, one module per kind of input. A reader cuts an input into spans and yields Arrow text.
 
-A reader never decides what is done with a bad row: it yields null in its place and says why in
-`bad`, and encode/mill.py counts, quarantines or stops. It does not know about tokens.
+A reader does not decide what happens to a bad row: it yields null in its place and gives the reason
+in `bad`; encode/mill.py counts, quarantines or stops. A reader knows nothing about tokens.
 
     parquet.py  arrow.py  jsonl.py  text.py    the four kinds, each a Reader
-    naming.py      how a file is read, by its name; the way out where no reader takes it
+    naming.py      how to read a file, by its name; advice if no reader takes it
     column.py      which column holds the text (parquet, arrow)
-    pages.py       how many rows of a parquet column may be decoded at once, whatever is in it
+    pages.py       how many rows of a parquet column can safely be decoded at once
     rows.py        raw Arrow arrays -> valid UTF-8 rows -> numbered batches of even size
     bytestream.py  bytes of a span, decompressed (jsonl, text); signature.py knows their first bytes
-    native.py      inputs opened for pyarrow: files, and objects by ranges (storage/range_reader.py)
+    native.py      inputs opened for pyarrow: files, and objects in ranges (storage/range_reader.py)
     cuts.py        where a file of bytes can be cut (jsonl, text)
     ipc.py         the messages of an Arrow IPC file or stream
     gunzip.py      a gzip stream, decompressed
     jsonrows.py    a block of JSON lines -> rows
 
 Measured (AMD EPYC, pyarrow 26, FineWeb English, page cache warm, a machine busy with other work):
-MB of text per second of one thread's CPU time, everything that is done here included. The encoder
-takes 140-220, so every reader but .gz keeps well ahead of it.
+MB of text per second of one thread's CPU time, for all the work of the reader. The encoder takes
+140-220, so every reader except .gz is much faster than the encoder.
 
     parquet  820-930 zstd, 640 snappy
     arrow    3,500-4,800 plain, 1,100-1,200 zstd
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KINDS: Final = ("parquet", "arrow", "jsonl", "text")
-GROUP: Final = "tokenmill.readers"  # of entry points: other kinds, by outside packages
+GROUP: Final = "tokenmill.readers"  # of entry points: other kinds, from plugins
 
 _KIND_OF_EXTENSION: Final = {
     ".parquet": "parquet",
@@ -59,13 +59,13 @@ _COMPRESSION_OF_EXTENSION: Final = {".gz": "gzip", ".zst": "zstd", ".zstd": "zst
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a reader has to know of the configuration."""
+    """The part of the configuration that a reader needs."""
 
     text_column: str = "text"
     separator: str | None = None  # text files only; None: the whole file is one document
     replace_bad_text: bool = False  # invalid UTF-8 becomes U+FFFD (and is counted) instead of bad
-    span_bytes: int = 32 << 20  # how much text a span should hold, about
-    batch_bytes: int = 4 << 20  # how much text a batch should hold, about
+    span_bytes: int = 32 << 20  # approximate text per span
+    batch_bytes: int = 4 << 20  # approximate text per batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ class TextBatch:
     """Some consecutive rows of a span. `texts[i]` is row `first_row + i` of the span, from 0.
 
     `texts` is a `large_string` array of valid UTF-8; null where the row is null or bad. It may be a
-    slice of something larger (`texts.offset` is not always 0) or lie in a memory-mapped file, and
-    the bytes beneath a null are unspecified.
+    slice of a larger array (`texts.offset` is not always 0) or be in a memory-mapped file, and the
+    bytes beneath a null are unspecified.
     """
 
     texts: pa.LargeStringArray
@@ -85,17 +85,17 @@ class TextBatch:
 
 class Reader(Protocol):
     def spans(self, source: Input) -> list[Span]:
-        """Cut an input; plan time. Raises InputError/ConfigError for what can be known to fail.
+        """Cut an input, at plan time. Raises InputError/ConfigError for anything certain to fail.
 
-        Reads footers, message headers and the neighbourhood of cut points, never a whole big file.
+        Reads footers, message headers and the surroundings of cut points, never a whole big file.
         The spans cover all rows, in order; an input without rows has no spans.
         """
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
-        """The span's rows in order, in batches of about `batch_bytes`, memory bounded.
+        """The span's rows in order, in batches of about `batch_bytes`, in bounded memory.
 
-        The rows do not depend on `span_bytes` or `batch_bytes`. Raises InputError where the file is
-        broken: a stream that ends too early is never taken for the end of the data.
+        The rows do not depend on `span_bytes` or `batch_bytes`. Raises InputError for a broken
+        file: a truncated stream never counts as the end of the data.
         """
 
     def place(self, span: Span, row: int) -> str:
@@ -103,9 +103,9 @@ class Reader(Protocol):
 
 
 def kind_of(path: str) -> tuple[str, str | None] | None:
-    """(kind, compression) by the name's extensions; None where no reader claims it.
+    """(kind, compression) by the name's extensions; None if no reader claims it.
 
-    An outside package's reader claims names by its class's `extensions`, a tuple like (".warc",).
+    A plugin's reader claims names by its class's `extensions`, a tuple like (".warc",).
     """
     stem, extension = splitext(path.lower())
     compression = _COMPRESSION_OF_EXTENSION.get(extension)
@@ -122,12 +122,13 @@ def kind_of(path: str) -> tuple[str, str | None] | None:
 
 
 def compression_of(path: str) -> str | None:
-    """How a file is compressed as a whole, by its last extension; None: not at all."""
+    """The compression of the whole file, by its last extension; None: uncompressed."""
     return _COMPRESSION_OF_EXTENSION.get(splitext(path.lower())[1])
 
 
 def reader_for(kind: str, options: ReadOptions) -> Reader:
-    """The reader of one kind of input. Imported here, so that a run loads what it reads."""
+    """The reader of one kind of input. Imported here, so that a run loads only the readers it
+    uses."""
     if kind == "parquet":
         from tokenmill.corpus.readers.parquet import ParquetReader
 
@@ -151,5 +152,5 @@ def reader_for(kind: str, options: ReadOptions) -> Reader:
 
 
 def kinds() -> tuple[str, ...]:
-    """Every kind of input there is a reader for, ours and those of outside packages."""
+    """Every kind of input that has a reader, ours or a plugin's."""
     return (*KINDS, *(name for name in outside_names(GROUP) if name not in KINDS))

@@ -1,14 +1,14 @@
 """Arrow IPC: files (.arrow, Feather v2) and streams (the caches of `datasets`), memory-mapped.
 
-A stream is cut at its messages, a file at its record batches, so reaching a span costs nothing, and
-the text is not copied (3,500-4,800 MB/s; 1,100-1,200 from zstd buffers). A stream with columns that
-are dictionary-encoded is one span: a batch means nothing without the dictionaries before it.
+A stream is cut at its messages, a file at its record batches, so seeking to a span costs nothing,
+and the text is not copied (3,500-4,800 MB/s; 1,100-1,200 from zstd buffers). A stream with
+dictionary-encoded columns is one span: a batch is meaningless without the dictionaries before it.
 
-The trade-off: a memory map is what makes this free, and a mapped file that another process cuts
-short kills the reader with SIGBUS. Offsets and dictionary indices in the file are not trusted: each
-text column is validated in full before anything follows them. In a compressed *stream* all columns
-of a batch are decompressed, because pyarrow cannot select columns of a single message; a compressed
-file decompresses the text column alone.
+The trade-off: the memory map makes this free, but if another process truncates a mapped file, the
+reader dies of SIGBUS. Offsets and dictionary indices in the file are not trusted: each text column
+is validated in full before anything follows them. In a compressed *stream* all columns of a batch
+are decompressed, because pyarrow cannot select columns of a single message; for a compressed file,
+only the text column is decompressed.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _text_bytes(batch: Batch) -> int:
 
 
 def _is_file(file: pa.NativeFile, path: str) -> bool:
-    """Is it the IPC file format (else: a stream), by its first bytes?"""
+    """Whether the first bytes are those of the IPC file format; otherwise it is a stream."""
     magic = file.read_at(len(FILE_MAGIC), 0) if file.size() else b""
     if magic.startswith(FEATHER_V1_MAGIC):
         raise InputError(

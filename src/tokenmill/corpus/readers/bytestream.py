@@ -1,10 +1,10 @@
 """The bytes of an input, in chunks: a range of a plain file, or all of a compressed one.
 
-pyarrow's CompressedInputStream reads zstd, gunzip.py gzip, and both are strict: several members or
-frames in a row are one stream, a stream cut anywhere raises, and so does garbage after the end (the
+pyarrow's CompressedInputStream reads zstd and gunzip.py reads gzip. Both are strict: consecutive
+members or frames are one stream, and a truncated stream raises, as does garbage after the end (the
 tests cut at every byte; those of zstd pass with pyarrow 17 and 26). Neither decompresses more than
-it is asked for, so a bomb costs time, not memory, and zstd windows over 128 MiB are refused. What
-nothing can detect: a file cut exactly between two members, and flipped bits in zstd frames written
+requested, so a bomb costs time, not memory, and zstd windows over 128 MiB are refused. Two faults
+cannot be detected: a file cut exactly between two members, and flipped bits in zstd frames written
 without a checksum.
 
 A UTF-8 byte order mark at the start of the file is dropped.
@@ -25,11 +25,11 @@ from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, NetworkError
 from tokenmill.storage.objects import is_url
 
-MAX_DOCUMENT_BYTES = 1 << 30  # of a document that has to be collected in memory
+MAX_DOCUMENT_BYTES = 1 << 30  # of a document that must be held in memory
 
 
 def chunks_of(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterator[bytes]:
-    """Bytes [start, stop) of a plain file; of a compressed one everything, decompressed."""
+    """Bytes [start, stop) of a plain file; of a compressed file all bytes, decompressed."""
     chunks = (
         _decompressed(source, stop, chunk_bytes)
         if source.compression
@@ -39,7 +39,7 @@ def chunks_of(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterato
 
 
 def head_of(source: Input, num_bytes: int = HEAD_BYTES) -> bytes:
-    """The first bytes of the text, or fewer where it ends. Raises InputError if it is no text."""
+    """Up to `num_bytes` of the text's beginning. Raises InputError if it is not text."""
     head = b""
     for chunk in chunks_of(source, 0, min(num_bytes, source.num_bytes), num_bytes):
         head += chunk
@@ -50,10 +50,10 @@ def head_of(source: Input, num_bytes: int = HEAD_BYTES) -> bytes:
 
 
 def is_counted_from_start(span: Span, max_bytes: int) -> bool:
-    """Whether what lies before a span is read to number its documents within the file.
+    """Whether the bytes before a span are read to number its documents within the file.
 
-    Not that of an object, whose places must not depend on where it is read: `verify` may be given
-    a copy on disk.
+    Not for an object: its document numbers must not depend on where it is read, because `verify`
+    may be given a copy on disk.
     """
     return span.start <= max_bytes and not is_url(span.input.name)
 
@@ -81,7 +81,8 @@ def _plain(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterator[b
 
 
 def _decompressed(source: Input, expected: int, chunk_bytes: int) -> Iterator[bytes]:
-    """All of it, decompressed; the first `expected` bytes of the file are likely to be read."""
+    """The whole file, decompressed; the first `expected` bytes of the file are likely to be
+    read."""
     name = shlex.quote(source.name)
     hint = f"{'gzip' if source.compression == 'gzip' else 'zstd'} -t {name}, then fetch it again"
     if source.num_bytes == 0:

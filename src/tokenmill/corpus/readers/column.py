@@ -1,8 +1,8 @@
-"""The text column of a table: found by name, refused with a list of what there is instead.
+"""Finds the text column of a table by name; the error for a wrong name lists the columns.
 
-Only top-level columns are looked at. A column is text if its values are strings or bytes, in any of
-Arrow's layouts (32-bit or 64-bit offsets, views, dictionary-encoded); bytes are checked row by row
-later (rows.py), so a binary column of images shows itself as bad rows, not here.
+Only top-level columns are considered. A column is text if its values are strings or bytes, in any
+of Arrow's layouts (32-bit or 64-bit offsets, views, dictionary-encoded); bytes are checked row by
+row later (rows.py), so a binary column of images gives bad rows, not an error here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tokenmill.errors import ConfigError, InputError
 
-# What a column of documents is usually called.
+# Usual names of a column of documents.
 _USUAL = ("text", "content", "raw_content", "body", "document", "article")
 
 
@@ -59,10 +59,10 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def _way_out(schema: pa.Schema, name: str, path: str) -> str:
-    """What to type: a column that is text, the likeliest first, or how to get at one in a struct.
+    """What to type: a text column, the likeliest first, or how to extract one from a struct.
 
-    A field inside a struct that was asked for, or the only text there is, lies in no column of its
-    own: flattening the table gives it one.
+    A field inside a struct has no column of its own; flattening the table gives it one. That is
+    suggested if the user named such a field, or if it is the only text.
     """
     texts, nested = _text_columns(schema), _nested_texts(schema)
     known = [*texts, *nested, *(field.partition(".")[0] for field in nested)]
@@ -90,7 +90,7 @@ def _flattening(path: str, field: str) -> str:
 
 
 def _nested_texts(schema: pa.Schema) -> list[str]:
-    """Fields of structs that are text, by their paths, as flattening names them."""
+    """Text fields of structs, by the paths that flattening gives them."""
     found: list[str] = []
     structs = [(field.name, field.type) for field in schema if pa.types.is_struct(field.type)]
     while structs:

@@ -1,11 +1,11 @@
 """Where a file of bytes can be cut so that its pieces hold whole documents.
 
-A cut lies right after a separator that `content.split(separator)` is certain to split at. Split
-goes left to right, so an occurrence counts unless an earlier one overlaps it (two newlines in a run
-of three). One with no other occurrence starting in the len - 1 bytes before it cannot be
-overlapped, whatever comes before. Cuts are looked for at multiples of `span_bytes`, and no further
-ahead than half a span: where documents are longer than that, spans get longer, and planning still
-reads at most half of the file (normally 64 KiB per span).
+A cut is right after a separator at which `content.split(separator)` is certain to split. Split goes
+left to right, so an occurrence counts unless an earlier one overlaps it (two newlines in a run of
+three). An occurrence cannot be overlapped if no other one starts in the len - 1 bytes before it.
+Cuts are searched at multiples of `span_bytes`, at most half a span ahead: where documents are
+longer than that, spans get longer, and planning still reads at most half of the file (normally 64
+KiB per span).
 """
 
 from __future__ import annotations

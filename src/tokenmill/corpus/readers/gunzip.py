@@ -1,8 +1,8 @@
-"""gzip streams, decompressed by ISA-L: 640 MB/s of text a core, where zlib does 280.
+"""gzip streams, decompressed by ISA-L: 640 MB/s of text per core, where zlib does 280.
 
-pyarrow decides what a whole gzip stream is: what ISA-L refuses is read again by pyarrow, from its
-beginning, past what was given out already. So a broken file is refused in the same words, and a
-stream that only zlib understands is read.
+pyarrow decides what a valid gzip stream is: if ISA-L refuses a stream, pyarrow reads it again from
+its beginning and skips the text already returned. So the error for a broken file stays the same,
+and a stream that only zlib understands is read.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ _RESERVED_FLAGS = 0xE0  # in the fourth byte of a member; zlib refuses them, ISA
 
 
 class _Refused(Exception):
-    """By us, as ISA-L refuses with an error of its own."""
+    """Our own refusal of a stream; ISA-L raises its own error."""
 
 
 class GzipStream:
     def __init__(self, file: pa.NativeFile) -> None:
         self._file = file
         self._member: IgzipDecompressor | None = None
-        self._fed = b""  # read from the file, and not yet given to a member
+        self._fed = b""  # read from the file, not yet decompressed
         self._num_bytes = 0
         self._strict: pa.CompressedInputStream | None = None
 
     def read(self, size: int) -> bytes:
-        """`size` bytes of text, fewer at the end only. OSError if it is no whole gzip stream."""
+        """`size` bytes of text, fewer only at the end. OSError if it is not a whole gzip stream."""
         parts: list[bytes] = []
         while size and self._strict is None:
             try:
@@ -45,7 +45,7 @@ class GzipStream:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _some(self, max_bytes: int) -> bytes:
-        """Some text; none behind the last member."""
+        """Some text; empty after the last member."""
         while True:
             if not self._fed and (self._member is None or self._member.needs_input):
                 self._fed = self._file.read(_FEED_BYTES)

@@ -2,12 +2,12 @@
 
 A stream is a schema message, then dictionary and record batch messages, then an end marker that
 writers may leave out. A file is the same after 8 bytes of magic, plus a footer. Walking the
-messages touches their headers only (a memory map; 8 us each), so that a slice deep inside a stream
-of 5 GB is planned and reached without reading what lies before it. pyarrow does not tell a
-message's number of rows without decoding it; the header is a flatbuffer, and `_batch_header` reads
-what is needed: that number, which must be the first column's too, or a batch that a flipped bit
-says is empty would be passed over; and where compressed buffers begin, because a batch is
-decompressed whole, and how large that makes it stands before each buffer.
+messages touches only their headers (a memory map; 8 us each), so that a slice deep inside a stream
+of 5 GB is planned and reached without reading the bytes before it. pyarrow does not give a
+message's number of rows without decoding it, so `_batch_header` reads the header, a flatbuffer. It
+takes the number of rows, which must equal that of the first column, or a flipped bit could make a
+batch look empty and be skipped. It also takes the start of each compressed buffer: a batch is
+decompressed whole, and its decompressed size stands before each buffer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILE_MAGIC = b"ARROW1\0\0"
 FEATHER_V1_MAGIC = b"FEA1"
 READ_FAILURES = (pa.ArrowException, OSError, EOFError, KeyError, UnicodeError)
 
-# As for row groups of parquet: what only a decompression bomb announces.
+# As for row groups of parquet: sizes that only a decompression bomb announces.
 MAX_BATCH_BYTES = 4 << 30
 MAX_RATIO = 1000  # uncompressed : compressed, for batches over MIN_BOMB_BYTES
 MIN_BOMB_BYTES = 256 << 20
@@ -43,7 +43,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class BatchIndex:
-    """What a walk over all messages found."""
+    """The result of a walk over all messages."""
 
     schema: pa.Schema
     batches: tuple[Batch, ...]
@@ -121,11 +121,11 @@ class _Header:
     num_rows: int
     column_rows: int | None  # of the first column, if there is one
     is_compressed: bool
-    buffers: tuple[int, ...]  # where in the body each begins, if it is compressed
+    buffers: tuple[int, ...]  # the start of each in the body, if compressed
 
 
 def _batch_header(message: pa.ipc.Message) -> _Header:
-    """The header of a record batch or dictionary message; struct.error where it is broken.
+    """The header of a record batch or dictionary message; struct.error if it is broken.
 
     Message { version, header_type, header, bodyLength }, DictionaryBatch { id, data, isDelta },
     RecordBatch { length, nodes, buffers, compression }, FieldNode { length, null_count },
@@ -147,7 +147,7 @@ def _batch_header(message: pa.ipc.Message) -> _Header:
 
 
 class _Flatbuffer:
-    """As much of a flatbuffer as is needed: places are byte numbers, and 0 is no place."""
+    """The needed subset of a flatbuffer: places are byte offsets, and 0 means none."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -177,7 +177,8 @@ class _Flatbuffer:
 
 
 def _check_size(header: _Header, body: pa.Buffer, what: str) -> None:
-    """Refuse a compressed batch that only a bomb would be. Each buffer begins with its size."""
+    """Raise InputError for a compressed batch that must be a bomb. Each buffer begins with its
+    size."""
     data = memoryview(body)
     num_bytes = sum(
         max(0, struct.unpack_from("<q", data, start)[0])

@@ -2,7 +2,7 @@
 
 395-430 MB/s of text per thread; a block with a bad line, blank lines or odd spacing takes the slow
 path of jsonrows.py. A line may be up to 1 GiB. At plan time the first lines show whether this is
-JSON lines at all (an array or a pretty-printed object is not) and whether the text field is there.
+JSON lines at all (an array or a pretty-printed object is not) and whether the text field exists.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError
 
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
-MAX_COUNTED_BYTES = 1 << 30  # before a span: a second's counting, for a line number
+MAX_COUNTED_BYTES = 1 << 30  # before a span: a second of counting, for a line number
 _FIRST_LINES = 100
 _FIRST_BYTES = 1 << 20
 
@@ -56,7 +56,7 @@ class JsonlReader:
         )
 
     def place(self, span: Span, row: int) -> str:
-        # Rows are asked for in order, so the lines are gone through once, not once per bad row.
+        # Rows are requested in order, so the lines are scanned once, not once per bad row.
         if self._counted is None or self._counted[0] != span or self._counted[1] > row:
             self._counted = (span, 0, _lines_of_rows(span, self.options.batch_bytes))
         _, first, lines = self._counted
@@ -90,7 +90,8 @@ class JsonlReader:
 
 
 def _check_is_lines(source: Input, head: bytes, lines: list[bytes]) -> None:
-    """JSON, but not lines? An array begins with [, a pretty-printed object breaks after {."""
+    """Raise InputError for JSON that is not lines: an array begins with [, a pretty-printed object
+    breaks after {."""
     path = shlex.quote(source.name)
     if head.lstrip(WHITESPACE)[:1] == b"[":
         raise InputError(
@@ -104,12 +105,13 @@ def _check_is_lines(source: Input, head: bytes, lines: list[bytes]) -> None:
         )
 
 
-# Functions, not methods: a reader that holds one half-way must not be held by it in turn, or the
-# file stays open until the garbage collector comes by.
+# Functions, not methods: a reader that keeps an unfinished generator must not be referenced by it,
+# or the file stays open until the garbage collector runs.
 
 
 def _lines_of_rows(span: Span, batch_bytes: int) -> Iterator[int]:
-    """The line number of each row of the span; in the file, unless that takes too long."""
+    """The line number of each row of the span, counted from the start of the file unless that takes
+    too long."""
     line = 1
     if span.start and is_counted_from_start(span, MAX_COUNTED_BYTES):
         before = chunks_of(span.input, 0, span.start, batch_bytes)

@@ -1,14 +1,14 @@
-"""A block of JSON lines as rows: pyarrow's parser for whole blocks, Python's for what it refuses.
+"""A block of JSON lines as rows: pyarrow's parser for whole blocks, Python's for blocks it refuses.
 
-pyarrow.json reads one column of a block at 700 MB/s, json.loads per line does 330. The fast path is
-taken for a block only where it cannot differ from the slow one: every line looks like `{...}` (then
-objects and lines are equally many only if each line is one object), the block is valid UTF-8
-without NULs, pyarrow raises nothing and finds as many rows as there are lines. Everything else is
-parsed line by line: bad lines get their reason and good ones go through.
+pyarrow.json reads one column of a block at 700 MB/s, json.loads per line does 330. A block takes
+the fast path only if the result cannot differ from the slow path: every line looks like `{...}`
+(then the number of objects equals the number of lines only if each line is one object), the block
+is valid UTF-8 without NULs, and pyarrow raises no error and finds as many rows as lines. Every
+other block is parsed line by line: bad lines get a reason and good ones are kept.
 
-One line is a row if json.loads takes it, else if pyarrow does (it knows `Inf`, and nesting deeper
-than Python's stack): so that a row never depends on what else is in its block. A key given twice:
-the last wins.
+A line is a row if json.loads accepts it, else if pyarrow does (it knows `Inf`, and nesting deeper
+than Python's stack), so that a row never depends on the rest of its block. Of duplicate keys the
+last wins.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.json
 from tokenmill.corpus.readers.rows import Rows
 
 WHITESPACE = b" \t\r\n"
-# Numbers are never the text: float has no limit of 4,300 digits, as int has since Python 3.11.
+# Numbers are never the text. float has no limit of 4,300 digits, which int has since Python 3.11.
 DECODER = json.JSONDecoder(parse_int=float)
 
 _KIND_NAMES: dict[type, str] = {
@@ -47,7 +47,7 @@ def rows_of(block: bytes, name: str, replace: bool) -> Rows:
 
 
 def object_of(line: str) -> dict[str, Any]:
-    """The object on a line. Raises BadLine; RecursionError where it is nested too deeply."""
+    """The object on a line. Raises BadLine; RecursionError if it is nested too deeply."""
     try:
         value = DECODER.decode(line)
     except json.JSONDecodeError as error:
@@ -58,7 +58,7 @@ def object_of(line: str) -> dict[str, Any]:
 
 
 def _parsed_block(block: bytes, name: str) -> pa.LargeStringArray | None:
-    """The block's texts by pyarrow alone, or None where the slow path has to look."""
+    """The block's texts by pyarrow alone; None if the slow path is needed."""
     num_rows = _num_object_lines(block)
     if not num_rows or b"\0" in block or not _is_utf8(block):
         return None
@@ -74,7 +74,7 @@ def _parsed_block(block: bytes, name: str) -> pa.LargeStringArray | None:
         )
         if table.num_rows != num_rows:
             return None
-        # A cast from binary checks the UTF-8 that escapes such as \ud83d were turned into.
+        # A cast from binary checks the UTF-8 that escapes such as \ud83d produced.
         return table.column(0).combine_chunks().view(pa.large_binary()).cast(pa.large_string())
     except pa.ArrowException:
         return None
@@ -149,7 +149,7 @@ def _text_of(line: bytes, name: str, replace: bool) -> tuple[str | None, bool]:
         raise BadLine(f"field {name!r} is {_kind_of(text)}, not a string")
     try:
         text.encode()
-    except UnicodeEncodeError:  # a lone surrogate: exactly as tiktoken replaces it
+    except UnicodeEncodeError:  # a lone surrogate, replaced exactly as tiktoken does
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         is_replaced = True
     return text, is_replaced

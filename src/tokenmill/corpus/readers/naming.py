@@ -1,7 +1,7 @@
-"""How a file is read, by its name or as the user says; and the way out where no reader takes it.
+"""How to read a file, by its name or the user's choice; and advice if no reader takes it.
 
-What is not text, whatever the user says of its folder, is known here by its name as well, so that
-`--input-format text` does not make one document of a table or an archive.
+Names of files that are never text are known here too, so that `--input-format text` for a folder
+does not turn a table or an archive into a document.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def _table_command(delimiter: str) -> str:
 
 _TAR = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _OFFICE = (".docx", ".odt", ".rtf", ".epub")
-# By the end of a name: the command, and what its result is called in place of that end.
+# By extension: the command, and the extension of its result.
 _CONVERSIONS = {
     **dict.fromkeys(_TAR, ("mkdir {result} && tar -xf {name} -C {result}", "")),
     ".zip": ("unzip {name} -d {result}", ""),
-    # pyarrow decompresses these tables by itself.
+    # pyarrow itself decompresses these tables.
     **{f".csv{packed}": (_table_command(","), ".parquet") for packed in ("", ".gz", ".bz2")},
     **{f".tsv{packed}": (_table_command(r"\t"), ".parquet") for packed in ("", ".gz", ".bz2")},
     ".pdf": ("pdftotext {name} {result}", ".txt"),
@@ -46,8 +46,8 @@ _BINARY = (
 
 
 def kind_named(path: str, input_format: str | None) -> tuple[str, str | None]:
-    """(kind, compression) of a file that the user named, by path or URL; else an error that says
-    what to do."""
+    """(kind, compression) of a file that the user named by path or URL. Raises an error that says
+    what to do if no reader takes it."""
     kind, compression = kind_of(path) or (None, None)
     if input_format is not None:
         kind, compression = input_format, compression_of(path)
@@ -66,13 +66,13 @@ def unread(path: str) -> TokenmillError:
     if hint is not None:
         return InputError(f"{path}: tokenmill does not read {ending(path)} files", hint=hint)
     return ConfigError(
-        f"cannot tell from its name how to read {path}",
+        f"the name of {path} does not show how to read it",
         hint=f"leave it out, or say how to read all sources: --input-format {'|'.join(kinds())}",
     )
 
 
 def way_out(path: str) -> str | None:
-    """How to make something readable of a file, as a command to type; None: it may be text."""
+    """A command to type that makes a file readable; None: it may be text."""
     if is_url(path) or path.startswith("hf://"):
         local = way_out(path.rpartition("/")[2])
         return f"copy it to a disk first; there: {local}" if local else None
@@ -83,7 +83,7 @@ def way_out(path: str) -> str | None:
 
 
 def _conversion(path: str) -> tuple[str, str] | None:
-    """A command that makes something readable of a file, and what it makes."""
+    """A command that makes a file readable, and the path of its result."""
     name, end = shlex.quote(path), ending(path)
     last = os.path.splitext(end)[1] or end
     if end in _CONVERSIONS:
@@ -101,11 +101,11 @@ def may_be_text(path: str) -> bool:
 
 
 def ending(path: str) -> str:
-    """The name's extension, in lower case; both of two if the last says how it is packed."""
+    """The name's extension in lower case; two extensions if the last one is a compression."""
     stem, last = os.path.splitext(os.path.basename(path).lower())
     return os.path.splitext(stem)[1] + last if last in _DECOMPRESSORS else last
 
 
 def _is_readable_as_text(path: str) -> bool:
-    """Whether a packed file can be text that --input-format decompresses by itself."""
+    """Whether a compressed file can be text that --input-format text decompresses."""
     return compression_of(path) is not None and may_be_text(os.path.splitext(path)[0])

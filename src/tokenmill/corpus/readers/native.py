@@ -1,6 +1,6 @@
-"""Inputs opened for pyarrow: files of the disk by its own means, objects by ranges.
+"""Opens inputs for pyarrow: local files directly, objects in ranges.
 
-pyarrow hands an exception of a Python file on as it is, so a network's failure arrives as one.
+pyarrow passes on an exception from a Python file unchanged, so a network failure stays one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Expect = Callable[[Iterable[Range]], None]
 
 @contextmanager
 def native_file(source: Input, is_mapped: bool = False) -> Iterator[tuple[pa.NativeFile, Expect]]:
-    """The file, and how to say which ranges of it will be read."""
+    """The file, and a function that announces the ranges to be read."""
     ranged = ranged_file(source)
     if ranged is not None:
         with closing(ranged), pa.PythonFile(ranged, mode="r") as file:

@@ -1,13 +1,13 @@
-"""How large a value of a parquet column chunk can be that takes no room in it: from page headers.
+"""The size of the largest repeatable value in a parquet column chunk, from its page headers.
 
 A dictionary page holds a value once, and a run of indices repeats it a million times in six bytes;
-DELTA_BYTE_ARRAY repeats the beginning of the value before. So a file of 274 bytes can hold a
-terabyte of text, and pyarrow decodes as many rows at a time as it is asked for. The footer cannot
-be asked: its list of encodings and its sizes bind nobody. Only the pages themselves can, and their
-headers are read here, at 20 us each (a page is about 1 MB).
+DELTA_BYTE_ARRAY repeats the beginning of the previous value. So a file of 274 bytes can hold a
+terabyte of text, and pyarrow decodes as many rows at a time as requested. The footer cannot be
+trusted: nothing enforces its list of encodings and its sizes. Only the pages are reliable, and this
+module reads their headers, at 20 us each (a page is about 1 MB).
 
-What a reader of ours would take for granted is not: a chunk that is not a plain row of pages from
-its first to its last byte is unknown, and unknown is treated as the worst.
+A chunk that is not a plain sequence of pages from its first to its last byte counts as unknown, and
+unknown is treated as the worst case.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Bytes(Protocol):
 
 
 def repeatable_bytes(data: Bytes, start: int, stop: int) -> int | None:
-    """At most so many bytes has a value that other rows can repeat; None: it cannot be told."""
+    """An upper bound on the bytes of a value that other rows can repeat; None: unknown."""
     most = 0
     if start < 0:
         return None
@@ -51,7 +51,7 @@ def repeatable_bytes(data: Bytes, start: int, stop: int) -> int | None:
 
 
 class _Header:
-    """A page's header, as far as it matters here. Raises IndexError or ValueError."""
+    """The needed fields of a page's header. Raises IndexError or ValueError."""
 
     def __init__(self, data: Bytes, start: int) -> None:
         self.type = self.size = self.compressed_size = self.encoding = -1

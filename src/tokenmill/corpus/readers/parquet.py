@@ -2,21 +2,21 @@
 
 Measured on FineWeb-like files (row groups of 1,000 rows, 4 MB of text; one thread): memory_map,
 buffer_size and pre_buffer are equal within 5 % (1,050-1,100 MB/s zstd, 750 snappy). For one row
-group of 340 MB plain reads hold the compressed column in memory; a memory map holds one page of it,
-and the rest is page cache that the kernel may drop. Page checksums cost 8 % where a file has them
-and nothing where it has none, so they are always checked.
+group of 340 MB, plain reads hold the compressed column in memory; a memory map holds one page of
+it, and the rest is page cache that the kernel may drop. Page checksums cost 8 % if a file has them
+and nothing otherwise, so they are always checked.
 
 `buffer_size` is not used, although it would need the least memory: in pyarrow 17 it returns wrong
 text without an error (10 of 24 passes over one sound file were wrong or failed;
-apache/arrow#43949), and a write out of bounds in the same code was mended only in 2026
-(apache/arrow#48311). The price of the map: a file that another process cuts short while it is read
-kills the reader with SIGBUS.
+apache/arrow#43949), and an out-of-bounds write in the same code was fixed only in 2026
+(apache/arrow#48311). The price of the map: if another process truncates a file while it is read,
+the reader dies of SIGBUS.
 
 The footer is not trusted: sizes that no honest writer produces are refused at plan time, and the
-rows read must be as many as it says. One thing gets past us: pyarrow 26 aborts the process when a
-column's size statistics contradict its schema (`row_group(i).column(j)` lets a C++ exception out).
-Reading a row first would turn that into an error, but takes 4 ms per row group. So files are cut
-where a process may die (runners/cutting.py), except with --num-proc 1.
+number of rows read must match it. One case cannot be caught: pyarrow 26 aborts the process when a
+column's size statistics contradict its schema (`row_group(i).column(j)` throws a C++ exception).
+Reading a row first would turn that into an error, but takes 4 ms per row group. So files are cut in
+processes that may die (runners/cutting.py), except with --num-proc 1.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ MAX_GROUP_ROWS = 1 << 31
 MAX_RATIO = 1000  # uncompressed : compressed, for row groups over MIN_BOMB_BYTES
 MIN_BOMB_BYTES = 256 << 20
 # Sizes in the footer are those of encoded pages: a column of repeated texts decodes to far more. So
-# many rows, and no more than can come to so many bytes, are decoded at a time; rows.py joins what
-# comes out. Joining costs: pyarrow's dictionaries of 4 MB make it 320 rows of 4 kB, which is read 3
-# to 15 % slower than 1,024; with 256 MB for the limit it was 30 %.
+# the rows decoded at a time are limited, by number and by their largest possible bytes; rows.py
+# joins the results. Joining costs: pyarrow's dictionaries of 4 MB limit it to 320 rows of 4 kB,
+# which reads 3 to 15 % slower than 1,024 rows; with a limit of 256 MB it was 30 %.
 MAX_DECODED_ROWS = 1024
 MAX_DECODED_BYTES = 1280 << 20
-UNKNOWN_ROWS = 16  # where the pages do not tell (pages.py)
-# At most so many bytes come out of one: a small chunk cannot be a bomb, and its pages need no look.
+UNKNOWN_ROWS = 16  # if the pages are unknown (pages.py)
+# A smaller chunk cannot be a bomb, so its pages need not be read.
 _MAX_EXPANSION = {"UNCOMPRESSED": 1, "SNAPPY": 22, "LZ4": 256, "GZIP": 1032}
 _READ_FAILURES = (pa.ArrowException, OSError, UnicodeError)
 
@@ -116,7 +116,7 @@ class ParquetReader:
     def _reads(
         self, metadata: pq.FileMetaData, column: int, span: Span, data: mmap.mmap | RangedFile
     ) -> Iterator[tuple[list[int], int]]:
-        """(row groups, rows per batch): small neighbours together, a large one in even batches."""
+        """(row groups, rows per batch): small neighbours merged, a large group in even batches."""
         groups: list[int] = []
         num_bytes = num_rows = 0
         limit = most_rows = min(MAX_DECODED_ROWS, span.num_rows or MAX_DECODED_ROWS)
@@ -141,7 +141,7 @@ class ParquetReader:
 
 @contextmanager
 def _opened(source: Input) -> Iterator[tuple[pq.ParquetFile, RangedFile | None]]:
-    """The file; and of an object, how it is read."""
+    """The file; for an object, also its range reader."""
     ranged = ranged_file(source)
     try:
         file = pq.ParquetFile(
@@ -166,14 +166,14 @@ def _mapped(source: Input) -> Iterator[mmap.mmap]:
     try:
         with open(source.path, "rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:  # gone or emptied since it was opened
+    except (OSError, ValueError) as error:  # removed or emptied since it was opened
         raise InputError(f"{source.name}: cannot be read: {error}") from error
     with data:
         yield data
 
 
 def chunk_range(chunk: pq.ColumnChunkMetaData) -> Range:
-    """Where in the file the pages of a column chunk are."""
+    """The byte range of a column chunk's pages."""
     start = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
         start = chunk.dictionary_page_offset
@@ -181,7 +181,7 @@ def chunk_range(chunk: pq.ColumnChunkMetaData) -> Range:
 
 
 def _decodable_rows(chunk: pq.ColumnChunkMetaData, data: mmap.mmap | RangedFile, limit: int) -> int:
-    """How many rows, up to a limit, come to MAX_DECODED_BYTES at most, whatever is in a chunk."""
+    """The number of rows, up to `limit`, that cannot decode to more than MAX_DECODED_BYTES."""
     expansion = _MAX_EXPANSION.get(chunk.compression)
     if expansion and limit * chunk.total_compressed_size * expansion <= MAX_DECODED_BYTES:
         return limit
@@ -192,7 +192,7 @@ def _decodable_rows(chunk: pq.ColumnChunkMetaData, data: mmap.mmap | RangedFile,
 
 
 def _leaf_column(file: pq.ParquetFile, name: str, path: str) -> int:
-    """The text column's number among the leaf columns, which is how the footer counts."""
+    """The text column's index among the leaf columns, as the footer counts them."""
     try:
         text_column_index(file.schema_arrow, name, path)
         leaves = [i for i in range(len(file.schema)) if file.schema.column(i).path == name]
@@ -214,7 +214,7 @@ def _chunk(metadata: pq.FileMetaData, group: int, column: int, path: str) -> pq.
 
 
 def _check_sizes(metadata: pq.FileMetaData, column: int, source: Input) -> None:
-    """Refuse footers that announce what only a decompression bomb would."""
+    """Raise InputError for footers with sizes that only a decompression bomb announces."""
     total_compressed = total_rows = 0
     for group in range(metadata.num_row_groups):
         num_rows = metadata.row_group(group).num_rows

@@ -1,7 +1,7 @@
-"""What the first bytes of a text file say: a byte order mark, or that it is no text at all.
+"""What the first bytes of a file show: a byte order mark, or that it is not text.
 
-Only signatures that cannot begin honest text are refused. NUL bytes are legal text, so nothing here
-guesses from their number.
+Only signatures that cannot begin honest text are refused. NUL bytes are legal text, so their number
+is not used to guess.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OTHER_ENCODINGS = (
     (b"\xff\xfe", "UTF-16LE"),
     (b"\xfe\xff", "UTF-16BE"),
 )
-# What it is, the extension that such a file has, and what else there is to do about it.
+# The kind of file, its usual extensions, and other advice.
 _NO_TEXT: tuple[tuple[bytes, str, tuple[str, ...], str], ...] = (
     (b"\x1f\x8b", "a gzip file", (".gz", ".tgz"), "gunzip -k {name}"),
     (b"\x28\xb5\x2f\xfd", "a zstd file", (".zst", ".zstd"), "unzstd -k {name}"),
@@ -36,7 +36,7 @@ _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 
 
 def check_signature(path: str, head: bytes) -> None:
-    """Raise InputError where the file's first bytes show that it is not UTF-8 text."""
+    """Raise InputError if the file's first bytes show that it is not UTF-8 text."""
     name = shlex.quote(path)
     for mark, encoding in _OTHER_ENCODINGS:
         if head.startswith(mark):

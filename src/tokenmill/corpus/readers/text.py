@@ -1,8 +1,8 @@
-"""Plain text: the whole file is one document, or documents lie between separators.
+"""Plain text: the whole file is one document, or separators divide it into documents.
 
-The documents are exactly `content.split(separator)`, for any separator, whatever the spans; an
-empty piece after the last separator is not a document, an empty file is one empty document. Bytes
-are kept as they are (line ends, NULs), but for a UTF-8 byte order mark at the start of the file.
+The documents are exactly `content.split(separator)`, for any separator and any spans; an empty
+piece after the last separator is not a document, an empty file is one empty document. Bytes are
+kept unchanged (line ends, NULs), except a UTF-8 byte order mark at the start of the file.
 
 Without a separator a plain file is memory-mapped: no copy, whatever its size (over 10 GB/s, which
 is the UTF-8 check). Documents between separators are copied three times (860-1,130 MB/s) and held
@@ -34,7 +34,7 @@ from tokenmill.errors import ConfigError, InputError
 
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
 
-MAX_COUNTED_BYTES = 1 << 30  # before a span: a second's counting, for a document's number
+MAX_COUNTED_BYTES = 1 << 30  # before a span: a second of counting, for a document's number
 
 
 class TextReader:
@@ -80,10 +80,12 @@ class TextReader:
             yield from self._mapped(span, replace)
 
     def _documents(self, source: Input, start: int, stop: int) -> Iterator[list[bytes]]:
-        """Documents in lists of about `batch_bytes`; `stop` is the end, or follows a separator.
+        """Documents in lists of about `batch_bytes`; `stop` is the end of the file or right after a
+        separator.
 
         A separator may straddle chunks: `tail` keeps the last len - 1 bytes of the unfinished
-        document. No occurrence can start before them, it would have ended in an earlier chunk.
+        document. No occurrence can start before them, because it would have ended in an earlier
+        chunk.
         """
         assert self.separator is not None
         overlap = len(self.separator) - 1
@@ -120,7 +122,7 @@ class TextReader:
         return b"".join(parts)
 
     def _mapped(self, span: Span, replace: bool) -> Iterator[Rows]:
-        """The whole file as one row that lies in a memory map; an object, in memory."""
+        """The whole file as one row in a memory map; an object as one row in memory."""
         with native_file(span.input, is_mapped=True) as (file, expect):
             expect([(span.start, span.stop)])
             content = file.read_buffer() if file.size() else pa.py_buffer(b"")

@@ -2,12 +2,11 @@
 
     looked = look_into("data/mine")       opens it and finds its tokenizer (folder.py)
     glance(looked)                        a summary of plain values (glance.py, lengths.py)
-    document(looked, "train", 17)         one document's tokens and where they stand (view.py)
-    search_text(looked, ["train"], "…")   documents that hold a text (search.py)
+    document(looked, "train", 17)         one document's tokens and their place (view.py)
+    search_text(looked, ["train"], "…")   documents that contain a text (search.py)
 
-Data comes out of here, nothing is printed, and nothing is read that is not shown: a folder of
-100 GB opens as fast as one of 100 kB. Opening checks the sizes of files; `verify` is what reads
-them.
+It returns data and prints nothing, and reads only what is shown: a folder of 100 GB opens as fast
+as one of 100 kB. Opening checks the sizes of files; `verify` reads them.
 """
 
 from tokenmill.dataset.inspect.folder import LookedInto, look_into

@@ -1,8 +1,8 @@
-"""A folder opened for looking: the dataset, and the encoding that turns its tokens into text.
+"""A folder opened for inspection: the dataset, and the encoding that turns its tokens into text.
 
 A manifest names its encoding by sha256. Those that come with the package are found by name; a
-vocabulary file has to be named again, because the manifest holds no path, and is compared. Without
-an encoding a dataset can still be looked into, as ids.
+vocabulary file must be named again, because the manifest holds no path, and is compared. Without an
+encoding a dataset can still be inspected as ids.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tokenmill.words.plural import counted
 @dataclass(frozen=True)
 class LookedInto:
     dataset: Dataset
-    made_with: EncodingId | None  # what made the tokens, as far as anything says
-    encoding: Encoding | None  # the same, there to decode them
-    missing: str | None  # why there is none, and what to type
+    made_with: EncodingId | None  # what made the tokens, if known
+    encoding: Encoding | None  # the same, ready to decode
+    missing: str | None  # why there is no encoding, and what to type
 
     @functools.cached_property
     def token_bytes(self) -> TokenBytes | None:
         return None if self.encoding is None else TokenBytes.of(self.encoding)
 
     def stream(self, split: str | None) -> Stream:
-        """The split of that name; without one, `train` or whatever there is."""
+        """The split of that name; without a name, `train` or the first one."""
         streams = self.dataset.streams
         if split is None:
             split = "train" if "train" in streams or not streams else next(iter(streams))
@@ -45,7 +45,7 @@ class LookedInto:
         return streams[split]
 
     def num_documents(self, split: str) -> int | None:
-        """How many documents `document` finds in a split, if that is known without a search."""
+        """The number of documents that `document` finds in a split, if known without a search."""
         stream, manifest = self.dataset.streams[split], self.dataset.manifest
         if manifest is None and stream.has_boundaries and not self.is_indexed_quickly(split):
             return None
@@ -54,12 +54,12 @@ class LookedInto:
             return counted
         options = manifest.identity["options"]
         if options["eot"] == "both" and options["val"] == "first-shard":
-            return None  # val and train both have a piece of the document that was cut
+            return None  # val and train each hold a piece of the cut document
         totals = manifest.splits.get(split)
         return totals.num_documents if totals is not None and totals.num_documents else None
 
     def is_indexed_quickly(self, split: str) -> bool:
-        """Whether the ends of all documents can be had from the format without a long wait."""
+        """Whether the format gives the ends of all documents quickly."""
         most = INDEX_TOKENS if self.dataset.format.traits.is_raw else UNPACKED_INDEX_TOKENS
         if self.dataset.files.is_far:
             most = min(most, FAR_INDEX_TOKENS)
@@ -76,9 +76,9 @@ def look_into(
     eot_token: str | None = None,
     eot: str | None = None,
 ) -> LookedInto:
-    """Open a folder or a URL. What its manifest says is not for the options to contradict.
+    """Open a folder or a URL. Options must not contradict its manifest.
 
-    Raises IntegrityError for a dataset that is unfinished or damaged as far as sizes tell.
+    Raises IntegrityError for a dataset that is unfinished, or damaged as far as file sizes show.
     """
     files, named = files_at(folder), None
     if not files.has(MANIFEST_NAME) and tokenizer is not None:
@@ -105,8 +105,9 @@ def look_into(
 
 
 def _by_eot(dataset: Dataset) -> Dataset:
-    """Where a format has to be unpacked to tell where documents end, their EOT ids tell it sooner:
-    the manifest vouches for those, and has marks that lead close to a document."""
+    """The dataset with documents separated by EOT ids, if the format must be unpacked to find their
+    ends. EOT ids are faster: the manifest guarantees them, and its marks lead close to a
+    document."""
     if dataset.format.traits.is_raw or dataset.eot not in ("append", "prepend"):
         return dataset
     streams = {
@@ -127,7 +128,7 @@ def _require_agreement(manifest: Manifest, asked: dict[str, str | None]) -> None
 
 
 def _require_sizes(files: DatasetFiles, manifest: Manifest) -> None:
-    """Raise IntegrityError unless every file is there, inside the folder, as long as promised."""
+    """Raise IntegrityError unless every file exists inside the folder with the manifest's size."""
     for file in manifest.files:
         found = files.size(file.name)
         if found != file.num_bytes:
@@ -147,7 +148,7 @@ def _identity(files: DatasetFiles, manifest: Manifest) -> EncodingId:
 
 
 def _shipped(made_with: EncodingId) -> tuple[Encoding | None, str | None]:
-    """The encoding of the package that is this one, or what to type."""
+    """The built-in encoding that made the tokens, or what to type."""
     if made_with.name in ENCODING_NAMES and made_with.kind == "tiktoken":
         try:
             encoding = get_encoding(made_with.name, eot=made_with.eot)

@@ -14,7 +14,7 @@ from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.notes import split_words, training_notes
 from tokenmill.dataset.stream import Tokens
 
-# Without a manifest, bytes a token are those of so many tokens at random places.
+# Without a manifest, bytes per token are measured on this many tokens at random places.
 _SAMPLE_TOKENS = 4096
 _NUM_SAMPLES = 32
 
@@ -23,7 +23,7 @@ _NUM_SAMPLES = 32
 class SplitGlance:
     split: str
     num_tokens: int
-    num_documents: int | None  # None: not known without reading all of it
+    num_documents: int | None  # None: unknown without reading everything
     num_shards: int
     num_bytes: int  # of its shards
     lengths: Lengths | None
@@ -47,18 +47,18 @@ class Glance:
     text_bytes: int | None
     bytes_per_token: float | None
     tokens_per_byte: float | None
-    is_ratio_exact: bool  # counted for the manifest, not a sample
+    is_ratio_exact: bool  # counted for the manifest, not sampled
     splits: tuple[SplitGlance, ...]
     split_rule: str | None  # how the validation split was chosen; None: not known
     notes: tuple[str, ...]  # what to know before training; the second line of one is a command
-    inferred: dict[str, str]  # dtype, eot: of what the files do not say, what it was told from
+    inferred: dict[str, str]  # dtype, eot: the evidence for what the files do not say
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def glance(looked: LookedInto, split: str | None = None, seed: int = 0) -> Glance:
-    """The whole folder in numbers; of its splits only `split`, if one is named."""
+    """The whole folder in numbers; only the split `split`, if one is named."""
     dataset, manifest, made_with = looked.dataset, looked.dataset.manifest, looked.made_with
     names = dataset.streams if split is None else [looked.stream(split).split]
     splits = tuple(_split(looked, name, seed) for name in names)
@@ -122,7 +122,7 @@ def _split(looked: LookedInto, split: str, seed: int) -> SplitGlance:
 def _text(
     looked: LookedInto, manifest: Manifest | None, seed: int
 ) -> tuple[int | None, float | None]:
-    """How much text it was, if that was counted, and bytes a token, EOT ids included."""
+    """The bytes of text, if counted, and bytes per token, EOT ids included."""
     if manifest is not None and manifest.counts.text_bytes:
         tails = sum(totals.num_tail_tokens for totals in manifest.splits.values())
         num_tokens = manifest.num_tokens + tails

@@ -1,13 +1,13 @@
-"""How long a split's documents are: all of them if it is small, else of a sample.
+"""The lengths of a split's documents: of all if the split is small, else of a sample.
 
-A sample is unbiased: the split is cut into blocks of tokens, some are drawn, and every document
-that *starts* in one of them is measured to its end, so that each is as likely to be drawn as any
-other, short or long. (The document at a random token is a long one more often than not.)
+The sample is unbiased: the split is cut into blocks of tokens, some are drawn, and every document
+that *starts* in one of them is measured to its end. So short and long documents are equally likely
+to be drawn. (The document at a random token is more often a long one.)
 
-Read are 64 blocks of 8,192 tokens, up to four times as many while few documents start in them, and
-the rest of the last document of each: of a folder of 100 GB, 64 reads of 16 kB. Where shards have
-to be unpacked, fewer and larger blocks are read, of a few shards. Where they come over a network,
-an eighth of that is read.
+It reads 64 blocks of 8,192 tokens, up to four times as many if few documents start in them, and the
+rest of the last document of each: 64 reads of 16 kB in a folder of 100 GB. If shards must be
+unpacked, it reads fewer and larger blocks of a few shards. Over a network, it reads an eighth of
+that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.stream import Stream
 
 PERCENTILES = (1, 10, 50, 90, 99)
-# All documents of a split up to this size are measured; fewer, where they have to be unpacked.
+# In a split up to this size all documents are measured; the limit is lower if shards must be
+# unpacked.
 EXACT_TOKENS = 16 << 20
 UNPACKED_EXACT_TOKENS = 4 << 20
 SAMPLE_TOKENS = 1 << 19
@@ -33,14 +34,14 @@ UNPACKED_BLOCK_TOKENS = 65536
 MAX_ROUNDS = 4
 FEW_DOCUMENTS = 500
 NUM_SHARDS = 4
-# Over a network: a read takes a request, and 64 KiB at least.
+# Over a network: a read takes a request of at least 64 KiB.
 FAR_SAMPLE_TOKENS = 1 << 16
 FAR_INDEX_TOKENS = 1 << 24
-# Where only the format's own index says where documents end, that of so many tokens is read; fewer,
-# where it means to unpack them.
+# If only the format's own index has the ends of documents, it is read for this many tokens; for
+# fewer if they must be unpacked.
 INDEX_TOKENS = 1 << 30
 UNPACKED_INDEX_TOKENS = 1 << 24
-# A document is not followed further than this; what it adds to the sample is then too short.
+# A longer document is measured only up to this length, so the sample understates it.
 FOLLOW_TOKENS = 1 << 20
 
 
@@ -59,7 +60,7 @@ class Lengths:
 
 
 def document_lengths(dataset: Dataset, split: str, seed: int = 0) -> Lengths | None:
-    """None if documents cannot be told apart, or not without reading too much."""
+    """None if documents cannot be separated, or not without reading too much."""
     stream = dataset.streams[split]
     if not stream.knows_documents or not stream.num_tokens:
         return None
@@ -70,7 +71,7 @@ def document_lengths(dataset: Dataset, split: str, seed: int = 0) -> Lengths | N
             [d.lengths for d in stream.documents() if d.lengths is not None], is_exact=True
         )
     rng = random.Random(seed)
-    # EOT ids that a manifest vouches for are found faster than the ends of all documents.
+    # EOT ids that a manifest guarantees are found faster than the ends of all documents.
     has_eot = dataset.manifest is not None and dataset.eot in ("append", "prepend", "both")
     if stream.has_boundaries and not has_eot:
         most = INDEX_TOKENS if is_raw else UNPACKED_INDEX_TOKENS
@@ -110,7 +111,7 @@ def _some_blocks(stream: Stream, rng: random.Random, is_raw: bool) -> list[list[
 
 
 def _some_shards(stream: Stream, rng: random.Random) -> list[tuple[int, int]]:
-    """From which token to which a few random shards reach; large ones are likelier."""
+    """The token ranges of a few random shards; large shards are likelier."""
     ends = list(itertools.accumulate(shard.num_tokens for shard in stream.shards))
     drawn = set(rng.choices(range(len(ends)), [s.num_tokens for s in stream.shards], k=NUM_SHARDS))
     return [(ends[number] - stream.shards[number].num_tokens, ends[number]) for number in drawn]

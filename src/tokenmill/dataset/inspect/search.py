@@ -1,8 +1,8 @@
 """Search a dataset: documents by the text of their tokens, or by a sequence of ids.
 
-Text is searched as bytes, so that a hit may begin and end inside tokens; what special tokens are
-called is no text. One document is one hit, however often it holds what was asked for. Where no
-documents are known each place is a hit. Reads everything, in order, until enough is found.
+Text is searched as bytes, so that a hit may begin and end inside tokens; the names of special
+tokens are not text. A document is one hit, no matter how often it matches. If documents are
+unknown, each place is a hit. The search reads everything in order until it has enough hits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """How far a search is: what it found since the last one, and what was read in all."""
+    """The progress of a search: new hits, and the total amount read."""
 
     hits: tuple[Hit, ...]
     num_documents: int | None  # None: not known
@@ -57,7 +57,7 @@ class Searched:
 def search_text(
     looked: LookedInto, splits: Sequence[str], text: str, limit: int
 ) -> Iterator[Searched]:
-    """Find documents whose text holds `text`, at most `limit`."""
+    """Find documents whose text contains `text`, at most `limit`."""
     table = looked.token_bytes
     if table is None:
         raise ConfigError(
@@ -78,9 +78,9 @@ def search_text(
 def search_ids(
     looked: LookedInto, splits: Sequence[str], ids: Sequence[int], limit: int
 ) -> Iterator[Searched]:
-    """Find documents in which `ids` stand one after the other, at most `limit`.
+    """Find documents that contain the sequence `ids`, at most `limit`.
 
-    The sequence may reach over the end of a document; it belongs to the one in which it begins.
+    The sequence may cross the end of a document; it belongs to the document in which it begins.
     """
     if not ids:
         raise ConfigError("no ids to search for", hint="--grep-ids '464 3290'")
@@ -89,7 +89,7 @@ def search_ids(
 
 @dataclass(frozen=True)
 class _Stretch:
-    """Consecutive tokens of a split: the last of the stretch before, then new ones."""
+    """Consecutive tokens of a split: the last ones of the previous stretch, then new ones."""
 
     stream: Stream
     start: int  # of the first token, in the split
@@ -112,7 +112,8 @@ class _Stretch:
     def hit(
         self, bounds: tuple[int, int], document: int | None, num_times: int, shown: Sequence[str]
     ) -> Hit:
-        """A hit in the tokens `bounds`; `shown` is what stands before it, itself, and after."""
+        """A hit in the tokens `bounds`; `shown` is the text before it, the hit, and the text
+        after."""
         first, stop = bounds
         shard, shard_token = self.stream.shard_at(self.start + first)
         return Hit(
@@ -129,10 +130,10 @@ class _Stretch:
 
 class _Finder(Protocol):
     def num_carried(self, knows_documents: bool) -> int:
-        """How many tokens of a stretch a hit may begin in and end in the next stretch."""
+        """The number of last tokens in which a hit may begin that ends in the next stretch."""
 
     def hits(self, stretch: _Stretch, limit: int) -> list[Hit]:
-        """The first hits that do not lie in the carried tokens alone."""
+        """The first hits that are not entirely in the carried tokens."""
 
 
 def _searched(
@@ -178,7 +179,7 @@ class _TextFinder:
         self._needle = needle
 
     def num_carried(self, knows_documents: bool) -> int:
-        # Text does not reach over the end of a document. Every token has at least a byte.
+        # Text does not cross the end of a document. Every token has at least one byte.
         return 0 if knows_documents else len(self._needle) - 1
 
     def hits(self, stretch: _Stretch, limit: int) -> list[Hit]:

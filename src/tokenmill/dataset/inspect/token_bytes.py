@@ -1,7 +1,7 @@
-"""Tokens as bytes: a table of what every id stands for, and the tokens of a text as pieces of it.
+"""Tokens as bytes: a table of every id's bytes, and the tokens of a text as pieces.
 
-The table is an Arrow array; joining what many ids stand for is one `take`: 170M tokens/s, about
-600 MB/s of English text, where tiktoken's decode of a list does 70M and a loop in Python 15M.
+The table is an Arrow array; joining the bytes of many ids is one `take`: 170M tokens/s, about 600
+MB/s of English text, where tiktoken's decode of a list does 70M and a loop in Python 15M.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tokenmill.encodings import Encoding
 
 # Stands for special and unknown ids where text is searched: no UTF-8 text has this byte.
 NO_TEXT = b"\xff"
-# What `take` is given at once: its offsets, 8 bytes a token, are not worth keeping.
+# Tokens per `take`: its offsets, 8 bytes per token, should stay small.
 _TAKE_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True)
 class TokenBytes:
-    """What ids stand for. Special tokens and ids that do not exist stand for no text."""
+    """The bytes of ids. Special tokens and unknown ids have no text."""
 
     table: pa.LargeBinaryArray  # of every id, and one more row for all that follow
     lengths: npt.NDArray[np.int64]  # of the table's rows; 0 where a row is NO_TEXT for want of text
@@ -43,7 +43,7 @@ class TokenBytes:
         return TokenBytes(binary_array_of([row or NO_TEXT for row in rows]), lengths, special)
 
     def joined(self, tokens: npt.NDArray[np.integer]) -> bytes:
-        """The text of all tokens, with NO_TEXT for those that are none."""
+        """The text of all tokens, with NO_TEXT for those without text."""
         found = []
         for start in range(0, len(tokens), _TAKE_TOKENS):
             taken = self.table.take(integers(self._rows(tokens[start : start + _TAKE_TOKENS])))
@@ -55,11 +55,11 @@ class TokenBytes:
         return np.cumsum(np.maximum(self.lengths, 1)[self._rows(tokens)])
 
     def num_bytes(self, tokens: npt.NDArray[np.integer]) -> int:
-        """How long the text of all tokens is, without what is no text."""
+        """The length of the text of all tokens, without NO_TEXT."""
         return int(self.lengths[self._rows(tokens)].sum())
 
     def row(self, token: int) -> bytes | None:
-        """What one id stands for; None if it is no text."""
+        """The bytes of one id; None if it has no text."""
         if not 0 <= token < len(self.table) or not self.lengths[token]:
             return None
         value: bytes = self.table[token].as_py()
@@ -80,7 +80,7 @@ def _bytes_of(encoding: Encoding, token: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """What is shown as one: a token, or the tokens that share a character.
+    """A unit of display: a token, or several tokens that share a character.
 
     In `text`, bytes that are not UTF-8 are surrogates (U+DC80 to U+DCFF), as Python's
     `surrogateescape` has them.

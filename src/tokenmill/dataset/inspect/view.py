@@ -1,8 +1,8 @@
-"""One document, or what surrounds a token: its ids, and where in the folder they stand.
+"""One document, or the surroundings of a token: the ids, and their place in the folder.
 
-A document is found by its number with the manifest's marks or the format's own index. By a token
-it is found from that token outwards, without counting from the beginning, so that a place in a
-stranger's 100 GB file is shown at once too; only its number is then not known.
+A document is found by its number through the manifest's marks or the format's own index. By a
+token, it is found by searching outwards from that token, without counting from the beginning. So a
+place in a foreign 100 GB file is shown at once too, but without the document's number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tokenmill.dataset.inspect.token_bytes import pieces
 from tokenmill.dataset.stream import MAX_DOCUMENT_TOKENS, READ_TOKENS, Stream
 from tokenmill.errors import ConfigError
 
-# Around a token, where no document is known.
+# Tokens around a token, if no document is known.
 WINDOW_TOKENS = 256
 # Without a manifest, numbers of documents are counted up to here and not beyond.
 COUNT_TOKENS = 1 << 29
@@ -88,8 +88,8 @@ def document(looked: LookedInto, split: str | None, number: int, max_tokens: int
 def random_document(
     looked: LookedInto, split: str | None, seed: int | None, max_tokens: int
 ) -> View:
-    """Any document, each as likely as any other; where they are not counted, the one at a random
-    token, which is more likely a long one."""
+    """A random document, all equally likely; if documents are not counted, the one at a random
+    token, which is more often a long one."""
     stream = looked.stream(split)
     _require_documents(looked, stream)
     rng = random.Random(seed)
@@ -108,8 +108,8 @@ def token_offset(
     max_tokens: int,
     window_tokens: int = WINDOW_TOKENS,
 ) -> View:
-    """The document that holds a token of the split; where no documents are known, what surrounds
-    the token, `window_tokens` in all."""
+    """The document that holds a token of the split; if documents are unknown, `window_tokens`
+    around the token."""
     stream = looked.stream(split)
     if not 0 <= token < stream.num_tokens:
         raise ConfigError(
@@ -177,11 +177,10 @@ def _view(
 
 
 def _extent(looked: LookedInto, stream: Stream, token: int) -> tuple[int, int] | None:
-    """From where to where the document at a token reaches, found from there outwards; no further
-    than MAX_DOCUMENT_TOKENS, because these may not be the EOT ids of this tokenizer. None if that
-    cannot be found from there."""
+    """The bounds of the document at a token, searched outwards up to MAX_DOCUMENT_TOKENS, because
+    the EOT ids may belong to another tokenizer. None if the bounds are not found."""
     has_eot = looked.dataset.eot in ("append", "prepend")
-    # Over a network, what stands around a token is less than the ends of a shard's documents.
+    # Over a network, reading around a token is cheaper than the ends of all documents of a shard.
     if stream.has_boundaries and not (looked.dataset.files.is_far and has_eot):
         shard, within = stream.shard_at(token)
         ends = shard.open().ends()

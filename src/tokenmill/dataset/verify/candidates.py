@@ -1,7 +1,7 @@
-"""Which files here are the inputs that a dataset was made from, known by their contents.
+"""Finds the inputs that a dataset was made from, by their contents.
 
-Names only help: they choose between files of the same contents, and tell an input that has changed
-from one that is not there.
+Names only help: they choose between files of the same contents, and distinguish a changed input
+from a missing one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _CHANGED = (
 
 
 class NotAtHand(Exception):
-    """Something is not here that is needed to encode again; the message says what, the hint what to
-    type, if anything helps."""
+    """Something needed for encoding again is missing; the message says what, the hint what to
+    type."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class NotAtHand(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    """An input that is not here as it was."""
+    """An input that is missing or changed."""
 
     what: str
     hint: str
@@ -47,8 +47,8 @@ class _Lost:
 def located_inputs(
     entries: Iterable[ManifestInput], sources: Sequence[str], input_format: str | None
 ) -> list[Input]:
-    """Every input, in order, where it was or among `sources`. Raises NotAtHand, which says what
-    became of the first that is not here as it was."""
+    """Every input, in order, at its old path or among `sources`. Raises NotAtHand, which describes
+    the first missing or changed input."""
     entries = list(entries)
     if sources:
         return _among(entries, sources, input_format)
@@ -60,7 +60,7 @@ def _not_at_hand(first: _Lost, num_lost: int, num_inputs: int) -> NotAtHand:
     return NotAtHand(first.what + (more if num_lost > 1 else ""), first.hint)
 
 
-# Where they were
+# At their old paths
 
 
 def _kept(entries: list[ManifestInput], input_format: str | None) -> list[Input]:
@@ -79,13 +79,13 @@ def _where_it_was(entry: ManifestInput, input_format: str | None) -> Input | _Lo
         [here] = inputs_of([entry.path], input_format)
     except (InputError, ConfigError) as error:
         return _Lost(error.message, _MOVED)
-    except ValueError:  # a folder by now
+    except ValueError:  # now a folder
         return _Lost(f"{entry.path} is not a file any more", _MOVED)
     return _unchanged(here, entry) or _changed(here, entry)
 
 
 def _in_cache(entry: ManifestInput, input_format: str | None) -> Input | _Lost:
-    """A file from the Hub, if its cache still has it. Nothing is fetched."""
+    """A file from the Hub, if the cache still has it. Fetches nothing."""
     try:
         source = HubSource.parsed(entry.path)
         hub = Hub(None, lambda message: None)
@@ -99,7 +99,7 @@ def _in_cache(entry: ManifestInput, input_format: str | None) -> Input | _Lost:
     return _unchanged(here, entry) or _changed(here, entry)
 
 
-# Where the user says
+# Where the user points
 
 
 def _among(
@@ -130,7 +130,7 @@ class _Listing:
             self._by_name[_name(one.path)].append(one)
 
     def same(self, entry: ManifestInput) -> Input | None:
-        """The file with these contents; of several, the one whose path is most like it."""
+        """The file with these contents; of several, the one with the most similar path."""
         key = entry.num_bytes, _algorithm(entry.digest)
         if key not in self._by_digest:
             self._by_digest[key] = defaultdict(list)
@@ -139,7 +139,7 @@ class _Listing:
         return _most_like(entry, self._by_digest[key].get(entry.digest, ()))
 
     def lost(self, entry: ManifestInput, taken: set[str], where: str) -> _Lost:
-        """What became of an input whose contents are nowhere."""
+        """What happened to an input whose contents were not found."""
         named = [one for one in self._by_name.get(_name(entry.path), ()) if one.path not in taken]
         namesake = _most_like(entry, named)
         if namesake is None:
@@ -162,7 +162,7 @@ def _as_it_was(here: Input, entry: ManifestInput) -> Input:
 
 
 def _changed(here: Input, entry: ManifestInput) -> _Lost:
-    """What became of an input: this, which has its name."""
+    """What happened to an input whose name this file has."""
     name = entry.path if here.path == entry.path else f"{here.path} (then {entry.path})"
     if here.num_bytes != entry.num_bytes:
         sizes = f"it has {here.num_bytes:,} bytes, and had {entry.num_bytes:,}"
@@ -178,7 +178,7 @@ def _changed(here: Input, entry: ManifestInput) -> _Lost:
 
 
 def _algorithm(digest: str) -> str:
-    """What a digest is of: "" for the ends of a file, else the hash or tag that it names."""
+    """The kind of a digest: "" for the ends of a file, else the hash or tag that it names."""
     name, colon, _ = digest.partition(":")
     return name if colon else ""
 

@@ -1,7 +1,7 @@
-"""Shards that continue one another, as they were looked at: what can only be said of all together.
+"""Consecutive shards of a split: checks that need all of them together.
 
-A document may begin in one shard and end in the next, so its number, and whether EOT ids come as
-they must, follow from the shards before.
+A document may begin in one shard and end in the next, so its number, and whether EOT ids are in
+order, depend on the shards before.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tokenmill.dataset.verify.scan import Fault, Rules, TokenScan
 
 @dataclass(frozen=True)
 class Link:
-    """A shard of the chain. `num_documents` is what the manifest says, for one that is unreadable:
-    documents where the format keeps them apart, else EOT ids."""
+    """A shard of the chain. `num_documents` comes from the manifest, for an unreadable shard:
+    documents if the format stores boundaries, else EOT ids."""
 
     looked: Looked
     num_documents: int | None = None
@@ -25,7 +25,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Chain:
-    """A split's shards in order. `eot` says how documents are told apart, None if they are not."""
+    """A split's shards in order. `eot` says how EOT ids separate documents; None if they do not."""
 
     links: Sequence[Link]
     has_boundaries: bool
@@ -70,13 +70,13 @@ def check_order(
     may_begin_cut: bool = False,
     may_end_cut: bool = False,
 ) -> None:
-    """EOT ids where the format keeps no boundaries, through chains that continue one another."""
+    """Check the order of EOT ids across consecutive chains, for formats without boundaries."""
     placed = [(chain, i) for chain in chains for i in range(len(chain.links))]
     scans = [chain.links[i].looked.scan for chain, i in placed]
     is_inside = may_begin_cut and _begins_inside(scans, rules)
     for number, ((chain, i), scan) in enumerate(zip(placed, scans, strict=True)):
         if scan is None:
-            return  # what follows cannot be told, and this shard is reported already
+            return  # the rest is unknown, and this shard is already reported
         if not scan.num_tokens:
             continue
         if rules.eot == "both":
@@ -103,8 +103,8 @@ def check_order(
 
 
 def _begins_inside(scans: Sequence[TokenScan | None], rules: Rules) -> bool:
-    """Whether the first token belongs to a document that began before it, as far as that can be
-    told: one EOT id may be the end of that, or the beginning of the next."""
+    """Whether the first token belongs to an earlier document, as far as it is known: a single EOT
+    id may end that document or begin the next."""
     first = next((scan for scan in scans if scan is not None and scan.num_tokens), None)
     if first is None:
         return False

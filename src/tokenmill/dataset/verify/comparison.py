@@ -1,8 +1,8 @@
-"""Documents encoded again from the sources, by the reference, against what is in the shards.
+"""Encodes documents again from the sources, with the reference, and compares them with the shards.
 
 A sample is spread evenly over the corpus: one document from each of N stretches, by a fixed seed,
-so that it can be repeated. All of them take as long as the reference takes (tiktoken: 12 MB of text
-a second and core); a split is compared up to the first document that differs.
+so that it can be repeated. Comparing all documents takes as long as the reference takes (tiktoken:
+12 MB of text per second and core); a split is compared up to the first document that differs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tokenmill.errors import IntegrityError
 from tokenmill.words.plural import counted
 
 SAMPLE_SEED = 0
-# From which token of its stream to which a document reaches; None: it is not there.
+# The first and the end token of a document in its stream; None: it is missing.
 Bounds = tuple[int, int] | None
 
 
@@ -43,16 +43,16 @@ class _Again:
 
 
 class _Tail:
-    """What a split's shards leave out at their end, and the documents that are said to be there."""
+    """The tail that a split's shards leave out, and the documents that should be in it."""
 
     def __init__(self, num_tokens: int) -> None:
         self._num_tokens = num_tokens
         self._num_said = 0
-        self._longest = 0  # of documents of which nobody knows where they start
+        self._longest = 0  # of documents whose start is unknown
 
     def holds(self, num_tokens: int, is_start_known: bool) -> bool:
-        """Whether so many tokens of one more document can be there. One of those whose start is not
-        known may be cut, and reach into the shards."""
+        """Whether `num_tokens` of another document fit into the tail. A document with an unknown
+        start may be cut and reach into the shards."""
         longest = self._longest if is_start_known else max(self._longest, num_tokens)
         if not self._num_tokens or self._num_said + num_tokens - longest > self._num_tokens:
             return False
@@ -69,14 +69,14 @@ class Comparison:
         self._corpus = corpus
         self._encoder = encoder
         self._progress = progress
-        self._ended: set[int] = set()  # splits that are compared no further
-        self._at = [0, 0]  # tokens of each stream, where all are compared in order
+        self._ended: set[int] = set()  # splits whose comparison has ended
+        self._at = [0, 0]  # tokens of each stream, when all are compared in order
         self._tails = [_Tail(num_tokens) for num_tokens in where.tails]
-        self.num_documents = 0  # that were compared
-        self.num_in_tail = 0  # that were not: no token of theirs is in a shard
+        self.num_documents = 0  # compared
+        self.num_in_tail = 0  # not compared: none of their tokens is in a shard
         self.failures: list[Failure] = []
         self.unreadable: str | None = None  # why a split could not be compared to its end
-        self.counts: Counts | None = None  # what became of all rows, if all were read
+        self.counts: Counts | None = None  # the counts of all rows, if all were read
 
     @property
     def why_none(self) -> str:
@@ -86,7 +86,7 @@ class Comparison:
         return f"all {self.num_in_tail:,} are in the tail that fills no sample and was left out"
 
     def sample(self, num_documents: int) -> None:
-        """Compare so many documents, from all over the corpus."""
+        """Compare `num_documents` from all over the corpus."""
         self._require_known_documents()
         chosen = _chosen(self._where.slice_documents, num_documents)
         total = sum(len(positions) for wanted in chosen.values() for positions in wanted)
@@ -125,8 +125,8 @@ class Comparison:
         self._compare_ends()
 
     def _encoded(self, index: int, wanted: Sequence[set[int]] | None) -> Iterator[_Again]:
-        """The documents of a slice encoded again: those at these positions of each split, or all
-        of the splits that are still compared."""
+        """The documents of a slice, encoded again: those at the `wanted` positions of each split,
+        or all of the splits that are still compared."""
         num_seen = [0, 0]
         for pair, counts in self._corpus.documents(self._corpus.plan.slices[index]):
             for split, some in enumerate(pair):
@@ -157,7 +157,7 @@ class Comparison:
             return np.arange(stop - first, dtype=np.int64)
         return np.array(sorted(p - first for p in wanted[split] if first <= p < stop), np.int64)
 
-    # Where a document stands
+    # The place of a document
 
     def _by_number(self, again: _Again) -> Bounds:
         stream = self._where.streams[again.split]
@@ -211,8 +211,8 @@ class Comparison:
             self._differs(again, start + at, f"token {at:,} of the document {was}, and {should}")
 
     def _inside(self, again: _Again, bounds: Bounds, num_tokens: int) -> Ids | None:
-        """As much of a document as must be in the shards: all, up to a tail that was left out.
-        None: nothing of it is there, and that has been dealt with."""
+        """The part of a document that must be in the shards: all of it, except a tail that was left
+        out. None: none of it is there, and that has been reported."""
         start = num_tokens if bounds is None else bounds[0]
         num_beyond = min(max(0, start + len(again.ids) - num_tokens), len(again.ids))
         if not num_beyond:

@@ -1,4 +1,4 @@
-"""The files of a dataset against its manifest: which there are, their bytes, their tokens."""
+"""Checks the files of a dataset against its manifest: their names, bytes and tokens."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_TOKENS = ("headers", "vocabulary", "EOT", "boundaries")
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What was looked at."""
+    """The totals of what was checked."""
 
     format: str | None
     num_bytes: int
@@ -35,7 +35,7 @@ class Totals:
 
 
 def check_files(dataset: Dataset, manifest: Manifest, findings: Findings) -> None:
-    """Which files there are: those of the manifest, and no other that a trainer would read."""
+    """Check that exactly the manifest's files exist, and no other that a trainer would read."""
     for file in manifest.files:
         size = size_of(dataset.files, file.name)
         if isinstance(size, str):
@@ -63,7 +63,8 @@ def _uninvited(dataset: Dataset, manifest: Manifest) -> list[str]:
     found = {name for name in others if re.fullmatch(pattern, name)}
     if not format_.traits.one_file:
         inside = [name for name in others if isinstance(size_of(dataset.files, name), int)]
-        # An index may list shards of ours, which are not among these: that is no shard too many.
+        # An index may list our own shards, which are not among these files: they are not extra
+        # shards.
         with contextlib.suppress(IntegrityError):
             found |= {shard.name for shard in format_.find(dataset.files, inside)}
     return sorted(found)
@@ -76,7 +77,7 @@ def check_contents(
     findings: Findings,
     progress: OnProgress,
 ) -> Totals:
-    """Hash every file, open every shard, look at every token."""
+    """Hash every file, open every shard, check every token."""
     refused = refused_file(dataset.files, _opens_with(manifest))
     tasks = _files_to_check(dataset, manifest, refused is None)
     looked = looked_at(dataset.files, tasks, num_proc, progress)
@@ -99,8 +100,7 @@ def check_contents(
 def refused_file(
     files: DatasetFiles, matters: Callable[[str], bool] = lambda name: True
 ) -> Failure | None:
-    """A file that may not be opened, as a link that leads out of the folder, of those that
-    matter."""
+    """A needed file that must not be opened, such as a link that leads out of the folder."""
     for name in files.names():
         if matters(name) and not os.path.basename(name).startswith("."):
             try:
@@ -111,7 +111,7 @@ def refused_file(
 
 
 def _opens_with(manifest: Manifest) -> Callable[[str], bool]:
-    """Which files a format may open with a shard: those named like it, and an index of all."""
+    """Which files a format may open together with a shard: those named like it, and an index."""
     stems = {file.name.partition(".")[0] for file in manifest.files}
 
     def matters(name: str) -> bool:
@@ -123,14 +123,14 @@ def _opens_with(manifest: Manifest) -> Callable[[str], bool]:
 def _files_to_check(dataset: Dataset, manifest: Manifest, can_open: bool) -> list[FileToCheck]:
     opens: dict[str, StreamShard] = {}
     edges: dict[str, tuple[bool, bool]] = {}
-    # Only a conversion keeps apart what the end of a split had cut.
+    # Only a conversion keeps the two pieces of a document that the end of a split had cut.
     first, second = (manifest.converted_from and manifest.one_stream) or (None, None)
     tails = _tails(manifest)
     for split, stream in dataset.streams.items():
         opens |= {shard.name: shard for shard in stream.shards}
         edges[stream.shards[0].name] = (split == second, False)
         last = stream.shards[-1].name
-        # What filled no sample may have begun in the middle of a document.
+        # The tail that filled no sample may have begun in the middle of a document.
         ends_cut = bool(tails.get(split)) or split == first
         edges[last] = (edges.get(last, (False, False))[0], ends_cut)
     tasks = []
@@ -156,7 +156,7 @@ def _files_to_check(dataset: Dataset, manifest: Manifest, can_open: bool) -> lis
 
 def _rules(manifest: Manifest) -> Rules:
     encoding = manifest.identity["encoding"]
-    # Of someone else's shards, converted, nobody knows whether every document has its EOT ids.
+    # For converted foreign shards it is unknown whether every document has its EOT ids.
     eot = manifest.identity["options"]["eot"] if manifest.inputs else None
     return Rules(encoding["max_token_value"] + 1, encoding["eot_token"], eot)
 
@@ -166,12 +166,14 @@ def _has_boundaries(dataset: Dataset) -> bool:
 
 
 def _tails(manifest: Manifest) -> dict[str, int]:
-    """How many tokens at the end of each split were left out, because they filled no sample."""
+    """The number of tokens at the end of each split that were left out because they filled no
+    sample."""
     return {split: totals.num_tail_tokens for split, totals in manifest.splits.items()}
 
 
 def _changed(file: OutputFile, found: str | tuple[str, ...]) -> Failure:
-    """What to say of a file with another sha256; of one in pieces, where the first of those is."""
+    """The failure of a file with another sha256; for a file in pieces, where the first changed
+    piece is."""
     if isinstance(found, str) or isinstance(file.sha256, str):
         return Failure(
             file.name,
@@ -238,13 +240,13 @@ def _check_order(chains: Mapping[str, Chain], manifest: Manifest, findings: Find
         check_order(in_sequence, rules, findings, may_end_cut=any(tails.values()))
         return
     for split, chain in chains.items():
-        # The end of the first was left out, which the second continued from.
+        # The end of the first split was left out, and the second continues after it.
         may_end_cut = bool(tails.get(split)) or split == first
         check_order([chain], rules, findings, split == second, may_end_cut)
 
 
 def check_chain(chain: Chain, files: DatasetFiles, findings: Findings) -> None:
-    """What is wrong with a split's shards one by one."""
+    """Report the faults of each shard of a split."""
     for position, link in enumerate(chain.links):
         looked = link.looked
         if looked.broken is not None:
@@ -267,7 +269,7 @@ def located(message: str, files: DatasetFiles, name: str) -> Failure:
 def _check_against_counts(
     dataset: Dataset, manifest: Manifest, looked: Mapping[str, Looked], findings: Findings
 ) -> None:
-    """What is in the shards against what the manifest says is in them."""
+    """Compare the content of the shards with the manifest's counts."""
     has_boundaries = _has_boundaries(dataset)
     options = manifest.identity["options"]
     per_document = EOTS_PER_DOCUMENT[options["eot"]]

@@ -1,10 +1,10 @@
-"""Where in the shards each document of the corpus stands.
+"""Where in the shards each document of the corpus is.
 
-In order, documents stand as the slices gave them. In a shuffled run a document stands at the rank
-of its key (encode/documents.py) among all keys of its split: 20 bytes of memory a document. Keys
-count through the chunks of a part (encode/part.py). Nearly always there is one, as is assumed;
-where it matters, in a shuffled run that holds documents out, `make_sure` encodes the slices again
-to know.
+Without a shuffle, documents are in the order of the slices. In a shuffled run a document's position
+is the rank of its key (encode/documents.py) among all keys of its split: 20 bytes of memory per
+document. Keys are numbered across the chunks of a part (encode/part.py). A part nearly always has
+one chunk, as is assumed. Where it matters, in a shuffled run that holds documents out, `make_sure`
+encodes the slices again to check.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DocumentIndex:
                 f"a conversion left out the end of {self._one_stream[0]}, so nothing says where "
                 f"the documents of {self._one_stream[1]} stand"
             )
-        # Where documents were meant for: all of them for val, if a split by chance has failed so.
+        # The intended splits of documents: all in val, if a random split has failed that way.
         self._origin = int(bool(self._one_stream) and any(manifest.slice_documents.get("val", ())))
         self.streams = self._streams(manifest)
         self.tails = [0, 0]
@@ -78,7 +78,7 @@ class DocumentIndex:
         return int(self._ranks[split][number])
 
     def bounds(self, split: int) -> Numbers:
-        """Where the documents of the split's stream start, and the end of the last."""
+        """The starts of the documents in the split's stream, and the end of the last."""
         stream = self.streams[split]
         lengths = [np.zeros(1, np.int64)]
         for documents in stream.documents() if stream is not None else ():
@@ -87,7 +87,7 @@ class DocumentIndex:
         return np.cumsum(np.concatenate(lengths))
 
     def make_sure(self, encoding: EncodingId) -> bool:
-        """Find out about the chunks of every part; True if the assumption was wrong."""
+        """Find out the chunks of every part; True if the assumption was wrong."""
         self.is_assumed = False
         config, plan = self._corpus.config, self._corpus.plan
         for slice_ in plan.slices:
@@ -101,7 +101,7 @@ class DocumentIndex:
         return bool(self._chunks)
 
     def failure(self, split: int, token: int, message: str) -> Failure:
-        """Something is wrong with a token of a split's stream."""
+        """The failure for a wrong token of a split's stream."""
         stream = self.streams[split]
         if stream is None or not stream.shards:
             return Failure(SPLITS[split], message)
@@ -128,7 +128,8 @@ class DocumentIndex:
         shards = [s for split in self._one_stream if split in found for s in found[split].shards]
         has_boundaries = any(stream.has_boundaries for stream in found.values())
         if has_boundaries and manifest.converted_from is not None:
-            # A conversion keeps apart what was cut in two; EOT ids tell it whole.
+            # A conversion stores the two pieces of a cut document separately; EOT ids show it
+            # whole.
             has_boundaries = False
             shards = [dataclasses.replace(shard, num_documents=None) for shard in shards]
         eot = manifest.identity["options"]["eot"]

@@ -1,4 +1,4 @@
-"""Datasets that tokenmill did not write: what their format tells, and what it does not."""
+"""Checks of datasets that tokenmill did not write, as far as their format allows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tokenmill.words.plural import counted
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the user says of the folder."""
+    """What the user says about the folder."""
 
     format_name: str | None
     dtype: str | None
@@ -53,7 +53,7 @@ def check_foreign(
         findings.failed("headers", located(error.message, files, MANIFEST_NAME))
         return _without_shards(told, findings)
     except ConfigError:
-        # Perhaps every one of them is damaged.
+        # Perhaps all of them are damaged.
         if told.format_name is None or not _look_alikes(files, get_format(told.format_name), []):
             raise
         format_, found = get_format(told.format_name), []
@@ -84,7 +84,7 @@ def _say_there_is_no_manifest(told: Told, name: str, findings: Findings) -> None
 
 
 def _look_alikes(files: DatasetFiles, format_: Format, found: Sequence[FoundShard]) -> list[str]:
-    """Files that are called like shards, but are none: their headers may be damaged."""
+    """Files with names of shards that are not shards: their headers may be damaged."""
     names = {shard.name for shard in found}
     shapes = {_shape(name) for name in names}
     pattern = format_.pattern.replace("{name}", ".+")
@@ -162,7 +162,7 @@ def _check_shards(
 
 
 def _eot_of(files: DatasetFiles, format_: Format, told: Told) -> Inference:
-    """Where EOT ids stand, as the user says or as far as whole shards tell."""
+    """Where EOT ids are, as the user says or as far as whole shards show."""
     if told.eot is not None:
         return Inference(told.eot, "--eot")
     try:

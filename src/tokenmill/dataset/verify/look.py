@@ -1,9 +1,8 @@
-"""Looking at the files of a dataset: each is read once, hashed and its tokens scanned on the way.
+"""Reads the files of a dataset, each once: hashes them and scans their tokens in the same pass.
 
-Files are independent, so several are looked at at the same time, in threads: hashing a block and
-comparing an array both let the others run. A file in which tokens stand one after the other behind
-a header is hashed and scanned block by block, while the block is in the CPU's cache; others are
-hashed, and then read by their format.
+Files are independent, so threads read several at once: hashing a block and comparing an array both
+release the GIL. A raw file (a header, then tokens) is hashed and scanned block by block, while the
+block is in the CPU's cache; other files are hashed and then read by their format.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from tokenmill.storage import hashing
 BLOCK_BYTES = 1 << 20
 JOBS_PER_THREAD = 4
 _NO_RULES = Rules(None, None, None)
-# What is being done, how much of it is done, and of how much.
+# The current activity, the amount done, and the total.
 OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class FileToCheck:
-    """A file to look at. `open` is None for one that holds no tokens."""
+    """A file to check. `open` is None for a file without tokens."""
 
     name: str
     is_hashed: bool
@@ -49,7 +48,7 @@ class FileToCheck:
     rules: Rules = _NO_RULES
     marks: tuple[tuple[int, int], ...] = ()
     has_boundaries: bool | None = False  # None: if the file says so
-    may_begin_cut: bool = False  # with the rest of a document, without its first EOT id
+    may_begin_cut: bool = False  # begins with the rest of a document, without its first EOT id
     may_end_cut: bool = False
     in_pieces: bool = False  # has a sha256 for each piece (storage.PIECE_BYTES)
     is_scanned: bool = True  # with all of its tokens
@@ -57,17 +56,17 @@ class FileToCheck:
 
 @dataclass(frozen=True)
 class Looked:
-    """What there is to say about a file."""
+    """The results for one file."""
 
     name: str
     num_bytes: int = 0
-    missing: str | None = None  # why it could not be looked at
+    missing: str | None = None  # why it could not be read
     sha256: str | tuple[str, ...] | None = None
     broken: str | None = None  # what its format says is wrong with it
     num_documents: int | None = None  # where the format keeps boundaries
     scan: TokenScan | None = None
     dtype: str | None = None
-    token_bytes: int | None = None  # where tokens stand one after the other to the end
+    token_bytes: int | None = None  # of a raw file: the tokens up to its end
 
     def byte_of(self, token: int) -> int | None:
         if self.token_bytes is None or self.scan is None:
@@ -78,7 +77,7 @@ class Looked:
 def looked_at(
     files: DatasetFiles, tasks: Sequence[FileToCheck], num_proc: int, progress: OnProgress
 ) -> dict[str, Looked]:
-    """What there is to say about each file, by name."""
+    """The results for each file, by name."""
     sizes = {task.name: size_of(files, task.name) for task in tasks}
     work = _Work(files)
     total = sum(_number(size) for size in sizes.values())
@@ -90,7 +89,7 @@ def looked_at(
         waiting: set[concurrent.futures.Future[Looked | _Piece]] = set()
         found: list[Looked | _Piece] = []
         while True:
-            # A few at a time: `wait` goes through all that it is given, every time.
+            # A few at a time: `wait` scans all its arguments on every call.
             some = itertools.islice(jobs, JOBS_PER_THREAD * num_proc - len(waiting))
             waiting |= {pool.submit(job) for job in some}
             if not waiting:
@@ -102,13 +101,13 @@ def looked_at(
             progress("reading", work.num_bytes, total)
     finally:
         work.is_cancelled = True
-        # A thread that waits for a network keeps nobody: it touches no file.
+        # A thread that waits for the network is left behind: it touches no file.
         pool.shutdown(wait=not files.is_far, cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A piece of a file, hashed and, if that can be done piece by piece, scanned."""
+    """A piece of a file, hashed and, if pieces can be scanned alone, scanned."""
 
     name: str
     number: int
@@ -117,7 +116,7 @@ class _Piece:
 
 
 def _put_together(found: Sequence[Looked | _Piece]) -> dict[str, Looked]:
-    """Each file, with the sha256 of its pieces where others have hashed them."""
+    """The result of each file, merged from its pieces if it was hashed in pieces."""
     looked = {one.name: one for one in found if isinstance(one, Looked)}
     pieces: dict[str, list[_Piece]] = {}
     for one in found:
@@ -150,7 +149,7 @@ def _number(size: int | str) -> int:
 
 
 class _Cancelled(Exception):
-    """Nobody waits for the result any more."""
+    """The result is no longer needed."""
 
 
 class _Work:
@@ -163,10 +162,10 @@ class _Work:
         self.is_cancelled = False
 
     def jobs(self, task: FileToCheck, size: int | str) -> Iterator[Callable[[], Looked | _Piece]]:
-        """What can be done at the same time: tokens are looked at in order, but of a large file the
-        pieces are hashed by whoever is free."""
+        """Jobs that can run at the same time: tokens are scanned in order, but the pieces of a
+        large file are hashed by any free thread."""
         if task.in_pieces and task.is_hashed and not self._files.is_far:
-            # What must hold between two documents cannot be seen in a piece alone.
+            # Rules between two documents cannot be checked in a single piece.
             is_scanned = task.has_boundaries is False and task.rules.eot != "both"
             for number in range(-(-_number(size) // hashing.PIECE_BYTES)):
                 yield functools.partial(self._piece, task, number, _number(size), is_scanned)
@@ -235,7 +234,7 @@ class _Work:
         )
 
     def _hashed(self, task: FileToCheck, opened: _Opened, size: int) -> str | tuple[str, ...]:
-        """The sha256; tokens are taken in on the way."""
+        """The sha256; scans tokens in the same pass."""
         digest: Any = hashing.PieceHash() if task.in_pieces else hashlib.sha256()
         buffer = memoryview(bytearray(BLOCK_BYTES))
         header_bytes = opened.header_bytes(size)
@@ -282,7 +281,7 @@ class _Opened:
                 if self.ends is None and task.has_boundaries:
                     raise IntegrityError("nothing says where its documents end")
             self.scan = TokenScan(task.rules, self._expected(task, self.reader), task.marks)
-        except Exception as error:  # the bytes may be anything, and the format anyone's
+        except Exception as error:  # the bytes may be anything, and the format may be a plugin
             self._give_up(error)
 
     def header_bytes(self, size: int) -> int:
@@ -291,13 +290,13 @@ class _Opened:
         return max(0, size - self.reader.num_tokens * self.token_bytes)
 
     def take(self, block: Any) -> None:
-        """Scan a block of the file; nothing but tokens stands in it."""
+        """Scan a block of the file that holds only tokens."""
         if self._is_raw and self.scan is not None:
             whole = len(block) - len(block) % self.token_bytes
             self.scan.feed(np.frombuffer(block[:whole], self.dtype))
 
     def read(self, advance: Callable[[], None]) -> None:
-        """Scan what the format's own reader reads."""
+        """Scan the tokens through the format's own reader."""
         assert self.reader is not None and self.scan is not None
         step = BLOCK_BYTES // self.token_bytes
         try:
@@ -314,7 +313,7 @@ class _Opened:
         if expected is None or not len(expected) or not reader.num_tokens:
             return expected
         first, last = reader.tokens(0, 1), reader.tokens(reader.num_tokens - 1, reader.num_tokens)
-        # One EOT id alone is all that is left of a document that has two.
+        # A single EOT id can be the rest of a document that has two.
         assert self.ends is not None
         lone_first = task.rules.eot == "both" and self.ends[0] == 1
         lone_last = task.rules.eot == "both" and np.diff(self.ends[-2:], prepend=0)[-1] == 1
@@ -335,7 +334,7 @@ class _Opened:
 
 
 def _filled(file: Any, buffer: memoryview) -> memoryview:
-    """The buffer, filled with the file's next bytes as far as there are any."""
+    """The buffer, filled with the file's next bytes, as many as there are."""
     filled = 0
     while filled < len(buffer):
         count = file.readinto(buffer[filled:])

@@ -1,4 +1,5 @@
-"""What the reference makes of a document: the library whose ids are the truth, not the engine."""
+"""Encodes documents with the reference, the library whose ids are the truth, not with the
+engine."""
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ from tokenmill.encodings.reference import NOT_FAILURES
 from tokenmill.errors import ConfigError, IntegrityError
 
 Ids = npt.NDArray[np.int64]
-_AT_ONCE = 32  # documents that a thread takes: handing them over costs as much as a short one
+_AT_ONCE = 32  # documents per thread call: a call costs as much as a short document
 _LIBRARIES = {"tiktoken": "tiktoken", "huggingface": "tokenizers"}
 
 
 class Reencoder:
-    """Encodes documents with their EOT ids, several at a time: the reference lets threads run."""
+    """Encodes documents with their EOT ids in threads: the reference releases the GIL."""
 
     def __init__(
         self, identity: EncodingId, eot: str, pool: concurrent.futures.ThreadPoolExecutor
@@ -60,12 +61,12 @@ class Reencoder:
 
 
 def identity_of_tokenizer(manifest: Manifest, named: EncodingId | None) -> EncodingId:
-    """The encoding that made the tokens: the one that the user names, which was compared, or one
-    that is known by name. Raises NotAtHand if it is neither."""
+    """The encoding that made the tokens: the user's, which was compared, or one known by name.
+    Raises NotAtHand if there is neither."""
     if named is not None:
         return named
     made_with = made_with_of(manifest.identity["encoding"])
-    # A manifest names an encoding, never a file to be read.
+    # A manifest names an encoding, never a file to read.
     if os.sep not in made_with.name and not os.path.exists(made_with.name):
         try:
             found = get_encoding(made_with.name, eot=made_with.eot).identity

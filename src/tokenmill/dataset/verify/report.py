@@ -1,4 +1,4 @@
-"""What a verification found: plain values, to print or to write as JSON."""
+"""The result of a verification: plain values, to print or to write as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 MAX_FAILURES = 20
-# Every check there is, in the order in which people read about them.
+# All checks, in the order of the report.
 CHECKS = {
     "manifest": "the manifest is as it was written",
     "conservation": "rows in = documents out + what was left out",
@@ -33,8 +33,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Something that is wrong. `document` is its number in the split, `byte` an offset in the file;
-    None where that cannot be told."""
+    """A fault. `document` is its number in the split, `byte` an offset in the file; None if
+    unknown."""
 
     file: str
     message: str
@@ -64,17 +64,17 @@ class Report:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is wrong, as far as it could be checked."""
+        """Whether nothing was found wrong, as far as it could be checked."""
         return not self.num_failures
 
     @property
     def undone(self) -> tuple[Check, ...]:
-        """What was asked for and could not be checked."""
+        """The requested checks that could not be made."""
         return tuple(check for check in self.checks if check.status == "unable")
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that was asked for was checked, whatever came of it."""
+        """Whether every requested check was made, with any result."""
         return not self.undone
 
     def to_plain(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Report:
 
 
 class Findings:
-    """What is found on the way."""
+    """Collects the results of checks."""
 
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
@@ -90,18 +90,17 @@ class Findings:
         self._num_failures = dict.fromkeys(CHECKS, 0)
 
     def passed(self, name: str, detail: str) -> None:
-        """Unless something of it failed before."""
+        """Mark the check as passed, unless it failed before."""
         if not self._num_failures[name]:
             self._checks[name] = Check(name, "passed", detail)
 
     def skipped(self, name: str, reason: str) -> None:
-        """It was not asked for, or does not apply."""
+        """Mark the check as not requested or not applicable."""
         if not self._num_failures[name]:
             self._checks[name] = Check(name, "skipped", reason)
 
     def unable(self, name: str, reason: str, hint: str | None = None) -> None:
-        """It was asked for, and could not be done. What failed before stays, and so does what
-        passed."""
+        """Mark a requested check as impossible. An earlier failure or pass stays."""
         if name not in self._checks or self._checks[name].status == "skipped":
             self._checks[name] = Check(name, "unable", reason, hint)
 

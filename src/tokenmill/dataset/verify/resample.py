@@ -1,4 +1,4 @@
-"""The check against the sources: finds what is needed for it, and says what it came to."""
+"""The check against the sources: finds what it needs, and reports the result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COUNTS = ("num_rows", "num_written", "num_empty", "num_null", "num_quarantined"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How much is to be encoded again, and where the inputs are now (empty: where they were)."""
+    """How much to encode again, and where the inputs are now (empty: at their old paths)."""
 
     sample: int
     full: bool
@@ -47,7 +47,7 @@ def check_sources(
     findings: Findings,
     progress: OnProgress,
 ) -> None:
-    """`named` is the tokenizer, where the user says which file it is."""
+    """`named` is the tokenizer, if the user names its file."""
     manifest = dataset.manifest
     assert manifest is not None, "foreign shards have no sources"
     try:
@@ -85,7 +85,7 @@ def _say_undone(asked: Asked, reason: str, hint: str | None, findings: Findings)
 
 
 def _require_room_for_documents(files: DatasetFiles, manifest: Manifest, corpus: Corpus) -> None:
-    """Memory is taken by the number of documents, which anyone may have written there. A document
+    """Check the number of documents, which decides the memory needed and may be forged. A document
     without tokens, or in a tail that was left out, takes no byte of a shard, but a row."""
     sizes = [size_of(files, file.name) for file in manifest.files]
     num_bytes = sum(size for size in sizes if isinstance(size, int))

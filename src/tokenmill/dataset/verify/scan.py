@@ -20,7 +20,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What tokens must obey, as far as it is known."""
+    """The known rules for tokens."""
 
     n_vocab: int | None
     eot_id: int | None
@@ -38,11 +38,11 @@ class Fault:
 
 
 class TokenScan:
-    """What a shard's tokens come to.
+    """The results of scanning a shard's tokens.
 
-    `expected` is where EOT ids must stand and nowhere else, where the format says. `marks` are the
-    manifest's (EOT ids before, token). A scan may begin at `first_token`, for a part of the shard:
-    `joined` puts such scans together.
+    `expected` are the only places of EOT ids, if the format determines them. `marks` are the
+    manifest's (EOT ids before, token). A scan may begin at `first_token`, for a part of the shard;
+    `joined` merges such scans.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class TokenScan:
         self._mark_counts: list[
             tuple[int, int, int]
         ] = []  # said, token, EOT ids of the part before
-        # Where the format keeps no boundaries and every document has two EOT ids, these come in
-        # pairs. Whether a shard begins inside a document is known when those before it are.
+        # Without boundaries and with two EOT ids per document, EOT ids come in pairs. Whether a
+        # shard begins inside a document depends on the shards before it.
         self._is_paired = rules.eot == "both" and expected is None
         self._inside = [False, True]
         self._unpaired: list[Fault | None] = [None, None]
@@ -86,7 +86,7 @@ class TokenScan:
 
     @staticmethod
     def joined(parts: Sequence[TokenScan]) -> TokenScan:
-        """What the parts of a shard, in order, come to together."""
+        """The merged results of a shard's parts, in order."""
         whole = TokenScan(parts[0]._rules)
         for part in parts:
             if part.first is None:
@@ -103,7 +103,7 @@ class TokenScan:
         return whole
 
     def finish(self, ends: Positions | None = None) -> None:
-        """All tokens are in. `ends` says where documents end, for the numbers of faulty ones."""
+        """End the scan. `ends` are the ends of documents, for the numbers of faulty ones."""
         expected, self._expected = self._expected, None
         if expected is not None and self.num_eot < len(expected) and "EOT" not in self.faults:
             self._missing_eot(int(expected[self.num_eot]), self.num_eot)
@@ -116,8 +116,8 @@ class TokenScan:
                 self.faults[name] = dataclasses.replace(fault, document=document)
 
     def paired(self, is_inside: bool) -> tuple[Fault | None, bool]:
-        """If the shard begins inside a document, or between two: the first EOT id that is not one
-        of a pair, and whether the shard ends inside a document."""
+        """The first EOT id without its pair, given whether the shard begins inside a document; and
+        whether the shard ends inside a document."""
         return self._unpaired[is_inside], self._inside[is_inside]
 
     def _look_at_range(self, tokens: Tokens, n_vocab: int) -> None:
@@ -186,7 +186,7 @@ class TokenScan:
         self._inside[state] = is_inside ^ bool(len(found) % 2)
         if self._unpaired[state] is not None:
             return
-        closing = found[int(not is_inside) :: 2] + 1  # what stands behind those that end documents
+        closing = found[int(not is_inside) :: 2] + 1  # the tokens after EOT ids that end documents
         opening = found[int(is_inside) :: 2]
         if not is_inside:
             closing = np.concatenate([[start], closing])
@@ -202,7 +202,7 @@ class TokenScan:
 
 
 def expected_eot(ends: Positions, eot: str | None) -> Positions | None:
-    """Where EOT ids must stand, if documents end there; None if there is no rule."""
+    """Where EOT ids must be, given the ends of documents; None if there is no rule."""
     starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
     if eot == "append":
         return ends - 1

@@ -1,7 +1,7 @@
-"""The corpus a dataset was made from, found again: the same files, cut and sifted the same way.
+"""The corpus that a dataset was made from: the same files, cut and filtered the same way.
 
-Readers and planning are the mill's own; what becomes of a row is decided here once more, in plain
-words, so that a mistake there does not hide itself.
+Readers and planning are shared with the mill. What happens to a row is decided here independently,
+in simple code, so that a mistake in the mill does not hide itself.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class SplitTexts:
 class Corpus:
     config: Config
     plan: Plan
-    quarantined: Mapping[str, frozenset[str]]  # by input: where the rows were that were left out
+    quarantined: Mapping[str, frozenset[str]]  # by input: the places of rows that were left out
 
     @property
     def num_rows(self) -> int | None:
-        """As the files themselves say; None if they do not."""
+        """The number of rows that the files state; None if they do not."""
         total = 0
         for slice_ in self.plan.slices:
             for span in slice_.spans:
@@ -60,7 +60,7 @@ class Corpus:
         return total
 
     def documents(self, slice_: Slice) -> Iterator[tuple[tuple[SplitTexts, SplitTexts], Counts]]:
-        """The slice's documents for train and for val, in order, and what became of its rows."""
+        """The slice's documents for train and for val, in order, and the counts of its rows."""
         for span in slice_.spans:
             reader = reader_for(span.input.kind, read_options(self.config))
             for batch in reader.batches(span):
@@ -78,7 +78,7 @@ class Corpus:
             ]
             is_bad |= np.array(found, np.bool_)
         is_null = is_empty = np.zeros(len(texts), np.bool_)
-        if texts.null_count:  # only then: to ask for it imports pandas, where there is one
+        if texts.null_count:  # only then, because the call may import pandas
             is_null = np.asarray(texts.is_null()) & ~is_bad
         if self.config.empty == "drop":
             is_empty = (np.diff(offsets_of(texts)) == 0) & ~is_null & ~is_bad
@@ -102,8 +102,8 @@ class Corpus:
 
 
 def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -> Corpus:
-    """The corpus, from where it was or from `sources`. Raises NotAtHand if it is not there as it
-    was."""
+    """The corpus, from its old paths or from `sources`. Raises NotAtHand if it is missing or
+    changed."""
     options = manifest.identity["options"]
     try:
         config = Config(sources=("-",), **options)
@@ -120,7 +120,7 @@ def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -
         plan = make_plan(manifest.identity, inputs, config)
     except (InputError, ConfigError) as error:
         raise NotAtHand(error.message, error.hint) from None
-    except (TypeError, ValueError) as error:  # options of a manifest that someone made up
+    except (TypeError, ValueError) as error:  # options of a forged manifest
         raise NotAtHand(f"its options cannot be used: {error!r}") from None
     return Corpus(config, plan, _quarantined(files, manifest))
 

@@ -1,4 +1,4 @@
-"""Whether a manifest's own numbers agree: what was lost or added would show here first."""
+"""Whether a manifest's own numbers agree: lost or added rows would show here first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tokenmill.words.plural import counted
 
 
 def contradictions(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
-    """What cannot be, one line each."""
+    """The contradictions, one line each."""
     counts = manifest.counts
     if not counts.is_conserved:
         yield (
@@ -27,7 +27,7 @@ def contradictions(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
         if count > 1:
             yield f"{name} is listed {counted(count, 'time')}"
     yield from _of_splits(manifest)
-    if not manifest.inputs:  # someone else's shards, converted: nobody counted their documents
+    if not manifest.inputs:  # converted foreign shards: nobody counted their documents
         return
     yield from _of_documents(manifest, has_boundaries)
     yield from _of_slices(manifest)
@@ -73,8 +73,8 @@ def _of_documents(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
 
 
 def _kept_documents(totals: SplitTotals, eot: str) -> range:
-    """How many documents of a split can be in its shards: all, without those that fell into the
-    tail. One that the tail has only the end of counts, and is known by its EOT id alone."""
+    """How many documents of a split can be in its shards: all except those in the tail. A document
+    of which the tail has only the end counts, and only its EOT id shows it."""
     if not totals.num_tail_tokens:
         return range(totals.num_documents, totals.num_documents + 1)
     if eot == "append":

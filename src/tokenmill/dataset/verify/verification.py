@@ -1,19 +1,20 @@
-"""`verify`: read this first. Everything that can be known of a folder, checked.
+"""`verify`: read this first. Checks everything that can be known about a folder.
 
     manifest      as it was written; its numbers agree            sums.py
-    files         there, inside the folder, nothing beside them
+    files         present, inside the folder, no extra ones
     contents      hashed and scanned in one pass                  look.py  scan.py
     sources       documents encoded again and compared            resample.py ...
 
-Nothing stops at the first thing that is wrong: all files are looked at, and what is wrong is named
-by file and document. Without `sample`, `full` or `sources` nothing outside the folder is read.
+It does not stop at the first fault: all files are checked, and faults are named by file and
+document. Without `sample`, `full` or `sources` nothing outside the folder is read.
 
-What was not asked for, or does not apply, is skipped. What was asked for and could not be done, as
-when a source has changed, is `unable`: nothing is known to be wrong, and yet it is no success.
+A check that was not requested, or does not apply, is skipped. A requested check that could not be
+made, for example because a source has changed, is `unable`: nothing is known to be wrong, but it is
+not a success.
 
 A folder without a manifest is not a dataset of ours, and fails, unless the caller names the format:
-then someone else wrote it, and what its format cannot tell is skipped, and said so. A manifest that
-was deleted would otherwise go unnoticed.
+then someone else wrote it, and checks that its format does not allow are reported as skipped.
+Otherwise a deleted manifest would go unnoticed.
 """
 
 from __future__ import annotations
@@ -62,14 +63,13 @@ def verify(
 ) -> Report:
     """Check a folder of shards and say what was checked, what is wrong and what was not checked.
 
-    The folder may be the URL of one on object storage; nothing of it is then kept on disk.
-    `format_name`, `dtype` and `eot` are for folders that tokenmill did not write. So is the
-    tokenizer, by its `encoding` or as a user names it; it also says where the tokenizer of a
-    dataset is, if it does not come with the package, and is compared with the manifest.
-    `sample` documents, or all with `full`, are encoded again from the sources by the reference
-    (tiktoken) and compared; where that could not be done, the report is not `is_complete`.
-    Raises ConfigError for a folder in which nothing can be recognised, and for options that
-    contradict its manifest.
+    The folder may be a URL on object storage; then nothing is kept on disk. `format_name`, `dtype`
+    and `eot` are for folders that tokenmill did not write. So is the tokenizer, by its `encoding`
+    or as a user names it; it also says where the tokenizer of a dataset is, if it does not come
+    with the package, and is compared with the manifest. `sample` documents, or all with `full`, are
+    encoded again from the sources by the reference (tiktoken) and compared; where that could not be
+    done, the report is not `is_complete`. Raises ConfigError for a folder in which nothing can be
+    recognised, and for options that contradict its manifest.
     """
     began = time.monotonic()
     asked = Asked(sample, full, tuple(sources), num_proc or available_cpus())
@@ -99,7 +99,7 @@ def _checked(
 
 
 def _say_what_strangers_cannot_tell(told: Told, asked: Asked, findings: Findings) -> None:
-    """What was asked for, and a folder without a manifest has no answer to."""
+    """Report the requested checks that a folder without a manifest does not allow."""
     for name in ("inputs", "sources") if asked.is_to_encode else ("inputs",) if asked else ():
         reason = f"there is no {MANIFEST_NAME}: nothing says what the shards were made from"
         findings.unable(name, reason, "leave --sample, --full and --source out")
@@ -185,8 +185,8 @@ def _require_agreement(told: Told, manifest: Manifest) -> None:
 def _named_encoding(
     encoding: EncodingId | None, tokenizer: NamedTokenizer | None, manifest: Manifest
 ) -> EncodingId | None:
-    """The tokenizer that the user names, if it is the one that made the tokens. Raises ConfigError
-    if it is another one."""
+    """The tokenizer that the user names, if it made the tokens. Raises ConfigError if it did
+    not."""
     if encoding is None and tokenizer is None:
         return None
     made_with = made_with_of(manifest.identity["encoding"])

@@ -1,16 +1,16 @@
 """The ray runner: the same slices and shard tasks, as Ray tasks on the nodes of a cluster.
 
-runner.py     the Runner: connects when it is first needed, checks the nodes, hands over
+runner.py     the Runner: connects when first needed, checks the nodes, delegates
 cluster.py    the connection, the nodes and how many workers each can hold
-facts.py      what every node must have in common with the driver: versions, vocabulary, storage
-cuts.py       inputs, cut into spans on the nodes for the plan
-in_flight.py  slices and shard tasks that are in the cluster, from the first attempt to the record
+facts.py      what every node must share with the driver: versions, vocabulary, storage
+cuts.py       cutting of inputs into spans on the nodes, for the plan
+in_flight.py  slices and shard tasks in the cluster, from the first attempt to the record
 ray_task.py   one of these tasks: where it is, how to end it
-heartbeats.py where workers say how they are, and the driver reads it
-losses.py     what to say when Ray has lost a worker
+heartbeats.py workers report progress, and the driver reads it
+losses.py     explains why Ray has lost a worker
 remote.py     what runs on the nodes
 
-What is done is what has a record on storage: Ray's object store holds no token, its retries are
-off, its lineage is never used. Importing this package does not import ray; remote.py is the only
-module that the nodes need.
+Work is done when it has a record on storage: Ray's object store holds no token, its retries are
+off, and its lineage is never used. Importing this package does not import ray; remote.py is the
+only module that the nodes need.
 """

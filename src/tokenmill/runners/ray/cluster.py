@@ -1,6 +1,6 @@
-"""The connection to Ray: which cluster, its nodes, and how many workers each of them can hold.
+"""The connection to Ray: the cluster, its nodes, and how many workers each node can hold.
 
-Ray is told to be quiet and private: no log lines of workers on our streams, no dashboard, no usage
+Ray is set to be quiet and private: no worker logs on our streams, no dashboard, no usage
 statistics. Connecting takes about 0.5 s, starting a cluster of our own 2 to 5 s.
 """
 
@@ -22,17 +22,17 @@ from tokenmill.errors import ConfigError
 from tokenmill.runners.machine import available_cpus
 from tokenmill.words.plural import counted
 
-OBJECT_STORE_BYTES = 128 << 20  # of our own cluster: nothing but records passes through it
+OBJECT_STORE_BYTES = 128 << 20  # of our own cluster: only records pass through it
 CONNECT_SECONDS = 5.0
-IDLE_SECONDS = 30.0  # without any worker: time to say so
-NODES_SECONDS = 1.0  # between two looks at which nodes there are
+IDLE_SECONDS = 30.0  # without any worker, before a notice
+NODES_SECONDS = 1.0  # between two updates of the list of nodes
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     id: str
     name: str
-    num_slots: int  # workers that fit, whoever uses them now; 0: none, or the node is gone
+    num_slots: int  # workers that fit, in use or not; 0: none, or the node is gone
     is_alive: bool
 
 
@@ -42,7 +42,7 @@ def require_ray() -> None:
 
 
 class Cluster:
-    """Connected from when it is made until `close`, which also ends a cluster of our own."""
+    """Connected from its creation until `close`, which also ends a cluster of our own."""
 
     def __init__(self, config: Config) -> None:
         self._worker_cpus = config.worker_cpus or 1.0
@@ -52,7 +52,7 @@ class Cluster:
         self._looked_at = 0.0
         self._remotes: dict[Callable[..., Any], Any] = {}
         self._is_ours = _connect(config.ray_address, config.num_proc or available_cpus())
-        # How many workers at a time, where the cluster's size does not say so already.
+        # The limit on workers, if it is not the cluster's size.
         self._max_workers = None if self._is_ours else config.num_proc
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class Cluster:
         return self._nodes
 
     def look_again(self) -> None:
-        """Have the next look at `nodes` be a fresh one."""
+        """Make the next call of `nodes` fetch a new list."""
         self._looked_at = 0.0
 
     def name(self, node_id: str) -> str:
@@ -99,17 +99,17 @@ class Cluster:
 
     @property
     def idle_words(self) -> str:
-        """What to say to someone who waits for a worker."""
+        """The notice for a user who waits for a worker."""
         memory = f" and {counted(self._worker_memory, 'byte')}" if self._worker_memory else ""
         return (
-            f"no worker has begun for {IDLE_SECONDS:.0f} s: the cluster has "
+            f"no worker has started for {IDLE_SECONDS:.0f} s: the cluster has "
             f"{counted(len(self.workable), 'node')} with {self._worker_cpus:g} CPU{memory} or "
             f"more, for {counted(self.num_slots, 'worker')}. "
             "If it cannot grow, ask for less (--worker-cpus, --worker-memory); still waiting"
         )
 
     def refuse(self, node_id: str) -> bool:
-        """Give a node no more work; False if that was so already."""
+        """Give a node no more work; False if it was refused before."""
         is_new = node_id not in self._refused
         self._refused.add(node_id)
         return is_new
@@ -117,7 +117,7 @@ class Cluster:
     def anywhere(self, function: Callable[..., Any]) -> Any:
         """The function as a task on any node that was not refused, with a worker's resources.
 
-        Ray must not retry: it does so for ever when memory runs out, and never knows why.
+        Ray must not retry: when memory runs out it would retry forever, without a reason.
         """
         options: dict[str, Any] = {"num_cpus": self._worker_cpus}
         if self._worker_memory is not None:
@@ -128,13 +128,13 @@ class Cluster:
         return remote.options(max_retries=0, **options)
 
     def on(self, node_id: str, function: Callable[..., Any]) -> Any:
-        """The function as a task on that node, beside whatever runs there."""
+        """The function as a task on that node, beside the tasks that run there."""
         return self._remote(function).options(
             num_cpus=0, max_retries=0, scheduling_strategy=_at(node_id)
         )
 
     def _remote(self, function: Callable[..., Any]) -> Any:
-        """The function as Ray knows it; made once, because making it tells the whole cluster."""
+        """The function's remote handle; made once, because making it informs the whole cluster."""
         import ray
 
         if function not in self._remotes:
@@ -157,7 +157,8 @@ def _at(node_id: str) -> Any:
 
 
 def _connect(address: str | None, num_cpus: int) -> bool | None:
-    """Connect: True to a cluster of our own, False to one that was there, None: was connected."""
+    """Connect. True: to a new cluster of our own; False: to a running one; None: was connected
+    before."""
     require_ray()
     import ray
 
@@ -186,7 +187,7 @@ def _connect(address: str | None, num_cpus: int) -> bool | None:
                 **quiet,
             )
         else:
-            # Of a cluster that it finds itself, and of no other, Ray also finds the token.
+            # Ray finds the token only for a cluster that it finds itself.
             _join(found, "auto" if address in (None, "auto") else found, quiet)
     _silence_raylet()
     return found is None
@@ -205,7 +206,7 @@ def _join(address: str, spelled: str, quiet: dict[str, Any]) -> None:
 
 
 def _running_address() -> str | None:
-    """The cluster that `ray start` began here, if it still answers. It leaves the address in a
+    """The cluster that `ray start` started here, if it still answers. Ray leaves its address in a
     file that ray.init's documentation names, in the folder that these variables name."""
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
     try:
@@ -220,11 +221,12 @@ def _running_address() -> str | None:
 
 
 def _require_answer(address: str) -> None:
-    """Ray itself would try for more than two minutes, and print while it does."""
+    """Raise ConfigError unless the address answers. Ray itself would retry and print for over two
+    minutes."""
     host, _, port = address.rpartition(":")
     if "://" in address:
         raise ConfigError(
-            f"--ray-address {address}: a Ray client is not a driver that tokenmill can run in",
+            f"--ray-address {address}: tokenmill cannot run through a Ray client",
             hint="run it on a node of the cluster: ray job submit -- tokenmill prepare ...",
         )
     if not host or not port.isdigit():
@@ -236,10 +238,10 @@ def _require_answer(address: str) -> None:
 
 
 def _require_token(address: str) -> None:
-    """Raise ConfigError if the cluster wants a token that is not ours. `ray.init` says only that it
-    cannot connect, after 20 s; the client that it uses within says why, at once.
+    """Raise ConfigError if the cluster requires another token than ours. `ray.init` only says,
+    after 20 s, that it cannot connect; its internal client says why, at once.
 
-    Not where this machine must have a token and may have none: that client ends the process then.
+    Not if this machine needs a token and may have none: then that client ends the process.
     """
     import ray
 
@@ -251,13 +253,13 @@ def _require_token(address: str) -> None:
     except ray.exceptions.AuthenticationError as error:
         raise _no_token(address) from error
     except (ray.exceptions.RayError, OSError, RuntimeError, TypeError, ValueError):
-        pass  # ray.init will say it
+        pass  # ray.init will report it
 
 
 def _no_token(address: str) -> ConfigError:
     mode = os.environ.get("RAY_AUTH_MODE")
     return ConfigError(
-        f"the Ray cluster at {address} wants a token, and the one here is missing or not its own "
+        f"the Ray cluster at {address} requires a token, and the one here is missing or wrong "
         f"(RAY_AUTH_MODE is {mode or 'not set'})",
         hint="export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=..., as `ray get-auth-token` says it on "
         "the cluster's head node",
@@ -273,7 +275,7 @@ def _no_cluster(address: str, why: str) -> ConfigError:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keep our signal handlers: Ray puts its own in place of them, which ends in SystemExit."""
+    """Keep our signal handlers: Ray replaces them by its own, which raise SystemExit."""
     kept = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -285,8 +287,8 @@ def _own_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def signals_heard() -> Iterator[None]:
-    """Have what our signal handlers raise arrive as it was raised. Where a signal comes while Ray
-    waits, Ray 2.60 answers with SystemError, "returned a result with an exception set"."""
+    """Restore the exception that our signal handlers raised. If a signal arrives while Ray waits,
+    Ray 2.60 raises SystemError, "returned a result with an exception set", instead."""
     try:
         yield
     except SystemError as error:
@@ -297,7 +299,7 @@ def signals_heard() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _environment(**variables: str) -> Iterator[None]:
-    """Variables that Ray reads at its start, where the user has not set them."""
+    """Set variables that Ray reads at its start, unless the user has set them."""
     added = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(added)
     try:

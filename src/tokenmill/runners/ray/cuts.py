@@ -1,9 +1,9 @@
-"""Inputs on their way through the cluster, which cuts them into spans for the plan.
+"""Cuts inputs into spans on the nodes of a cluster, for the plan.
 
-Cut where they will be encoded: a node that cannot read the inputs says so before a token is
-written, and the footers of a million files are read by all nodes at once. What a task of many
-inputs would have said on the way dies with it, so the inputs of a task that died are given out one
-by one: the one that kills its reader twice is named, as in the processes runner.
+Inputs are cut where they will be encoded: a node that cannot read them says so before a token is
+written, and all nodes read the footers of a million files in parallel. The partial results of a
+task die with it, so the inputs of a dead task are handed out one by one. The input that kills its
+reader twice is named, as in the processes runner.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CUTS_PER_SLOT = 2
 
 
 class Cuts:
-    """One plan's inputs. `common` is what every order says besides the inputs."""
+    """One plan's inputs. `common` is the part of every order besides the inputs."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class Cuts:
         self._idle_from = time.monotonic()
 
     def of(self, inputs: Iterable[Input]) -> Iterator[Cut]:
-        """The inputs, cut, in order; drawn as the cluster has room, because each may have to be
-        fetched first. The first error by the order of the inputs is raised."""
+        """The cuts, in order. Inputs are drawn as the cluster has room, because each may have to be
+        fetched first. Of several errors, that of the first input is raised."""
         import ray
 
         sources = iter(inputs)
@@ -92,7 +92,7 @@ class Cuts:
             raise cutting.error
 
     def _answered(self, cutting: Cutting, task: Any) -> Death | None:
-        """Wait for the task and tell the cutting what it said; or how it died."""
+        """Wait for the task and pass its result to the cutting; returns its death, if it died."""
         import ray
 
         while not ray.wait([task], timeout=TICK_SECONDS)[0]:

@@ -1,8 +1,8 @@
-"""What every process that encodes must have in common with the driver, or the bytes may differ.
+"""What every encoding process must share with the driver, or the bytes may differ.
 
-Versions of tokenmill and of the libraries that decide ids or read inputs, the vocabulary by its
-sha256, and the storage: the driver leaves a nonce in the work folder, and a process that reads
-another one, or none, would write its parts where nobody looks for them.
+These are the versions of tokenmill and of the libraries that determine ids or read inputs, the
+sha256 of the vocabulary, and the storage. The driver leaves a nonce in the work folder; a process
+that reads another nonce, or none, would write its parts to the wrong place.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from tokenmill.errors import (
 from tokenmill.storage import disk, files
 
 STORAGE = "storage"
-# A client of a network file system may be that late to see a new file.
+# A client of a network file system may take this long to see a new file.
 RETRY_SECONDS = 2.0
 _LIBRARIES = ("gigatoken", "tiktoken", "pyarrow")
 
 
 @dataclass(frozen=True, slots=True)
 class Nonce:
-    """What the driver left in the work folder, and where. It stays there until the run ends."""
+    """The driver's nonce and its path in the work folder, where it stays until the run ends."""
 
     path: str
     value: str
 
     @staticmethod
     def left_in(work: str) -> Nonce:
-        """The name is a new one each time: clients of a network file system may go on seeing what
-        an old name stood for."""
+        """Write a nonce under a new name: clients of a network file system may cache the content of
+        an old name."""
         value = os.urandom(16).hex()
         path = os.path.join(work, f"nonce.{value}{disk.TEMPORARY_SUFFIX}")
         files.write_file(path, value.encode())
@@ -54,18 +54,18 @@ class Nonce:
 
 
 def require_nonce(path: str | None) -> None:
-    """Raise ConflictError if the nonce is gone. A process that does not find it is not to blame
-    then: another run has removed the work folder, perhaps because it has finished the dataset."""
+    """Raise ConflictError if the nonce is gone. Then the process that does not find it is not to
+    blame: another run has removed the work folder, perhaps because it has finished the dataset."""
     if path is not None and files.size(path) is None:
         raise ConflictError(
-            f"{path} was removed while the run was under way",
-            hint="by another run? Once that has ended, run the same command again: it resumes",
+            f"{path} was removed while the run was working",
+            hint="by another run? Wait for it, then run the same command again: it resumes",
         ) from FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
 @contextlib.contextmanager
 def removal_noticed(path: str | None) -> Iterator[None]:
-    """Where the nonce is gone, that explains whatever else the nodes did not find."""
+    """If the nonce is gone, raise that conflict: it explains every other missing file."""
     try:
         yield
     except (ConflictError, InputError, NetworkError):
@@ -76,7 +76,7 @@ def removal_noticed(path: str | None) -> Iterator[None]:
 
 
 def facts_here(encoding: EncodingId, nonce: str | None) -> dict[str, str]:
-    """What this process finds; `nonce` is None while there is no work folder yet."""
+    """The facts of this process; `nonce` is None while there is no work folder."""
     found = {"tokenmill": __version__}
     names = (*_LIBRARIES, "tokenizers") if encoding.kind == "huggingface" else _LIBRARIES
     for name in names:
@@ -91,7 +91,7 @@ def facts_here(encoding: EncodingId, nonce: str | None) -> dict[str, str]:
 
 
 def nonce_at(path: str) -> str:
-    """What this process reads there, or why it cannot."""
+    """The nonce that this process reads there, or why it cannot."""
     deadline = time.monotonic() + RETRY_SECONDS
     while True:
         try:
@@ -99,13 +99,13 @@ def nonce_at(path: str) -> str:
         except OSError as error:
             if time.monotonic() > deadline:
                 return f"{error.strerror or error}: {path}"
-        except TokenmillError as error:  # an object store's: it was patient already
+        except TokenmillError as error:  # from an object store, after its retries
             return error.message
         time.sleep(0.1)
 
 
 def mismatch(node: str, here: dict[str, str], there: dict[str, str]) -> ConfigError:
-    """The error for a node that is not like this machine: both values of all that differs."""
+    """The error for a node that differs from this machine, with both values of each difference."""
     lines = [
         f"{name}: {here[name]} here, {there.get(name, 'unknown')} there"
         for name in here
@@ -113,7 +113,7 @@ def mismatch(node: str, here: dict[str, str], there: dict[str, str]) -> ConfigEr
     ]
     is_storage = here.get(STORAGE) != there.get(STORAGE)
     return ConfigError(
-        "\n  ".join([f"node {node} is not like this machine:", *lines]),
+        "\n  ".join([f"node {node} differs from this machine:", *lines]),
         hint="every node must see the output folder: on a shared file system, at the same path"
         if is_storage
         else f"install the same on every node: pip install tokenmill=={__version__}",

@@ -1,8 +1,8 @@
-"""Heartbeats: workers say how they are, and the driver reads it now and then.
+"""Heartbeats: workers report their progress, and the driver reads it from time to time.
 
-One value for each task in the key-value store of Ray's head node, which its worker overwrites as it
-goes: what was said outlives the process that said it. An actor would be one more process, 0.6 CPU
-seconds in every run, and could die itself.
+Each task has one value in the key-value store of Ray's head node, which its worker overwrites. So
+the last report outlives the worker's process. An actor would be one more process, 0.6 CPU seconds
+in every run, and could die itself.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tokenmill.runners.outbox import merged
 
 NAMESPACE = "tokenmill"
 ASK_SECONDS = 0.25
-MAX_ASKED = 100  # tasks in one look, 0.3 ms each
+MAX_ASKED = 100  # tasks per read, 0.3 ms each
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    location: tuple[str, int, str, int]  # node, pid, log, kills for memory when it began
-    step: Step | None  # what is done is counted from the task's beginning
+    location: tuple[str, int, str, int]  # node, pid, log, OOM kills at its start
+    step: Step | None  # counted from the task's beginning
 
 
 class HeartbeatSender:
@@ -37,11 +37,11 @@ class HeartbeatSender:
     def __init__(self, key: str, node: str, pid: int, log: str) -> None:
         self._key = key
         self.location = [node, pid, log, machine.oom_kill_count()]
-        self._numbers = itertools.count()  # who says the same again is alive, too
+        self._numbers = itertools.count()  # makes repeated reports differ: the worker is alive
         self._step: Step | None = None
 
     def say(self, step: Step | None = None) -> None:
-        """Returns when it was heard: what comes next may kill this process."""
+        """Returns once the report is stored, because the next document may kill this process."""
         import ray
         from ray.experimental.internal_kv import _internal_kv_put
 
@@ -60,14 +60,14 @@ class Heartbeats:
         self._numbers = itertools.count()
         self._read: dict[str, bytes] = {}
         self._looked_at = 0.0
-        self._at = 0  # of more tasks than are asked for at a time, where to begin
+        self._at = 0  # where the next read starts, if there are more than MAX_ASKED tasks
 
     def new_key(self) -> str:
-        """What a task is called."""
+        """A new task's key."""
         return f"{self._prefix}{next(self._numbers)}"
 
     def news(self, keys: Mapping[str, Any]) -> Iterator[tuple[str, Heartbeat]]:
-        """What these tasks have said since the last look; not at every call, and not of all."""
+        """New heartbeats of these tasks; not on every call, and not of all tasks."""
         if time.monotonic() - self._looked_at < ASK_SECONDS or not keys:
             return
         self._looked_at = time.monotonic()
@@ -79,7 +79,7 @@ class Heartbeats:
                 yield key, heartbeat
 
     def news_of(self, key: str) -> Heartbeat | None:
-        """What a task has said, if that was not read before."""
+        """A task's heartbeat, if it was not read before."""
         import ray
         from ray.experimental.internal_kv import _internal_kv_get
 

@@ -1,13 +1,12 @@
-"""Slices and shard tasks that are in the cluster: task, heard of, landed as records or lost.
+"""Slices and shard tasks in the cluster: task, tracked, then finished as records or lost.
 
 A bounded number is in flight, two for each worker that the cluster can hold: one running and one
-that Ray has at hand, so that no worker waits for the driver. The bound follows the cluster as it
-grows and shrinks, and what waits is what an autoscaler sees as demand. Work is drawn from the
-caller's iterable one at a time, in the caller's thread.
+queued in Ray, so that no worker waits for the driver. The bound follows the cluster as it grows and
+shrinks, and an autoscaler sees the waiting tasks as demand. Work is drawn from the caller's
+iterable one item at a time, in the caller's thread.
 
-What to try next when a slice or a shard task lost its worker is decided in attempts.py and
-shard_writing.py, as in the processes runner. A lost node is nobody's fault and counts for no
-attempt, up to a point.
+attempts.py and shard_writing.py decide what to try next when a slice or a shard task lost its
+worker, as in the processes runner. A lost node does not count as an attempt, up to MAX_LOST_NODES.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardRecord, ShardTask
 
 TICK_SECONDS = 0.25
-STEP_SECONDS = 0.5  # between two steps that a worker tells of; more if there are many workers
+STEP_SECONDS = 0.5  # between two steps of a worker; more if there are many workers
 MAX_STEPS_PER_SECOND = 400  # of all workers together
-STOP_SECONDS = 3.0  # how long a stop waits for what is under way
+STOP_SECONDS = 3.0  # how long a stop waits for running tasks
 TASKS_PER_SLOT = 2
 MIN_IN_FLIGHT = 4  # of a cluster without workers: it may grow when it sees demand
-MAX_LOST_NODES = 10  # for one slice or shard task; beyond that, it is what kills nodes
+MAX_LOST_NODES = 10  # for one slice or shard task; with more, the task kills nodes
 
 
 class InFlight:
-    """One `run` on a cluster. `common` is what every order says besides the work."""
+    """One `run` on a cluster. `common` is the part of every order besides the work."""
 
     def __init__(
         self,
@@ -65,16 +64,17 @@ class InFlight:
         self._stall_timeout = stall_timeout
         self._in_flight: dict[str, RayTask] = {}
         self._retries: deque[Attempts | ShardWriting] = deque()
-        self._lost_nodes: Counter[Attempts | ShardWriting] = Counter()  # by what was lost with them
+        self._lost_nodes: Counter[Attempts | ShardWriting] = Counter()  # by the lost task
         self._work: Iterator[Slice | ShardTask | None] = iter(())
-        self._is_drawn = False  # the iterator has nothing more
+        self._is_drawn = False  # the iterator is exhausted
         self._stop_at: float | None = None
-        self._busy_at = time.monotonic()  # when a worker was last heard of
+        self._busy_at = time.monotonic()  # the time of the last heartbeat
 
     def records(
         self, work: Iterable[Slice | ShardTask | None]
     ) -> Iterator[PartRecord | ShardRecord]:
-        """Have the work done; yield each record once. However it ends, no task is left."""
+        """Do the work and yield each record once. No task is left when it ends, with or without an
+        error."""
         self._work = iter(work)
         try:
             while not self._is_over():
@@ -116,7 +116,7 @@ class InFlight:
         return max(MIN_IN_FLIGHT, TASKS_PER_SLOT * self._cluster.num_slots)
 
     def _next(self) -> Attempts | ShardWriting | None:
-        """What is to be launched next; None: nothing, for now or for good."""
+        """The next task to launch; None: nothing, for now or for good."""
         if any(task.attempts.is_alone for task in self._in_flight.values()):
             return None
         if self._retries:
@@ -132,10 +132,10 @@ class InFlight:
             return None
         return Attempts(self._job, item) if isinstance(item, Slice) else ShardWriting(item)
 
-    # Hearing
+    # Heartbeats
 
     def _landed(self) -> list[str]:
-        """The keys of tasks that have ended; waits a little for one."""
+        """The keys of tasks that have ended; waits briefly for one."""
         import ray
 
         keys = {task.ref: key for key, task in self._in_flight.items()}
@@ -148,12 +148,12 @@ class InFlight:
         return [keys[ref] for ref in ended]
 
     def _listen(self) -> None:
-        """Take note of where the workers are."""
+        """Record the progress of the workers."""
         for key, heartbeat in self._heartbeats.news(self._in_flight):
             self._heard(self._in_flight[key], heartbeat)
 
     def _listen_to(self, key: str) -> None:
-        """Take note of the last word of this one, now."""
+        """Record the last heartbeat of this flight, now."""
         heartbeat = self._heartbeats.news_of(key)
         if heartbeat is not None:
             self._heard(self._in_flight[key], heartbeat)
@@ -174,7 +174,7 @@ class InFlight:
     # Landing
 
     def _settled(self, key: str) -> PartRecord | ShardRecord | None:
-        """Forget a task that has ended; its record, if it brought one."""
+        """Forget a task that has ended; returns its record, if it has one."""
         import ray
 
         if key not in self._in_flight:
@@ -183,7 +183,7 @@ class InFlight:
             kind, *content = ray.get(self._in_flight[key].ref)
         except ray.exceptions.RayError as error:
             if self._stop_at is None:
-                self._listen_to(key)  # where it was, as far as it said so
+                self._listen_to(key)  # its last reported position
                 self._lost(self._in_flight[key], error)
             self._gone(key)
             return None
@@ -199,7 +199,7 @@ class InFlight:
         if kind == "refused":
             self._refused(task, content[0])
         elif kind == "memory":
-            helped(self._cluster, task, end_process, task.pid)  # it may hold much of the memory
+            helped(self._cluster, task, end_process, task.pid)  # it may hold much memory
             self._failed(task, memory_error_of(Exit(task.pid, None, None, "")))
         elif kind == "error":
             raise self._with_node(error_in(kind, content), task)
@@ -212,7 +212,7 @@ class InFlight:
         return type(error)(message, error.hint)
 
     def _refused(self, task: RayTask, found: dict[str, str]) -> None:
-        """A node that joined after the run began is not like the others: go on without it."""
+        """Continue without a node that joined during the run and differs from this machine."""
         require_nonce(self._common["nonce_path"])
         self._retries.appendleft(task.attempts)
         if self._cluster.refuse(task.node):
@@ -220,10 +220,10 @@ class InFlight:
             error = mismatch(name, self._common["facts"], found)
             self._watch.notice(f"{error.message}\nit gets no work; {error.hint}")
 
-    # Losing
+    # Losses
 
     def _lost(self, task: RayTask, error: Any) -> None:
-        """Go on after a task that brought nothing back."""
+        """Handle a task that ended without a result."""
         import ray.exceptions as causes
 
         task.node = task.node or node_named_in(str(error))
@@ -270,7 +270,7 @@ class InFlight:
     def _end_stalled(self) -> None:
         for key, task in list(self._in_flight.items()):
             if self._is_silent(task):
-                self._listen_to(key)  # it may be the caller who was away for so long
+                self._listen_to(key)  # perhaps only the caller was busy for so long
             if self._is_silent(task):
                 end(self._cluster, [task])
                 self._gone(key)
@@ -289,7 +289,7 @@ class InFlight:
     # Ending
 
     def _stop(self) -> None:
-        """Begin nothing; what has begun may end within a few seconds."""
+        """Start nothing more; running tasks may end within a few seconds."""
         import ray
 
         if self._stop_at is not None:

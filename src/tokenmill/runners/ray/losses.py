@@ -1,6 +1,6 @@
-"""What to say when Ray has lost a worker: which cause, as far as that can be known.
+"""Explains why Ray has lost a worker, as far as the cause is known.
 
-Ray says that a worker died and rarely why. The rest comes from the dead worker's node: the end of
+Ray says that a worker died, but rarely why. The cause comes from the dead worker's node: the end of
 its stderr, where native crashes leave their signal, and the kernel's count of memory kills.
 """
 
@@ -17,13 +17,13 @@ _USAGE = re.compile(r" was ([0-9.]+ ?[KMGT]?i?B)(?: used)? / ([0-9.]+ ?[KMGT]?i?
 
 
 def node_named_in(message: str) -> str:
-    """The id of the node that Ray's words name, if they do."""
+    """The id of the node that Ray's message names; "" if it names none."""
     found = _NODE.search(message)
     return found[1] if found else ""
 
 
 def crash_of(pid: int, said: str, oom_kills: int) -> Death:
-    """A worker that died by itself or was killed; `said` is the end of its stderr."""
+    """The death of a worker that crashed or was killed; `said` is the end of its stderr."""
     received = _RECEIVED.findall(said)
     if received:
         return death_of(Exit(pid, -signal.Signals[received[-1]], None, _without_marks(said)), 0)
@@ -34,7 +34,7 @@ def crash_of(pid: int, said: str, oom_kills: int) -> Death:
 
 
 def memory_kill_of(pid: int, message: str) -> Death:
-    """A worker that Ray's memory monitor killed."""
+    """The death of a worker that Ray's memory monitor killed."""
     usage = _USAGE.search(message)
     held = f": {usage[1]} of {usage[2]} were in use" if usage else ""
     likely = f"Ray killed it because its node ran short of memory{held}; --worker-memory 4G helps"
@@ -42,5 +42,5 @@ def memory_kill_of(pid: int, message: str) -> Death:
 
 
 def _without_marks(said: str) -> str:
-    """Without the lines by which Ray finds its way in a worker's stderr."""
+    """The text without the marker lines that Ray writes to a worker's stderr."""
     return "\n".join(line for line in said.splitlines() if not line.startswith(":"))

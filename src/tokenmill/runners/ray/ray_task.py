@@ -11,8 +11,8 @@ from tokenmill.runners.ray.cluster import Cluster
 from tokenmill.runners.ray.remote import end_process
 from tokenmill.runners.shard_writing import ShardWriting
 
-CANCEL_SECONDS = 2.0  # how long a cancelled task may take to be gone
-HELP_SECONDS = 10.0  # how long a node may take to do something for us
+CANCEL_SECONDS = 2.0  # how long a cancelled task may take to end
+HELP_SECONDS = 10.0  # how long a helper task on a node may take
 
 
 @dataclass(slots=True, eq=False)
@@ -21,16 +21,16 @@ class RayTask:
 
     attempts: Attempts | ShardWriting
     ref: Any
-    node: str = ""  # empty until it is heard of
+    node: str = ""  # empty until its first heartbeat
     pid: int = 0
     log: str = ""
     num_oom_kills: int = 0
-    step: Step | None = None  # the last that was heard of
-    heard_at: float | None = None  # None: it waits for a worker
+    step: Step | None = None  # of the last heartbeat
+    heard_at: float | None = None  # None: still waits for a worker
 
 
 def since(before: Step | None, step: Step) -> Step:
-    """The step, with what was done since the one before."""
+    """The step, with the work since the previous one."""
     if before is None:
         return step
     return replace(
@@ -42,8 +42,8 @@ def since(before: Step | None, step: Step) -> Step:
 
 
 def end(cluster: Cluster, tasks: list[RayTask]) -> None:
-    """Make sure that these tasks are gone. Ray asks their processes to end; one that is stopped
-    or holds the interpreter does not hear it, and is killed on its node."""
+    """End these tasks for certain. Ray asks their processes to end; one that is stopped or holds
+    the interpreter does not react, and is killed on its node."""
     import ray
 
     for task in tasks:
@@ -58,7 +58,7 @@ def end(cluster: Cluster, tasks: list[RayTask]) -> None:
 
 
 def helped(cluster: Cluster, task: RayTask, function: Any, *arguments: Any) -> Any:
-    """Have something done on the task's node; None if that cannot be."""
+    """Run a function on the task's node; None if that fails."""
     import ray
 
     if not task.node:

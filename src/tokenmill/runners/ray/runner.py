@@ -1,10 +1,10 @@
 """The ray runner: the caller's side.
 
-Nothing is connected before the first input is to be cut or the first slice encoded: a run that is
-finished already, or whose options are wrong, needs no cluster.
+It connects only when the first input is cut or the first slice encoded: a finished run, or one with
+wrong options, needs no cluster.
 
-Before anything else every node says what it finds (facts.py), in parallel; the workers load their
-engines meanwhile, while the plan is made.
+First, all nodes report their facts in parallel (facts.py); meanwhile the workers load their
+engines, while the plan is made.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from tokenmill.storage.store import store_of
 if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardRecord, ShardTask
 
-ANSWER_SECONDS = 120.0  # how long a node may take to say what it finds
+ANSWER_SECONDS = 120.0  # how long a node may take to report its facts
 
 
 class RayRunner:
-    """Runs slices and shard tasks on a Ray cluster; leaving it ends the cluster if that was our
+    """Runs slices and shard tasks on a Ray cluster; leaving it ends the cluster if it is our
     own."""
 
     def __init__(self, config: Config, encoding: EncodingId) -> None:
@@ -79,8 +79,8 @@ class RayRunner:
     def cut(
         self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None, watch: Watch
     ) -> Iterator[Cut]:
-        """Cut inputs on the nodes, once these are known to be alike: a command that cannot be run
-        must not get as far as removing an earlier one's output."""
+        """Cut inputs on the nodes, once these are known to match: a command that cannot run must
+        not remove the output of an earlier one."""
         with signals_heard():
             common = self._require_alike(None, watch)
             cuts = Cuts(self._connected(), common, options, max_rows, watch)
@@ -89,8 +89,8 @@ class RayRunner:
     def run(
         self, job: Job, work: Iterable[Slice | ShardTask | None], watch: Watch
     ) -> Iterator[PartRecord | ShardRecord]:
-        """Encode slices and write shards; yield each record once. However it ends, no task is
-        left."""
+        """Encode slices and write shards; yield each record once. No task is left when it ends,
+        with or without an error."""
         with signals_heard():
             common = self._require_alike(job.work, watch)
             in_flight = self._in_flight(job, common, watch)
@@ -109,7 +109,8 @@ class RayRunner:
         return InFlight(cluster, self._heartbeats, job, common, watch, self._config.stall_timeout)
 
     def _require_alike(self, work: str | None, watch: Watch) -> dict[str, Any]:
-        """Have every node say what it finds, and stop if that differs; what each order says."""
+        """Compare the facts of every node, and raise an error if they differ. Returns the common
+        part of all orders."""
         cluster = self._connected()
         nonce = None if work is None else self._nonce(_absolute(work))
         facts = facts_here(self._encoding, None if nonce is None else nonce.value)
@@ -123,13 +124,14 @@ class RayRunner:
             node.id: cluster.on(node.id, node_facts).remote(common) for node in cluster.workable
         }
         if work is None:
-            # Nobody waits for these: so many more workers load an engine while the plan is made.
+            # Not waited for: they make more workers load an engine while the plan is made.
             num_more = max(0, cluster.num_slots - len(asked))
             self._warming = [cluster.anywhere(node_facts).remote(common) for _ in range(num_more)]
         for node_id, answer in asked.items():
             found = _answered(cluster, node_id, answer, watch)
             if found is not None and found.get(STORAGE) != facts.get(STORAGE):
-                # It may have failed for a while. Once it answers us, it must answer the node.
+                # The store may have failed for a while. Once it answers us, it must answer the
+                # node.
                 require_nonce(common["nonce_path"])
                 again = cluster.on(node_id, node_facts).remote(common)
                 found = _answered(cluster, node_id, again, watch)
@@ -139,8 +141,8 @@ class RayRunner:
         return common
 
     def _nonce(self, work: str) -> Nonce:
-        """The one that this run left there. It is not left again: what removed it has removed more,
-        and is to be noticed."""
+        """This run's nonce in that folder. It is written only once: if it is gone, other files are
+        gone too, and that must be noticed."""
         if work in self._nonces:
             require_nonce(self._nonces[work].path)
         else:
@@ -153,8 +155,8 @@ def _absolute(work: str) -> str:
 
 
 def _answered(cluster: Cluster, node_id: str, answer: Any, watch: Watch) -> dict[str, str] | None:
-    """A node's answer; None if it has none to give now. That does no harm: every worker process
-    of a node compares its facts itself before it begins."""
+    """A node's answer; None if it gives none now. That does no harm: every worker process compares
+    its own facts before it starts."""
     import ray
 
     name, deadline = cluster.name(node_id), time.monotonic() + ANSWER_SECONDS
@@ -175,5 +177,5 @@ def _answered(cluster: Cluster, node_id: str, answer: Any, watch: Watch) -> dict
             ) from error
         except ray.exceptions.RayError as error:
             why = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
-        watch.notice(f"node {name} did not say what it has: {why}\nit is asked again when it works")
+        watch.notice(f"node {name} did not report its facts: {why}\nits workers are checked later")
         return None

@@ -1,14 +1,15 @@
 """Object storage (s3://, gs://, az:// and whatever else fsspec knows): whole objects, by name.
 
-There is no rename and no folder here, and a listing is for sources and for cleaning only. What is
-relied on: an object appears whole or not at all, and `create` succeeds for one of many at once.
+There is no rename and no folder; listings are used only for sources and for cleaning up. Two
+guarantees are relied on: an object appears whole or not at all, and of many concurrent `create`
+calls exactly one succeeds.
 
-fsspec brings the clients, which find their credentials themselves; a URL that carries some is
-refused, and never shown. Their own repetitions are turned off where that can be done: requests are
-repeated here, by ../retry.py, one budget for all, after which it is NetworkError. Lengths are
-compared, because s3fs fills what a short answer lacks with zeros, and others return it short.
+fsspec provides the clients, which find their own credentials; a URL with credentials is refused and
+never shown. The clients' own retries are turned off where possible: ../retry.py retries all
+requests with one budget, and raises NetworkError after that. Lengths are compared, because s3fs
+pads a short answer with zeros and other clients return it short.
 
-Raised as they are, for the caller knows what they mean there: FileNotFoundError, PermissionError.
+FileNotFoundError and PermissionError pass through: only the caller knows what they mean.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from tokenmill.storage.objects.client import ObjectInfo as ObjectInfo
 from tokenmill.storage.retry import Contact, Notice, message_of
 
 MAX_PARALLEL = 32  # requests at a time, of one process
-RANGE_BYTES = 8 << 20  # a larger range is asked for in pieces
+RANGE_BYTES = 8 << 20  # a larger range is fetched in pieces
 
-_OURS = "/.tokenmill/"  # below it, nobody but tokenmill writes (output.WORK_NAME)
+_OURS = "/.tokenmill/"  # only tokenmill writes below it (places.WORK_NAME)
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII)
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 _EXTRAS |= dict.fromkeys(("az", "abfs", "abfss"), "az")
@@ -38,13 +39,13 @@ Result = TypeVar("Result")
 
 
 def is_url(path: str) -> bool:
-    """Whether this is an object store's; `hf://` is not (corpus/hub.py)."""
+    """Whether this is an object store's URL; `hf://` is not (corpus/hub.py)."""
     match = _SCHEME.match(path)
     return match is not None and match[1] != "hf"
 
 
 def place_of(url: str) -> str:
-    """The same for any two URLs of one place; of a local one, its path."""
+    """A name that is the same for all URLs of one place; for a local path, the path."""
     scheme, _, rest = url.partition("://")
     if scheme in ("file", "local"):
         return os.path.realpath(rest)
@@ -52,18 +53,18 @@ def place_of(url: str) -> str:
 
 
 def key_of(url: str) -> str:
-    """Bucket and key, without the scheme, after which clients put as many slashes as they like."""
+    """Bucket and key without the scheme, because clients differ in the slashes after it."""
     return url.partition("://")[2].lstrip("/")
 
 
 def local_path(path: str) -> str | None:
-    """The path that a file:// URL stands for; None for any other URL, and for what is none."""
+    """The path of a file:// URL; None for anything else."""
     scheme, found, rest = path.partition("://")
     return rest if found and scheme in ("file", "local") else None
 
 
 def read(url: str) -> bytes:
-    """The whole object. FileNotFoundError if there is none."""
+    """The whole object. FileNotFoundError if it does not exist."""
     info = look(url)
     if info is None:
         raise FileNotFoundError(f"there is no {url}")
@@ -75,7 +76,8 @@ def read_range(url: str, start: int, stop: int) -> bytes:
 
 
 def read_ranges(url: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-    """Bytes `start` to `stop` of each range, in parallel. IntegrityError if there are fewer."""
+    """Bytes `start` to `stop` of each range, in parallel. IntegrityError if the object is
+    shorter."""
     client = _client(url)
     pieces = [
         (i, at, min(at + RANGE_BYTES, stop))
@@ -91,9 +93,10 @@ def read_ranges(url: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
 
 
 def read_checksummed(urls: Iterable[str]) -> Iterator[bytes | None]:
-    """Small objects, in parallel and in order, with one request each; None where there is none.
+    """Small objects, fetched in parallel, returned in order, one request each; None for a missing
+    one.
 
-    Only for what tells by itself whether it is whole (../checked_json.py): its length is unchecked.
+    Only for files that carry their own checksum (../checked_json.py): the length is not checked.
     """
     return in_parallel(lambda url: _client(url).read_unchecked(url), urls)
 
@@ -103,9 +106,9 @@ def look(url: str) -> ObjectInfo | None:
 
 
 def find(url: str) -> list[tuple[str, ObjectInfo]]:
-    """Objects below a prefix (or the one of that name), or matching a glob, sorted by name.
+    """Objects below a prefix, the object of that name, or the matches of a glob, sorted by name.
 
-    Never for finding what we wrote ourselves: a listing may be late.
+    Never used to find our own output: a listing may be out of date.
     """
     return _client(url).find(url)
 
@@ -116,23 +119,24 @@ def write(url: str, data: bytes) -> None:
 
 
 def create(url: str, data: bytes) -> bool:
-    """Create an object unless there is one; False: there is one, perhaps of an earlier try."""
+    """Create an object unless it exists. False: it exists, perhaps from an earlier try of this
+    call."""
     return _client(url).create(url, data)
 
 
 def upload(url: str, path: str) -> str | None:
-    """Create or replace an object from a local file. Nothing of it is left if it fails.
+    """Create or replace an object from a local file. A failed upload leaves nothing behind.
 
-    Returns the sha256 that `look` will find there, and at copies of it; None, if this store keeps
-    none. An object that somebody else puts in its place has another one, or none.
+    Returns the sha256 that `look` will report for the object and its copies; None if this store
+    keeps none. An object that replaces it has a different sha256, or none.
     """
     return _client(url).upload(url, path)
 
 
 def copy(source: str, target: str) -> None:
-    """Create or replace an object from another one of the same store, which copies it by itself.
+    """Create or replace an object by a copy that the store makes on its own side.
 
-    The target is there whole or not at all. FileNotFoundError if the source is gone.
+    The target appears whole or not at all. FileNotFoundError if the source is gone.
     """
     if source.partition("://")[0] != target.partition("://")[0]:
         raise ValueError(f"{source} and {target} are not in the same store")
@@ -140,18 +144,18 @@ def copy(source: str, target: str) -> None:
 
 
 def remove(url: str) -> None:
-    """Remove an object, if there is one."""
+    """Remove an object, if it exists."""
     _client(url).remove([url])
 
 
 def remove_all(urls: Sequence[str]) -> None:
-    """Remove objects of one bucket, if they are there."""
+    """Remove objects of one bucket; missing ones are ignored."""
     if urls:
         _client(urls[0]).remove(urls)
 
 
 def remove_below(url: str) -> None:
-    """Remove all objects below a prefix; and what unfinished uploads left there, if it is ours."""
+    """Remove all objects below a prefix; if the prefix is ours, also its unfinished uploads."""
     client, prefix = _client(url), url.rstrip("/") + "/"
     client.remove([found for found, _ in client.find(prefix)])
     if _OURS in prefix:
@@ -159,19 +163,20 @@ def remove_below(url: str) -> None:
 
 
 def abort_uploads_below(url: str) -> int:
-    """Abort what crashed uploads left below one plan's prefix, OUT/.tokenmill/ID; how many.
+    """Abort the unfinished uploads below one plan's prefix, OUT/.tokenmill/ID; returns their
+    number.
 
-    Nowhere else: S3 does not say whose an upload is, so all that is uploaded elsewhere may be
-    somebody else's. An upload of the same plan that is under way there begins again.
+    Used nowhere else: S3 does not say who started an upload, so uploads elsewhere may belong to
+    others. A running upload of the same plan notices the abort and starts over.
     """
     prefix = url.rstrip("/") + "/"
     if not prefix.partition(_OURS)[2]:
-        raise ValueError(f"{prefix} is not the prefix of one plan: uploads there may be others'")
+        raise ValueError(f"{prefix} is not one plan's prefix: uploads there may belong to others")
     return _client(url).abort_uploads(prefix)
 
 
 def in_parallel(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """`work` of each item, in order, a bounded number at a time."""
+    """The results of `work` for each item, in order, with a bounded number of calls at a time."""
     from concurrent.futures import Future, ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(MAX_PARALLEL, "tokenmill-store")
@@ -188,14 +193,14 @@ def in_parallel(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
 
 
 def report_retries_to(notice: Notice) -> None:
-    """Have this process told of requests that are repeated for a while."""
+    """Have `notice` called about requests of this process that are retried for a while."""
     global _notice  # noqa: PLW0603
     _notice = notice
 
 
 def expect_answers() -> None:
-    """Have this process wait for a store that does not answer as long as for one that has answered
-    before: the process that sent this one was answered, so there is a network."""
+    """Give a silent store the full retry time in this process: the store has answered the parent
+    process, so there is a network."""
     global _are_expected  # noqa: PLW0603
     _are_expected = True
     for contact in _contacts.values():
@@ -211,7 +216,7 @@ def require_output(url: str) -> None:
     """Raise ConfigError for a URL that no dataset can be written to."""
     scheme, _, rest = url.partition("://")
     if scheme in ("file", "local"):
-        raise ConfigError(f"{url} is a folder of this machine: give its path", hint=rest)
+        raise ConfigError(f"{url} is a local folder: give its path", hint=rest)
     if scheme in ("http", "https"):
         raise ConfigError(
             f"{url}: {scheme}:// can be read, but not written", hint="a folder, or s3://bucket/..."
@@ -219,32 +224,33 @@ def require_output(url: str) -> None:
 
 
 def require_lasting(url: str) -> None:
-    """Raise ConfigError for an output that other processes do not see, and that ends with ours."""
+    """Raise ConfigError for an output that other processes cannot see and that ends with this
+    process."""
     if url.startswith("memory://"):
         raise ConfigError(
-            f"{url}: memory:// is the memory of one process, and is gone when that ends",
+            f"{url}: memory:// is the memory of one process and is lost when that process ends",
             hint="a folder, or s3://bucket/...; in Python, also runner='inline'",
         )
 
 
 def has_buckets(url: str) -> bool:
-    """Whether what is wrong with this URL may be its bucket."""
+    """Whether this kind of URL names a bucket, which may be the wrong one."""
     return url.partition("://")[0] in _EXTRAS
 
 
 def without_secrets(url: str) -> str:
-    """The URL as it may be shown."""
+    """The URL in a form that is safe to show."""
     return re.sub(r"[?&][\w.-]+=.*", "?...", re.sub(r"(?<=://)[^/@]*@", "...@", url))
 
 
 _notice: Notice = lambda message: None  # noqa: E731
 _clients: dict[str, ObjectClient] = {}
-_contacts: dict[str, Contact] = {}  # by kind of store: its buckets are reached by the same way
+_contacts: dict[str, Contact] = {}  # by kind of store: all its buckets share one route
 _are_expected = False
 
 
 def _client(url: str) -> ObjectClient:
-    """The store that the URL is of; one for each scheme and bucket."""
+    """The bucket of a URL; one instance for each scheme and bucket."""
     match = _SCHEME.match(url)
     if match is None:
         raise ConfigError(f"not a URL: {url}", hint="s3://bucket/folder")
@@ -282,11 +288,11 @@ def _kind(store: str) -> type[ObjectClient]:
 
 def _refuse_secrets(url: str, scheme: str) -> None:
     user, at, _ = url.partition("://")[2].partition("/")[0].rpartition("@")
-    # abfs://container@account... is how Azure's are written.
+    # Azure URLs look like abfs://container@account...
     is_secret = at and (":" in user or _EXTRAS.get(scheme) != "az")
     if is_secret or re.search(r"[?&][\w.-]+=", url):
         raise ConfigError(
-            f"{without_secrets(url)}: credentials do not belong into a URL, which is written into "
+            f"{without_secrets(url)}: credentials do not belong in a URL, which is written into "
             "plans and manifests",
             hint="leave them to the client: AWS_PROFILE, AWS_ACCESS_KEY_ID, "
             "GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_CONNECTION_STRING ...",
@@ -321,7 +327,7 @@ def _file_system(scheme: str, place: str) -> Any:
         options |= client._get_kwargs_from_urls(place)  # abfs://container@account...
     try:
         return client(**options)
-    except ValueError as error:  # adlfs, where no account is named
+    except ValueError as error:  # adlfs, when no account is named
         raise ConfigError(
             f"no credentials for {place}: {message_of(error)}",
             hint="AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and `az login`",

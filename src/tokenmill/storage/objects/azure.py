@@ -1,5 +1,5 @@
-"""Azure Blob Storage through adlfs: the sha256 of an upload is kept in the blob's metadata, which
-is lost when another content takes its place, and is copied with it."""
+"""Azure Blob Storage through adlfs: the sha256 of an upload is kept in the blob's metadata, which a
+copy keeps and an overwrite drops."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from tokenmill.storage.objects.client import SHA256_NAME, ObjectClient, file_sha256
 from tokenmill.storage.retry import Contact, Notice
 
-BLOCK_RETRIES = 5  # of one block of an upload, 4 MB, which only the client can repeat alone
+BLOCK_RETRIES = 5  # per 4 MB block of an upload; only the client can retry one block
 PARALLEL_BLOCKS = 4
 
 
 class AzureClient(ObjectClient):
     def __init__(self, files: Any, place: str, notice: Notice, contact: Contact) -> None:
         super().__init__(files, place, notice, contact)
-        retries = files.service_client._config.retry_policy  # of its own: 3, after 15 to 27 s each
+        retries = files.service_client._config.retry_policy  # default: 3, after 15 to 27 s each
         retries.total_retries, retries.initial_backoff, retries.increment_base = 0, 1, 2
 
     def upload(self, url: str, path: str) -> str | None:

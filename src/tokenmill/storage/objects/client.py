@@ -1,5 +1,5 @@
-"""One bucket, whichever client leads to it: each request retried by one rule, each error
-turned into ours."""
+"""One bucket, through any client: all requests are retried by one rule, and all errors become
+ours."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ from tokenmill.storage.retry import (
     status_of,
 )
 
-# With one request in 20 failing, nobody wants to read of each.
+# When one request in 20 fails, a notice for each would be noise.
 NUM_SILENT = 2
 PARALLEL_REMOVALS = 16
-SHA256_NAME = "tokenmill_sha256"  # in an object's metadata; Azure takes no hyphen there
+SHA256_NAME = "tokenmill_sha256"  # in an object's metadata; Azure allows no hyphen there
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a store says of an object. `tag` is another one whenever the content is.
+    """What a store says about an object. `tag` changes whenever the content changes.
 
-    `sha256` is the content's, if `upload` put it there and this store can keep it: unlike the tag,
-    it is known before the upload, stays the same in a copy, and is the same whoever uploads. A
-    listing does not tell it.
+    `sha256` is that of the content, if `upload` set it and the store can keep it. Unlike the tag,
+    it is known before the upload and is the same in copies and repeated uploads. Listings lack it.
     """
 
     num_bytes: int
@@ -68,7 +67,7 @@ class ObjectClient:
             listed = self.ask("list", url, lambda: list_it(url, detail=True))
         except FileNotFoundError:
             return []
-        if isinstance(listed, list):  # adlfs's answer where the URL is an object's
+        if isinstance(listed, list):  # adlfs's answer for the URL of an object
             info = self.look(url)
             return [] if info is None else [(url, info)]
         found = [
@@ -115,7 +114,7 @@ class ObjectClient:
             except Exception as error:
                 if status_of(error) == 412:
                     return False
-                if status_of(error) == 409:  # another is creating it at this moment
+                if status_of(error) == 409:  # another process is creating it at this moment
                     raise ConnectionError(message_of(error)) from None
                 raise
             return True
@@ -131,7 +130,7 @@ class ObjectClient:
             self.files.cp_file(source, target)
             found, wanted = self.look(target), self.look(source)
             if wanted is None:
-                raise FileNotFoundError(f"{source} was removed while it was copied")
+                raise FileNotFoundError(f"{source} was removed during the copy")
             if found is None or found.num_bytes != wanted.num_bytes:  # some clients do not wait
                 raise ConnectionError(f"the copy {target} is not whole yet")
 
@@ -146,11 +145,11 @@ class ObjectClient:
             list(pool.map(remove, urls))
 
     def abort_uploads(self, prefix: str) -> int:
-        """Only S3 keeps what unfinished uploads left."""
+        """Only S3 keeps the parts of unfinished uploads."""
         return 0
 
     def ask(self, doing: str, url: str, request: Callable[[], Result]) -> Result:
-        """The request's result, after as many tries as the rule allows; in our errors."""
+        """The request's result, retried as the rule allows; failures are raised as our errors."""
         try:
             result = self._retry.result_of(lambda: _honest(request))
             heartbeat.beat()
@@ -183,9 +182,9 @@ def file_sha256(path: str) -> str:
 
 
 def _honest(request: Callable[[], Result]) -> Result:
-    """The request's result, or the error that is meant. fsspec's HTTP client says "not found" of a
-    host that it cannot reach: then what is behind that is raised. gcsfs has no kind of its own for
-    status 403, nor for an answer that was cut."""
+    """The request's result, or the true error. fsspec's HTTP client says "not found" for a host
+    that it cannot reach, so the cause is raised instead. gcsfs has no error class for status 403,
+    nor for a truncated answer."""
     try:
         return request()
     except FileNotFoundError as error:
@@ -199,13 +198,13 @@ def _honest(request: Callable[[], Result]) -> Result:
             raise
         raise PermissionError(" ".join(str(error).split())) from None
     except json.JSONDecodeError as error:
-        raise ConnectionError(f"the answer is no JSON: {error}") from None
+        raise ConnectionError(f"the answer is not JSON: {error}") from None
 
 
 def _info(found: dict[str, Any]) -> ObjectInfo:
     names = ("ETag", "etag", "generation", "md5Hash", "mtime", "last_modified", "created")
     tag = next((found[name] for name in names if found.get(name)), "")
-    if isinstance(tag, datetime.datetime):  # memory:// says it in two ways
+    if isinstance(tag, datetime.datetime):  # memory:// has two forms of it
         tag = tag.timestamp()
     sha256 = (found.get("metadata") or {}).get(SHA256_NAME)
     return ObjectInfo(int(found["size"]), str(tag).strip('"'), sha256)

@@ -1,5 +1,5 @@
 """Google Cloud Storage through gcsfs: the sha256 of an upload is kept in the object's metadata,
-which is set together with the content, and is copied with it."""
+which is set together with the content and kept by copies."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from tokenmill.storage.retry import Contact, Notice
 
 
 def file_system(**options: Any) -> Any:
-    """gcsfs without its support for zonal buckets: that asks another service, over gRPC, what kind
-    of bucket it is, and where only the store itself is reached, waits a minute at every request.
+    """gcsfs without its support for zonal buckets: that support asks another service, over gRPC,
+    for the kind of bucket. Where only the store itself can be reached, every request would wait a
+    minute.
 
-    It sends small objects between fixed marks. Content that holds such a mark would end there: so
-    it compares the sizes.
+    gcsfs sends small objects between fixed multipart boundaries. Content that contains such a
+    boundary would be truncated there, so the sizes are compared.
     """
     from gcsfs.core import GCSFileSystem
 
-    logging.getLogger("gcsfs").addHandler(logging.NullHandler())  # its tracebacks
+    logging.getLogger("gcsfs").addHandler(logging.NullHandler())  # silences its tracebacks
     return GCSFileSystem(consistency="size", **options)
 
 
 class GoogleClient(ObjectClient):
     def __init__(self, files: Any, place: str, notice: Notice, contact: Contact) -> None:
         super().__init__(files, place, notice, contact)
-        # gcsfs repeats a request for half a minute. Pieces of an upload, which only it can repeat
-        # one by one, go by that; everything else by our rule.
+        # gcsfs retries a request for half a minute. That stays on for pieces of an upload, which
+        # only gcsfs can retry one by one; everything else follows our rule.
         self._uploading = type(files)(**files.storage_options, skip_instance_cache=True)
         request = type(files)._request
         files._request = functools.partial(getattr(request, "__wrapped__", request), files)

@@ -1,13 +1,13 @@
-"""S3 and what speaks its language: large objects are uploaded and copied in parts, each part
-repeated alone.
+"""S3 and compatible stores: large objects are uploaded and copied in parts, and each part is
+retried on its own.
 
-With s3fs's own multipart upload, one failed part fails the whole; one request in twenty failing, a
-shard of 200 parts would never arrive. Parts of an upload that nobody completes are kept, and paid
-for, until somebody aborts it: we do, when an upload fails, and when an attempt begins.
+In s3fs's own multipart upload, one failed part fails the whole upload: with one request in twenty
+failing, a shard of 200 parts would never arrive. S3 keeps the parts of an unfinished upload, and
+bills them, until somebody aborts it. We abort when an upload fails and when an attempt begins.
 
-The sha256 of what is uploaded is kept in the object's metadata. Neither of S3's own sums would do:
-ETags are random where objects are encrypted with KMS, and its checksums of large objects depend on
-how these were cut into parts. Metadata is set together with the content, and is copied with it.
+The sha256 of an upload is kept in the object's metadata. Neither of S3's own checksums would do:
+ETags are random where objects are encrypted with KMS, and the checksums of large objects depend on
+how they were cut into parts. Metadata is set together with the content and kept by copies.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from tokenmill.errors import OutputError, TokenmillError
 from tokenmill.storage.objects.client import ObjectClient, ObjectInfo
 from tokenmill.storage.retry import Contact, Notice, status_of
 
-MULTIPART_BYTES = 64 << 20  # objects from this size on are uploaded in parts
+MULTIPART_BYTES = 64 << 20  # objects of at least this size are uploaded in parts
 UPLOAD_PART_BYTES = 32 << 20
 MAX_UPLOAD_PARTS = 10_000  # S3's limit
 PARALLEL_UPLOADS = 4  # parts in memory at a time
-# S3 copies up to 5 GiB with one request, at some 100 MB/s; in parts it is as fast as it has parts.
+# S3 copies up to 5 GiB with one request, at about 100 MB/s; parts are copied in parallel.
 MULTIPART_COPY_BYTES = 1 << 30
 COPY_PART_BYTES = 256 << 20
-PARALLEL_COPIES = 16  # parts at a time; they do not pass through here
-MAX_ATTEMPTS = 3  # when somebody else aborts an upload of ours
+PARALLEL_COPIES = 16  # parts at a time; their bytes stay in S3
+MAX_ATTEMPTS = 3  # when another run aborts our upload
 SHA256_NAME = "tokenmill-sha256"  # in an object's metadata
 
 
 @dataclass(frozen=True, slots=True)
 class _Upload:
-    """An object that is to be made of parts. `send` makes one of them, from byte to byte."""
+    """An object made of parts. `send` uploads one part, from byte to byte."""
 
     url: str
     num_bytes: int
@@ -57,7 +57,7 @@ class _Upload:
 class S3Client(ObjectClient):
     def __init__(self, files: Any, place: str, notice: Notice, contact: Contact) -> None:
         super().__init__(files, place, notice, contact)
-        files.retries = 1  # that is: no second try
+        files.retries = 1  # no retry
 
     def look(self, url: str) -> ObjectInfo | None:
         found = self._head(url)
@@ -65,7 +65,7 @@ class S3Client(ObjectClient):
 
     def read_unchecked(self, url: str) -> bytes | None:
         try:
-            # Without a bound on parallelism it would ask for the size first.
+            # Without a bound on parallelism, s3fs would ask for the size first.
             get = self.files.cat_file
             data: bytes = self.ask("read", url, lambda: get(url, max_concurrency=1))
         except FileNotFoundError:
@@ -100,7 +100,7 @@ class S3Client(ObjectClient):
             for error in answer.get("Errors", ()):
                 raise OutputError(
                     f"cannot remove {error.get('Key')} from {bucket}: {error.get('Message')}",
-                    hint="may you delete there? Then run the same command again",
+                    hint="check that you may delete there, then run the same command again",
                 )
 
     def abort_uploads(self, prefix: str) -> int:
@@ -141,7 +141,7 @@ class S3Client(ObjectClient):
         found = self._head(source)
         if found is None:
             raise FileNotFoundError(f"there is no {source}")
-        # The parts must be of one object, which somebody may be replacing.
+        # All parts must come from one object, which another process may be replacing.
         copied = {"CopySource": self._key(source), "CopySourceIfMatch": found["ETag"]}
         num_bytes = int(found["ContentLength"])
         if num_bytes < MULTIPART_COPY_BYTES:
@@ -164,14 +164,14 @@ class S3Client(ObjectClient):
                 return self.files.call_s3(method, **parameters)
             except Exception as error:
                 if status_of(error) == 412:
-                    raise FileNotFoundError(f"{source} was replaced while it was copied") from None
+                    raise FileNotFoundError(f"{source} was replaced during the copy") from None
                 raise
 
         return self.ask("copy", source, request)
 
     def _again_if_aborted(self, attempt: Callable[[], None]) -> None:
-        """Another run may abort an upload of ours, when it cleans up, or replace what we copy by
-        the same: something is not found then."""
+        """Retry after "not found": another run that cleans up may abort our upload, or replace the
+        object we copy by an identical one."""
         for _ in range(MAX_ATTEMPTS - 1):
             with contextlib.suppress(FileNotFoundError):
                 return attempt()
@@ -203,7 +203,7 @@ class S3Client(ObjectClient):
                         one.cancel()
             self._complete(upload, place, parts)
         except BaseException:
-            with contextlib.suppress(TokenmillError, OSError):  # what went wrong is said below
+            with contextlib.suppress(TokenmillError, OSError):  # the first error is raised below
                 self._abort(upload.url, key["Bucket"], key["Key"], place["UploadId"])
             raise
 
@@ -216,7 +216,7 @@ class S3Client(ObjectClient):
                 "write", url, "complete_multipart_upload", **place, MultipartUpload=all_parts
             )
         except FileNotFoundError:
-            # The answer to a first try that succeeded may have been lost.
+            # The first try may have succeeded and its answer been lost.
             found = self.look(url)
             sha256 = upload.metadata.get(SHA256_NAME)
             if found is None or (found.num_bytes, found.sha256) != (upload.num_bytes, sha256):
@@ -234,10 +234,10 @@ class S3Client(ObjectClient):
             )
 
     def _head(self, url: str) -> dict[str, Any] | None:
-        """What S3 says of an object; None if there is none."""
+        """What S3 says about an object; None if it does not exist."""
         key = self._key(url)
         if not key["Key"] or key["Key"].endswith("/"):
-            return None  # a folder, whether or not some tool left an object to stand for it
+            return None  # a folder, with or without a placeholder object
         try:
             found: dict[str, Any] = self._call("look at", url, "head_object", **key)
         except FileNotFoundError:

@@ -1,8 +1,7 @@
-"""The store that is a bucket: whole objects by name.
+"""A bucket as a store: whole objects by name.
 
-There is no folder to make or sync, no rename and no lock. What is to become an object is written to
-a local file first. An object that is not there is the caller's to explain; all else that a bucket
-refuses is the storage's fault.
+There is no folder to make or sync, no rename and no lock. An object is written to a local file
+first. The caller explains a missing object; every other refusal of the bucket is a storage error.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tokenmill.storage.output_errors import as_output_error
 from tokenmill.storage.range_reader import RangedFile
 from tokenmill.storage.scratch import scratch_folder
 
-REQUEST_BYTES = 32 << 20  # of what is read in order
+REQUEST_BYTES = 32 << 20  # per request of an ordered read
 Range = tuple[int, int]
 
 
@@ -45,7 +44,7 @@ class ObjectStore:
     def read_files(self, paths: Sequence[str]) -> Iterator[bytes | None]:
         with _reading(paths[0]):
             for path, data in zip(paths, objects.read_checksummed(paths), strict=True):
-                # Perhaps it came torn: asked for once more, its length is compared.
+                # The answer may be truncated: `read` fetches it again and compares its length.
                 yield data if data is None or is_intact(data) else objects.read(path)
 
     def read_in_order(self, path: str, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
@@ -62,7 +61,7 @@ class ObjectStore:
         return RangedFile(path, num_bytes, digest)
 
     def wait_for(self, path: str) -> None:
-        """What was written is seen at once, everywhere."""
+        """A written object is visible everywhere at once."""
 
     def size(self, path: str) -> int | None:
         info = _look(path)
@@ -78,7 +77,7 @@ class ObjectStore:
         prefix = folder.rstrip("/") + "/"
         with _asking("list", folder):
             found = [url for url, _ in objects.find(prefix)]
-        # A client has its own name for the scheme: what is listed of s3a:// is s3://.
+        # Clients normalise the scheme: a listing of s3a:// returns s3://.
         start = len(objects.key_of(prefix))
         names = [objects.key_of(url)[start:] for url in found]
         return [name for name in names if not name.startswith(".") and name.count("/") < 2]
@@ -92,7 +91,7 @@ class ObjectStore:
         return False
 
     def is_whole(self, path: str, num_bytes: int, checksum: str, hasher: Any) -> bool:
-        return self.size(path) == num_bytes  # an object does not change by a crash
+        return self.size(path) == num_bytes  # a crash does not change an object
 
     def is_intact(self, path: str, proof: Proof) -> bool:
         info = _look(path)
@@ -103,7 +102,7 @@ class ObjectStore:
     ) -> NewFile:
         local = os.path.join(tempfile.gettempdir(), f"tokenmill-{name}{disk.unique_suffix()}")
         place = functools.partial(_put_file, target=os.path.join(folder, name))
-        # Others use that folder, too.
+        # Others use that folder too.
         return NewFile(local, place, hasher, is_synced=False, mode=0o600)
 
     def write_file(self, path: str, data: bytes, is_durable: bool = True) -> None:
@@ -118,13 +117,12 @@ class ObjectStore:
         if self.create_file(path, data) or self.read_file(path) == data:
             return
         raise DamagedWorkError(
-            f"{path} was written before, and says something else: the same work had two results",
-            hint="was it edited, or are machines at work that are not alike? Start again: "
-            "--overwrite",
+            f"{path} exists with different contents: the same work had two results",
+            hint="was it edited, or do the machines differ? Start again: --overwrite",
         )
 
     def sync_files(self, folder: str, names: Iterable[str]) -> None:
-        """An object is durable once it is there."""
+        """An object is durable once it exists."""
 
     def move(self, source: str, target: str) -> bool:
         try:
@@ -153,7 +151,7 @@ class ObjectStore:
             objects.abort_uploads_below(work)
 
     def remove_temporaries(self, folder: str) -> None:
-        """Of one object, an upload leaves nothing; else see make_work_folders."""
+        """A single-request upload leaves nothing; make_work_folders removes multipart uploads."""
 
     def remove(self, path: str) -> None:
         with _asking("remove", path):
@@ -176,10 +174,10 @@ class ObjectStore:
     shared_lock = lock
 
     def require_lock(self, path: str) -> None:
-        """Nobody could have taken it."""
+        """A bucket has no lock to lose."""
 
     def disk_folder(self, path: str) -> str:
-        """Where files are that are on their way there."""
+        """The folder that holds files before their upload."""
         return tempfile.gettempdir()
 
     def absolute(self, path: str) -> str:
@@ -195,8 +193,8 @@ class ObjectStore:
 
 
 def _put_file(path: str, target: str) -> str | None:
-    """Upload a finished local file, which is removed then; the sha256 that the bucket keeps of it,
-    if it keeps one."""
+    """Upload a finished local file and remove it. Returns the sha256 that the bucket keeps, if
+    any."""
     with _asking("write", target):
         sha256 = objects.upload(target, path)
     disk.remove(path)
