@@ -1,4 +1,4 @@
-"""For people who add to tokenmill: the contract that every format passes.
+"""For people who extend tokenmill: the contract that every format passes.
 
     from tokenmill.testing import FormatContract
 
