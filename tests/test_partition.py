@@ -440,7 +440,7 @@ def test_all_tasks_twice_at_once_when_finished_then_the_bytes_of_one_run(source,
     for process in processes:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
-        assert f"when all tasks have ended: tokenmill finish {tmp_path}" in errors
+        assert f"when all tasks have finished: tokenmill finish {tmp_path}" in errors
     process = start("finish", tmp_path)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0 and "600 documents" in errors, errors
@@ -556,7 +556,7 @@ def test_all_tasks_twice_at_once_when_in_s3_then_the_bytes_of_one_run(s3, bucket
     for process in processes:
         _, errors = process.communicate(timeout=240)
         assert process.returncode == 0, errors
-        assert f"when all tasks have ended: tokenmill finish {out}" in errors
+        assert f"when all tasks have finished: tokenmill finish {out}" in errors
     process = start("finish", out)
     _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors

@@ -1,5 +1,5 @@
-"""The commands as functions, in the words of the command line: what `import tokenmill` offers.
+"""The commands as functions, with the names of the command line: the API of `import tokenmill`.
 
-One file a function. Each takes what a caller has at hand (paths, an `Encoding`, "10M"), and
-returns plain frozen values. A wrong keyword raises a TypeError that names the right one.
+One file per function. Each accepts convenient values (paths, an `Encoding`, "10M") and returns
+plain frozen values. A wrong keyword raises a TypeError that names the right one.
 """

@@ -34,11 +34,11 @@ def convert(
     eot_token: str | None = None,
     eot: str | None = None,
 ) -> Manifest:
-    """Write a finished dataset in another format without tokenizing again, and return the proof.
+    """Write a finished dataset in another format without tokenizing again, and return the manifest.
 
-    The token streams stay what they are. Calling it again with the same arguments continues what
-    was interrupted. `drop` is what may be left out if the format cannot hold it: "boundaries",
-    "tail". The last six are for folders that tokenmill did not write.
+    The token streams do not change. Calling it again with the same arguments continues an
+    interrupted conversion. `drop` names what may be left out if the format cannot hold it:
+    "boundaries", "tail". The last six are for folders that tokenmill did not write.
     """
     target = Target(
         out=os.fspath(out),

@@ -27,11 +27,11 @@ def estimate(
     eot: str | None = None,
     num_proc: int | None = None,
 ) -> Estimate:
-    """How many tokens `prepare` would make of this, how large, how long: from a sample, in seconds.
+    """Estimate the tokens, size and run time of `prepare`, from a sample, in seconds.
 
         found = tokenmill.estimate("corpus/*.parquet", tokenizer="o200k_base")
         found.num_tokens, found.num_tokens_low, found.num_tokens_high
 
-    Nothing is written. With `out`, the disk it would go to is looked at, too.
+    Writes nothing. With `out`, also checks the free space on its disk.
     """
     return estimated(Config(**locals()))

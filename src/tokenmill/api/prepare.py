@@ -55,19 +55,19 @@ def prepare(
     progress: bool = False,
     watch: RunWatch | None = None,
 ) -> Manifest:
-    """Turn text into training-ready shards in the folder `out`, and return the proof.
+    """Turn text into training-ready shards in the folder `out`, and return the manifest.
 
     Calling it again with the same arguments continues an interrupted run, or returns the manifest
     of a finished one. Arguments are the long options of `tokenmill prepare` (see its --help), with
-    underscores; None follows the format. Numbers may be written as people do: `"100M"`.
+    underscores; None follows the format. Numbers may be written like `"100M"`.
 
     sources          files, folders, globs or URLs, one or many
     out              the output folder, or its URL
     tokenizer        a name, the path of a vocabulary file, or an `Encoding`
     val              "fraction", "first-shard" or "none": what is held out for validation
-    seq_len          tokens a sample, where a format holds samples; "document" for one a document
-    progress         show how far it is, on stderr; in a notebook, below the cell
-    watch            an object that is told of each step (see `tokenmill.run.RunWatch`)
+    seq_len          tokens per sample, if the format holds samples; "document" for one per document
+    progress         show progress on stderr; in a notebook, below the cell
+    watch            an object that receives each step (see `tokenmill.run.RunWatch`)
     """
     given = dict(locals())
     config = Config(**{name: value for name, value in given.items() if name not in _NOT_OPTIONS})

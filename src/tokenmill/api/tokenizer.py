@@ -1,4 +1,4 @@
-"""The tokenizer that a caller names, of a dataset that does not say its own."""
+"""The tokenizer that a caller names for a dataset that does not name its own."""
 
 from __future__ import annotations
 

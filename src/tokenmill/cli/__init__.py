@@ -87,12 +87,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             _say(f"hint: {error.hint}")
         return error.exit_code
     except KeyboardInterrupt:
-        # A command that keeps nothing: end as Ctrl-C ends any other, without a traceback.
+        # A command without state to keep: end like any other on Ctrl-C, without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        # Who reads our stdout has left: end as any other filter does, without a traceback.
+        # The reader of our stdout has gone: end like any other filter, without a traceback.
         abandon_stdout()
         return 128 + signal.SIGPIPE
     except Exception as error:
@@ -112,8 +112,8 @@ def _say(line: str) -> None:
 def _open_closed_descriptors() -> None:
     """Put /dev/null where the caller closed stdin, stdout or stderr (`2>&-`).
 
-    Otherwise the next files that are opened, shards perhaps, get these numbers, and what is meant
-    for stderr ends up in them.
+    Otherwise the next opened files, perhaps shards, get these descriptors, and messages for stderr
+    end up in them.
     """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)

@@ -1,7 +1,7 @@
 """`tokenmill completion bash|zsh|fish`: the Tab key knows commands, options and their values.
 
-Made from the parser, so that it cannot fall behind. (shtab 1.13 could do it, for fish, too; it
-would be one more package for everybody who installs tokenmill.)
+Generated from the parser, so that it stays up to date. (shtab 1.13 could do it, also for fish, but
+would be one more package for every user of tokenmill.)
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _values(action: argparse.Action, known: dict[str, tuple[str, ...]]) -> tuple
 
 
 def _known_values() -> dict[str, tuple[str, ...]]:
-    """By the name of the option; for those that take other values, too."""
+    """By the name of the option, including options that also take other values."""
     from tokenmill.config import RUNNERS
     from tokenmill.corpus.fineweb import VERSIONS
     from tokenmill.corpus.readers import kinds

@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
         "convert",
         help="write a finished dataset in another format",
         description="Write a finished dataset in another format without tokenizing again: the "
-        "token streams stay what they are. The same command continues what was interrupted.",
+        "token streams do not change. The same command continues an interrupted conversion.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
@@ -51,11 +51,11 @@ examples:
         "--format", required=True, metavar="NAME", help="`tokenmill formats` lists them"
     )
     parser.add_argument("--name", help="stem of shard names (default: the format's)")
-    parser.add_argument("--shard-tokens", metavar="N", help="tokens a shard")
+    parser.add_argument("--shard-tokens", metavar="N", help="tokens per shard")
     parser.add_argument(
         "--seq-len",
         metavar="N",
-        help="tokens a sample, where the format holds samples; `document` for one a document",
+        help="tokens per sample, if the format holds samples; `document` for one per document",
     )
     parser.add_argument("--dtype", choices=("auto", "uint16", "uint32"), default="auto")
     parser.add_argument(
@@ -67,11 +67,11 @@ examples:
         "do not fill a sample",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace what is in OUT, once the new is complete"
+        "--overwrite",
+        action="store_true",
+        help="replace the dataset in OUT once the new one is complete",
     )
-    parser.add_argument(
-        "--num-proc", type=int, metavar="N", help="threads (default: as many as there are CPUs)"
-    )
+    parser.add_argument("--num-proc", type=int, metavar="N", help="threads (default: one per CPU)")
     add_stranger_options(parser)
     parser.add_argument("--json", action="store_true", help="print the manifest on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
@@ -80,7 +80,7 @@ examples:
 
 
 def add_stranger_options(parser: argparse.ArgumentParser) -> None:
-    """What a folder without a manifest does not say of itself."""
+    """What a folder without a manifest does not say about itself."""
     group = parser.add_argument_group("if IN was not written by tokenmill")
     group.add_argument("--from-format", metavar="NAME", help="its format, if it is not recognised")
     group.add_argument(
@@ -94,7 +94,7 @@ def add_stranger_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--eot",
         choices=("append", "prepend", "both", "none"),
-        help="where EOT ids stand (default: inferred)",
+        help="where EOT ids are (default: inferred)",
     )
 
 
@@ -156,7 +156,7 @@ def convert_source(arguments: argparse.Namespace) -> None:
 
     def watch(num_tokens: int) -> bool:
         line.show(num_tokens)
-        return False  # a signal does not wait for a batch: a large shard may be hashed before it
+        return False  # a signal stops at once: the next batch may be far, behind a large hash
 
     began = time.monotonic()
     try:
@@ -178,7 +178,7 @@ def _report(
 
 
 def _inferred(source: Dataset) -> Iterator[str]:
-    """What nobody said of the source, and is acted on."""
+    """The inferred properties of the source that are relied on."""
     words = {"dtype": "tokens are", "eot": "EOT policy is"}
     for name, found in source.inferred.items():
         if found.value is not None:
@@ -195,7 +195,7 @@ def _summary(manifest: Manifest, from_format: str, seconds: float) -> list[str]:
         f"{shown_bytes(manifest.num_bytes)}, in {shown_seconds(seconds)}"
     ]
     for split, totals in manifest.splits.items():
-        # A split in which no document ends is the beginning of one.
+        # A split in which no document ends is the beginning of a document.
         documents = f", {counted(totals.num_documents, 'document')}"
         if not totals.num_documents:
             documents = " of one document"

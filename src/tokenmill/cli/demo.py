@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def require_own(out: str, stdlib: str) -> None:
-    """Raise ConflictError if `out` holds anything but what an earlier demo has left there."""
+    """Raise ConflictError if `out` holds anything except files of an earlier demo."""
     from tokenmill.dataset.places import WORK_NAME, plan_path
     from tokenmill.dataset.publication import settle
     from tokenmill.errors import ConflictError
@@ -75,7 +75,7 @@ def require_own(out: str, stdlib: str) -> None:
 
 
 def _names_of_demo(out: str, stdlib: str) -> set[str]:
-    """What a demo has made in the folder: a dataset, a run on its way, or nothing."""
+    """The names that a demo has made in the folder: a dataset, an unfinished run, or nothing."""
     from tokenmill.corpus.plan import Plan
     from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
     from tokenmill.dataset.places import WORK_NAME, plan_path

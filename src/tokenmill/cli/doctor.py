@@ -1,4 +1,4 @@
-"""`tokenmill doctor`: what this machine grants a script, and why a script's workers die."""
+"""`tokenmill doctor`: what this machine allows a script, and why a script's workers die."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "doctor",
         help="why does my script die? look at the machine, or run the script and watch it",
-        description="Without a command: what this machine really grants (CPUs, memory, disk, "
+        description="Without a command: what this machine really allows (CPUs, memory, disk, "
         "caches, network, versions). With one: run it, and when it or one of its processes dies, "
         "say which, by which signal, with how much memory, and which known cause fits.",
         epilog="example: tokenmill doctor -- python data/fineweb/prepare.py",
@@ -43,7 +43,7 @@ def add_parser(commands: Any) -> None:
         type=float,
         default=60,
         metavar="S",
-        help="call it a hang when no process did anything for so long (default: 60)",
+        help="report a hang when no process has done anything for S seconds (default: 60)",
     )
     parser.add_argument(
         "script", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="your own command"
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     if command:
         if arguments.json:
             raise ConfigError(
-                "--json is for the look at the machine; a command has stdout for itself",
+                "--json is for the examination of the machine; a command uses stdout itself",
                 hint="tokenmill doctor --json",
             )
         return run_watched(command, arguments.hang_seconds)
@@ -119,14 +119,14 @@ def healthy_line(watched: Watched) -> str:
 
 
 def unseen(watched: Watched) -> str:
-    """That there were children of which nothing can be said."""
+    """A clause that says that there were unseen children."""
     if not watched.has_unseen_children:
         return ""
     return "; it had children that were gone before they could be looked at"
 
 
 def report(watched: Watched, causes: list[Cause]) -> list[str]:
-    """What happened, who died, what it means: lines that are fit for a terminal."""
+    """What happened, who died, what it means: lines that are safe for a terminal."""
     lines = [f"doctor: {shown_command(shlex.join(watched.command))} {how_it_ended(watched)}"]
     lines += [f"  {shown_death(watched, member)}" for member in watched.dead[:_MAX_DEAD]]
     if (num_more := len(watched.dead) - _MAX_DEAD) > 0:
@@ -185,7 +185,7 @@ def shown_death(watched: Watched, member: Member) -> str:
 
 
 def die_by(signum: int) -> None:
-    """End as the command did, so that who called us sees what it would have seen."""
+    """End like the command, so that our caller sees the same exit status."""
     sys.stdout.flush()
     sys.stderr.flush()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,7 +1,7 @@
-"""`tokenmill estimate`: how many tokens, how large, how long; in seconds, before anything is done.
+"""`tokenmill estimate`: how many tokens, how large, how long; in seconds, before any work.
 
-The estimate is what was asked for, so it is on stdout: lines for people, --json for programs, and
-with -q the number of tokens alone.
+The estimate is the result, so it goes to stdout: lines for people, --json for programs, and with -q
+only the number of tokens.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "estimate",
         help="how many tokens will it be, how large, how long? in seconds",
-        description="Estimate what `tokenmill prepare` would come to, from footers and a sample of "
-        "the text: tokens with a 95% interval, bytes a token, the size in every format, time on "
+        description="Estimate the result of `tokenmill prepare`, from footers and a sample of "
+        "the text: tokens with a 95% interval, bytes per token, the size in every format, time on "
         "this machine, disk. Writes nothing.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
@@ -45,13 +45,15 @@ examples:
     prepare.add_reading_options(parser)
     prepare.add_encoding_options(parser)
     parser.add_argument(
-        "--format", metavar="NAME", help=f"whose defaults to go by (default: {Config.format})"
+        "--format",
+        metavar="NAME",
+        help=f"the format whose defaults apply (default: {Config.format})",
     )
     parser.add_argument(
         "--num-proc", type=int, metavar="N", help="workers (default: the CPUs there are)"
     )
     parser.add_argument("--json", action="store_true", help="the estimate as JSON")
-    parser.add_argument("-q", "--quiet", action="store_true", help="the number of tokens alone")
+    parser.add_argument("-q", "--quiet", action="store_true", help="only the number of tokens")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
     parser.set_defaults(run=run)
 
@@ -71,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def report(found: Estimate) -> list[str]:
-    """The estimate in some lines worth pasting."""
+    """The estimate in a few lines worth pasting."""
     lines = [
         f"corpus  {counted(found.num_inputs, 'file')}, {shown_bytes(found.input_bytes)}: "
         f"{counted(found.num_documents, 'document')}, {shown_bytes(found.text_bytes)} of text",
@@ -137,7 +139,7 @@ def _shown_disk(found: Estimate) -> str:
 
 
 def shown_room(found: Estimate) -> str:
-    """How much room a run needs while it runs."""
+    """How much disk space a run needs while it runs."""
     about = shown_bytes(found.disk_bytes)
     if found.max_disk_bytes is None:
         return f"about {about} while it runs"
@@ -146,7 +148,7 @@ def shown_room(found: Estimate) -> str:
 
 
 def shown_free(found: Estimate) -> str:
-    """And how much there is, where that is known."""
+    """How much disk space is free, if that is known."""
     if found.free_bytes is None:
         return ""
     text = f"; {shown_bytes(found.free_bytes)} free"

@@ -1,4 +1,4 @@
-"""`tokenmill finish`: what tasks with --partition have encoded becomes a dataset."""
+"""`tokenmill finish`: assembles the work of --partition tasks into a dataset."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "finish",
-        help="assemble what `prepare --partition` tasks have encoded",
-        description="Assemble what tasks of `tokenmill prepare --partition I/N` have encoded. "
-        "Needs nothing but OUT; the same command continues what was interrupted.",
+        help="assemble the work of `prepare --partition` tasks",
+        description="Assemble the work of `tokenmill prepare --partition I/N` tasks. "
+        "Needs only OUT; the same command continues an interrupted run.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
@@ -20,7 +20,7 @@ examples:
   tokenmill prepare corpus/ -o data/mine --partition 2/2
   tokenmill finish data/mine
 
-exit code 6 if a task is still at work, or has not done its share""",
+exit code 6 if a task is still running, or has not done its share""",
     )
     parser.add_argument("out", metavar="OUT", help="the output folder that the tasks were given")
     parser.add_argument(

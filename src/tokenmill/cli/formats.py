@@ -52,7 +52,7 @@ def _row(name: str) -> dict[str, str]:
 
 
 def defaults_of(name: str) -> list[str]:
-    """What the format does unless told otherwise, for people."""
+    """The format's defaults, for people."""
     from tokenmill.cli.screen import shown_count
     from tokenmill.formats import get_format
 

@@ -25,7 +25,7 @@ MAX_TOKENS = 2000
 LIMIT = 10
 _IDS_PER_LINE = 16
 _VIEWS, _SEARCHES = ("doc", "token_offset", "random"), ("grep", "grep_ids")
-# Options that mean nothing without one of others, and what to type.
+# Options that need one of several others, and what to type.
 _NEEDS = {
     "limit": (_SEARCHES, "--grep 'the miller'"),
     "max_tokens": (_VIEWS, "--doc 0"),
@@ -34,7 +34,7 @@ _NEEDS = {
     "pattern": (("tokenizer",), "--tokenizer FILE"),
     "eot_token": (("tokenizer",), "--tokenizer FILE"),
 }
-# Searches that take less show no progress.
+# Searches that take less time show no progress.
 QUICK_SECONDS = 1.0
 
 
@@ -43,9 +43,9 @@ def add_parser(commands: Any) -> None:
         "inspect",
         help="look into a folder of tokens: numbers, documents as text, search",
         description="What is in a folder of tokens, tokenmill's or not: without options at a "
-        "glance, or documents as text with their token boundaries, or the documents that hold a "
-        "text. Nothing is read that is not shown. What a terminal could obey is shown escaped; "
-        "--json has the text as it is.",
+        "glance, or documents as text with their token boundaries, or the documents that contain a "
+        "text. Reads only what is shown. Control characters are shown escaped; "
+        "--json has the raw text.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
@@ -78,7 +78,7 @@ examples:
     how.add_argument("--json", action="store_true", help="as JSON on stdout")
     how.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
 
-    tokens = parser.add_argument_group("what the folder does not say of itself")
+    tokens = parser.add_argument_group("what the folder does not say about itself")
     tokens.add_argument(
         "--tokenizer", metavar="NAME|FILE", help="what made the tokens, if it was a file of yours"
     )
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def require_effect(arguments: argparse.Namespace) -> None:
-    """Refuse an option that would be ignored: its user would believe otherwise."""
+    """Raise ConfigError for an option that would be ignored, because its user expects an effect."""
 
     def is_given(option: str) -> bool:
         return getattr(arguments, option) not in (None, False)
@@ -181,7 +181,7 @@ def show_views(looked: LookedInto, arguments: argparse.Namespace) -> None:
 
 
 def has_to_count(looked: LookedInto, split: str | None) -> bool:
-    """Whether to find a document by its number will take long."""
+    """Whether finding a document by its number will take long."""
     from tokenmill.dataset.inspect import COUNT_TOKENS
 
     stream = looked.stream(split)
@@ -205,7 +205,7 @@ def views(looked: LookedInto, arguments: argparse.Namespace) -> Iterator[View]:
 
 
 def parsed_number(option: str, text: str) -> int:
-    """A count, or a negative number, which then is out of range by its own message."""
+    """A count, or a negative number, for which the caller has its own error."""
     try:
         return int(text)
     except ValueError:
@@ -243,7 +243,7 @@ def show_view(looked: LookedInto, view: View, arguments: argparse.Namespace) -> 
 
 
 def header(view: View) -> str:
-    """Where a view stands, on one line."""
+    """The place of a view, on one line."""
     if not view.is_document:
         what = f"{view.split}, around token {view.token_offset:,}"
     elif view.document is None:
@@ -329,7 +329,7 @@ def parsed_ids(text: str) -> list[int]:
 
 
 class _SearchLine:
-    """One line that moves on a terminal, a line now and then elsewhere; nothing if it is quick."""
+    """One moving line on a terminal, an occasional line elsewhere; nothing if it is quick."""
 
     def __init__(self, num_tokens: int) -> None:
         self._num_tokens = num_tokens

@@ -1,7 +1,7 @@
-"""Tokens on a terminal: each on a colour of its own, control characters visible, nothing raw.
+"""Tokens on a terminal: each on its own colour, control characters visible, nothing raw.
 
-Foreground and background are both set, so that it reads alike on dark and light screens. Colours
-end before every line break: a terminal fills the rest of a line with the colour that is on.
+Foreground and background are both set, so that it looks the same on dark and light screens. Colours
+end before every line break: a terminal fills the rest of a line with the current colour.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNKNOWN = "\x1b[1;38;5;231;48;5;160m"
 _ESCAPE, _NO_ESCAPE = "\x1b[38;5;160m", "\x1b[38;5;16m"
 _ASKED_FOR = "\x1b[1;4m"
 _MATCH = "\x1b[1;38;5;16;48;5;220m"
-# The 16 colours that every terminal has chosen to be readable on its own background.
+# The 16 basic colours, which every terminal makes readable on its own background.
 _LABELS = {
     "error": "\x1b[1;31m",
     "wrong": "\x1b[1;31m",
@@ -33,7 +33,7 @@ _LABELS = {
 
 
 def is_coloured(choice: str, stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether to use colours: as the user says, else if a person with colours is looking."""
+    """Whether to use colours: as the user says, else if the stream is a terminal with colours."""
     if choice != "auto":
         return choice == "always"
     is_plain = environment.get("NO_COLOR") or environment.get("TERM") == "dumb"
@@ -49,7 +49,7 @@ def labelled(line: str, stream: TextIO, environment: Mapping[str, str]) -> str:
 
 
 def coloured(pieces: Sequence[TextPiece], asked_for: int | None = None) -> str:
-    """Tokens on alternating colours; `asked_for` is the number of a token to point out."""
+    """Tokens on alternating colours; `asked_for` is the number of a token to highlight."""
     found, num_tokens = [], 0
     for number, piece in enumerate(pieces):
         colour = _TOKENS[number % len(_TOKENS)]
@@ -65,7 +65,7 @@ def coloured(pieces: Sequence[TextPiece], asked_for: int | None = None) -> str:
 
 
 def plain(pieces: Sequence[TextPiece], boundaries: bool) -> str:
-    """Tokens without colours, special ones in brackets so that text cannot pass for them."""
+    """Tokens without colours; special ones in brackets, so that text cannot imitate them."""
     shown = [
         printable(piece.text, keep_lines=True)
         if piece.kind == "text"

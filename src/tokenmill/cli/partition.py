@@ -1,4 +1,5 @@
-"""`tokenmill prepare --partition I/N`: one task of many. Ends with what the run still lacks."""
+"""`tokenmill prepare --partition I/N`: one task of many. Ends with a report of the missing
+slices."""
 
 from __future__ import annotations
 
@@ -65,12 +66,12 @@ def summary(report: PartitionReport, command: str, seconds: float, text_bytes: i
         f"{counted(report.num_tokens, 'token')}{shown_speed(seconds, text_bytes)}"
     ]
     if report.num_missing is None:
-        lines.append(f"  when all tasks have ended: {command}")
+        lines.append(f"  when all tasks have finished: {command}")
     elif report.num_missing:
         lines.append(
             f"  still missing: {counted(report.num_missing, 'slice')} of other partitions; "
-            f"when all tasks have ended: {command}"
+            f"when all tasks have finished: {command}"
         )
     else:
-        lines.append(f"  all slices are encoded; when all tasks have ended: {command}")
+        lines.append(f"  all slices are encoded; when all tasks have finished: {command}")
     return lines

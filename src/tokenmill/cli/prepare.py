@@ -33,8 +33,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "prepare",
         help="turn text into training-ready token shards",
-        description="Turn text into training-ready token shards. The same command continues a run "
-        "that was interrupted, whatever interrupted it.",
+        description="Turn text into training-ready token shards. The same command continues an "
+        "interrupted run, whatever interrupted it.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
@@ -55,13 +55,13 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="SOURCE",
         help="files, folders or globs: .parquet .arrow .feather .jsonl .txt (these two: .gz .zst); "
-        "hf://datasets/OWNER/NAME[@REVISION]/GLOB; s3://BUCKET/PREFIX/, gs://, az:// and what else "
-        "fsspec knows, also with globs",
+        "hf://datasets/OWNER/NAME[@REVISION]/GLOB; s3://BUCKET/PREFIX/, gs://, az:// and others of "
+        "fsspec, also with globs",
     )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Every option of a run; for commands that end in one. Each has the name of Config's field."""
+    """Every option of a run, for commands that start one. Each has the name of Config's field."""
     parser.add_argument(
         "-o", "--out", required=True, help="output folder, or a URL: s3://bucket/folder"
     )
@@ -94,13 +94,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     shards.add_argument("--name", help="stem of shard names (default: the format's)")
     shards.add_argument(
-        "--shard-tokens", metavar="N", help="tokens a shard (default: the format's)"
+        "--shard-tokens", metavar="N", help="tokens per shard (default: the format's)"
     )
     shards.add_argument(
         "--seq-len",
         metavar="N",
-        help="tokens a sample, where the format holds samples (mds: 2048); "
-        "`document` for one sample a document",
+        help="tokens per sample, if the format holds samples (mds: 2048); "
+        "`document` for one sample per document",
     )
     shards.add_argument("--dtype", choices=DTYPES, help=f"(default: {Config.dtype})")
     val = shards.add_mutually_exclusive_group()
@@ -137,8 +137,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running.add_argument(
         "--ray-address",
         metavar="ADDR",
-        help="of the cluster (default: RAY_ADDRESS, else the one that `ray start` began here, "
-        "else one for this run alone)",
+        help="of the cluster (default: RAY_ADDRESS, else the one that `ray start` started here, "
+        "else a new one for this run)",
     )
     running.add_argument(
         "--worker-cpus", type=float, metavar="N", help="CPUs of a cluster per worker (default: 1)"
@@ -159,7 +159,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="keep files from the Hub in its cache (default), or remove each once it is encoded",
     )
     running.add_argument(
-        "--overwrite", action="store_true", help="replace what is in OUT, once the new is complete"
+        "--overwrite",
+        action="store_true",
+        help="replace the dataset in OUT once the new one is complete",
     )
     running.add_argument("--dry-run", action="store_true", help="show the plan, write nothing")
     running.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
@@ -168,7 +170,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Which text there is in the sources."""
+    """Options for reading the sources."""
     what = parser.add_argument_group("what is read")
     what.add_argument(
         "--text-column",
@@ -183,14 +185,14 @@ def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     what.add_argument(
         "--input-format",
         metavar="NAME",
-        help="read every source as this, whatever its name says: parquet, arrow, jsonl or text; "
-        "in a folder: the files of this kind, for text all that may be text",
+        help="read every source as this kind, whatever its name: parquet, arrow, jsonl or text; "
+        "in a folder: the files of this kind; for text, every file that may be text",
     )
     return what
 
 
 def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """What becomes of a text."""
+    """Options for encoding text."""
     how = parser.add_argument_group("how it is encoded")
     how.add_argument(
         "--tokenizer",
@@ -268,7 +270,7 @@ def report(
     seconds: float,
     text_bytes: int,
 ) -> None:
-    """Say what was made; `text_bytes` is what was encoded in these seconds."""
+    """Print the summary; `text_bytes` were encoded in `seconds`."""
     is_new = progress.num_rows > 0 or progress.resumed_slices > 0
     if arguments.json:
         print(json.dumps({"seconds": round(seconds, 3), "out": out, **manifest.to_plain()}))
@@ -278,7 +280,7 @@ def report(
 
 
 def show_plan(config: Config, as_json: bool) -> int:
-    """--dry-run: what would be done, how large it would be, and whether it fits."""
+    """--dry-run: show the plan, the size of the output, and whether it fits."""
     from tokenmill.estimate import estimate
     from tokenmill.run import new_plan
     from tokenmill.runners.start import encoding_of, num_proc_of, workers_of
@@ -317,7 +319,7 @@ def show_plan(config: Config, as_json: bool) -> int:
 
 
 def plan_lines(found: Estimate, out: str, workers: str) -> list[str]:
-    """A plan, and what it will come to, for a person."""
+    """A plan and its expected output, for a person."""
     from tokenmill.cli.estimate import shown_free, shown_room
 
     size = shown_bytes(found.output_bytes[found.format] or 0)

@@ -1,5 +1,5 @@
-"""Progress of a run, for a person: one line that moves on a terminal or in a notebook, a line every
-few seconds elsewhere, nothing with -q. It also turns signals into an orderly stop.
+"""Progress of a run, for a person: one moving line on a terminal or in a notebook, a line every few
+seconds elsewhere, nothing with -q. It also turns signals into an orderly stop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NOTEBOOK_COLUMNS = 100
 
 
 class Interrupted(BaseException):
-    """A signal asked to end. A BaseException: no error handling on the way may swallow it."""
+    """A signal asked the process to end. A BaseException, so that no error handler swallows it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -41,11 +41,11 @@ class Interrupted(BaseException):
 
 
 class SignalStop:
-    """SIGINT, SIGTERM and SIGHUP: the first asks, the second insists.
+    """SIGINT, SIGTERM and SIGHUP: the first signal stops in order, the second at once.
 
-    While slices are being encoded a first signal is only noted, and the runner ends in order; at
-    other times, and on a second signal, `Interrupted` is raised on the spot. One more, while that
-    is on its way, ends the process there. Every commit is atomic, so there is no wrong moment.
+    While slices are encoded, a first signal is only recorded, and the runner ends in order. At
+    other times, and on a second signal, `Interrupted` is raised immediately. Another signal during
+    that ends the process. Every commit is atomic, so there is no wrong moment.
     """
 
     def __init__(self) -> None:
@@ -72,14 +72,14 @@ class SignalStop:
 
     @staticmethod
     def die_by(signum: int) -> None:
-        """End as the signal would have ended us, so that shells and schedulers see it."""
+        """End by that signal, so that shells and schedulers see it."""
         signal.signal(signum, signal.SIG_DFL)
         os.kill(os.getpid(), signum)
 
 
 def _say(text: str) -> None:
     """Write to stderr from a signal handler: past its buffer, which may be in use, and not at all
-    if that would mean to wait for a reader."""
+    if the write would block."""
     with contextlib.suppress(OSError):
         if select.select((), (2,), (), 0)[1]:
             os.write(2, text.encode())
@@ -92,7 +92,7 @@ class Progress:
         self, stop: SignalStop, workers: Callable[[int], str], quiet: bool, stream: TextIO
     ) -> None:
         self._stop = stop
-        self._workers_of = workers  # who works on so many slices
+        self._workers_of = workers  # the workers for a number of slices, in words
         self._workers = ""
         self._quiet = quiet
         self._stream = stream
@@ -103,12 +103,12 @@ class Progress:
         self._began = time.monotonic()
         self._total_bytes = self._done_bytes = self._resumed_bytes = 0
         self._in_flight: dict[int, tuple[int, int, int]] = {}  # slice -> rows, tokens, bytes
-        self._first = 0  # slice of those to be done
+        self._first = 0  # the first slice to encode
         self._sizes = array("q")  # of each slice from there on: estimated bytes of text
         self._missing = 0
         self.num_rows = self.num_tokens = self.text_bytes = 0  # of finished slices
         self.resumed_slices = 0
-        self.plan: Plan | None = None  # None: nothing had to be done
+        self.plan: Plan | None = None  # None: there was nothing to do
 
     def planned(self, plan: Plan, done: Collection[int]) -> None:
         self.plan = plan
@@ -144,7 +144,7 @@ class Progress:
         self.text_bytes += record.counts.text_bytes
         self._missing -= 1
         if not self._missing:
-            self._shown_at = 0.0  # what comes now is said at once: nothing may happen for a while
+            self._shown_at = 0.0  # show the next line at once: the one after may take a while
             self._stop.can_wait = False
             if self._stop.signum:
                 raise Interrupted(self._stop.signum)
@@ -157,12 +157,12 @@ class Progress:
         return self._stop.signum != 0
 
     def end(self) -> None:
-        """Wipe the moving line."""
+        """Erase the moving line."""
         if self._is_moving and not self._quiet:
             self._move("")
 
     def conclude(self, manifest: Manifest, out: str) -> None:
-        """Leave a line that says what was made, in place of the moving one."""
+        """Replace the moving line by one that says what was made."""
         from tokenmill.cli.summary import summary
 
         is_new = self.num_rows > 0 or self.resumed_slices > 0
@@ -172,7 +172,8 @@ class Progress:
             self._line(f"note: {note}")
 
     def _move(self, text: str) -> None:
-        """Put the text in place of the moving line. A notebook obeys no escape code but `\\r`."""
+        """Replace the moving line by the text. A notebook understands no escape code except
+        `\\r`."""
         if self._is_terminal:
             self._stream.write(f"\r{text}\x1b[K")
         elif text or self._shown_width:
@@ -195,7 +196,7 @@ class Progress:
         if self._is_moving:
             width = shutil.get_terminal_size().columns if self._is_terminal else NOTEBOOK_COLUMNS
             while len("  ".join(fields)) >= width and len(fields) > 1:
-                fields.pop(-2)  # the share and the time left stay
+                fields.pop(-2)  # keep the share and the time left
             self._move("  ".join(fields)[: width - 1])
         else:
             self._stream.write("  ".join(fields) + "\n")
@@ -231,7 +232,7 @@ class Progress:
 
 @contextlib.contextmanager
 def orderly(progress: Progress, stop: SignalStop) -> Iterator[None]:
-    """However it ends, the moving line is wiped; a stop is told, and ends as its signal would."""
+    """Erase the moving line at the end; report a stop, and end by its signal."""
     from tokenmill.runners import Stopped
 
     try:
@@ -253,13 +254,13 @@ def stderr_progress(stop: SignalStop, workers: Callable[[int], str], quiet: bool
 
 
 def is_notebook(stream: TextIO) -> bool:
-    """Whether what is written there appears below a notebook's cell: Jupyter, Colab, VS Code."""
+    """Whether the stream is shown below a notebook's cell: Jupyter, Colab, VS Code."""
     return type(stream).__module__.partition(".")[0] == "ipykernel"
 
 
 @contextlib.contextmanager
 def shown_progress(workers: Callable[[int], str]) -> Iterator[Progress]:
-    """Progress for a caller in Python, whose signal handlers stay as they are."""
+    """Progress for a caller in Python, whose signal handlers are not changed."""
     # A notebook shows stderr on red.
     stream = sys.stdout if is_notebook(sys.stdout) else sys.stderr
     progress = Progress(SignalStop(), workers, False, stream)

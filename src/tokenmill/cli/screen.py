@@ -1,4 +1,4 @@
-"""What people see: numbers in their words, and text that cannot command the terminal."""
+"""What people see: readable numbers, and text that cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tokenmill.words.quantities import parsed_count as parsed_count  # noqa: PLC
 
 
 class CheckedStdout:
-    """stdout; that it cannot be written to is the user's disk, and no bug."""
+    """stdout; a failed write is blamed on the user's disk, not reported as our bug."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -47,7 +47,7 @@ def _as_output_error() -> Iterator[None]:
 
 
 def abandon_stdout() -> None:
-    """Have what is left in its buffer go nowhere: Python tries once more when it ends."""
+    """Discard what is left in its buffer, which Python would try to write again at exit."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -58,8 +58,8 @@ def printable(
     """The text with every control and format character shown as an escape, never sent raw.
 
     Documents and file names are hostile: an ESC in one must not reach the terminal. Bytes that are
-    not UTF-8 (surrogates, as `surrogateescape` has them) are shown as what they were. `escaped`
-    makes escapes look different from text that looks like one.
+    not UTF-8 (surrogates, as from `surrogateescape`) are shown as those bytes. `escaped` makes real
+    escapes look different from text that looks like an escape.
     """
     return "".join(
         char
@@ -76,7 +76,7 @@ def _escape(char: str) -> str:
 
 
 def parsed_separator(text: str) -> str:
-    r"""A separator as typed in a shell: \n, \t, \r, \0, \\ and \xNN stand for what they say."""
+    r"""A separator as typed in a shell: \n, \t, \r, \0, \\ and \xNN are escapes."""
     names = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
     return re.sub(
         r"\\(n|t|r|0|\\|x[0-9a-fA-F]{2})",
@@ -106,7 +106,7 @@ def shown_count(number: float) -> str:
 
 
 def shown_rate(bytes_per_second: float) -> str:
-    """A speed in megabytes, with as many digits as mean something: 250 MB/s, 3.1 MB/s."""
+    """A speed in megabytes, with only significant digits: 250 MB/s, 3.1 MB/s."""
     if bytes_per_second >= 10e6:
         return f"{bytes_per_second / 1e6:,.0f} MB/s"
     return f"{shown_bytes(bytes_per_second)}/s"
@@ -123,7 +123,7 @@ def shown_seconds(seconds: float) -> str:
 
 
 def tell_of_tries() -> None:
-    """Have requests that are repeated for a while told of on stderr."""
+    """Have requests that are retried for a while reported on stderr."""
     from tokenmill.storage import objects
 
     objects.report_retries_to(

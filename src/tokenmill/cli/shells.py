@@ -1,4 +1,4 @@
-"""Completion scripts, in the language of each shell. What they complete is completion.py's."""
+"""Completion scripts in the language of each shell; completion.py supplies what they complete."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ complete -o bashdefault -o default -F _tokenmill tokenmill
 
 
 def bash(commands: Sequence[CommandCompletion]) -> str:
-    """Where nothing is found, bash completes files."""
+    """If nothing matches, bash completes files."""
     values, options = [], []
     for command in commands:
         for option in command.options:

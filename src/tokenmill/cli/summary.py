@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
     from tokenmill.dataset.manifest import Manifest
 
-# What takes less text than this measures how long Python takes to start.
+# With less text than this, the speed would measure Python's start.
 MIN_RATED_BYTES = 1_000_000
 _EOT_WORDS = {"append": "appended", "prepend": "prepended", "both": "at both ends"}
 _MAX_FILES = 6
 
 
 def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int) -> list[str]:
-    """`seconds` is None if it was finished before; `text_bytes` is what they were spent on."""
+    """`seconds` is None if the run was finished before; `text_bytes` were encoded in that time."""
     counts, options = manifest.counts, manifest.identity["options"]
     head = f"{out} is complete already; nothing to do. " if seconds is None else ""
     lines = [
@@ -38,7 +38,7 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
 
 
 def shown_speed(seconds: float | None, text_bytes: int) -> str:
-    """How long it took, and how fast that was where it says something."""
+    """The duration, and the speed if it is meaningful."""
     if seconds is None:
         return ""
     rate = f", {shown_rate(text_bytes / seconds)} of text" if text_bytes >= MIN_RATED_BYTES else ""
@@ -46,7 +46,7 @@ def shown_speed(seconds: float | None, text_bytes: int) -> str:
 
 
 def note_lines(notes: Iterable[str]) -> list[str]:
-    """Notes, marked as such; a command in one stands on a line of its own."""
+    """Notes, marked as such; a command in a note gets its own line."""
     return [
         f"  note: {line}" if number == 0 else f"    {line}"
         for note in notes

@@ -1,6 +1,6 @@
-"""A wrong command line, told in one line and a hint: what is wrong, and what to type instead.
+"""Explains a wrong command line in one line and a hint: what is wrong, and what to type instead.
 
-argparse prints the whole usage first, and speaks of what is missing before what is misspelt.
+argparse prints the whole usage first, and reports missing arguments before misspelt ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from tokenmill.errors import ConfigError
 from tokenmill.words.synonyms import command_meant, option_called, option_meant
 
-_MAX_WORDS = 8  # of a command that is short enough to be shown again
+_MAX_WORDS = 8  # of a command that is short enough to repeat
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 _RESUME = ("resume", "continue", "resume_from_checkpoint", "skip_existing")
 
@@ -46,7 +46,7 @@ class CommandParser(argparse.ArgumentParser):
         return super().parse_known_args(self._words, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Called by argparse, with its own words."""
+        """Called by argparse, with its own message."""
         for pattern, explain in _EXPLANATIONS.items():
             if match := re.fullmatch(pattern, message, re.DOTALL):
                 raise explain(self, *match.groups())
@@ -59,11 +59,11 @@ class CommandParser(argparse.ArgumentParser):
         """A command that works, from the help."""
         lines = (self.epilog or "").removeprefix("example: ").splitlines()
         examples = [line.strip() for line in lines if line.strip().startswith(self.prog)]
-        # Some are followed by a remark, set off by many spaces.
+        # A remark may follow, after many spaces.
         return examples[0].partition("    ")[0] if examples else self.help_command()
 
     def action_of(self, name: str) -> argparse.Action:
-        """By a name as argparse's messages have it: `--eot`, `-o/--out`, `COMMAND`."""
+        """The action by its name in argparse's messages: `--eot`, `-o/--out`, `COMMAND`."""
         for action in self._actions:
             names = ("/".join(action.option_strings), action.metavar, action.dest)
             if name in (*action.option_strings, *names):
@@ -84,7 +84,7 @@ class CommandParser(argparse.ArgumentParser):
             if _is_option(word):
                 self._require_known(word, before, options)
             elif has_rest and not _takes_value(options.get(before)):
-                return  # what follows is for others
+                return  # the rest is not ours
             before = word
 
     def _require_known(self, word: str, before: str, options: dict[str, argparse.Action]) -> None:
@@ -96,7 +96,7 @@ class CommandParser(argparse.ArgumentParser):
                 f"{before} needs a value, got {word!r}",
                 hint=f"for a value that begins with -, write {shlex.quote(f'{before}={word}')}",
             )
-        # -o may be followed at once by its value; but who writes -out means --out.
+        # -o may be followed directly by its value, but -out means --out.
         dests = [action.dest for action in options.values()]
         if name[:2] not in options or option_called(name[1:].replace("-", "_"), dests):
             raise ConfigError(f"unknown option {name}", hint=self._advice(name, options))
@@ -104,7 +104,7 @@ class CommandParser(argparse.ArgumentParser):
     def _advice(self, name: str, options: dict[str, argparse.Action]) -> str:
         said = name.lstrip("-").replace("-", "_")
         if said in _RESUME:
-            return "leave it out: the same command continues a run that was interrupted"
+            return "leave it out: the same command continues an interrupted run"
         if commands_of(self):
             return f"options follow the command: tokenmill COMMAND {name}; see tokenmill --help"
         by_name = {option[2:].replace("-", "_"): option for option in options if option[1] == "-"}

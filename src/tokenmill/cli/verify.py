@@ -46,7 +46,7 @@ examples:
   tokenmill verify s3://bucket/mine
   tokenmill verify someones-shards --format llmc --tokenizer gpt2
 
-exit codes: 5 if anything is wrong; 9 if nothing is, but something that was asked for
+exit codes: 5 if anything is wrong; 9 if nothing is, but something you asked for
 could not be checked: a source has changed or moved, a tokenizer file is not here""",
     )
     parser.add_argument(
@@ -81,7 +81,7 @@ could not be checked: a source has changed or moved, a tokenizer file is not her
     told.add_argument("--pattern", metavar="NAME", help="for a .tiktoken file")
     told.add_argument("--eot-token", metavar="TEXT", help="the special token that marks documents")
     told.add_argument(
-        "--eot", choices=("append", "prepend", "both", "none"), help="where it must stand"
+        "--eot", choices=("append", "prepend", "both", "none"), help="where it must be"
     )
 
     parser.add_argument(
@@ -156,7 +156,8 @@ def _tokenizer(arguments: argparse.Namespace) -> NamedTokenizer | None:
 
 
 def shown(report: Report, quiet: bool = False) -> list[str]:
-    """A report as lines for a terminal: every check, what is wrong, and a last line to go by."""
+    """A report as lines for a terminal: every check, every fault, and a last line with the
+    verdict."""
     lines = [] if quiet else _check_lines(report)
     for failure in report.failures:
         lines.append(f"wrong: {failure.place}: {failure.message}")
@@ -180,7 +181,7 @@ def shown(report: Report, quiet: bool = False) -> list[str]:
 
 
 def _undone(report: Report) -> dict[str, list[str]]:
-    """The checks that were asked for and not done, by the reason."""
+    """The requested checks that were not made, by reason."""
     found: dict[str, list[str]] = {}
     for check in report.undone:
         found.setdefault(check.detail, []).append(check.name)
@@ -217,7 +218,7 @@ def _advice(report: Report) -> str:
 
 
 class _MovingLine:
-    """Progress, for a person: one line that moves on a terminal, now and then a line elsewhere."""
+    """Progress, for a person: one moving line on a terminal, an occasional line elsewhere."""
 
     def __init__(self, stream: TextIO, quiet: bool) -> None:
         self._stream = stream

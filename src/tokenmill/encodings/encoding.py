@@ -1,9 +1,9 @@
 """`Encoding`: tiktoken's methods, an array call for the mill, and nothing loaded until used.
 
-Making one, comparing it and sending it to another process touch its identity alone. Ordinary text
-goes to the fast engine, except a single short string, which the reference finishes before the
-engine's fixed cost (0.5 ms a call, 1.3 on a fragmented heap) is paid. Everything with special
-tokens, and decoding, is the reference's.
+Creating, comparing and sending an encoding to another process touch only its identity. Ordinary
+text goes to the fast engine, except a single short string: the reference is faster than the
+engine's fixed cost (0.5 ms per call, 1.3 on a fragmented heap). The reference handles special
+tokens and decoding.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHORT_CHARACTERS = 16_000
 
 
 class Encoding:
-    """A tokenizer by identity. Picklable; equal to another when the tokens they make are."""
+    """A tokenizer by identity. Picklable; two are equal if they make the same tokens."""
 
     def __init__(self, identity: EncodingId) -> None:
         self._identity = identity
@@ -58,10 +58,10 @@ class Encoding:
         return token in special_tokens_of(self._identity).values()
 
     def encode_array(self, texts: pa.LargeStringArray, dtype: str = "uint32") -> TokenArray:
-        """Encode documents as ordinary text; no Python string is made of them.
+        """Encode documents as ordinary text, without making Python strings.
 
         `texts` is valid UTF-8 without nulls, and may be a slice of a larger array. A document that
-        cannot be encoded stands in the result's `failed` and does not disturb the others.
+        cannot be encoded is listed in the result's `failed` and does not affect the others.
         """
         return engine_of(self._identity).encode(texts, dtype)
 
@@ -143,7 +143,7 @@ class Encoding:
         return [self.decode_single_token_bytes(token) for token in tokens]
 
     def decode_with_offsets(self, tokens: Sequence[int]) -> tuple[str, list[int]]:
-        """The text, and for each token the index of the first character with bytes of it."""
+        """The text, and for each token the index of the first character that contains its bytes."""
         pieces = self.decode_tokens_bytes(tokens)
         offsets, num_characters = [], 0
         for piece in pieces:
@@ -173,7 +173,7 @@ class Encoding:
 
 
 def without_surrogates(text: str) -> str:
-    """As tiktoken does it: surrogate pairs become their character, lone ones U+FFFD."""
+    """Like tiktoken: surrogate pairs become their character, lone ones U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,26 +1,26 @@
-"""The fast engine: gigatoken on Arrow buffers, made exact and kept within its memory.
+"""The fast engine: gigatoken on Arrow buffers, made exact and bounded in memory.
 
 Exact. gigatoken's ids are the reference's except where a code point is newer than the reference's
-Unicode tables. Documents that hold one (unicode_gap.py), and documents that gigatoken raises or
-panics on, are encoded by the reference and put in their place.
+Unicode tables. Documents with such a code point (unicode_gap.py), and documents on which gigatoken
+raises or panics, are encoded by the reference instead.
 
-Bounded. gigatoken remembers every word it has seen. On natural text that is what makes it fast
-(150 MB/s at first, 400 once warm) and stays small: 19 MB after 59 MB of English, 95 MB after 75 MB
-in eight other languages. On words that never come again its tables double and double, holding old
-and new at once: 174 MB after 14 MB of text, 341 MB after 30 MB (600 MB resident on the way), and
-the process at 870 MB after 120 MB. So its growth is measured around every call (under 0.1 ms), and
-past `CACHE_BYTES` it is dropped and rebuilt: 40 ms for gpt2, 230 for o200k_base. The limit lies
-where the doubling that would cost 600 MB is the next one.
-Measured with it, in a process that encodes 4 MB at a time:
+Bounded. gigatoken remembers every word it has seen. On natural text that is what makes it fast (150
+MB/s at first, 400 once warm) and stays small: 19 MB after 59 MB of English, 95 MB after 75 MB in
+eight other languages. On words that never repeat, its tables keep doubling, holding old and new at
+once: 174 MB after 14 MB of text, 341 MB after 30 MB (600 MB resident on the way), and the process
+at 870 MB after 120 MB. So its growth is measured around every call (under 0.1 ms), and past
+`CACHE_BYTES` it is dropped and rebuilt: 40 ms for gpt2, 230 for o200k_base. The limit is just
+before the doubling that would cost 600 MB. Measured with it, in a process that encodes 4 MB at a
+time:
 
     200 MB of random words         peak 457 MB (gpt2), 448 (cl100k), 461 (o200k); 9 to 12 rebuilds
     605 MB of multilingual text    peak 320 MB (gpt2), 314 (cl100k), 342 (o200k); none
     476 MB of English              peak 223 MB (gpt2), 230 (cl100k), 251 (o200k); none
 
-What other threads allocate meanwhile is counted, too: an early rebuild, never a wrong id.
+Allocations of other threads are counted too, which may cause an early rebuild, never a wrong id.
 
 Text is handed over in steps of at most `STEP_BYTES`, so that growth is noticed in time; a single
-document larger than that goes as it is.
+larger document is handed over whole.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class GigatokenEngine:
             self.num_builds += 1
         before = heap_bytes()
         ids, ends = encode_batch(self._tokenizer, data, offsets)
-        # A copy, because gigatoken's buffer has up to twice the room it needs: kept, it would waste
-        # that, and be taken for growth.
+        # A copy, because gigatoken's buffer is up to twice as large as needed: keeping it would
+        # waste memory and count as growth.
         tokens = TokenArray(copied(ids, dtype), ends)
         del ids
         after = heap_bytes()
@@ -122,7 +122,7 @@ class GigatokenEngine:
 def text_buffers(
     texts: pa.LargeStringArray,
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The array's bytes and its n + 1 offsets into them, not copied; a slice's first is not 0."""
+    """The array's bytes and its n + 1 offsets, not copied; the first offset of a slice is not 0."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,8 +1,8 @@
-"""How much memory the process's C heap holds, and giving freed memory back to the system.
+"""The memory in use on the process's C heap; and returning freed memory to the system.
 
 glibc's `mallinfo2` counts bytes in use exactly, over all arenas, in under 0.1 ms; resident memory
-is the fallback elsewhere on Linux: it also counts what was freed and not yet returned. On other
-systems there is no measure and the caller goes without.
+is the fallback elsewhere on Linux, which also counts freed memory that was not returned. On other
+systems there is no measure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def resident_bytes() -> int | None:
 
 
 def return_freed_memory() -> None:
-    """Give what was freed back to the system. Without it about 10 % of a dropped engine stays."""
+    """Return freed memory to the system. Without it about 10 % of a dropped engine stays."""
     malloc_trim = _libc_function("malloc_trim")
     if malloc_trim is not None:
         malloc_trim(0)

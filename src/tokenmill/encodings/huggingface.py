@@ -1,10 +1,10 @@
 """Encodings made of a `tokenizer.json`: tokenizers is the reference, gigatoken the accelerator.
 
 Ordinary text means: nothing is added around it, special tokens in it are text, and other added
-tokens are found as tokenizers finds them. gigatoken serves when it accepts the file (without its
-special tokens) and passes the self-check; it refuses most normalizers and unknown expressions.
-A document that the model itself turns into a special token is refused (`_control_tokens`).
-tokenizers alone does 2 to 4 MB/s and is called text by text: its batch calls start threads.
+tokens are recognised as tokenizers does. gigatoken serves when it accepts the file (without its
+special tokens) and passes the self-check; it refuses most normalizers and unknown expressions. A
+document that the model itself turns into a special token is refused (`_control_tokens`). tokenizers
+alone does 2 to 4 MB/s and is called text by text: its batch calls start threads.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def huggingface_reference(identity: EncodingId) -> HuggingFaceReference:
 
 
 def huggingface_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine:
-    """gigatoken if it takes the file and agrees with tokenizers on all probes."""
+    """gigatoken, if it accepts the file and agrees with tokenizers on all probes."""
     slow = reference()
     try:
         engine = GigatokenEngine(lambda: _gigatoken(identity), reference, TOKENIZERS_GAP)
@@ -86,7 +86,7 @@ def _gigatoken(identity: EncodingId) -> Any:
 
 
 def _plain(identity: EncodingId) -> dict[str, Any]:
-    """The file's content, without what would cut or fill up documents."""
+    """The file's content, without truncation and padding of documents."""
     assert identity.source is not None
     data = checked_bytes(Path(identity.source), identity.file_sha256)
     plain = parsed_tokenizer_json(data, identity.source)
@@ -197,7 +197,7 @@ class HuggingFaceReference:
 
 def _control_tokens(model: dict[str, Any], special_tokens: dict[str, int]) -> frozenset[int]:
     """The ids that no text may become. A Unigram or word model has special tokens among its own
-    pieces and finds them in text; the unknown token, and bytes, are rightly found there."""
+    pieces and recognises them in text; the unknown token and bytes are legitimate there."""
     return frozenset(
         token
         for text, token in special_tokens.items()
@@ -208,7 +208,7 @@ def _control_tokens(model: dict[str, Any], special_tokens: dict[str, int]) -> fr
 
 
 def _byte_level_bytes(text: str) -> bytes:
-    """What GPT-2's letters for bytes stand for; any other letter stands for itself."""
+    """The bytes of GPT-2's letters for bytes; any other letter is itself."""
     try:
         return text.translate(_byte_level_table()).encode("latin-1")
     except UnicodeEncodeError:
@@ -221,8 +221,8 @@ def _byte_level_bytes(text: str) -> bytes:
 
 @cache
 def _byte_level_table() -> dict[int, int]:
-    """Of a byte's letter, the byte. What is between ASCII and U+0100 and no byte's letter becomes
-    something that is not Latin-1."""
+    """The byte of each byte's letter. Other characters between ASCII and U+0100 become characters
+    outside Latin-1."""
     letters = {ord(letter): byte[0] for letter, byte in _byte_level_alphabet().items()}
     return dict.fromkeys(range(0x80, 0x100), 0xFFFF) | letters
 

@@ -1,9 +1,9 @@
-"""What an encoding is, as plain values: the part that travels.
+"""The identity of an encoding as plain values: the part that travels between processes.
 
 An `EncodingId` is a few hundred bytes whatever the size of the vocabulary; it goes through pickle,
 JSON and the manifest. Its `sha256` covers the vocabulary's bytes, the pattern and the special
-tokens: two encodings are the same when these are, whatever they are called. (`gpt2` and `r50k_base`
-are one encoding under two names.)
+tokens: two encodings are the same if these are, whatever their names. (`gpt2` and `r50k_base` are
+one encoding under two names.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class EncodingId:
     eot_token: int
     max_token_value: int  # the largest id, special tokens included
     sha256: str
-    # What a tokenizer.json's template puts before a text, which the mill does not.
+    # The tokens that a tokenizer.json's template puts before a text; the mill does not.
     bos: str | None = None
 
     @property
@@ -36,7 +36,7 @@ class EncodingId:
         return self.max_token_value + 1
 
     def to_plain(self) -> dict[str, Any]:
-        """Its values; what the template says only where there is one."""
+        """Its values; the template's tokens only if there is a template."""
         plain = asdict(self)
         return plain if self.bos is not None else {k: v for k, v in plain.items() if k != "bos"}
 

@@ -58,7 +58,7 @@ def special_tokens_of(identity: EncodingId) -> dict[str, int]:
 
 
 def _check_shipped(identity: EncodingId) -> None:
-    """An identity may come from a file: what it says of our own encodings must be so."""
+    """An identity may come from a file: what it says about our own encodings must be true."""
     if identity.source is not None:
         return
     known = identity.name in SHIPPED_ENCODINGS

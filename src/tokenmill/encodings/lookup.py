@@ -13,8 +13,8 @@ from tokenmill.encodings.tokenizer_json import tokenizer_json_identity
 from tokenmill.errors import ConfigError, unknown_name
 from tokenmill.plugins import outside, outside_names
 
-# Of entry points: functions of outside packages that return an Encoding, made by `get_encoding`
-# from a vocabulary file that the package brings.
+# Of entry points: functions of plugins that return an Encoding, made by `get_encoding` from the
+# plugin's vocabulary file.
 GROUP = "tokenmill.encodings"
 _FILE_ENDINGS = (".tiktoken", ".json", ".model")
 
@@ -26,7 +26,7 @@ def get_encoding(
 
     A path leads to a `.tiktoken` file of ranks (then `pattern` is needed), a Hugging Face
     `tokenizer.json`, or a folder that holds one. `eot` is the special token that ends a document,
-    by its text or its id, where it is not the usual one. Never goes to the network.
+    by its text or its id, if it is not the usual one. Never uses the network.
     """
     eot = None if eot is None else str(eot)
     if isinstance(name, str) and name in ENCODING_NAMES:

@@ -54,7 +54,7 @@ PATTERN_NAMES = (*PATTERNS, *_ALIASES)
 
 
 def pattern_named(name: str | None, needed_by: str) -> Pattern:
-    """The pattern of that name. `needed_by` is the file that says nothing about its own pattern."""
+    """The pattern of that name. `needed_by` is the file that does not state its own pattern."""
     if name is None:
         raise ConfigError(
             f"{needed_by} holds ranks only, and the wrong pattern would give wrong tokens; "

@@ -1,14 +1,14 @@
-"""What gigatoken asks of awkward, answered from the buffers at hand.
+"""A stand-in for awkward that gives gigatoken its answers from Arrow buffers.
 
-gigatoken's binding takes strings as an awkward array, and has awkward take it apart
-(`without_parameters`, `flatten`, `num`, `to_numpy`) and put the ids together (`unflatten`). That
-takes 0.8 ms a call, and importing awkward 0.1 to 0.2 s a process: 6 % of a run over 1 GB. Here the
-same five questions are answered with the Arrow buffers that are there already.
+gigatoken's binding takes strings as an awkward array, and calls awkward to unpack it
+(`without_parameters`, `flatten`, `num`, `to_numpy`) and to assemble the ids (`unflatten`). That
+takes 0.8 ms per call, and importing awkward 0.1 to 0.2 s per process: 6 % of a run over 1 GB. Here
+the same five functions work on the existing Arrow buffers.
 
-gigatoken imports awkward again for every call, so another module of that name is in its place for
-the length of a call and no longer. Still, only processes of our own do that (`enable`): in someone
-else's, another thread might import awkward at that moment. Without it, or if a gigatoken asks for
-something else, the real one is used.
+gigatoken imports awkward again for every call, so the stand-in replaces that module only for the
+duration of a call. Still, only our own processes do that (`enable`): in a user's process, another
+thread might import awkward at that moment. Otherwise, or if gigatoken calls another function, the
+real awkward is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _is_enabled = False
 
 
 def enable() -> None:
-    """From now on in this process. For worker processes, which run nothing but our code."""
+    """Use the stand-in in this process. For worker processes, which run only our code."""
     global _is_enabled  # noqa: PLW0603
     _is_enabled = True
 
@@ -38,7 +38,7 @@ def encode_batch(
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
     """gigatoken's ids of the documents `data[offsets[i]:offsets[i + 1]]`, and their offsets.
 
-    The ids lie in gigatoken's buffer, which may have twice the room they need.
+    The ids are in gigatoken's buffer, which may be twice as large as needed.
     """
     if not _is_enabled:
         return _by_awkward(tokenizer, data, offsets)
@@ -47,7 +47,7 @@ def encode_batch(
     try:
         with _stood_in():
             ids, lengths = tokenizer.encode_batch(_Strings(data, offsets), parallel=False)
-    except AttributeError:  # it asked for something else
+    except AttributeError:  # it called another function
         return _by_awkward(tokenizer, data, offsets)
     ends = np.zeros(len(offsets), np.int64)
     np.cumsum(lengths, out=ends[1:])

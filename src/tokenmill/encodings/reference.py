@@ -1,8 +1,9 @@
-"""The reference of an encoding: the library whose ids are the truth, and the engine made of it.
+"""The reference of an encoding: the library whose ids are the truth, and an engine based on it.
 
-A reference is slow (tiktoken 12 MB/s, tokenizers 2 to 4) and takes Python strings. It encodes what
-the fast engine cannot, decodes, and handles special tokens. As the engine of a whole encoding it
-serves where gigatoken cannot: `p50k_base`, and files that gigatoken refuses or gets wrong.
+A reference is slow (tiktoken 12 MB/s, tokenizers 2 to 4) and takes Python strings. It encodes
+documents that the fast engine cannot, decodes, and handles special tokens. It is the engine of a
+whole encoding where gigatoken cannot be: `p50k_base`, and files that gigatoken refuses or gets
+wrong.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tokenmill.encodings.tokens import TokenArray, token_array
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What must never be taken for an engine's failure. A Rust panic is a BaseException, too.
+# These must never count as an engine's failure. A Rust panic is a BaseException too.
 NOT_FAILURES = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
 
 
@@ -24,7 +25,7 @@ class Engine(Protocol):
     def encode(self, texts: pa.LargeStringArray, dtype: str = "uint32") -> TokenArray:
         """Encode documents as ordinary text. The array has no nulls and is valid UTF-8.
 
-        The ids come in `dtype` if all fit into it, or in uint32.
+        The ids have `dtype` if all fit into it, else uint32.
         """
 
 
@@ -49,7 +50,7 @@ class TokenDecoder(Protocol):
 
 
 class Reference(TextEncoder, TokenDecoder, Protocol):
-    """As much of `tiktoken.Encoding` as the rest is made of."""
+    """The methods of `tiktoken.Encoding` that we use."""
 
     def token_byte_values(self) -> list[bytes]: ...
 
@@ -68,7 +69,8 @@ class ReferenceEngine:
 def encoded_documents(
     reference: TextEncoder, texts: pa.LargeStringArray, positions: Iterable[int]
 ) -> tuple[dict[int, list[int]], dict[int, str]]:
-    """The ids of the documents at `positions`, and why those that failed (with no ids) did."""
+    """The ids of the documents at `positions`, and the reasons of those that failed (without
+    ids)."""
     documents: dict[int, list[int]] = {}
     failed: dict[int, str] = {}
     for position in positions:

@@ -1,10 +1,10 @@
-"""Whether a fast engine agrees with the reference: asked before it serves a file we do not know.
+"""Checks that a fast engine agrees with the reference, before it is used for an unknown file.
 
-For the encodings in the package the answer is in the tests. A user's tokenizer may hold what
-gigatoken reads differently (tokens that no merge reaches, an unusual normalizer), so its engine is
-tried, once per process, on the probes below and on the vocabulary's own tokens. One difference and
-the reference serves alone: slower, and right. It takes 0.05 s for a small
-vocabulary, 0.5 s for one of 50,000 tokens.
+The tests cover the encodings in the package. gigatoken may read parts of a user's tokenizer
+differently (tokens that no merge reaches, an unusual normalizer), so its engine is tried, once per
+process, on the probes below and on the vocabulary's own tokens. After a single difference only the
+reference is used: slower, but right. It takes 0.05 s for a small vocabulary, 0.5 s for one of
+50,000 tokens.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def agree(engine: Engine, reference: Reference, texts: list[str]) -> bool:
 
 
 def vocabulary_texts(tokens: Iterable[bytes]) -> list[str]:
-    """The tokens that are text by themselves, as documents: shows tokens that no merge reaches."""
+    """The tokens that are valid text, as documents: they reveal tokens that no merge reaches."""
     texts = []
     for token in tokens:
         try:

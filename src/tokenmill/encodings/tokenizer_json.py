@@ -15,8 +15,8 @@ from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError
 
-# Asked for in this order when the user names none; each is what its family's models were given
-# between documents.
+# Tried in this order if the user names none; each is the token between documents in its family's
+# training data.
 _USUAL_EOT = (
     "<|endoftext|>",
     "<|end_of_text|>",
@@ -92,7 +92,8 @@ def special_added_tokens(plain: Mapping[str, Any], where: str) -> dict[str, int]
 def template_bos(post_processor: Any) -> str | None:
     """The special tokens that a post-processor puts before a single text; None if there are none.
 
-    Understood are tokenizers' four kinds that can. Several tokens are separated by spaces.
+    It understands the four kinds of post-processor that can do this. Several tokens are separated
+    by spaces.
     """
     steps = post_processor.get("processors") if isinstance(post_processor, dict) else None
     steps = steps if isinstance(steps, list) else [post_processor]
@@ -111,7 +112,7 @@ def _prefix(post_processor: Any) -> str | None:
             break  # the text
         found.append(token["id"])
     else:
-        return None  # no text in it: nothing stands before one
+        return None  # without a text there is nothing before it
     return " ".join(found) or None
 
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 class TokenArray:
     """The ids of n documents, end to end: document i is `ids[offsets[i]:offsets[i + 1]]`.
 
-    A document that no engine could encode has no ids and stands in `failed` with the reason.
+    A document that no engine could encode has no ids and is in `failed` with the reason.
     """
 
-    ids: npt.NDArray[np.unsignedinteger]  # uint32, or what was asked for if they fit
+    ids: npt.NDArray[np.unsignedinteger]  # uint32, or the requested dtype if they fit
     offsets: npt.NDArray[np.int64]  # n + 1 of them; the first is 0
     failed: Mapping[int, str] = field(default_factory=dict)
 

@@ -43,5 +43,5 @@ def checked_bytes(path: Path, expected_sha256: str) -> bytes:
         )
     raise IntegrityError(
         f"{path}: the vocabulary changed: sha256 is {got}, the run began with {expected_sha256}",
-        hint="put the file back as it was, or start over with the new one in a new output folder",
+        hint="restore the file, or start over with the new one in a new output folder",
     )

@@ -178,7 +178,7 @@ class ShardReader(Protocol):
 
 class Format(Protocol):
     name: str
-    trainers: str  # who reads it
+    trainers: str  # the trainers that read it
     files: str  # the file names, for people
     pattern: str  # the file names as a regular expression; {name} is the stem
     defaults: Defaults

@@ -1,4 +1,4 @@
-"""For people who add to tokenmill: the contracts that every format, reader and encoding passes.
+"""For people who extend tokenmill: the contracts that every format, reader and encoding passes.
 
     from tokenmill.testing import FormatContract
 

@@ -1,8 +1,8 @@
-"""What every format promises, as tests to inherit: it reads back what it wrote, and refuses what it
-did not write with an error that names the file.
+"""What every format promises, as tests to inherit: it reads back what it wrote, and refuses other
+files with an error that names the file.
 
-Shards are written by the same code as in a run (assemble/), so a format that passes is one that
-`prepare` and `convert` can use. Whether the trainer's own loader likes the bytes is another test.
+Shards are written by the same code as in a run (assemble/), so `prepare` and `convert` can use
+every format that passes. Whether the trainer's own loader accepts the bytes needs another test.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Written:
         return found
 
     def documents(self, split: str) -> list[list[int]] | None:
-        """The split's documents, read back; None if the format does not keep them apart."""
+        """The split's documents, read back; None if the format stores no boundaries."""
         found: list[list[int]] = []
         for shard in self.shards(split):
             reader = self.format.open(self.files, shard.name, self.layout.dtype)
@@ -90,7 +90,7 @@ def write_documents(
     shard_tokens: int | None = None,
     seq_len: int = 0,
 ) -> Written:
-    """Write documents, by split, as a run would."""
+    """Write documents, by split, as in a run."""
     if format_.traits.one_file:
         shard_tokens = None
     layout = Layout(
@@ -195,7 +195,7 @@ class FormatContract:
             assert reader.tokens(start, stop).tolist() == all_tokens[start:stop]
 
     def test_objects_are_read_as_files_are(self, tmp_path: Path) -> None:
-        """A format that opens a path, where `DatasetFiles` has none, fails here."""
+        """A format that opens paths instead of using `DatasetFiles` fails here."""
         written = self.written(tmp_path / "out", shard_tokens=100)
         remote = dataclasses.replace(written, files=_as_objects(written.files))
         names = written.files.names()
@@ -241,7 +241,7 @@ class FormatContract:
             assert len(lengths) == 1
 
     def test_a_shard_cut_short_is_refused_or_read_shorter(self, tmp_path: Path) -> None:
-        """Only a file that says nothing of its length may be read, if whole tokens are left."""
+        """Only a file that does not state its length may be read, if whole tokens are left."""
         written = self.written(tmp_path / "out")
         [shard] = written.shards("train")
         for num_bytes in (shard.num_bytes - 1, shard.num_bytes - 2, shard.num_bytes // 2, 1):
@@ -250,7 +250,7 @@ class FormatContract:
             assert self._num_tokens_or_none(written.files, shard.name) != shard.num_tokens
 
     def test_damage_is_refused_by_name_or_read_within_bounds(self, tmp_path: Path) -> None:
-        """Whatever the bytes: IntegrityError naming the file, or tokens; no other exception."""
+        """For any bytes: IntegrityError naming the file, or tokens; no other exception."""
         written = self.written(tmp_path / "out", shard_tokens=100)
         rng = random.Random(0)
         names = sorted(written.output.sizes)

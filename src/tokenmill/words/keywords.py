@@ -1,4 +1,4 @@
-"""A wrong keyword argument, told with the one that was meant."""
+"""An error for a wrong keyword argument that suggests the right one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokenmill.words.synonyms import option_meant
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-# What is an option of its own on the command line alone.
+# Options that exist only on the command line.
 _SPELLED = {
     "no_val": "val='none'",
     "val_first_shard": "val='first-shard'",
@@ -20,7 +20,7 @@ _SPELLED = {
 
 
 def suggesting(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The same function; a keyword that it does not have is a TypeError that suggests one."""
+    """The same function; an unknown keyword raises a TypeError that suggests one."""
     parameters = inspect.signature(function).parameters
     name = function.__qualname__.removesuffix(".__init__")
 

@@ -9,5 +9,5 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def noun_for(number: float, noun: str, plural: str | None = None) -> str:
-    """The noun alone, where the number is shown in another way."""
+    """Only the noun, for numbers that are shown in another way."""
     return noun if number == 1 else plural or f"{noun}s"

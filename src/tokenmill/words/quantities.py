@@ -26,7 +26,7 @@ def parsed_count(text: str) -> int:
 
 
 def count_of(option: str, value: object) -> int:
-    """A count from whatever a caller in Python has for it: 8, 1e8, "100M", a NumPy integer."""
+    """A count from the values that Python callers pass: 8, 1e8, "100M", a NumPy integer."""
     if isinstance(value, str):
         try:
             return parsed_count(value)

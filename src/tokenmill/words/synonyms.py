@@ -75,13 +75,13 @@ _COMMANDS = {
 
 
 def option_meant(name: str, known: Collection[str]) -> str | None:
-    """The one of the known options that somebody means who types `name`; None if nobody knows."""
+    """The known option that a user who types `name` probably means; None if unclear."""
     name = name.replace("-", "_").lower()
     return option_called(name, known) or _nearest(name, known)
 
 
 def option_called(name: str, known: Collection[str]) -> str | None:
-    """The one of the known options that has this very name, here or in another tool."""
+    """The known option that has exactly this name, here or in another tool."""
     return _called(name, known, _OPTIONS)
 
 
