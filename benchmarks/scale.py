@@ -34,8 +34,8 @@ from typing import Any
 import xxhash
 
 from tokenmill import __version__
+from tokenmill.assemble.parts_in_use import UsedParts
 from tokenmill.assemble.task import ShardRecord, ShardTask, make_folders, saved_record, task_path
-from tokenmill.assemble.use import UsedParts
 from tokenmill.assemble.writing import MARK_TOKENS, shard_name
 from tokenmill.cli.progress import Progress, SignalStop
 from tokenmill.config import Config, Partition

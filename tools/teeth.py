@@ -88,14 +88,14 @@ BUGS = [
     ),
     Bug(
         "let a part go when its tasks are handed out, not when they are done",
-        "assemble/use.py",
+        "assemble/parts_in_use.py",
         "        self._users.update(needed)\n",
         "",
         CRASHES,
     ),
     Bug(
         "forget that a part was used and removed",
-        "assemble/use.py",
+        "assemble/parts_in_use.py",
         "            self._used.save(self._work)\n",
         "",
         KILLS,
@@ -123,7 +123,7 @@ BUGS = [
     ),
     Bug(
         "trust a part by its record alone",
-        "assemble/earlier.py",
+        "assemble/resume.py",
         "    for split in needed_splits(record, used):\n        path, hasher",
         "    for split in ():\n        path, hasher",
         f"{CHANGED} {POWER}",
@@ -187,10 +187,10 @@ BUGS = [
     ),
     Bug(
         "leave a parent's files open in a fork",
-        "runners/birth.py",
+        "runners/spawn.py",
         "            _close_all_but(3)\n",
         "",
-        "tests/runners/test_birth.py",
+        "tests/runners/test_spawn.py",
     ),
     Bug(
         "take a short write for a whole one",

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.assemble.books import Assembly
-from tokenmill.assemble.earlier import earlier_records, needed_splits
+from tokenmill.assemble.parts_in_use import UsedParts
+from tokenmill.assemble.resume import earlier_records, needed_splits
 from tokenmill.assemble.task import ShardRecord
-from tokenmill.assemble.use import UsedParts
 from tokenmill.config import Config, Partition
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs

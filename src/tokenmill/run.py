@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tokenmill.assemble.books import Assembly
-from tokenmill.assemble.earlier import earlier_records
+from tokenmill.assemble.resume import earlier_records
 from tokenmill.config import Config
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs, found_inputs
@@ -41,7 +41,7 @@ from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError, NetworkError
-from tokenmill.estimate.room import room_warning
+from tokenmill.estimate.disk_check import room_warning
 from tokenmill.formats import get_format
 from tokenmill.runners import Runner, Stopped, Watch
 from tokenmill.runners.start import cutting_runner, encoding_of

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from tokenmill.doctor import causes_of, examine, machine_findings, proc, vocabulary
-from tokenmill.doctor.family import Member
+from tokenmill.doctor.process_tree import Member
 from tokenmill.doctor.signs import Signs
 from tokenmill.doctor.watch import Hang, Watched
 from tokenmill.encodings.vocabulary_file import SHIPPED
@@ -37,7 +37,7 @@ import os, signal, sys
 import datasets, multiprocess, tiktoken
 from tiktoken.load import load_tiktoken_bpe
 from tokenmill.encodings.patterns import PATTERNS
-from tokenmill.encodings.shipped import SHIPPED_ENCODINGS
+from tokenmill.encodings.builtin import SHIPPED_ENCODINGS
 from tokenmill.encodings.vocabulary_file import SHIPPED
 
 def plain_tiktoken(name):
@@ -279,7 +279,7 @@ def test_newborn_that_fails_may_be_a_tool_and_one_that_is_killed_is_a_death():
 
 FAMILY = """
 import json, os, select, subprocess, sys
-from tokenmill.doctor.family import Family
+from tokenmill.doctor.process_tree import Family
 
 def started(script):
     command = [sys.executable, "-c", script]

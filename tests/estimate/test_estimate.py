@@ -30,17 +30,17 @@ from tokenmill.estimate import (
     Estimate,
     Sample,
     cells,
+    disk_check,
     estimate,
     estimation,
-    room,
     sample,
     stretches,
 )
 from tokenmill.estimate.bounds import most_of
 from tokenmill.estimate.cells import Reading, numbers_in_head, table_cells
-from tokenmill.estimate.frame import frame_of
 from tokenmill.estimate.ratio import Design, ratio_total
 from tokenmill.estimate.sample import drawing_of, num_cells
+from tokenmill.estimate.sampling_frame import frame_of
 from tokenmill.estimate.stretches import plain_cells
 from tokenmill.formats import NAMES
 from tokenmill.run import new_plan
@@ -581,11 +581,11 @@ def test_run_that_fits_is_not_warned_of_although_a_token_a_byte_would_not(small_
 def test_question_whether_it_fits_survives_what_kills_the_sample(tmp_path, monkeypatch):
     path = write_corpus("jsonl", tmp_path, ONE_LANGUAGE)
     monkeypatch.setattr(disk_space, "free_bytes", lambda folder: 1000)
-    monkeypatch.setattr(room.sys, "executable", "/bin/false")
+    monkeypatch.setattr(disk_check.sys, "executable", "/bin/false")
     config = Config(sources=(path,), out=str(tmp_path / "out"), num_proc=1)
     encoding = encoding_of(config)
     full = resolved(config, encoding)
-    said = room.room_warning(full, new_plan(full, encoding))
+    said = disk_check.room_warning(full, new_plan(full, encoding))
     assert said is not None and "1.0 kB free" in said
 
 

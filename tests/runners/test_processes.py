@@ -32,7 +32,7 @@ from tokenmill.encodings import get_encoding
 from tokenmill.errors import InputError, OutputError, TokenmillError, WorkerError
 from tokenmill.runners import machine
 from tokenmill.runners.attempts import Attempts
-from tokenmill.runners.death import Death, Exit, death_of, last_words
+from tokenmill.runners.exit_diagnosis import Death, Exit, death_of, last_words
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.processes import ProcessesRunner
 

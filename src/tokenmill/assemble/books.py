@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenmill.assemble.fitting import Fitted, FittingOptions, PartTotals, Share, fitted
+from tokenmill.assemble.parts_in_use import PartsInUse
 from tokenmill.assemble.sources import PartsInOrder, ShuffledParts
 from tokenmill.assemble.stream import ShardStream
 from tokenmill.assemble.task import (
@@ -28,7 +29,6 @@ from tokenmill.assemble.task import (
     TokenSource,
     make_folders,
 )
-from tokenmill.assemble.use import PartsInUse
 from tokenmill.assemble.writing import created
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import PARTS_NAME, RECORDS_NAME, SPLITS, PartRecord

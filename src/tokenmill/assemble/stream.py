@@ -6,6 +6,7 @@ import collections
 import dataclasses
 
 from tokenmill.assemble.cuts import WHOLE, Piece, Pieces, ShardCutter
+from tokenmill.assemble.parts_in_use import are_removed_early
 from tokenmill.assemble.task import (
     SIDES,
     Block,
@@ -16,7 +17,6 @@ from tokenmill.assemble.task import (
     TokenSource,
     saved_record,
 )
-from tokenmill.assemble.use import are_removed_early
 from tokenmill.assemble.writing import header_of, shard_split
 from tokenmill.formats import DTYPE_BYTES, Format, Layout, Shard, get_format
 from tokenmill.storage import hashing

@@ -18,8 +18,8 @@ from tokenmill.words.plural import counted, noun_for
 
 if TYPE_CHECKING:
     from tokenmill.doctor.causes import Cause
-    from tokenmill.doctor.family import Member
     from tokenmill.doctor.findings import Finding
+    from tokenmill.doctor.process_tree import Member
     from tokenmill.doctor.watch import Watched
 
 _MARKS = {"ok": " ", "note": "?", "problem": "!"}
@@ -172,7 +172,7 @@ def how_it_ended(watched: Watched) -> str:
 
 def shown_death(watched: Watched, member: Member) -> str:
     """One dead child in the words that tokenmill uses for its own workers."""
-    from tokenmill.runners.death import Exit, death_of
+    from tokenmill.runners.exit_diagnosis import Exit, death_of
 
     died = death_of(
         Exit(member.pid, member.code, member.peak_bytes, ""),

@@ -18,7 +18,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from tokenmill.doctor.findings import Finding
-from tokenmill.encodings.shipped import SHIPPED_ENCODINGS
+from tokenmill.encodings.builtin import SHIPPED_ENCODINGS
 from tokenmill.encodings.vocabulary_file import SHIPPED
 
 HOST = "openaipublic.blob.core.windows.net"

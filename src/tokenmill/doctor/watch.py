@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from tokenmill.doctor import proc
-from tokenmill.doctor.family import Family, Member, adopt_orphans
+from tokenmill.doctor.process_tree import Family, Member, adopt_orphans
 from tokenmill.doctor.relay import Relay
 from tokenmill.errors import ConfigError
 from tokenmill.runners import machine

@@ -6,10 +6,10 @@ encoding.py is the class; gigatoken.py, tiktoken.py and huggingface.py do its wo
 package imports none of those libraries, nor numpy nor pyarrow.
 """
 
+from tokenmill.encodings.builtin import ENCODING_NAMES
 from tokenmill.encodings.encoding import Encoding
 from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.lookup import get_encoding
-from tokenmill.encodings.shipped import ENCODING_NAMES
 from tokenmill.encodings.tokens import TokenArray
 
 __all__ = ["ENCODING_NAMES", "Encoding", "EncodingId", "TokenArray", "get_encoding"]

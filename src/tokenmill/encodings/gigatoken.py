@@ -28,8 +28,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.encodings.heap import heap_bytes, return_freed_memory
-from tokenmill.encodings.ragged import encode_batch
+from tokenmill.encodings.awkward_shim import encode_batch
+from tokenmill.encodings.malloc_stats import heap_bytes, return_freed_memory
 from tokenmill.encodings.reference import NOT_FAILURES, ReferenceLoader, encoded_documents
 from tokenmill.encodings.tokens import TokenArray, concatenated, copied
 from tokenmill.encodings.unicode_gap import CodePointSet

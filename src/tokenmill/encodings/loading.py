@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 
+from tokenmill.encodings.builtin import SHIPPED_ENCODINGS, shipped_identity
 from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.reference import Engine, Reference
-from tokenmill.encodings.shipped import SHIPPED_ENCODINGS, shipped_identity
 from tokenmill.encodings.tiktoken import rank_file_engine, special_tokens, tiktoken_reference
 from tokenmill.errors import IntegrityError
 

@@ -6,8 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from tokenmill.encodings.builtin import ENCODING_NAMES, shipped_identity
 from tokenmill.encodings.encoding import Encoding
-from tokenmill.encodings.shipped import ENCODING_NAMES, shipped_identity
 from tokenmill.encodings.tiktoken import rank_file_identity
 from tokenmill.encodings.tokenizer_json import tokenizer_json_identity
 from tokenmill.errors import ConfigError, unknown_name

@@ -10,6 +10,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokenmill.encodings.builtin import SHIPPED_ENCODINGS
 from tokenmill.encodings.gigatoken import GigatokenEngine
 from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.patterns import PATTERNS, pattern_named
@@ -21,7 +22,6 @@ from tokenmill.encodings.reference import (
     ReferenceLoader,
 )
 from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
-from tokenmill.encodings.shipped import SHIPPED_ENCODINGS
 from tokenmill.encodings.unicode_gap import TIKTOKEN_GAP
 from tokenmill.encodings.vocabulary_file import SHIPPED, checked_bytes, vocabulary_bytes
 from tokenmill.errors import ConfigError, TokenmillError

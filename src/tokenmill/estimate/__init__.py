@@ -2,15 +2,15 @@
 
     estimation.py  read this first: tokens and documents, and the resulting sizes and times
     text_estimate.py   what the totals of the text: tokens, documents, bytes
-    frame.py       the plan's slices, known from footers and file sizes alone
+    sampling_frame.py       the plan's slices, known from footers and file sizes alone
     sample.py      which cells are read: two from each stratum, chosen by a seed
     survey.py      encodes them; cells.py reads those of tables, stretches.py those of other files
-    publisher.py   the `token_count` column, where every file has one
+    publisher_count.py   the `token_count` column, where every file has one
     ratio.py       sample -> total, with its error
     bounds.py      the most tokens that files can hold, by their size
     footprint.py   tokens -> bytes: of the output in each format, of the disk during a run
-    presence.py    which inputs are local, how much disk an unfinished run holds
-    room.py        the check at the start of a run: does the output fit on the disk?
+    already_here.py    which inputs are local, how much disk an unfinished run holds
+    disk_check.py        the check at the start of a run: does the output fit on the disk?
 
 `tokenmill estimate`, `prepare --dry-run` and the warning at the start of a run show one estimate.
 

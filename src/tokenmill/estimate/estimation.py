@@ -14,12 +14,12 @@ from tokenmill.encodings import EncodingId
 from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.reference import ReferenceEngine
 from tokenmill.errors import ConfigError, InputError
+from tokenmill.estimate.already_here import held_bytes, needed_for_downloads
 from tokenmill.estimate.bounds import most_of
 from tokenmill.estimate.footprint import Amount, Footprint, expected_footprint, max_footprint
-from tokenmill.estimate.frame import Frame, frame_of, frame_of_plan
-from tokenmill.estimate.presence import held_bytes, needed_for_downloads
 from tokenmill.estimate.ratio import CONFIDENCE
 from tokenmill.estimate.sample import SLOW_SAMPLE, Sample
+from tokenmill.estimate.sampling_frame import Frame, frame_of, frame_of_plan
 from tokenmill.estimate.text_estimate import TextEstimate, text_estimate_of
 from tokenmill.formats import NAMES
 from tokenmill.runners.start import encoding_of, num_proc_of

@@ -14,10 +14,10 @@ from tokenmill.corpus.plan import read_options
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT
 from tokenmill.encodings import Encoding, EncodingId
 from tokenmill.estimate.cells import Reading
-from tokenmill.estimate.frame import Frame
-from tokenmill.estimate.publisher import COLUMN, PublisherCount, publisher_count
+from tokenmill.estimate.publisher_count import COLUMN, PublisherCount, publisher_count
 from tokenmill.estimate.ratio import Design, Total, ratio_total
 from tokenmill.estimate.sample import Drawing, Sample, drawing_of
+from tokenmill.estimate.sampling_frame import Frame
 from tokenmill.estimate.survey import Measured, Survey
 from tokenmill.settings import TEXT_BYTES_PER_TOKEN
 from tokenmill.words.plural import counted, noun_for

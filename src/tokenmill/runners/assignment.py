@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from tokenmill.runners.death import Death
+from tokenmill.runners.exit_diagnosis import Death
 
 
 class Assignment(Protocol):

@@ -19,7 +19,7 @@ from tokenmill.corpus.readers import reader_for
 from tokenmill.corpus.spans import Slice, Span
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Step
 from tokenmill.errors import WorkerError
-from tokenmill.runners.death import Death, printable
+from tokenmill.runners.exit_diagnosis import Death, printable
 from tokenmill.storage.store import store_of
 
 MAX_ATTEMPTS = 3

@@ -3,7 +3,7 @@
 All pipes are non-blocking on this side, because one stopped worker must not delay the others. Why
 not a library: a killed worker breaks a whole ProcessPoolExecutor and hangs multiprocessing.Pool,
 and both import the caller's `__main__` again. Here every worker has its own pipes and its own
-session, no process with threads is forked, and nothing is pickled (birth.py starts it).
+session, no process with threads is forked, and nothing is pickled (spawn.py starts it).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 from tokenmill.encodings import EncodingId
 from tokenmill.runners.assignment import Assignment
-from tokenmill.runners.birth import Process
-from tokenmill.runners.death import Exit
+from tokenmill.runners.exit_diagnosis import Exit
 from tokenmill.runners.machine import peak_rss_bytes
+from tokenmill.runners.spawn import Process
 
 TAIL_BYTES = 8192
 REAP_SECONDS = 1.0

@@ -15,7 +15,7 @@ from tokenmill.corpus.plan import Cut
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, TokenmillError, error_from_plain
-from tokenmill.runners.death import Death, printable
+from tokenmill.runners.exit_diagnosis import Death, printable
 
 CUT_INPUTS = 64  # per order: a round trip for each input would cost 0.1 ms
 

@@ -2,9 +2,9 @@
 
 ProcessesRunner     here: the caller's side, generators of cuts and of records
 Supervisor          supervisor.py: a thread that hands out tasks and notices deaths
-Child, worker       child.py, worker.py: the two ends of one worker process; birth.py starts it
+Child, worker       child.py, worker.py: the two ends of one worker process; spawn.py starts it
 Cutting, Attempts, ShardWriting   the tasks, and what to try next after a death
-Death               death.py: what to say about it
+Death               exit_diagnosis.py: what to say about it
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ProcessesRunner:
 
     A worker that has work and sends no message for `stall_timeout` seconds is ended. Without an
     encoding, workers can only cut inputs, and load in half the time. `may_fork` is only for callers
-    that own the process and enter this in its main thread (birth.py).
+    that own the process and enter this in its main thread (spawn.py).
     """
 
     def __init__(

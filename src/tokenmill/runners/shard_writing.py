@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.errors import WorkerError
 from tokenmill.runners.attempts import MAX_ATTEMPTS
-from tokenmill.runners.death import Death
+from tokenmill.runners.exit_diagnosis import Death
 
 if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardTask

@@ -31,12 +31,12 @@ from tokenmill.errors import WorkerError
 from tokenmill.runners import machine
 from tokenmill.runners.assignment import Assignment
 from tokenmill.runners.attempts import Attempts
-from tokenmill.runners.birth import Process, forked, load_for_forks, started
 from tokenmill.runners.child import Child
 from tokenmill.runners.cutting import Cutting
-from tokenmill.runners.death import Death, death_of, memory_error_of, stall_of
+from tokenmill.runners.exit_diagnosis import Death, death_of, memory_error_of, stall_of
 from tokenmill.runners.outbox import Event, Notice, Outbox, ShardWritten, SupervisorEnded
 from tokenmill.runners.shard_writing import ShardWriting
+from tokenmill.runners.spawn import Process, forked, load_for_forks, started
 from tokenmill.runners.worker import error_in
 
 if TYPE_CHECKING:

@@ -272,11 +272,11 @@ def load(encoding: dict[str, Any] | None, between: Callable[[], None]) -> tuple[
 
     import tokenmill.encode.mill  # noqa: F401
     from tokenmill.arrays import binary_array_of
-    from tokenmill.encodings import Encoding, EncodingId, ragged
+    from tokenmill.encodings import Encoding, EncodingId, awkward_shim
     from tokenmill.encodings.loading import engine_of
 
     between()
-    ragged.enable()
+    awkward_shim.enable()
     identity = EncodingId.from_plain(encoding)
     engine_of(identity)
     between()

@@ -10,7 +10,7 @@ in `bad`; encode/mill.py counts, quarantines or stops. A reader knows nothing ab
     rows.py        raw Arrow arrays -> valid UTF-8 rows -> numbered batches of even size
     bytestream.py  bytes of a span, decompressed (jsonl, text); signature.py knows their first bytes
     native.py      inputs opened for pyarrow: files, and objects in ranges (storage/range_reader.py)
-    cuts.py        where a file of bytes can be cut (jsonl, text)
+    byte_cuts.py        where a file of bytes can be cut (jsonl, text)
     ipc.py         the messages of an Arrow IPC file or stream
     gunzip.py      a gzip stream, decompressed
     jsonrows.py    a block of JSON lines -> rows

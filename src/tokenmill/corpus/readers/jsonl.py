@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Iterator
 
 from tokenmill.corpus.readers import ReadOptions, TextBatch
+from tokenmill.corpus.readers.byte_cuts import cut_spans
 from tokenmill.corpus.readers.bytestream import (
     MAX_DOCUMENT_BYTES,
     chunks_of,
@@ -20,7 +21,6 @@ from tokenmill.corpus.readers.bytestream import (
     is_counted_from_start,
     too_long,
 )
-from tokenmill.corpus.readers.cuts import cut_spans
 from tokenmill.corpus.readers.jsonrows import WHITESPACE, BadLine, object_of, rows_of
 from tokenmill.corpus.readers.rows import numbered
 from tokenmill.corpus.spans import Input, Span

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tokenmill.arrays import binary_array_of
 from tokenmill.corpus.readers import ReadOptions, TextBatch
+from tokenmill.corpus.readers.byte_cuts import cut_spans
 from tokenmill.corpus.readers.bytestream import (
     MAX_DOCUMENT_BYTES,
     chunks_of,
@@ -25,7 +26,6 @@ from tokenmill.corpus.readers.bytestream import (
     is_counted_from_start,
     too_long,
 )
-from tokenmill.corpus.readers.cuts import cut_spans
 from tokenmill.corpus.readers.native import native_file
 from tokenmill.corpus.readers.rows import Rows, checked_rows, numbered
 from tokenmill.corpus.readers.signature import UTF8_BOM

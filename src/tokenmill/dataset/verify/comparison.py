@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from tokenmill.arrays import indices
 from tokenmill.dataset.manifest import MANIFEST_NAME
-from tokenmill.dataset.verify.candidates import NotAtHand
 from tokenmill.dataset.verify.document_index import DocumentIndex
-from tokenmill.dataset.verify.look import OnProgress
+from tokenmill.dataset.verify.file_scan import OnProgress
+from tokenmill.dataset.verify.input_candidates import NotAtHand
 from tokenmill.dataset.verify.reencoding import Ids, Reencoder
 from tokenmill.dataset.verify.report import Failure
 from tokenmill.dataset.verify.sources import Corpus, SplitTexts

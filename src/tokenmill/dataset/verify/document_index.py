@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.stream import Stream
-from tokenmill.dataset.verify.candidates import NotAtHand
+from tokenmill.dataset.verify.input_candidates import NotAtHand
 from tokenmill.dataset.verify.report import Failure
 from tokenmill.dataset.verify.sources import Corpus
 from tokenmill.encode.documents import shuffle_keys

@@ -21,7 +21,7 @@ from tokenmill.corpus.plan import Plan, make_plan, read_options
 from tokenmill.corpus.readers import Reader, TextBatch, reader_for
 from tokenmill.corpus.spans import Slice, Span
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
-from tokenmill.dataset.verify.candidates import NotAtHand, located_inputs
+from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
 from tokenmill.encode.documents import held_out
 from tokenmill.encode.record import Counts
 from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError

@@ -2,7 +2,7 @@
 
     manifest      as it was written; its numbers agree            sums.py
     files         present, inside the folder, no extra ones
-    contents      hashed and scanned in one pass                  look.py  scan.py
+    contents      hashed and scanned in one pass                  file_scan.py  token_scan.py
     sources       documents encoded again and compared            resample.py ...
 
 It does not stop at the first fault: all files are checked, and faults are named by file and
@@ -35,8 +35,8 @@ from tokenmill.dataset.manifest import (
     manifest_sha256_of,
 )
 from tokenmill.dataset.verify.contents import Totals, check_contents, check_files, located
+from tokenmill.dataset.verify.file_scan import OnProgress
 from tokenmill.dataset.verify.foreign import Told, check_foreign
-from tokenmill.dataset.verify.look import OnProgress
 from tokenmill.dataset.verify.report import Failure, Findings, Report
 from tokenmill.dataset.verify.resample import NOT_ASKED_FOR, Asked, check_sources
 from tokenmill.dataset.verify.sums import contradictions

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tokenmill import __version__
 from tokenmill.encodings import EncodingId
-from tokenmill.encodings.shipped import SHIPPED_ENCODINGS
+from tokenmill.encodings.builtin import SHIPPED_ENCODINGS
 from tokenmill.encodings.vocabulary_file import SHIPPED, vocabulary_bytes
 from tokenmill.errors import (
     ConfigError,

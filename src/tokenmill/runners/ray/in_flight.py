@@ -22,7 +22,7 @@ from tokenmill.encode.record import PartRecord
 from tokenmill.errors import TokenmillError
 from tokenmill.runners import Watch
 from tokenmill.runners.attempts import Attempts
-from tokenmill.runners.death import Death, Exit, memory_error_of, stall_of
+from tokenmill.runners.exit_diagnosis import Death, Exit, memory_error_of, stall_of
 from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
 from tokenmill.runners.ray.facts import mismatch, require_nonce
 from tokenmill.runners.ray.heartbeats import Heartbeat, Heartbeats

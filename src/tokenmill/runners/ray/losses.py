@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import signal
 
-from tokenmill.runners.death import Death, Exit, death_of, last_words
+from tokenmill.runners.exit_diagnosis import Death, Exit, death_of, last_words
 
 _RECEIVED = re.compile(r"\*\*\* (SIG[A-Z]+) received at")
 _NODE = re.compile(r"\bnode(?: \(IP: [^ ,)]+,)? ID: ([0-9a-f]{40,})", re.IGNORECASE)

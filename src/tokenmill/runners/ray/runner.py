@@ -27,7 +27,7 @@ from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError
 from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.ray.cluster import Cluster, require_ray, signals_heard
-from tokenmill.runners.ray.cuts import Cuts
+from tokenmill.runners.ray.cutting import Cuts
 from tokenmill.runners.ray.facts import (
     STORAGE,
     Nonce,

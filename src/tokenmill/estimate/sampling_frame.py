@@ -22,9 +22,9 @@ from tokenmill.corpus.plan import Plan, make_plan, num_slices_in, read_options
 from tokenmill.corpus.readers import reader_for
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.errors import InputError
+from tokenmill.estimate.already_here import parted
 from tokenmill.estimate.bounds import is_plain
 from tokenmill.estimate.cells import num_rows_of
-from tokenmill.estimate.presence import parted
 from tokenmill.estimate.sample import Sample
 from tokenmill.storage import files
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.dataset.verify.scan import Positions, Rules, TokenScan, expected_eot
+from tokenmill.dataset.verify.token_scan import Positions, Rules, TokenScan, expected_eot
 from tokenmill.errors import (
     ConfigError,
     InputError,

@@ -19,7 +19,7 @@ from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input
 from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.cutting import CUT_INPUTS, Cutting
-from tokenmill.runners.death import Death
+from tokenmill.runners.exit_diagnosis import Death
 from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
 from tokenmill.runners.ray.facts import mismatch
 from tokenmill.runners.ray.remote import cut_on_node

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tokenmill
-from tokenmill.encodings import get_encoding, ragged
+from tokenmill.encodings import awkward_shim, get_encoding
 
 VOCAB = Path(tokenmill.__file__).parent / "encodings" / "vocab"
 TEXTS = ["", "hello world", "", "<|endoftext|>", "中文字 é 👍🏽\n\n  x", "a" * 5000, ""]
@@ -20,7 +20,7 @@ TEXTS = ["", "hello world", "", "<|endoftext|>", "中文字 é 👍🏽\n\n  x",
 
 @pytest.fixture
 def enabled(monkeypatch):
-    monkeypatch.setattr(ragged, "_is_enabled", True)
+    monkeypatch.setattr(awkward_shim, "_is_enabled", True)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "cl100k_base", "o200k_base"])
@@ -28,7 +28,7 @@ def enabled(monkeypatch):
 def test_ids_when_awkward_is_stood_in_for_then_are_the_same(name, dtype, monkeypatch):
     texts = pa.array(TEXTS * 3, pa.large_string()).slice(2)  # whose first offset is not 0
     before = get_encoding(name).encode_array(texts)
-    monkeypatch.setattr(ragged, "_is_enabled", True)
+    monkeypatch.setattr(awkward_shim, "_is_enabled", True)
     after = get_encoding(name).encode_array(texts, dtype)
     assert before.ids.dtype == np.uint32
     assert after.ids.tolist() == before.ids.tolist()
@@ -49,9 +49,9 @@ def test_awkward_is_imported_by_no_worker(what):
     code = f"""
 import sys
 import pyarrow as pa
-from tokenmill.encodings import get_encoding, ragged
+from tokenmill.encodings import get_encoding, awkward_shim
 if {what == "a worker"}:
-    ragged.enable()
+    awkward_shim.enable()
 get_encoding("gpt2").encode_array(pa.array(["hello"], pa.large_string()))
 print("awkward" in sys.modules)
 """
@@ -70,6 +70,6 @@ def test_gigatoken_when_it_asks_for_something_else_then_gets_the_real_awkward(en
             return real.encode_batch(texts, parallel=parallel)
 
     data = np.frombuffer(b"hello world", np.uint8)
-    ids, offsets = ragged.encode_batch(Curious(), data, np.array([0, 5, 11]))
+    ids, offsets = awkward_shim.encode_batch(Curious(), data, np.array([0, 5, 11]))
     assert ids.tolist() == [31373, 995]
     assert offsets.tolist() == [0, 1, 2]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tokenmill.dataset.verify.look import Looked
+from tokenmill.dataset.verify.file_scan import Looked
 from tokenmill.dataset.verify.report import Failure, Findings
-from tokenmill.dataset.verify.scan import Fault, Rules, TokenScan
+from tokenmill.dataset.verify.token_scan import Fault, Rules, TokenScan
 
 
 @dataclass(frozen=True)

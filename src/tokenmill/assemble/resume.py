@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 
-from tokenmill.assemble.use import UsedParts
+from tokenmill.assemble.parts_in_use import UsedParts
 from tokenmill.encode.job import Job
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.part import PART_CHECKSUM

@@ -15,7 +15,7 @@ import pytest
 import tokenmill
 from tokenmill.cli import main
 from tokenmill.errors import WorkerError
-from tokenmill.runners import birth
+from tokenmill.runners import spawn
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks")
 
@@ -88,16 +88,16 @@ def test_in_somebody_elses_process_nothing_is_forked(how, source, tmp_path, monk
 
 PARENT = """
 import os, signal, sys, tempfile
-from tokenmill.runners import birth
+from tokenmill.runners import spawn
 
-assert birth.load_for_forks()
+assert spawn.load_for_forks()
 signal.signal(signal.SIGHUP, lambda *_: None)
 signal.signal(signal.SIGUSR1, lambda *_: None)
 signal.signal(signal.SIGUSR2, signal.SIG_IGN)
 held = tempfile.TemporaryFile()
 os.set_inheritable(held.fileno(), True)
 print("not flushed", end="")
-first, second = birth.forked(), birth.forked()
+first, second = spawn.forked(), spawn.forked()
 print("", first.pid, second.pid, flush=True)
 sys.stdin.read()
 """
@@ -154,7 +154,7 @@ def gone(pid: int) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("begin", [birth.started, birth.forked])
+@pytest.mark.parametrize("begin", [spawn.started, spawn.forked])
 def test_no_process_to_be_had_is_said_and_leaves_no_pipe(begin, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")

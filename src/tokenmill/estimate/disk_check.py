@@ -18,8 +18,8 @@ from typing import Any
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.estimate.already_here import held_bytes, needed_for_downloads, parted
 from tokenmill.estimate.footprint import Amount, Footprint, expected_footprint
-from tokenmill.estimate.presence import held_bytes, needed_for_downloads, parted
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.runners.start import num_proc_of
 from tokenmill.settings import TEXT_BYTES_PER_TOKEN
