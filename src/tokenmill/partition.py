@@ -32,7 +32,7 @@ from tokenmill.corpus.inputs import FoundInputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.spans import Slice
 from tokenmill.dataset.manifest import Manifest
-from tokenmill.dataset.workspace import Workspace
+from tokenmill.dataset.workspace import Workspace, changes_between
 from tokenmill.encode.job import Job
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import (
@@ -104,7 +104,7 @@ def encode_partition(
         request = PrepareRequest(context.identity, found.inputs)
         if (manifest := workspace.finished(request)) is not None:
             with contextlib.suppress(ConflictError):  # others may still be working
-                workspace.remove_leftovers(request.identity)
+                workspace.remove_leftovers(request)
             return _report_of_finished(manifest, partition)
         plan = None
         if not workspace.has_plan:
@@ -149,7 +149,7 @@ def finish(
     workspace = Workspace(out)
     if (manifest := workspace.finished_dataset()) is not None:
         workspace.require_files(manifest)
-        workspace.remove_leftovers(manifest.identity)
+        _remove_leftovers(workspace, manifest)
         return manifest
     if not workspace.has_plan:
         raise ConfigError(
@@ -167,6 +167,15 @@ def finish(
         assembly = assembly_of(config, encoding, plan, work)
         _assemble(job, plan, records, assembly, watch, num_proc)
         return completed(config, plan, records, assembly)
+
+
+def _remove_leftovers(workspace: Workspace, manifest: Manifest) -> None:
+    """Remove what is left of the run that made this dataset; not of one that was to replace it."""
+    plan = Plan.load(workspace.plan_path) if workspace.has_plan else None
+    identity, inputs = (plan.identity, plan.inputs) if plan else (manifest.identity, None)
+    request = PrepareRequest(identity, inputs)
+    if not changes_between(request, manifest):
+        workspace.remove_leftovers(request)
 
 
 def _all_records(job: Job, plan: Plan, workspace: Workspace) -> Ledger:

@@ -17,6 +17,7 @@ import hashlib
 import itertools
 import json
 import os
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -102,6 +103,7 @@ def convert(
     request = ConvertRequest(_identity(origin, layout), came_from, source.name)
     conversion = _Conversion(source, origin, layout, target, request, watch)
     _require_source_apart(source, target, conversion.names)
+    _require_files(source)
     try:
         manifest = conversion.dataset() or conversion.dataset()
     except FileNotFoundError as error:
@@ -135,11 +137,16 @@ class ConvertRequest:
     def load(self, path: str) -> ConvertRequest:
         try:
             plain = checked_object(files.read_file(path))
-            return ConvertRequest(plain["identity"], plain.get("converted_from", {}))
+            if "converted_from" in plain:
+                return ConvertRequest(plain["identity"], plain["converted_from"])
         except (ValueError, KeyError) as error:
             raise DamagedWorkError(
                 f"{path} is damaged: {error}", hint="start again with --overwrite"
             ) from error
+        raise ConflictError(
+            f"{path} is that of `tokenmill prepare`, which was not finished",
+            hint="run the same `tokenmill prepare` again: it resumes; or use --overwrite",
+        )
 
     def changes_since(self, plan: ConvertRequest) -> list[str]:
         return identity_differences(plan._to_plain(), self._to_plain())
@@ -214,6 +221,18 @@ def _write_shards(
         num_done += record.num_tokens
         if watch(num_done):
             raise Stopped
+
+
+def _require_files(source: Dataset) -> None:
+    """Raise IntegrityError, before work begins, for a file that the manifest lists and that is not
+    there whole."""
+    for file in source.manifest.files if source.manifest is not None else ():
+        if source.files.size(file.name) != file.num_bytes:
+            raise IntegrityError(
+                f"{source.files.path_of(file.name)} is missing or has another size than the "
+                "manifest says",
+                hint=f"what else is wrong? tokenmill verify {shlex.quote(source.name)}",
+            )
 
 
 def _require_source_apart(source: Dataset, target: Target, names: OutputNames) -> None:

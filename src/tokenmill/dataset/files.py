@@ -26,6 +26,7 @@ def files_at(folder: str, with_others: bool = False) -> DatasetFiles:
 
     Raises ConfigError if nothing is there, IntegrityError if the dataset is not finished.
     """
+    folder = objects.local_path(folder) or folder
     if is_url(folder):
         return _below_url(folder.rstrip("/"), with_others)
     settle_to_read(folder)

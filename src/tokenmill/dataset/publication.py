@@ -115,26 +115,21 @@ def _plan_checksum(out: str) -> str | None:
         return None
 
 
-def settle(out: str) -> None:
+def settle(out: str) -> bool:
     """Complete an interrupted publication. ConflictError if its run is still working on it."""
-    if files.exists(publish_path(out)):
-        with store_of(out).lock(lock_path(out)):
-            _complete(out)
-
-
-def is_settled(out: str) -> bool:
-    """Like `settle`, for a command that may start again: False if the staged dataset is damaged and
-    must be discarded."""
-    try:
-        settle(out)
-    except IntegrityError:
+    if not files.exists(publish_path(out)):
         return False
+    require_no_link(os.path.join(out, WORK_NAME))
+    with store_of(out).lock(lock_path(out)):
+        _complete(out)
     return True
 
 
 def settle_to_read(out: str) -> None:
     """Like `settle`, for a command that only reads: a failure matters only while the dataset is
     partly moved."""
+    if files.exists(publish_path(out)):
+        require_no_link(os.path.join(out, WORK_NAME))
     try:
         settle(out)
     except (ConflictError, OutputError) as error:
@@ -180,6 +175,7 @@ def _complete(out: str) -> None:
         raise DamagedWorkError(
             f"{path} is damaged: {error}", hint="start again with --overwrite"
         ) from error
+    _require_real(staged)
     # An existing manifest says nothing about the shards: the same dataset may be prepared again
     # because its shards were damaged.
     is_in_place = _is_manifest(out, data)
@@ -248,6 +244,17 @@ def _staged(name: str) -> str:
     return name
 
 
+def _require_real(staged: str) -> None:
+    """Raise DamagedWorkError if the staged files are behind a link: in a stranger's folder it may
+    lead anywhere."""
+    for folder in (os.path.dirname(staged), staged):
+        if store_of(folder).is_link(folder):
+            raise DamagedWorkError(
+                f"{folder} is a link, and its target is never touched",
+                hint="remove the link; the dataset has to be made again: --overwrite",
+            )
+
+
 def _is_manifest(out: str, data: bytes) -> bool:
     try:
         return files.read_file(os.path.join(out, MANIFEST_NAME)) == data
@@ -258,7 +265,7 @@ def _is_manifest(out: str, data: bytes) -> bool:
 def _move_files(staged: str, out: str, manifest: Manifest) -> None:
     for below in sorted({os.path.dirname(file.name) for file in manifest.files} - {""}):
         files.make_folder(os.path.join(out, below))
-        _require_no_link(os.path.join(out, below))
+        require_no_link(os.path.join(out, below))
 
     def move(file: Any) -> None:
         target = os.path.join(out, file.name)
@@ -279,13 +286,13 @@ def _remove_files(out: str, names: Collection[str]) -> None:
         os.path.join(out, folder) for folder in {os.path.dirname(name) for name in names} - {""}
     ]
     for folder in below:
-        _require_no_link(folder)
+        require_no_link(folder)
     files.remove_all([os.path.join(out, name) for name in names])
     for folder in below:
         files.remove_empty_folder(folder)
 
 
-def _require_no_link(folder: str) -> None:
+def require_no_link(folder: str) -> None:
     if store_of(folder).is_link(folder):
         raise ConflictError(
             f"{folder} is a link, and its target is never touched", hint="remove the link"

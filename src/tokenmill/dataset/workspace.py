@@ -31,7 +31,6 @@ from tokenmill.errors import (
     OutputError,
 )
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import checked_object
 from tokenmill.storage.store import Store, store_of
 
 
@@ -104,12 +103,15 @@ class Workspace:
         damaged and, because of --overwrite, discarded; the caller tries again."""
         is_continued = False
         if overwrite:
-            is_continued = publication.is_settled(self.out) and self._is_continued(request)
+            publication.require_no_link(self.folder)
+            if (manifest := self._just_published(request)) is not None:
+                return manifest
+            is_continued = self._is_continued(request)
             if not is_continued:
                 before_discard()
                 self.discard()
         elif (manifest := self.finished(request)) is not None:
-            self.remove_leftovers(request.identity)
+            self.remove_leftovers(request)
             return manifest
         try:
             return attempt()
@@ -130,11 +132,7 @@ class Workspace:
         manifest = self.finished_dataset()
         if manifest is None:
             return None
-        # A finished dataset stays the same one when an engine is upgraded.
-        changes = identity_differences(
-            {**manifest.identity, "versions": None}, {**request.identity, "versions": None}
-        )
-        if changes := changes + request.changes_from(manifest):
+        if changes := changes_between(request, manifest):
             raise _conflict(
                 f"{self.out} holds a finished dataset that was made differently", changes
             )
@@ -164,8 +162,19 @@ class Workspace:
             return None
         with contextlib.suppress(ConflictError):
             if (manifest := self.finished(request)) is not None:
-                self.remove_leftovers(request.identity)
+                self.remove_leftovers(request)
                 return manifest
+        return None
+
+    def _just_published(self, request: Request[Any]) -> Manifest | None:
+        """The manifest, if an interrupted publication of this very request could be completed."""
+        try:
+            if not publication.settle(self.out):
+                return None
+        except IntegrityError:
+            return None  # only good to be discarded
+        with contextlib.suppress(ConflictError, IntegrityError):
+            return self.finished(request)
         return None
 
     # Begin or continue
@@ -225,11 +234,7 @@ class Workspace:
             yield
 
     def _enter(self, names: OutputNames, overwrite: bool) -> None:
-        if self._store.is_link(self.folder):
-            raise ConflictError(
-                f"{self.folder} is a link, but a dataset is assembled in its own folder",
-                hint="remove the link",
-            )
+        publication.require_no_link(self.folder)
         names.require_kinds(self.out)
         if not self.has_plan:
             names.require_free(self.out, overwrite)
@@ -288,27 +293,35 @@ class Workspace:
         """Remove the unfinished run; the finished dataset beside it stays."""
         self._remove(self.forget_plan)
 
-    def remove_leftovers(self, identity: dict[str, Any]) -> None:
-        """Remove the remains of a run that was killed after it wrote its manifest. An unfinished
-        run of another request stays: the user may want to continue it."""
-        if self.has_plan:
-            with contextlib.suppress(IntegrityError):
-                if identity_differences(self._planned_identity(), identity):
+    def remove_leftovers(self, request: Request[Any]) -> None:
+        """Remove what is left of a run that was killed after it had written the manifest. A run
+        that was to replace this dataset with another stays: the user may want to resume it."""
+        if self._store.is_link(self.folder):
+            return
+        with contextlib.suppress(FileNotFoundError, IntegrityError):
+            try:
+                if self.has_plan and request.changes_since(request.load(self.plan_path)):
                     return
+            except ConflictError:
+                return  # the plan of another command
         self._remove()
 
     def _remove(self, first: Callable[[], None] = lambda: None) -> None:
+        publication.require_no_link(self.folder)
         if self._store.has_locks and not os.path.isdir(self.folder):
             return
         with self._store.lock(lock_path(self.out)):
             first()
             files.remove_folder(self.folder)
 
-    def _planned_identity(self) -> dict[str, Any]:
-        try:
-            return dict(checked_object(files.read_file(self.plan_path))["identity"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-            raise IntegrityError(f"{self.plan_path} is damaged: {error}") from error
+
+def changes_between(request: Request[Any], manifest: Manifest) -> list[str]:
+    """How a finished dataset differs from what is requested now, one readable line each."""
+    # A finished dataset is not different just because an engine was upgraded since.
+    changes = identity_differences(
+        {**manifest.identity, "versions": None}, {**request.identity, "versions": None}
+    )
+    return changes + request.changes_from(manifest)
 
 
 def _conflict(what: str, changes: list[str]) -> ConflictError:

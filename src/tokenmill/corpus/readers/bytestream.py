@@ -84,7 +84,8 @@ def _decompressed(source: Input, expected: int, chunk_bytes: int) -> Iterator[by
     """The whole file, decompressed; the first `expected` bytes of the file are likely to be
     read."""
     name = shlex.quote(source.name)
-    hint = f"{'gzip' if source.compression == 'gzip' else 'zstd'} -t {name}, then fetch it again"
+    tool = "gzip" if source.compression == "gzip" else "zstd"
+    hint = f"{tool} -t {name}, then fetch it again and start again with --overwrite"
     if source.num_bytes == 0:
         raise InputError(f"{source.name}: empty, not a {source.compression} stream", hint)
     with native_file(source) as (file, expect):
