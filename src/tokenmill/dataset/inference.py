@@ -106,7 +106,7 @@ def _widest_that_fits(readings: dict[str, Tokens], max_id: int | None) -> Infere
         if shares[dtype] > _HALF:
             break
     seen = " and ".join(sorted(readings))
-    why = f"read as {seen}, some ids are over {most:,}"
+    why = f"read as {seen}, they do not fit ids up to {most:,}"
     return Inference(None, why, is_sure=False)
 
 
