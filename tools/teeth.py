@@ -160,8 +160,8 @@ BUGS = [
     Bug(
         "leave an interrupted publication to nobody",
         "dataset/publication.py",
-        "        with store_of(out).lock(lock_path(out)):\n            _complete(out)\n",
-        "        pass\n",
+        "    with store_of(out).lock(lock_path(out)):\n        _complete(out)\n",
+        "    pass\n",
         OVERWRITE,
     ),
     Bug(

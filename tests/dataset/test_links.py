@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import made_texts, write_corpus
+from corpora import made_texts, write_corpus
 from tokenmill.cli import main
 from tokenmill.dataset import publication
 
