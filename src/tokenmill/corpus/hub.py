@@ -147,14 +147,12 @@ class Hub:
         while target.num_bytes < file.num_bytes:
             before = target.num_bytes
             with self._response(file, before, file.num_bytes) as response:
-                if before and tag not in (None, _tag(response)):
-                    self._notice(
-                        f"{file.url} changed while it was downloaded; again from its start"
-                    )
-                    tag = None
+                tag, first_tag = _tag(response), self._tags.get(file.url)
+                self._tags[file.url] = tag
+                if before and first_tag not in (None, tag):
+                    self._notice(f"{file.url} changed during the download; again from its start")
                     target.restart()
                     continue
-                tag = _tag(response)
                 if before and response.status_code != 206:
                     target.restart()  # the server sends all of it again
                 for chunk in response.iter_bytes():
