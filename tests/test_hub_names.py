@@ -200,7 +200,7 @@ def test_dataset_that_no_reader_takes_is_read_through_the_converted_branch(tmp_p
         here = Here(server, tmp_path / "home")
         done = prepared(here, NAME, tmp_path / "out")
         assert done.returncode == 0, done.stderr
-        assert "no files that tokenmill reads (there are: 1 .csv, 1 .md)" in done.stderr
+        assert "no files that tokenmill reads (there are: 1 .csv)" in done.stderr
         assert "refs/convert/parquet" in done.stderr
         assert (tmp_path / "out" / "train.bin").read_bytes() == tokens_of(TEXTS[0])
         [name] = inputs_in(tmp_path / "out")
@@ -252,8 +252,12 @@ def test_configs_without_a_default_are_listed_unless_a_preset_recommends_some(tm
         done = prepared(Here(server, tmp_path / "home"), NAME, tmp_path / "out")
     assert done.returncode == 2
     assert "has 2 configs, and none is the default: no, en" in done.stderr
+    with HubServer(files, repo="allenai/c4") as server:
+        done = prepared(Here(server, tmp_path / "home"), "allenai/c4", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "allenai/c4 has 2 configs; reading en" in done.stderr
     configs = card_configs(f"{card}---\n")
-    assert meant_globs(DatasetName("allenai/C4"), configs) == ("en/c4-train.*.jsonl.gz",)
+    assert meant_globs(DatasetName("allenai/C4"), configs) == ("en/c4-train.*.jsonl",)
 
 
 def test_gated_dataset_says_how_to_get_access_and_is_read_with_it(tmp_path):
@@ -296,7 +300,8 @@ def test_preset_resolves_on_a_repository_that_is_laid_out_like_its_own(repo, tmp
     config, path = PRESET_FILES[repo]
     card = ""
     if config:
-        card = f"---\nconfigs:\n- config_name: {config}\n  data_files: {os.path.dirname(path)}/*\n---\n"
+        folder = os.path.dirname(path)
+        card = f"---\nconfigs:\n- config_name: {config}\n  data_files: {folder}/*\n---\n"
     files = {"README.md": card.encode(), path: parquet(TEXTS[0]), "TinyStories-train.txt": b"text"}
     with HubServer(files, repo=repo) as server:
         source = f"{repo}:{config}" if config else repo
@@ -324,7 +329,8 @@ def test_presets_say_where_they_were_found_and_recommend_configs_in_their_cards(
         ("---\nnot: [yaml\n---\n", []),
         ("---\nconfigs:\n- config_name: no\n  data_dir: x/\n---\n", [("no", {"train": ("x/**",)})]),
         (
-            "\ufeff---\r\nconfigs:\r\n- config_name: a\r\n  data_files: {test: t, train: [b, c]}\r\n---\r\n",
+            "\ufeff---\r\nconfigs:\r\n- config_name: a\r\n"
+            "  data_files: {test: t, train: [b, c]}\r\n---\r\n",
             [("a", {"test": ("t",), "train": ("b", "c")})],
         ),
         ("---\nconfigs:\n- config_name: a\n---\n", [("a", {})]),

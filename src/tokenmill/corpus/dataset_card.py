@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.corpus.hub_names import DatasetName
-from tokenmill.corpus.presets import Preset, preset_of
+from tokenmill.corpus.presets import preset_of
 from tokenmill.errors import ConfigError
 
 TRAIN = "train"
@@ -95,32 +95,39 @@ def meant_globs(name: DatasetName, configs: Sequence[CardConfig]) -> tuple[str, 
         configs = [CardConfig(DEFAULT, preset.files)]
     if not configs:
         return ()
-    meant = _meant_configs(name, configs, preset)
+    meant = _meant_configs(name, configs)
     return tuple(glob for config in meant for glob in _meant_split(name, config))
 
 
-def _meant_configs(
-    name: DatasetName, configs: Sequence[CardConfig], preset: Preset | None
-) -> list[CardConfig]:
-    if name.config is not None:
-        found = [config for config in configs if config.name == name.config]
-        if not found:
-            raise _unknown_config(name, [config.name for config in configs])
-        return found
-    default = [config for config in configs if config.is_default]
-    default = default or [config for config in configs if config.name == DEFAULT]
-    if default or len(configs) == 1:
-        return (default or list(configs))[:1]
-    recommended = preset.recommended if preset else ()
-    found = [config for config in configs if config.name in recommended]
-    if found and len(found) == len(recommended):
-        return found
+def _meant_configs(name: DatasetName, configs: Sequence[CardConfig]) -> list[CardConfig]:
     names = [config.name for config in configs]
-    example = preset.example if preset and preset.example in names else names[0]
-    raise ConfigError(
-        f"{name.repo} has {len(names):,} configs, and none is the default: {_shown(names)}",
-        hint=f"name one: {name.written(example, name.split)}",
-    )
+    if name.config is not None and name.config not in names:
+        raise _unknown_config(name, names)
+    meant = [name.config] if name.config else _default_configs(configs)
+    meant = meant or recommended_configs(name, configs)
+    if not meant:
+        preset = preset_of(name.repo)
+        example = preset.example if preset and preset.example in names else names[0]
+        raise ConfigError(
+            f"{name.repo} has {len(names):,} configs, and none is the default: {_shown(names)}",
+            hint=f"name one: {name.written(example, name.split)}",
+        )
+    return [config for config in configs if config.name in meant]
+
+
+def _default_configs(configs: Sequence[CardConfig]) -> list[str]:
+    default = [config.name for config in configs if config.is_default]
+    default = default or [config.name for config in configs if config.name == DEFAULT]
+    return default[:1] or ([configs[0].name] if len(configs) == 1 else [])
+
+
+def recommended_configs(name: DatasetName, configs: Sequence[CardConfig]) -> list[str]:
+    """The configs that a bare name stands for by a preset, where the card has no default."""
+    preset = preset_of(name.repo)
+    if preset is None or name.config is not None or _default_configs(configs):
+        return []
+    known = {config.name for config in configs}
+    return list(preset.recommended) if known.issuperset(preset.recommended) else []
 
 
 def _meant_split(name: DatasetName, config: CardConfig) -> tuple[str, ...]:

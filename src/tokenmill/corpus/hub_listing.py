@@ -15,7 +15,14 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tokenmill.corpus.dataset_card import DEFAULT, CardConfig, card_configs, meant_globs, of_split
+from tokenmill.corpus.dataset_card import (
+    DEFAULT,
+    CardConfig,
+    card_configs,
+    meant_globs,
+    of_split,
+    recommended_configs,
+)
 from tokenmill.corpus.hub_digests import digest_of
 from tokenmill.corpus.hub_errors import explained
 from tokenmill.corpus.hub_names import MAIN, SCHEME, DatasetName, HubFile, HubSource
@@ -69,6 +76,8 @@ class HubListing:
         cards = [file for file in top if file.path == _CARD and file.num_bytes <= _MAX_CARD_BYTES]
         configs = [config for card in cards for config in card_configs(self._text_of(card))]
         globs = meant_globs(name, configs)
+        if choice := recommended_configs(name, configs):
+            self._notice(f"{name.repo} has {len(configs):,} configs; reading {', '.join(choice)}")
         found = self._matching(name.repo, commit, globs or ("**",))
         readable = _readable(found)
         if not readable or (name.config not in (None, DEFAULT) and not globs):
@@ -89,8 +98,9 @@ class HubListing:
     def _converted(self, name: DatasetName, unread: list[HubFile]) -> list[HubFile]:
         """The same data in the branch that the Hub's own converter writes: CONFIG/SPLIT/*.parquet,
         or CONFIG/partial-SPLIT/*.parquet for the first 5 GB."""
-        endings = collections.Counter(ending(f.path) or f.path.rpartition("/")[2] for f in unread)
-        seen = f" (there are: {shown_endings(endings)})" if unread else ""
+        names = [f.path.rpartition("/")[2] for f in unread if f.path != _CARD]
+        endings = collections.Counter(ending(name) or name for name in names if name[0] != ".")
+        seen = f" (there are: {shown_endings(endings)})" if endings else ""
         what = f"{name.repo} at {name.revision} has no files that tokenmill reads{seen}"
         if name.config and _readable(unread):
             what = f"the card of {name.repo} lists no configs, so {name.config!r} is unknown"

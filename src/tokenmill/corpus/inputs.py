@@ -45,7 +45,7 @@ class FoundInputs:
 def found_inputs(
     config: Config, hub_inputs: Iterable[Input] = (), hub_again: Iterable[str] = ()
 ) -> FoundInputs:
-    """Every input of a run. `hub_inputs` are those of its hf:// sources, and `hub_again` the names
+    """Every input of a run. `hub_inputs` are those of its sources on the Hub, and `hub_again` the names
     of files that more than one of these named.
 
     Raises ConfigError for an option that no input would heed.
@@ -149,7 +149,7 @@ def hub_command(dataset: str) -> str:
     if owner.lower() == "huggingfacefw" and name.lower() in ("fineweb", "fineweb-edu"):
         edu = "--edu" if name.lower() == "fineweb-edu" else "--no-edu"
         return f"tokenmill fineweb --version 10B {edu} -o OUT"
-    return f"tokenmill prepare 'hf://datasets/{dataset}/**/*.parquet' -o OUT"
+    return f"tokenmill prepare {dataset} -o OUT"
 
 
 def _no_such_source(source: str) -> InputError:
