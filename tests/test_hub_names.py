@@ -244,8 +244,7 @@ def test_wrong_name_suggests_the_right_one(source, code, said, tmp_path):
 
 def test_configs_without_a_default_are_listed_unless_a_preset_recommends_some(tmp_path):
     card = "---\nconfigs:\n" + "".join(
-        f"- config_name: {name}\n  data_files: {name}/c4-train.*.jsonl.gz\n"
-        for name in ("no", "en")
+        f"- config_name: {name}\n  data_files: {name}/c4-train.*.jsonl\n" for name in ("no", "en")
     )
     files = {"README.md": f"{card}---\n".encode(), "en/c4-train.0.jsonl": b'{"text": "a"}\n'}
     with HubServer(files, repo=NAME) as server:

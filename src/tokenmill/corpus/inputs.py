@@ -45,8 +45,8 @@ class FoundInputs:
 def found_inputs(
     config: Config, hub_inputs: Iterable[Input] = (), hub_again: Iterable[str] = ()
 ) -> FoundInputs:
-    """Every input of a run. `hub_inputs` are those of its sources on the Hub, and `hub_again` the names
-    of files that more than one of these named.
+    """Every input of a run. `hub_inputs` are those of its sources on the Hub, and `hub_again` the
+    names of files that more than one of these named.
 
     Raises ConfigError for an option that no input would heed.
     """
