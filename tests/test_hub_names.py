@@ -225,7 +225,8 @@ def test_dataset_that_no_reader_takes_is_read_through_the_converted_branch(tmp_p
     [
         (f"{NAME}:sample10BT", 2, ["sample-10BT, sample-100BT, default", f"{NAME}:sample-10BT?"]),
         (f"{NAME}:sample-100BT/tset", 2, ["there are: test, train", f"{NAME}:sample-100BT/test"]),
-        (f"{NAME}@v9", 3, ["v9", "@main"]),
+        (f"{NAME}@v9", 3, ["has no revision 'v9'", "@main"]),
+        (f"{NAME}:x", 2, [f"name one: {NAME}:"]),
         ("some/corpsu", 3, ["no file or folder some/corpsu here", "did you mean some/corpus?"]),
         ("sme/corpus:sample-10BT", 3, ["does not exist", "did you mean some/corpus?"]),
         ("roneneldan/TinyStorys", 3, ["did you mean roneneldan/TinyStories?"]),

@@ -28,6 +28,7 @@ from tokenmill.errors import ConfigError
 
 TRAIN = "train"
 DEFAULT = "default"
+LIKE = 0.6  # difflib's own default for a close match
 _SHOWN = 8
 _SPLIT_WORDS = {
     "train": ("train", "training"),
@@ -146,15 +147,18 @@ def unknown_split(name: DatasetName, config: str | None, splits: list[str]) -> C
     ordered = nearest_first(name.split or TRAIN, splits)
     return ConfigError(
         f"{of} has {what}; there are: {_shown(ordered)}",
-        hint=f"{name.written(config or DEFAULT, ordered[0])}",
+        hint=f"name one: {name.written(config or DEFAULT, ordered[0])}",
     )
 
 
 def _unknown_config(name: DatasetName, known: list[str]) -> ConfigError:
-    ordered = nearest_first(str(name.config), known)
+    wrong = str(name.config)
+    ordered = nearest_first(wrong, known)
+    better = name.written(ordered[0], name.split)
+    is_near = nearest_first(wrong, known, at_least=LIKE)
     return ConfigError(
-        f"{name.repo} has no config {name.config!r}; its card lists: {_shown(ordered)}",
-        hint=f"did you mean {name.written(ordered[0], name.split)}?",
+        f"{name.repo} has no config {wrong!r}; there are: {_shown(ordered)}",
+        hint=f"did you mean {better}?" if is_near else f"name one: {better}",
     )
 
 

@@ -10,15 +10,14 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tokenmill.corpus.dataset_card import nearest_first
+from tokenmill.corpus.dataset_card import LIKE, nearest_first
 from tokenmill.corpus.hub_names import DatasetName, HubSource
 from tokenmill.corpus.presets import PRESETS
 from tokenmill.errors import ConfigError, InputError, NetworkError
 from tokenmill.storage.retry import is_of_the_network, message_of, status_of
 
-_MISSING = ("RevisionNotFoundError", "EntryNotFoundError", "RemoteEntryNotFoundError")
+_MISSING = ("EntryNotFoundError", "RemoteEntryNotFoundError")
 _SHOWN_NAMES = 3
-_LIKE = 0.6  # difflib's own default for a close match
 
 
 class CdnRefusal(Exception):
@@ -40,6 +39,11 @@ def explained(source: HubSource | DatasetName, client: Any) -> Iterator[None]:
             raise _not_found(source, client) from None
         if status in (401, 403):
             raise _refused(source, client, message_of(error)) from None
+        if kind == "RevisionNotFoundError":
+            raise InputError(
+                f"{source.repo} has no revision {source.revision!r}",
+                hint=f"@main is the newest; {_page(source, client)}/tree/main lists the others",
+            ) from None
         if kind in _MISSING:
             raise InputError(
                 f"{source.repo} at {source.revision} has no {source.pattern}: {message_of(error)}",
@@ -93,7 +97,7 @@ def _similar(repo: str, client: Any) -> list[str]:
     for search in searches:
         with contextlib.suppress(Exception):  # it would only have been a help
             found |= {str(info.id) for info in search()}
-    near = nearest_first(repo, found, _LIKE)
+    near = nearest_first(repo, found, LIKE)
     return near[:_SHOWN_NAMES]
 
 

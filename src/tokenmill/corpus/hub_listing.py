@@ -13,6 +13,7 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from tokenmill.corpus.dataset_card import (
@@ -105,7 +106,9 @@ class HubListing:
         if name.config and _readable(unread):
             what = f"the card of {name.repo} lists no configs, so {name.config!r} is unknown"
         if name.revision != MAIN:
-            raise InputError(what, hint="the Hub converts only @main to parquet; leave out @")
+            raise InputError(
+                what, hint=f"the Hub converts only @main to parquet: {_unpinned(name)}"
+            )
         try:
             commit = self._commit(name.repo, CONVERTED)
         except self._client.errors.RevisionNotFoundError:
@@ -197,6 +200,10 @@ class HubListing:
         if not globs:
             return _undivided(name, readable) if readable else []
         return [file for file in readable if any(matches(file.path, one) for one in globs)]
+
+
+def _unpinned(name: DatasetName) -> str:
+    return replace(name, revision=MAIN).written(name.config, name.split)
 
 
 def _cached_file(repo: str, folder: str, path: str) -> HubFile:

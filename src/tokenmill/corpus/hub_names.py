@@ -43,7 +43,7 @@ class HubSource:
         if match is None:
             raise ConfigError(
                 f"not a dataset on the Hub: {url!r}",
-                hint="write hf://datasets/OWNER/NAME[@REVISION]/data/*.parquet",
+                hint="write OWNER/NAME, or hf://datasets/OWNER/NAME[@REVISION]/data/*.parquet",
             )
         return HubSource(match[1], _revision(match[2]), match[3])
 
