@@ -15,6 +15,7 @@ import hub_server
 import oracle
 from hub_server import CONVERTED_COMMIT, TOKEN, HubServer
 from test_hub import COMMIT, EXPECTED, FINEWEB, LET_THE_PLAN_THROUGH, REPO, TEXTS, Here, parquet
+from test_hub_server import answer
 from tokenmill.corpus.dataset_card import CardConfig, card_configs, meant_globs
 from tokenmill.corpus.hub_names import DatasetName, HubSource, hub_source, local_note
 from tokenmill.corpus.presets import PRESETS
@@ -362,6 +363,25 @@ def test_address_that_expired_is_asked_for_again(num_refusals, server, tmp_path)
     assert (tmp_path / "out" / "train.bin").read_bytes() == EXPECTED
     asked = server.asked(r"^GET /datasets.*001_00000")
     assert len(asked) == 4 + num_refusals  # a fresh address every time
+
+
+def test_address_that_lives_for_a_moment_is_good_for_every_request(tmp_path):
+    with HubServer(FINEWEB_FILES, repo=REPO, commit=COMMIT, address_seconds=0.4) as server:
+        path = f"/datasets/{REPO}/resolve/main/{next(iter(FINEWEB_FILES))}"
+        old = answer(server.url, path)[1]["Location"].removeprefix(server.cdn_url)
+        assert answer(server.cdn_url, old)[0] == 200
+        done = Here(server, tmp_path / "home").tokenmill(*FINEWEB, tmp_path / "out")
+        assert answer(server.cdn_url, old)[0] == 403
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "train.bin").read_bytes() == EXPECTED
+
+
+@pytest.mark.parametrize("path", ["../x.parquet", "a/../../x.parquet", "/x.parquet"])
+def test_path_that_leaves_the_folder_of_downloads_is_never_listed(path, tmp_path):
+    with HubServer({path: parquet(TEXTS[0])}, repo=NAME) as server:
+        done = prepared(Here(server, tmp_path / "home"), f"hf://datasets/{NAME}/**", tmp_path / "o")
+    assert done.returncode == 3, done.stderr
+    assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_cdn_that_refuses_every_address_is_not_a_question_of_rights(server, tmp_path):

@@ -164,7 +164,7 @@ class HubListing:
                 f"sha256:{entry.lfs.sha256}" if entry.lfs else f"git:{entry.blob_id}",
             )
             for entry in found
-            if isinstance(entry, self._client.hf_api.RepoFile)
+            if isinstance(entry, self._client.hf_api.RepoFile) and _is_below(entry.path)
         ]
 
     def _cached_files(self, source: HubSource | DatasetName) -> list[HubFile]:
@@ -200,6 +200,11 @@ class HubListing:
         if not globs:
             return _undivided(name, readable) if readable else []
         return [file for file in readable if any(matches(file.path, one) for one in globs)]
+
+
+def _is_below(path: str) -> bool:
+    """Whether a path that a server names stays in the folder to which it is downloaded."""
+    return not {"", ".", ".."} & set(path.split("/"))
 
 
 def _unpinned(name: DatasetName) -> str:
