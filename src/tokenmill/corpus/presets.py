@@ -26,7 +26,7 @@ class Preset:
 
 PRESETS = {
     **{
-        repo: Preset("the dataset card: config `default` is all of it", example="sample-10BT")
+        repo: Preset("public code that loads it by this config", example="sample-10BT")
         for repo in REPOS.values()
     },
     "HuggingFaceFW/fineweb-2": Preset(
@@ -34,15 +34,15 @@ PRESETS = {
         example="deu_Latn",
     ),
     "mlfoundations/dclm-baseline-1.0": Preset(
-        "the repository's tree: global-shard_NN_of_10/local-shard_N_of_10/*_processed.jsonl.zst",
+        "a public `hf download` script: global-shard_NN_of_10/local-shard_N_of_10/*.jsonl.zst",
         files={"train": ("global-shard_*/local-shard_*/*.jsonl.zst",)},
     ),
     "mlfoundations/dclm-baseline-1.0-parquet": Preset(
-        "the repository's tree: filtered/OH_eli5_.../global-shard_NN_of_10/local-shard_N_of_10",
+        "the repository's tree: filtered/OH_eli5_vs_rw_v2_bigram_200k_train/...",
         files={"train": ("filtered/**/*.parquet",)},
     ),
     "HuggingFaceTB/cosmopedia": Preset(
-        "the dataset card: eight configs, data/CONFIG/train-*, all with the same columns",
+        "the dataset viewer: eight configs; the card: `text` in those that were seen",
         recommended=(
             *("auto_math_text", "khanacademy", "openstax", "stanford", "stories"),
             *("web_samples_v1", "web_samples_v2", "wikihow"),
@@ -53,7 +53,7 @@ PRESETS = {
         recommended=("cosmopedia-v2", "fineweb-edu-dedup"),
     ),
     "Skylion007/openwebtext": Preset(
-        "the dataset card: config plain_text, plain_text/train-*, is the default",
+        "a copy of the dataset card: plain_text, plain_text/train-*, is the default",
         files={"train": ("plain_text/train-*.parquet",)},
     ),
     "roneneldan/TinyStories": Preset(
@@ -61,7 +61,7 @@ PRESETS = {
         files={"train": ("data/train-*.parquet",), "validation": ("data/validation-*.parquet",)},
     ),
     "allenai/c4": Preset(
-        "the dataset card: CONFIG/c4-train.*.json.gz; English is the first of its configs",
+        "a copy of the dataset card: en/c4-train.*.json.gz is the first of its configs",
         recommended=("en",),
     ),
 }
