@@ -5,6 +5,9 @@ pages, paths-info and resolve. As on the real Hub, large files (LFS) are redirec
 another origin (here a second port): the client reads size and hash from the redirect itself, and
 must not send its token there. Plain files (README.md, *.json) are answered by the Hub directly.
 
+It can be private or gated, has the branch that the Hub's own converter writes (`converted`), finds
+datasets by a part of their name, and its CDN's addresses can expire (`address_seconds`).
+
 A fault is a function from the right answer to the wrong one; `HubServer.fail` plans when.
 
 Not here: Xet (no header offers it, so the client falls back to HTTP), uploads, models, buckets.
@@ -21,13 +24,15 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
 COMMIT = "c0ffee00" * 5
+CONVERTED_BRANCH, CONVERTED_COMMIT = "refs/convert/parquet", "c0417e47" * 5
+TOKEN = "hf_has_access"
 # What a dataset's .gitattributes leaves to git; everything else is LFS.
 PLAIN_SUFFIXES = (".md", ".json", ".yaml", ".py", ".gitattributes")
 API_PATH = re.compile(r"/api/datasets/([^/]+/[^/]+)(?:/(revision|tree|paths-info)/(.+))?")
@@ -47,6 +52,7 @@ class Request:
     authorization: str | None
     origin: str
     at_seconds: float
+    accept_encoding: str | None = None
 
     @property
     def has_authorization(self) -> bool:
@@ -90,6 +96,24 @@ def rate_limited_until_date(seconds: float) -> Fault:
 
 def gated(code: int = 403) -> Fault:
     return lambda _: _error(code, "GatedRepo", "Access to this dataset is restricted.")
+
+
+def refused_address() -> Fault:
+    """What a CDN says of an address whose signature has expired."""
+    return lambda _: _expired()
+
+
+def changed_file() -> Fault:
+    """Other bytes, with another tag: the file was replaced since the last answer."""
+
+    def changed(right: Response) -> Response:
+        return replace(right, headers={**right.headers, "ETag": '"other"'}, body=_inverted(right))
+
+    return changed
+
+
+def _inverted(right: Response) -> memoryview:
+    return memoryview(bytes(right.body).translate(bytes(range(255, -1, -1))))
 
 
 def not_found() -> Fault:
@@ -182,8 +206,17 @@ class HubServer:
         branch: str = "main",
         page_size: int = 1000,
         bytes_per_second: float | None = None,
+        converted: Mapping[str, bytes] | None = None,
+        is_private: bool = False,
+        is_gated: bool = False,
+        address_seconds: float | None = None,
+        other_repos: Sequence[str] = (),
     ) -> None:
         self.repo = repo
+        self.is_private = is_private
+        self.is_gated = is_gated
+        self.address_seconds = address_seconds
+        self.other_repos = other_repos
         self.branch = branch
         self.page_size = page_size
         self.bytes_per_second = bytes_per_second
@@ -195,6 +228,8 @@ class HubServer:
         self._commits: dict[str, dict[str, HubFile]] = {}
         self._plans: list[tuple[re.Pattern[str], deque[Fault]]] = []
         self._line_free_at = 0.0
+        if converted is not None:
+            self.push(converted, CONVERTED_COMMIT)
         self.push(files, commit)
         self._listeners = {origin: _Listener(origin, self) for origin in ("hub", "cdn")}
         self.url, self.cdn_url = (listener.url for listener in self._listeners.values())
@@ -258,14 +293,19 @@ class HubServer:
             return Response(302, {"Location": "/loop"})
         if request.origin == "cdn":
             return self._blob(request)
+        if request.path == "/api/datasets":
+            return self._search(parse_qs(request.query))
         asked = API_PATH.fullmatch(request.path) or RESOLVE_PATH.fullmatch(request.path)
-        if asked is None or asked[1] != self.repo:
+        has_access = request.authorization == f"Bearer {TOKEN}"
+        if asked is None or asked[1] != self.repo or (self.is_private and not has_access):
             code = 404 if request.has_authorization else 401
             return _error(code, "RepoNotFound", "Repository not found")
         _, action, rest = asked.groups()
         commit, path = self._commit_and_path(rest or self.branch)
         if commit is None:
             return _error(404, "RevisionNotFound", f"Invalid rev id: {rest}")
+        if action == "resolve" and self.is_gated and not has_access:
+            return gated(403 if request.has_authorization else 401)(Response(200))
         if action == "resolve":
             return self._resolve(commit, path, request)
         if action == "tree":
@@ -276,10 +316,25 @@ class HubServer:
         return self._info(commit)
 
     def _commit_and_path(self, rest: str) -> tuple[str | None, str]:
-        for name, commit in [(self.branch, self.commit), *((c, c) for c in self._commits)]:
+        branches = {self.branch: self.commit, CONVERTED_BRANCH: CONVERTED_COMMIT}
+        known = [(name, commit) for name, commit in branches.items() if commit in self._commits]
+        for name, commit in [*known, *((c, c) for c in self._commits)]:
             if rest == name or rest.startswith(f"{name}/"):
                 return commit, rest[len(name) + 1 :]
         return None, ""
+
+    def _search(self, query: Mapping[str, list[str]]) -> Response:
+        parts = [part.lower() for part in query.get("search", [])]
+        authors = query.get("author")
+        public = [*([] if self.is_private else [self.repo]), *self.other_repos]
+        return _json(
+            [
+                {"id": name}
+                for name in public
+                if all(part in name.lower() for part in parts)
+                and (authors is None or name.split("/")[0] in authors)
+            ]
+        )
 
     def _info(self, commit: str) -> Response:
         siblings = [{"rfilename": path} for path in self._commits[commit]]
@@ -322,17 +377,27 @@ class HubServer:
             return _file_response(file.content, headers, request.range)
         headers["X-Linked-Etag"] = f'"{file.sha256}"'
         headers["X-Linked-Size"] = str(len(file.content))
-        headers["Location"] = f"{self.cdn_url}/cdn/{file.sha256}/{quote(path)}?Signature=made-up"
+        address = f"{self.cdn_url}/cdn/{file.sha256}/{quote(path)}?Signature=made-up"
+        if self.address_seconds is not None:
+            address += f"&Expires={time.monotonic() + self.address_seconds}"
+        headers["Location"] = address
         return Response(302, headers, memoryview(b"Found. Redirecting"))
 
     def _blob(self, request: Request) -> Response:
         sha256 = request.path.split("/")[2]
+        [expires] = parse_qs(request.query).get("Expires", ["inf"])
+        if time.monotonic() > float(expires):
+            return _expired()
         for files in self._commits.values():
             for file in files.values():
                 if file.is_lfs and file.sha256 == sha256:
                     headers = {"Accept-Ranges": "bytes", "ETag": f'"{sha256[:32]}"'}
                     return _file_response(file.content, headers, request.range)
-        return Response(403, {"Content-Type": "application/xml"}, memoryview(b"<Error/>"))
+        return _expired()
+
+
+def _expired() -> Response:
+    return Response(403, {"Content-Type": "application/xml"}, memoryview(b"<Error/>"))
 
 
 def _file_response(file: memoryview, headers: dict[str, str], range_: str | None) -> Response:
@@ -413,6 +478,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.headers.get("Authorization"),
             self.server.origin,
             time.monotonic(),
+            self.headers.get("Accept-Encoding"),
         )
         self._send(self.server.hub.respond(request, form))
 

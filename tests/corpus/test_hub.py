@@ -25,7 +25,8 @@ import oracle
 from corpora import made_texts
 from hub_server import HubServer
 from tokenmill.corpus.fineweb import REPOS, REVISIONS, fineweb_source
-from tokenmill.corpus.hub import HubSource, _matches
+from tokenmill.corpus.hub_listing import matches
+from tokenmill.corpus.hub_names import HubSource
 from tokenmill.errors import ConfigError
 
 REPO, COMMIT = REPOS[True], REVISIONS[True]
@@ -352,7 +353,7 @@ def test_fineweb_versions_and_hub_urls_are_checked():
     ],
 )
 def test_patterns_match_as_a_shell_would(path, pattern, is_match):
-    assert _matches(path, pattern) is is_match
+    assert matches(path, pattern) is is_match
 
 
 SCRIPTS = Path(__file__).parents[2] / "data" / "fineweb"

@@ -469,7 +469,7 @@ def test_column_hint_names_only_columns_that_are_text(columns, asked, hint, tmp_
     [
         ("HuggingFaceFW/fineweb-edu", "tokenmill fineweb --version 10B --edu -o OUT"),
         ("HuggingFaceFW/fineweb", "tokenmill fineweb --version 10B --no-edu -o OUT"),
-        ("someone/some-data", "tokenmill prepare 'hf://datasets/someone/some-data/**/*.parquet'"),
+        ("someone/some-data", "tokenmill prepare someone/some-data -o OUT"),
         (
             "https://huggingface.co/datasets/HuggingFaceFW/fineweb-edu",
             "tokenmill fineweb --version 10B --edu -o OUT",

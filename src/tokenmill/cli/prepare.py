@@ -55,8 +55,8 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="SOURCE",
         help="files, folders or globs: .parquet .arrow .feather .jsonl .txt (these two: .gz .zst); "
-        "hf://datasets/OWNER/NAME[@REVISION]/GLOB; s3://BUCKET/PREFIX/, gs://, az:// and others of "
-        "fsspec, also with globs",
+        "OWNER/NAME[:CONFIG[/SPLIT]][@REVISION] or hf://datasets/OWNER/NAME[@REVISION]/GLOB on the "
+        "Hugging Face Hub; s3://BUCKET/PREFIX/, gs://, az:// and others of fsspec, also with globs",
     )
 
 

@@ -20,7 +20,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from tokenmill.config import Config
-from tokenmill.corpus.hub import SCHEME, Closing, Hub, HubFile, HubSource
+from tokenmill.corpus.hub import Closing, Hub
+from tokenmill.corpus.hub_names import HubFile, hub_source
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.storage import disk, files
 from tokenmill.storage.retry import Notice
@@ -39,7 +40,7 @@ class RemoteInputs:
         self._files: dict[str, HubFile] = {}
         self.inputs: list[Input] = []
         self.again: list[str] = []  # names of files that more than one source named
-        sources = [HubSource.parsed(url) for url in config.sources if url.startswith(SCHEME)]
+        sources = [found for found in map(hub_source, config.sources) if found is not None]
         if sources:
             self._hub = Hub(None if self._keeps else os.path.join(work, "downloads"), notice)
             for source in sources:

@@ -19,10 +19,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tokenmill.config import Config
+from tokenmill.corpus.hub_names import hub_source, local_note
 from tokenmill.corpus.readers import KINDS, kind_of, kinds
 from tokenmill.corpus.readers.naming import ending, kind_named, may_be_text, way_out
 from tokenmill.corpus.skipped import Skipped, shown_endings
-from tokenmill.corpus.spans import HUB_SCHEME, TAG, Input
+from tokenmill.corpus.spans import TAG, Input
 from tokenmill.errors import ConfigError, InputError, unknown_name
 from tokenmill.storage import listing, objects
 
@@ -44,18 +45,19 @@ class FoundInputs:
 def found_inputs(
     config: Config, hub_inputs: Iterable[Input] = (), hub_again: Iterable[str] = ()
 ) -> FoundInputs:
-    """Every input of a run. `hub_inputs` come from its hf:// sources; `hub_again` are the names of
-    files that several of these sources named.
+    """Every input of a run. `hub_inputs` come from its sources on the Hub; `hub_again` are the
+    names of files that several of these sources named.
 
     Raises ConfigError for an option that applies to no input.
     """
-    others = [source for source in config.sources if not source.startswith(HUB_SCHEME)]
+    others = [source for source in config.sources if hub_source(source) is None]
     unread = Skipped(config.input_format)
     inputs = in_order([*_inputs_of(others, config.input_format, unread), *hub_inputs])
     for name in hub_again:
         unread.add_again(name, name)
     _require_heeded(config, {source.kind for source in inputs})
-    return FoundInputs(tuple(inputs), unread.notes())
+    both = filter(None, map(local_note, others))
+    return FoundInputs(tuple(inputs), (*both, *unread.notes()))
 
 
 def inputs_of(sources: Iterable[str], input_format: str | None) -> list[Input]:
@@ -147,7 +149,7 @@ def hub_command(dataset: str) -> str:
     if owner.lower() == "huggingfacefw" and name.lower() in ("fineweb", "fineweb-edu"):
         edu = "--edu" if name.lower() == "fineweb-edu" else "--no-edu"
         return f"tokenmill fineweb --version 10B {edu} -o OUT"
-    return f"tokenmill prepare 'hf://datasets/{dataset}/**/*.parquet' -o OUT"
+    return f"tokenmill prepare {dataset} -o OUT"
 
 
 def _no_such_source(source: str) -> InputError:

@@ -13,7 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tokenmill.corpus.hub import SCHEME, Hub, HubFile, HubSource, digest_of
+from tokenmill.corpus.hub import Hub
+from tokenmill.corpus.hub_digests import digest_of
+from tokenmill.corpus.hub_names import SCHEME, HubFile, HubSource
 from tokenmill.corpus.inputs import inputs_of
 from tokenmill.corpus.spans import Input
 from tokenmill.dataset.manifest import ManifestInput

@@ -1,0 +1,290 @@
+"""Which files of a dataset a source means, each at a fixed commit with the hash it must have.
+
+A glob is matched against the names of the files. A dataset's name is divided as its card says
+(`dataset_card.py`). If no reader takes the files that it leads to (.csv, a script), those of the
+Hub's own conversion to parquet are meant, unless that holds only a part of the data.
+"""
+
+from __future__ import annotations
+
+import collections
+import fnmatch
+import glob
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from tokenmill.corpus.dataset_card import (
+    DEFAULT,
+    CardConfig,
+    card_configs,
+    meant_globs,
+    of_split,
+    recommended_configs,
+)
+from tokenmill.corpus.hub_digests import digest_of
+from tokenmill.corpus.hub_errors import explained
+from tokenmill.corpus.hub_names import MAIN, SCHEME, DatasetName, HubFile, HubSource
+from tokenmill.corpus.readers import kind_of
+from tokenmill.corpus.readers.naming import ending
+from tokenmill.corpus.skipped import shown_endings
+from tokenmill.errors import InputError, NetworkError
+from tokenmill.storage.listing import matching
+from tokenmill.storage.retry import Notice, Retry
+
+CONVERTED = "refs/convert/parquet"
+_CARD = "README.md"
+_MAX_CARD_BYTES = 16 << 20
+_PARTIAL = "partial"
+_NOT_DATA = ("license.txt", "readme.txt", "requirements.txt")
+
+
+class HubListing:
+    """`text_of` reads a small file of a dataset."""
+
+    def __init__(
+        self, client: Any, retry: Retry, notice: Notice, text_of: Callable[[HubFile], str]
+    ) -> None:
+        self._client = client
+        self._api = client.HfApi()
+        self._retry = retry
+        self._notice = notice
+        self._text_of = text_of
+
+    def files(self, source: HubSource | DatasetName) -> list[HubFile]:
+        """The files, by name. From the cache alone in offline mode."""
+        if self._client.constants.HF_HUB_OFFLINE:
+            found = self._cached_files(source)
+        else:
+            with explained(source, self._client):
+                found = self._found(source)
+        return sorted(found, key=lambda file: file.path.encode())
+
+    def _found(self, source: HubSource | DatasetName) -> list[HubFile]:
+        commit = self._commit(source.repo, source.revision)
+        if isinstance(source, DatasetName):
+            return self._named(source, commit)
+        below = self._tree(source.repo, commit, folder_of(source.pattern))
+        found = [file for file in below if matches(file.path, source.pattern)]
+        if not found:
+            raise _no_match(source, [file.path for file in below])
+        return found
+
+    def _named(self, name: DatasetName, commit: str) -> list[HubFile]:
+        top = self._tree(name.repo, commit, None, recursive=False)
+        cards = [file for file in top if file.path == _CARD and file.num_bytes <= _MAX_CARD_BYTES]
+        configs = [config for card in cards for config in card_configs(self._text_of(card))]
+        globs = meant_globs(name, configs)
+        if choice := recommended_configs(name, configs):
+            self._notice(f"{name.repo} has {len(configs):,} configs; reading {', '.join(choice)}")
+        found = self._matching(name.repo, commit, globs or ("**",))
+        readable = _readable(found)
+        if not readable or (name.config not in (None, DEFAULT) and not globs):
+            return self._converted(name, found)
+        return readable if globs else _undivided(name, readable)
+
+    def _matching(self, repo: str, commit: str, globs: Iterable[str]) -> list[HubFile]:
+        by_folder = collections.defaultdict(list)
+        for pattern in globs:
+            by_folder[folder_of(pattern)].append(pattern)
+        found = {}
+        for folder, patterns in by_folder.items():
+            for file in self._tree(repo, commit, folder, may_be_missing=True):
+                if any(matches(file.path, pattern) for pattern in patterns):
+                    found[file.path] = file
+        return list(found.values())
+
+    def _converted(self, name: DatasetName, unread: list[HubFile]) -> list[HubFile]:
+        """The same data in the branch that the Hub's own converter writes: CONFIG/SPLIT/*.parquet,
+        or CONFIG/partial-SPLIT/*.parquet for the first 5 GB."""
+        names = [f.path.rpartition("/")[2] for f in unread if f.path != _CARD]
+        endings = collections.Counter(ending(name) or name for name in names if name[0] != ".")
+        seen = f" (there are: {shown_endings(endings)})" if endings else ""
+        what = f"{name.repo} at {name.revision} has no files that tokenmill reads{seen}"
+        if name.config and _readable(unread):
+            what = f"the card of {name.repo} lists no configs, so {name.config!r} is unknown"
+        if name.revision != MAIN:
+            raise InputError(
+                what, hint=f"the Hub converts only @main to parquet: {_unpinned(name)}"
+            )
+        try:
+            commit = self._commit(name.repo, CONVERTED)
+        except self._client.errors.RevisionNotFoundError:
+            hint = "leave out the config" if _readable(unread) else None
+            command = f"{name.download_command}, then convert them to parquet"
+            raise InputError(
+                f"{what}, and the Hub has no parquet copy of it", hint=hint or command
+            ) from None
+        files = self._tree(name.repo, commit, None)
+        globs = meant_globs(name, _converted_configs(files))
+        found = [file for file in files if any(matches(file.path, one) for one in globs)]
+        if any(_PARTIAL in file.path.split("/")[1] for file in found):
+            raise InputError(
+                f"{what}, and the Hub's parquet copy of it holds only its first 5 GB",
+                hint=f"for that part: '{SCHEME}datasets/{name.repo}@{CONVERTED.replace('/', '%2F')}"
+                f"/{os.path.dirname(found[0].path)}/*.parquet'",
+            )
+        self._notice(f"{what}; reading the Hub's parquet copy of it ({CONVERTED})")
+        return found
+
+    def _commit(self, repo: str, revision: str) -> str:
+        info = self._retry.result_of(
+            lambda: self._api.repo_info(repo, revision=revision, repo_type="dataset")
+        )
+        return str(info.sha)
+
+    def _tree(
+        self,
+        repo: str,
+        commit: str,
+        folder: str | None,
+        recursive: bool = True,
+        may_be_missing: bool = False,
+    ) -> list[HubFile]:
+        def entries() -> list[Any]:
+            listed = self._api.list_repo_tree(
+                repo, folder, recursive=recursive, revision=commit, repo_type="dataset"
+            )
+            return list(listed)
+
+        try:
+            found = self._retry.result_of(entries)
+        except self._client.errors.EntryNotFoundError:
+            if not may_be_missing:
+                raise
+            return []
+        return [
+            HubFile(
+                repo,
+                commit,
+                entry.path,
+                entry.size,
+                f"sha256:{entry.lfs.sha256}" if entry.lfs else f"git:{entry.blob_id}",
+            )
+            for entry in found
+            if isinstance(entry, self._client.hf_api.RepoFile) and _is_below(entry.path)
+        ]
+
+    def _cached_files(self, source: HubSource | DatasetName) -> list[HubFile]:
+        try:
+            folder = self._client.snapshot_download(
+                source.repo,
+                repo_type="dataset",
+                revision=source.revision,
+                allow_patterns=[source.pattern] if isinstance(source, HubSource) else None,
+                local_files_only=True,
+            )
+        except self._client.errors.LocalEntryNotFoundError:
+            folder = ""
+        paths = matching(os.path.join(glob.escape(folder), "**")).files if folder else []
+        found = [_cached_file(source.repo, folder, path) for path in paths]
+        if isinstance(source, DatasetName):
+            found = self._cached_named(source, found)
+        else:
+            found = [file for file in found if matches(file.path, source.pattern)]
+        if not found:
+            raise NetworkError(
+                f"HF_HUB_OFFLINE is set, and the cache holds no {source.pattern} of {source.repo}",
+                hint=f"on a machine with a network: {source.download_command}; then give that "
+                "folder as SOURCE, or, to `tokenmill fineweb`, as --local-dir DIR",
+            )
+        return found
+
+    def _cached_named(self, name: DatasetName, cached: list[HubFile]) -> list[HubFile]:
+        cards = [file for file in cached if file.path == _CARD]
+        configs = [config for card in cards for config in card_configs(self._text_of(card))]
+        globs = meant_globs(name, configs)
+        readable = _readable(cached)
+        if not globs:
+            return _undivided(name, readable) if readable else []
+        return [file for file in readable if any(matches(file.path, one) for one in globs)]
+
+
+def _is_below(path: str) -> bool:
+    """Whether a path that a server names stays in the folder to which it is downloaded."""
+    return not {"", ".", ".."} & set(path.split("/"))
+
+
+def _unpinned(name: DatasetName) -> str:
+    return replace(name, revision=MAIN).written(name.config, name.split)
+
+
+def _cached_file(repo: str, folder: str, path: str) -> HubFile:
+    relative = os.path.relpath(path, folder).replace(os.sep, "/")
+    # In the cache, a snapshot's entries are links to blobs named by their hash.
+    blob = os.path.basename(os.path.realpath(path))
+    digest = ("sha256:" if len(blob) == 64 else "git:") + blob
+    if not os.path.islink(path):  # a cache that was copied without its links
+        digest = digest_of(path, "sha256")
+    return HubFile(repo, os.path.basename(folder), relative, os.path.getsize(path), digest)
+
+
+def _readable(files: list[HubFile]) -> list[HubFile]:
+    """The data among a dataset's files. Beside other data, plain .json is metadata."""
+    kept = [
+        file
+        for file in files
+        if kind_of(file.path)
+        and not any(part.startswith(".") for part in file.path.split("/"))
+        and os.path.basename(file.path).lower() not in _NOT_DATA
+    ]
+    data = [file for file in kept if not file.path.endswith(".json")]
+    return data or kept
+
+
+def _undivided(name: DatasetName, files: list[HubFile]) -> list[HubFile]:
+    """Of data files that no card lists, those that are meant; two kinds are a question."""
+    kinds = collections.Counter(ending(file.path) for file in files)
+    if len({kind_of(file.path) for file in files}) > 1:
+        most = kinds.most_common(1)[0][0]
+        at = f"@{name.revision}" if name.revision != MAIN else ""
+        raise InputError(
+            f"{name.repo} holds more than one kind of data: {shown_endings(kinds)}",
+            hint=f"say which: '{SCHEME}datasets/{name.repo}{at}/**/*{most}'",
+        )
+    meant = set(of_split(name, [file.path for file in files]))
+    return [file for file in files if file.path in meant]
+
+
+def _converted_configs(files: Iterable[HubFile]) -> list[CardConfig]:
+    globs: dict[str, dict[str, tuple[str, ...]]] = collections.defaultdict(dict)
+    for file in files:
+        if file.path.endswith(".parquet") and file.path.count("/") >= 2:
+            config, folder = file.path.split("/")[:2]
+            below = file.path.split("/")[2] if folder == _PARTIAL else folder
+            pattern = f"{glob.escape(config)}/{glob.escape(folder)}/**/*.parquet"
+            globs[config][below.removeprefix(f"{_PARTIAL}-")] = (pattern,)
+    return [CardConfig(config, splits) for config, splits in sorted(globs.items())]
+
+
+def folder_of(pattern: str) -> str | None:
+    """The longest folder without a wildcard: what has to be listed."""
+    fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    return fixed.rpartition("/")[0] or None
+
+
+def matches(path: str, pattern: str) -> bool:
+    """As a shell would: * stays within a folder, ** does not."""
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", pattern)
+    names = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    expression = "".join(
+        names.get(part) or (fnmatch.translate(part)[4:-3] if part[:1] == "[" else re.escape(part))
+        for part in parts
+    )
+    return re.fullmatch(expression, path) is not None
+
+
+def _no_match(source: HubSource, paths: list[str]) -> InputError:
+    """The error for a pattern that matches none of these files."""
+    endings = collections.Counter(ending(path) for path in paths if kind_of(path))
+    hint = "the dataset's page lists its files, and a ** stands for any depth"
+    if endings:
+        most = endings.most_common(1)[0][0]
+        folder = f"{folder_of(source.pattern) or ''}/**".lstrip("/")
+        at = f"@{source.revision}" if source.revision != MAIN else ""
+        hint = f"'{SCHEME}datasets/{source.repo}{at}/{folder}/*{most}' matches {endings[most]:,}"
+    return InputError(
+        f"no file of {source.repo} at {source.revision} matches {source.pattern}", hint=hint
+    )

@@ -1,0 +1,136 @@
+"""How a source on the Hub is written.
+
+    OWNER/NAME[:CONFIG[/SPLIT]][@REVISION]             a dataset, as its card divides it
+    hf://datasets/OWNER/NAME[@REVISION]/GLOB           files of it
+    hf://datasets/OWNER/NAME[:CONFIG[/SPLIT]]          a dataset, whatever is called that here
+
+OWNER/NAME may be a path, too. What is here wins. A name that can only be a path (it has a corpus
+file's extension, or its first folder is here) is never looked for on the Hub, so that a mistyped
+path costs no request.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+
+from tokenmill.corpus.presets import preset_of
+from tokenmill.corpus.readers import kind_of
+from tokenmill.corpus.spans import HUB_SCHEME
+from tokenmill.errors import ConfigError
+
+SCHEME = HUB_SCHEME
+MAIN = "main"
+_REPO = r"\w[\w.-]*/\w[\w.-]*"
+_NAME = re.compile(
+    rf"(?:datasets/)?({_REPO})(?:@([^:@]+))?(?::([^/@]+)(?:/([^/@]+))?(?:@([^:@]+))?)?"
+)
+_URL = re.compile(rf"{SCHEME}datasets/({_REPO})(?:@([^/:]+))?/(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """`hf://datasets/OWNER/NAME[@REVISION]/GLOB`, taken apart."""
+
+    repo: str
+    revision: str
+    pattern: str
+
+    @staticmethod
+    def parsed(url: str) -> HubSource:
+        match = _URL.fullmatch(url)
+        if match is None:
+            raise ConfigError(
+                f"not a dataset on the Hub: {url!r}",
+                hint="write OWNER/NAME, or hf://datasets/OWNER/NAME[@REVISION]/data/*.parquet",
+            )
+        return HubSource(match[1], _revision(match[2]), match[3])
+
+    @property
+    def download_command(self) -> str:
+        """How to fetch the files on a machine that has a network."""
+        return (
+            f"hf download {self.repo} --repo-type dataset --revision {self.revision} "
+            f"--include '{self.pattern}' --local-dir DIR"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetName:
+    """`OWNER/NAME[:CONFIG[/SPLIT]][@REVISION]`, taken apart."""
+
+    repo: str
+    revision: str = MAIN
+    config: str | None = None
+    split: str | None = None
+    may_be_path: bool = False  # the user may have meant a file here
+
+    @staticmethod
+    def parsed(text: str) -> DatasetName | None:
+        match = _NAME.fullmatch(text)
+        if match is None:
+            return None
+        repo, revision, config, split, late_revision = match.groups()
+        may_be_path = (revision, config) == (None, None)
+        return DatasetName(repo, _revision(late_revision or revision), config, split, may_be_path)
+
+    @property
+    def pattern(self) -> str:
+        """What messages call the files."""
+        return "/".join(filter(None, (self.config, self.split))) or "data files"
+
+    @property
+    def download_command(self) -> str:
+        repo = f"{self.repo} --repo-type dataset --revision {self.revision}"
+        return f"hf download {repo} --local-dir DIR"
+
+    def written(self, config: str | None, split: str | None = None) -> str:
+        """How to write this dataset with another config and split."""
+        at = f"@{self.revision}" if self.revision != MAIN else ""
+        return self.repo + (f":{config}" if config else "") + (f"/{split}" if split else "") + at
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """One file of a dataset at a fixed commit. `digest` is what its bytes must hash to."""
+
+    repo: str
+    commit: str
+    path: str
+    num_bytes: int
+    digest: str  # "sha256:..." of an LFS file, "git:..." (a blob id) of a small one
+
+    @property
+    def url(self) -> str:
+        return f"{SCHEME}datasets/{self.repo}@{self.commit}/{self.path}"
+
+
+def hub_source(source: str) -> HubSource | DatasetName | None:
+    """What a source means on the Hub; None if it is something else."""
+    if source.startswith(SCHEME):
+        name = DatasetName.parsed(source.removeprefix(SCHEME))
+        if name is None or _URL.fullmatch(source) or not source.startswith(f"{SCHEME}datasets/"):
+            return HubSource.parsed(source)
+        return replace(name, may_be_path=False)
+    name = DatasetName.parsed(source)
+    if name is None or os.path.lexists(source):
+        return None
+    is_path = kind_of(source) is not None or os.path.lexists(source.partition("/")[0])
+    return None if name.may_be_path and is_path else name
+
+
+def local_note(source: str) -> str | None:
+    """What to say of a path here that could be meant as a dataset on the Hub."""
+    name = DatasetName.parsed(source)
+    if name is None or not os.path.lexists(source):
+        return None
+    if name.may_be_path and preset_of(name.repo) is None:
+        return None
+    on_hub = f"{SCHEME}datasets/{source.removeprefix('datasets/')}"
+    return f"{source} was read from the disk; for the dataset on the Hub: {on_hub}"
+
+
+def _revision(text: str | None) -> str:
+    # A branch such as refs/convert/parquet is written with %2F, as huggingface_hub does it.
+    return (text or MAIN).replace("%2F", "/")

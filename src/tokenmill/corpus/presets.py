@@ -1,0 +1,73 @@
+"""Corpora that people train on: what the bare name of their repository stands for.
+
+`files` stands in where the dataset card lists no configs; `recommended` where it lists several and
+names no default; `example` is the config that a message shows where nobody but the user can choose.
+All of them keep their text in the column `text`, the default of --text-column. Each row says where
+its facts were found; what could not be found is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tokenmill.corpus.fineweb import REPOS
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """What is known of one repository beside its dataset card."""
+
+    source: str  # where this was found
+    recommended: tuple[str, ...] = ()  # configs
+    example: str | None = None  # a config
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # globs by split
+
+
+PRESETS = {
+    **{
+        repo: Preset("public code that loads it by this config", example="sample-10BT")
+        for repo in REPOS.values()
+    },
+    "HuggingFaceFW/fineweb-2": Preset(
+        "the repository's tree: data/LANGUAGE_Script/{train,test}/*.parquet, one config each",
+        example="deu_Latn",
+    ),
+    "mlfoundations/dclm-baseline-1.0": Preset(
+        "a public `hf download` script: global-shard_NN_of_10/local-shard_N_of_10/*.jsonl.zst",
+        files={"train": ("global-shard_*/local-shard_*/*.jsonl.zst",)},
+    ),
+    "mlfoundations/dclm-baseline-1.0-parquet": Preset(
+        "the repository's tree: filtered/OH_eli5_vs_rw_v2_bigram_200k_train/...",
+        files={"train": ("filtered/**/*.parquet",)},
+    ),
+    "HuggingFaceTB/cosmopedia": Preset(
+        "the dataset viewer: eight configs; the card: `text` in those that were seen",
+        recommended=(
+            *("auto_math_text", "khanacademy", "openstax", "stanford", "stories"),
+            *("web_samples_v1", "web_samples_v2", "wikihow"),
+        ),
+    ),
+    "HuggingFaceTB/smollm-corpus": Preset(
+        "the dataset card: the third config, python-edu, has file ids in place of text",
+        recommended=("cosmopedia-v2", "fineweb-edu-dedup"),
+    ),
+    "Skylion007/openwebtext": Preset(
+        "a copy of the dataset card: plain_text, plain_text/train-*, is the default",
+        files={"train": ("plain_text/train-*.parquet",)},
+    ),
+    "roneneldan/TinyStories": Preset(
+        "the repository's tree: data/train-* and data/validation-*; beside them .txt and a .tar.gz",
+        files={"train": ("data/train-*.parquet",), "validation": ("data/validation-*.parquet",)},
+    ),
+    "allenai/c4": Preset(
+        "a copy of the dataset card: en/c4-train.*.json.gz is the first of its configs",
+        recommended=("en",),
+    ),
+}
+_BY_LOWER_CASE = {repo.lower(): preset for repo, preset in PRESETS.items()}
+
+
+def preset_of(repo: str) -> Preset | None:
+    """The Hub does not tell upper from lower case, either."""
+    return _BY_LOWER_CASE.get(repo.lower())
