@@ -48,7 +48,7 @@ class CardConfig:
 
 def card_configs(readme: str) -> list[CardConfig]:
     """The configs that a card lists. What is malformed is left out: cards are written by hand."""
-    import yaml  # type: ignore[import-untyped]  # a dependency of huggingface_hub
+    import yaml  # type: ignore[import-untyped]
 
     match = re.match(r"\ufeff?\s*---[ \t]*\r?\n(.*?)\r?\n---[ \t]*\r?(?:\n|\Z)", readme, re.DOTALL)
     if match is None:
