@@ -10,11 +10,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_hub import COMMIT, EXPECTED, FINEWEB, LET_THE_PLAN_THROUGH, REPO, TEXTS, Here, parquet
-from test_hub_server import answer
 
 import hub_server
 import oracle
+from hub_corpus import (
+    COMMIT,
+    EXPECTED,
+    FINEWEB,
+    LET_THE_PLAN_THROUGH,
+    REPO,
+    TEXTS,
+    Here,
+    answer,
+    parquet,
+)
 from hub_server import CONVERTED_COMMIT, TOKEN, HubServer
 from tokenmill.corpus.dataset_card import CardConfig, card_configs, meant_globs
 from tokenmill.corpus.hub_names import DatasetName, HubSource, hub_source, local_note

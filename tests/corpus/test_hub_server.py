@@ -7,7 +7,6 @@ habits changed.
 
 from __future__ import annotations
 
-import http.client
 import io
 import json
 import os
@@ -25,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hub_corpus import answer
 from hub_server import (
     COMMIT,
     HubServer,
@@ -367,16 +367,6 @@ def test_branch_when_pushed_to_then_download_follows_and_old_commit_stays(
     )
     assert Path(new).read_bytes() == b"# New\n"
     assert Path(old).read_bytes() == FILES["README.md"]
-
-
-def answer(url: str, path: str, range_: str | None = None) -> tuple[int, Mapping[str, str], bytes]:
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
-    try:
-        connection.request("GET", path, headers={"Range": range_} if range_ else {})
-        response = connection.getresponse()
-        return response.status, dict(response.headers), response.read()
-    finally:
-        connection.close()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,72 @@
+"""A corpus on the tests' Hub: its files, a machine that asks for it, and what must come out."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import oracle
+from corpora import made_texts
+from hub_server import HubServer
+from tokenmill.corpus.fineweb import REPOS, REVISIONS
+
+REPO, COMMIT = REPOS[True], REVISIONS[True]
+TEXTS = [made_texts(300, seed=seed) for seed in range(4)]
+ALL = [text for texts in TEXTS for text in texts]
+
+
+def parquet(texts: list[str]) -> bytes:
+    sink = io.BytesIO()
+    table = pa.table({"text": texts, "id": [f"<urn:{i}>" for i in range(len(texts))]})
+    pq.write_table(table, sink, row_group_size=50)
+    return sink.getvalue()
+
+
+FILES = {f"sample/10BT/{i:03d}_00000.parquet": parquet(texts) for i, texts in enumerate(TEXTS)}
+OTHERS = {"README.md": b"# FineWeb", "sample/100BT/000_00000.parquet": parquet(["other"])}
+
+
+class Here:
+    """A machine with its own HF_HOME, whose Hub is the server."""
+
+    def __init__(self, server: HubServer | None, home: Path) -> None:
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("HF_")},
+            "HF_ENDPOINT": server.url if server else "http://127.0.0.1:9",
+            "HF_HOME": str(home),
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+        }
+
+    def tokenmill(self, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tokenmill", *map(str, arguments)],
+            env={**self.environment, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+FINEWEB = ("fineweb", "--version", "10B", "--no-val", "--num-proc", "2", "-o")
+# The plan reads head, end and footer of every file; what comes after these is the download.
+LET_THE_PLAN_THROUGH = [lambda right: right] * 3
+EXPECTED = oracle.stream(oracle.ids(ALL))
+
+
+def answer(url: str, path: str, range_: str | None = None) -> tuple[int, Mapping[str, str], bytes]:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
+    try:
+        connection.request("GET", path, headers={"Range": range_} if range_ else {})
+        response = connection.getresponse()
+        return response.status, dict(response.headers), response.read()
+    finally:
+        connection.close()
