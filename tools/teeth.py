@@ -108,6 +108,13 @@ BUGS = [
         f"{CRASHES} {SHARD_TASKS}",
     ),
     Bug(
+        "let go of the part that shows where a shard ends",
+        "assemble/cuts.py",
+        "        if not stretch.is_empty or (is_shard and self._held):",
+        "        if not stretch.is_empty:",
+        SHARD_TASKS,
+    ),
+    Bug(
         "write a piece from the beginning of its file",
         "assemble/writing.py",
         "    return len(header) + task.first_token * DTYPE_BYTES[task.layout.dtype]",

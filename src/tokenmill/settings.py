@@ -57,7 +57,7 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
     layout = layout_of(full, encoding)
     if layout.has_boundaries and full.eot == "none" and full.empty == "keep":
         raise ConfigError(
-            "--eot none with --empty keep makes documents without any token",
+            "--eot none with --empty keep makes documents without tokens",
             hint="--empty drop",
         )
     format_.check(layout)  # refuses what the format cannot hold
@@ -77,7 +77,7 @@ def require_applicable(
         raise ConfigError(f"--name does not apply to {format_.name}, whose file names are fixed")
     if seq_len and not format_.traits.samples:
         raise ConfigError(
-            f"--seq-len does not apply to {format_.name}: its trainer cuts samples itself",
+            f"--seq-len does not apply to {format_.name}: its trainer cuts samples on its own",
             hint="leave it out",
         )
 

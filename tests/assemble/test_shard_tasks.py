@@ -231,7 +231,15 @@ def travelled(task: ShardTask) -> ShardTask:
 class Disorder:
     """Hands records and tasks over in random order, some tasks twice; may give up at any moment."""
 
-    def __init__(self, work: str, layout: Layout, records: list[PartRecord], num_buckets: int):
+    def __init__(
+        self,
+        work: str,
+        layout: Layout,
+        records: list[PartRecord],
+        num_buckets: int,
+        options: FittingOptions | None = None,
+    ):
+        self._options = options or FittingOptions()
         self._work = work
         self._layout = layout
         self._records = records
@@ -239,7 +247,7 @@ class Disorder:
 
     def new_assembly(self) -> Assembly:
         layout, num_slices = self._layout, len(self._records)
-        return Assembly(self._work, "plan", layout, FittingOptions(), num_slices, self._num_buckets)
+        return Assembly(self._work, "plan", layout, self._options, num_slices, self._num_buckets)
 
     def carried_out(self, rng: random.Random, num_steps: int | None = None) -> Output | None:
         """All of it; or None if it was given up after so many steps."""
@@ -400,6 +408,31 @@ def test_tasks_when_attempts_are_given_up_then_the_next_one_ends_with_the_oracle
     corpus = Corpus([slice_[:25] for slice_ in corpus.slices])
     folder, output = assembled(scratch / "work", layout, corpus, shuffle, rng, stops=3)
     require_wanted(folder, layout, corpus, shuffle, output)
+
+
+@pytest.mark.parametrize("is_fitted", [False, True], ids=["by documents", "by tokens"])
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if name.startswith(APART)])
+@pytest.mark.parametrize("seed", range(6))
+def test_tasks_when_a_slice_is_a_document_and_attempts_are_given_up_then_the_next_one_ends(
+    scratch, name, seed, is_fitted
+):
+    """Where a shard ends is then seen in a part that it has no token of: that part must stay, or
+    the next attempt cannot find the end again."""
+    rng = random.Random(f"slices {name} {seed}")
+    layout = layout_named(name)
+    limit = layout.shard_tokens or 3_000
+    documents = [[9] * rng.randrange(limit // 4, limit // 2) + [EOT_ID] for _ in range(30)]
+    corpus = Corpus([[(0, document)] for document in documents])
+    is_split = is_fitted and not layout.first_shard_is_val
+    options = FittingOptions(is_split=is_split, val_fraction=0.3)
+    records = written_parts(str(scratch / "work"), corpus, 0)
+    disorder = Disorder(str(scratch / "work"), layout, records, 0, options)
+    for stop in (45, 45, 45, None):
+        output = disorder.carried_out(rng, stop)
+    assert output is not None
+    written = sum(shard.num_tokens for shard in output.shards)
+    left = sum(tail.num_tokens for tail in output.tails.values())
+    assert written + left == sum(map(len, documents))
 
 
 @SHUFFLES

@@ -34,7 +34,7 @@ def comes_to_the_oracles_bytes(source: str, out: str, scratch) -> None:
 
 def test_task_killed_at_every_point_then_repeated(scratch, tally):
     source, out = corpus(scratch), str(scratch / "out")
-    points = ["plan linked", "part half", "part renamed", "record opened", "record renamed"]
+    points = ["plan written", "part half", "part renamed", "record opened", "record renamed"]
     for point in points:
         before = records(out)
         launch = finished(

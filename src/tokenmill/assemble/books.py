@@ -214,7 +214,10 @@ class Assembly(Books):
     def _put(self, number: int, block: Block) -> None:
         source, share = self._sources[number], self._shares[number]
         if share is not None:
+            file = (source.split, block.key[0])
             block = share.of(block, source)
+            if share.is_divided and not self._num_buckets:
+                self._parts.keep(file)  # every attempt finds the place in its lengths
         if not block.num_tokens:
             return
         if not self._num_buckets:

@@ -76,7 +76,7 @@ class ShardCutter:
             else:
                 end = self._through_documents(block, start)
             stop, last, is_piece, is_shard = end
-            self._hold(block.stretch(start, stop, document, last))
+            self._hold(block.stretch(start, stop, document, last), is_shard)
             start, document = stop, last
             if is_piece or is_shard:
                 yield self._closed(is_shard)
@@ -86,9 +86,11 @@ class ShardCutter:
         if self._held or self._piece:
             yield self._closed(True)
 
-    def _hold(self, stretch: Stretch) -> None:
+    def _hold(self, stretch: Stretch, is_shard: bool) -> None:
         num_tokens = stretch.stop - stretch.start
-        if num_tokens or stretch.last > stretch.first:
+        # A shard may end because the next block's first document does not fit. Then the task names
+        # that block too, so that its lengths, which say so, stay until the task has its record.
+        if not stretch.is_empty or (is_shard and self._held):
             self._held.append(stretch)
         self._piece_tokens += num_tokens
         self._shard_tokens += num_tokens

@@ -124,18 +124,21 @@ class Share:
         self._num_train = num_train
         self._is_val = is_val
         self._num_before = 0
+        self.is_divided = False  # the last block
 
     def of(self, block: Block, source: TokenSource) -> Block:
         """The share of the next block; it may be empty."""
         room = min(max(self._num_train - self._num_before, 0), block.num_tokens)
         documents = 0
-        if self._has_boundaries and room < block.num_tokens:
+        # Where it is divided. After that block lengths are not needed, and may be gone.
+        self.is_divided = room < block.num_tokens and (room > 0 or not self._num_before)
+        if self._has_boundaries and self.is_divided:
             ends = np.cumsum(source.lengths(block.whole), dtype=np.int64)
             documents = int(np.searchsorted(ends, room, "right"))
             if not self._num_before:
                 documents = max(documents, 1)
             room = int(ends[documents - 1]) if documents else 0
-        elif self._has_boundaries:
+        elif self._has_boundaries and room:
             documents = block.num_documents
         self._num_before += block.num_tokens
         return block.cut_at(room, documents)[self._is_val]

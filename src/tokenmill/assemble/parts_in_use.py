@@ -47,6 +47,10 @@ class PartsInUse:
         """Note that a slice has nothing for a split, so that used parts stay a few long ranges."""
         self._used.add(*file)
 
+    def keep(self, file: PartFile) -> None:
+        """Note that a part file is needed to the end."""
+        self._users[file] += 1
+
     def block_fed(self, stream: int, file: PartFile, num_tokens: int) -> None:
         """Note that a block of a part file is next in a stream."""
         self._num_tokens[stream] += num_tokens

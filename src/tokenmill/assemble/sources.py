@@ -86,11 +86,11 @@ def _part_expected(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if not are_removed_early(path):
             raise ConflictError(
-                f"{path} was removed while the run was under way",
-                hint="by another run? Once that has ended, run the same command again: it resumes",
+                f"{path} was removed while the run was working",
+                hint="by another run? Wait for it, then run the same command again: it resumes",
             ) from error
         raise DamagedWorkError(
-            f"{path} is gone, although a shard that needs it is not written",
+            f"{path} is gone, but a shard that needs it is not written yet",
             hint="start again with --overwrite",
         ) from error
 

@@ -67,6 +67,10 @@ class Stretch(NamedTuple):
     first: int
     last: int
 
+    @property
+    def is_empty(self) -> bool:
+        return self.start == self.stop and self.first == self.last
+
 
 @dataclass(frozen=True, slots=True)
 class End:

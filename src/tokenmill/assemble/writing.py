@@ -28,6 +28,7 @@ from tokenmill.assemble.task import (
     SIDES,
     ShardRecord,
     ShardTask,
+    Stretch,
     Tail,
     saved_record,
 )
@@ -244,14 +245,18 @@ class _Writing:
             task, dataclasses.replace(record, side_files=self._side_files()), self._staging
         )
 
+    @property
+    def _stretches(self) -> Iterator[Stretch]:
+        return (stretch for stretch in self._task.stretches if not stretch.is_empty)
+
     def _copy_tokens(self, file: Any) -> None:
-        for stretch in self._task.stretches:
+        for stretch in self._stretches:
             for data in self._source.tokens(stretch):
                 file.write(data)
                 self._scan.add(data)
 
     def _lengths(self) -> npt.NDArray[np.uint32]:
-        found = [self._source.lengths(stretch) for stretch in self._task.stretches]
+        found = [self._source.lengths(stretch) for stretch in self._stretches]
         return np.concatenate([np.empty(0, np.uint32), *found])
 
     def _keep_lengths(self, lengths: npt.NDArray[np.uint32]) -> None:

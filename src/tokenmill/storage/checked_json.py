@@ -39,7 +39,7 @@ def _body(data: bytes) -> bytes:
     checksum = checksum_of(data)
     body = b"{" + data[CHECKSUM_BYTES:]
     if hashlib.sha256(body).hexdigest() != checksum:
-        raise ValueError("it was changed since it was written")
+        raise ValueError("it has changed since it was written")
     return body
 
 

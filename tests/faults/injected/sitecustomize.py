@@ -40,8 +40,7 @@ _MANIFEST = r"/tokenmill\.json"
 # Name -> operation, path (of a rename: where to), and whether it is done before, half or all of it.
 POINTS = {
     "begun": ("makedirs", r"/\.tokenmill$", "none"),
-    "plan written": ("replace", r"/plan\.json$", "all"),
-    "plan linked": ("link", r"/plan\.json$", "all"),
+    "plan written": ("link", r"/plan\.json$", "all"),
     "part opened": ("open", _PART, "all"),
     "part half": ("write", _PART, "half"),
     "part whole": ("replace", r"\.part$", "none"),
