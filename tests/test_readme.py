@@ -113,12 +113,25 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     }
 
 
+FINEWEB_2_CARD = b"""---
+configs:
+- config_name: deu_Latn
+  data_files:
+  - split: train
+    path: data/deu_Latn/train/*
+---
+"""
+
+
 def hub_for(line: str) -> HubServer:
     """A Hub that holds what the line asks for."""
     sink = io.BytesIO()
     pq.write_table(pa.table({"text": made_texts(200)}), sink)
     if "OWNER/NAME" in line:
         return HubServer({"data/a.parquet": sink.getvalue()}, repo="OWNER/NAME")
+    if "fineweb-2:" in line:
+        files = {"data/deu_Latn/train/a.parquet": sink.getvalue(), "README.md": FINEWEB_2_CARD}
+        return HubServer(files, repo="HuggingFaceFW/fineweb-2")
     is_edu = "--no-edu" not in line
     name = f"sample/{'100BT' if '100B' in line else '10BT'}/000_00000.parquet"
     return HubServer({name: sink.getvalue()}, repo=REPOS[is_edu], commit=REVISIONS[is_edu])

@@ -412,7 +412,7 @@ def test_tasks_when_attempts_are_given_up_then_the_next_one_ends_with_the_oracle
 
 @pytest.mark.parametrize("is_fitted", [False, True], ids=["by documents", "by tokens"])
 @pytest.mark.parametrize("name", [name for name in LAYOUTS if name.startswith(APART)])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_tasks_when_a_slice_is_a_document_and_attempts_are_given_up_then_the_next_one_ends(
     scratch, name, seed, is_fitted
 ):

@@ -21,7 +21,7 @@ import pytest
 
 from tests.runners.test_processes import NUM_SLICES, Onlooker, Work, children, made_work
 from tokenmill.assemble.books import Assembly, Output
-from tokenmill.assemble.fitting import Wish
+from tokenmill.assemble.fitting import FittingOptions
 from tokenmill.assemble.writing import carry_out
 from tokenmill.config import Config
 from tokenmill.corpus.plan import cut_here
@@ -104,7 +104,7 @@ def layouts() -> Iterator[Layout]:
 def assembly(work: Work, name: str, layout: Layout) -> Assembly:
     """A folder of parts that are all encoded, and shards to be made of them."""
     job = work.job(name)
-    made = Assembly(job.work, job.plan_id, layout, Wish(), NUM_SLICES, 0)
+    made = Assembly(job.work, job.plan_id, layout, FittingOptions(), NUM_SLICES, 0)
     for slice_ in work.slices:
         made.add(encode_slice(job, slice_))
     return made

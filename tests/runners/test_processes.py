@@ -7,6 +7,7 @@ Faults get into the workers from outside: PYTHONPATH points at a sitecustomize.p
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import random
@@ -222,6 +223,7 @@ def marked(mark: str) -> list[int]:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """After every test: no child, no zombie, no open file, no thread more than before."""
+    gc.collect()  # what earlier tests have left in this process
     fds, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     STRANGERS.update(children())
     yield
