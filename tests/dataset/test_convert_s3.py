@@ -375,7 +375,7 @@ def test_convert_when_a_run_of_prepare_is_under_way_there_then_conflict(
     out, corpus = f"s3://{bucket}/out", write_corpus("jsonl", tmp_path, made_texts(20))
     with s3.failing(Faults(kinds=("slow down",), only=puts_from(3))), pytest.raises(NetworkError):
         tokenmill.prepare(corpus, out, format="npy", num_proc=1)
-    with pytest.raises(ConflictError, match="was begun differently"):
+    with pytest.raises(ConflictError, match="is that of `tokenmill prepare`"):
         converted(nano, out, "npy")
 
 
