@@ -493,7 +493,7 @@ def test_driver_killed_while_nodes_write_shards_is_continued(
 
 def test_shards_are_written_on_all_nodes_while_others_still_encode(mill, shards, tmp_path):
     mill.grow_to(2)
-    mill.fault("time.sleep(0.01)")
+    mill.fault("time.sleep(0.03)")
     out = tmp_path / "out"
 
     def is_both() -> bool:
