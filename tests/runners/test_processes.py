@@ -228,8 +228,8 @@ def nothing_is_left() -> Iterator[None]:
     STRANGERS.update(children())
     yield
     assert children() == {}
-    assert len(os.listdir("/proc/self/fd")) == fds
-    assert threading.active_count() == threads
+    assert len(os.listdir("/proc/self/fd")) <= fds  # those of earlier tests may be closed
+    assert threading.active_count() <= threads
 
 
 # Any number of workers; what every runner does is in test_contract.py
