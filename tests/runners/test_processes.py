@@ -7,7 +7,6 @@ Faults get into the workers from outside: PYTHONPATH points at a sitecustomize.p
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import random
@@ -16,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -223,13 +223,21 @@ def marked(mark: str) -> list[int]:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """After every test: no child, no zombie, no open file, no thread more than before."""
-    gc.collect()  # what earlier tests have left in this process
-    fds, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    files, threads = open_files(), set(threading.enumerate())
     STRANGERS.update(children())
     yield
     assert children() == {}
-    assert len(os.listdir("/proc/self/fd")) <= fds  # those of earlier tests may be closed
-    assert threading.active_count() <= threads
+    # By what they are: idle connections of earlier tests may be closed meanwhile.
+    assert not open_files() - files
+    assert not set(threading.enumerate()) - threads
+
+
+def open_files() -> Counter[str]:
+    found: Counter[str] = Counter()
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+            found[os.readlink(f"/proc/self/fd/{fd}")] += 1
+    return found
 
 
 # Any number of workers; what every runner does is in test_contract.py
