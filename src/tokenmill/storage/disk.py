@@ -132,9 +132,12 @@ def fsync_folder(path: str) -> None:
 
 
 def make_folder(path: str) -> None:
+    """Make a folder and the missing ones above it, each so that it survives a power loss."""
+    parent = os.path.dirname(os.path.abspath(path))
+    if not os.path.lexists(parent):
+        make_folder(parent)
     with as_output_error("create the folder", path):
         os.makedirs(path, exist_ok=True)
-        parent = os.path.dirname(os.path.abspath(path))
     fsync_folder(parent)
 
 
