@@ -346,6 +346,7 @@ def is_caught(bug: Bug) -> tuple[bool, float]:
         shutil.copy(ROOT / "pyproject.toml", folder)
         Path(folder, "src", "tokenmill", bug.file).write_text(planted(bug, Path(folder, "src")))
         command = [sys.executable, "-m", "pytest", "-qx", "--all-faults", "-p", "no:cacheprovider"]
+        command += ["--timeout", "100"]  # a bug that makes tests wait for ever is caught sooner
         found = subprocess.run(
             [*command, *bug.tests.split()],
             cwd=folder,
