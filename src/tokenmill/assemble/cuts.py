@@ -12,7 +12,7 @@ that end, those lengths are gone, and its record says where the end is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,15 +66,8 @@ class ShardCutter:
         self._num_tokens = self._num_documents = 0  # of the stream, in stretches so far
         self._ends: tuple[Block, npt.NDArray[np.int64]] | None = None  # of the current block
 
-    def feed(self, block: Block) -> Iterable[Piece]:
+    def feed(self, block: Block) -> Iterator[Piece]:
         """The pieces that this block completes."""
-        room = min(self._limit - self._shard_tokens, self._piece_room)
-        if block.num_tokens < room:  # as most do, of a million: 3 us less for each
-            self._hold(block.whole, False)
-            return ()
-        return self._cut(block)
-
-    def _cut(self, block: Block) -> Iterator[Piece]:
         start = document = 0
         begin = (self._num_tokens, self._num_documents)
         while start < block.num_tokens or document < block.num_documents:

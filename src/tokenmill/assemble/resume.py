@@ -41,7 +41,7 @@ def earlier_records(job: Job, indices: range) -> Ledger:
     def to_check_in_parallel() -> Iterator[PartRecord]:
         """Records to check in threads. The others are settled at once: a thread costs more than
         checking a small file."""
-        saved = (records[index] for index in records if is_needed(records, index, used))
+        saved = (records[index] for index in records if _is_needed(records, index, used))
         filed = filter(None, committed_records(job.work, in_files, job.plan_id))
         for record in itertools.chain(saved, filed):
             needed = needed_splits(record.slice_index, record.num_bytes, used)
@@ -56,7 +56,7 @@ def earlier_records(job: Job, indices: range) -> Ledger:
     return records
 
 
-def is_needed(records: Ledger, index: int, used: UsedParts) -> bool:
+def _is_needed(records: Ledger, index: int, used: UsedParts) -> bool:
     num_bytes, _ = records.extent(index)
     return bool(needed_splits(index, num_bytes, used))
 
