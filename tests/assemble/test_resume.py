@@ -102,3 +102,13 @@ def test_checkpoint_when_saved_again_then_newer_files_go_and_their_records_stay(
     assert not [name for name in os.listdir(f"{work}/records") if name.endswith(".json")]
     assert earlier_records(job_in(work), ALL)[2] == newer
     assert found(work) == list(ALL)
+
+
+def test_first_slices_when_all_their_parts_are_used_then_nothing_of_them_is_read(work):
+    used = UsedParts([[[0, 4]], [[0, 5], [6, 8]]])
+    assert used.num_first == 4
+    assert UsedParts([[[1, 4]], [[0, 8]]]).num_first == UsedParts().num_first == 0
+    used.save(work)
+    for index in range(5):
+        os.remove(part_path(work, index, 0))
+    assert found(work) == [0, 1, 2, 3, 5, 6, 7]

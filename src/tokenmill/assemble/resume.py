@@ -41,7 +41,8 @@ def earlier_records(job: Job, indices: range) -> Ledger:
     def to_check_in_parallel() -> Iterator[PartRecord]:
         """Records to check in threads. The others are settled at once: a thread costs more than
         checking a small file."""
-        saved = (records[index] for index in records if _is_needed(records, index, used))
+        first = used.num_first
+        saved = (records[index] for index in records if index >= first)
         filed = filter(None, committed_records(job.work, in_files, job.plan_id))
         for record in itertools.chain(saved, filed):
             needed = needed_splits(record.slice_index, record.num_bytes, used)
@@ -49,16 +50,11 @@ def earlier_records(job: Job, indices: range) -> Ledger:
             if needed and (is_large or not has_quick_calls):
                 yield record
             else:
-                settle(*checked(record))
+                settle(record, not needed or _is_whole(job.work, record, used))
 
     for record, is_whole in in_parallel(checked, to_check_in_parallel()):
         settle(record, is_whole)
     return records
-
-
-def _is_needed(records: Ledger, index: int, used: UsedParts) -> bool:
-    num_bytes, _ = records.extent(index)
-    return bool(needed_splits(index, num_bytes, used))
 
 
 def needed_splits(index: int, num_bytes: tuple[int, int], used: UsedParts) -> list[int]:
