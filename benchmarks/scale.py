@@ -5,7 +5,8 @@
 Everything here is the product's own code, from the plan to the published manifest, but for what
 touches text and tokens: a stub stands in for the readers (it says what spans a file has) and for
 the workers (it hands out records of parts and of shard tasks). Record files are real, one a slice
-and one a shard task. What the stub takes is not the driver's time and is taken off.
+(if no checkpoint has it) and one a shard task. What the stub takes is not the driver's time and is
+taken off.
 Each stage runs in a process of its own, so that its peak memory is its own. Fails (exit 1) if plan
 or resume take over 60 s or any stage over 1 GB. `--write` keeps the result in benchmarks/scale.json
 and renews the tables in docs/scale.md; what touches data is measured by scale_model.py.
@@ -244,21 +245,22 @@ class Stages:
         first_part = int(self.num_slices * (1 - UNASSEMBLED))
         assembly = assembly_of(config_of(self.out), ENCODING, plan, work)
         num_used = [0 for _ in SPLITS]
+        last_saved = self.num_slices * 8 // 9 + 1  # killed just before the next checkpoint
         for index in range(self.num_slices):
             record = record_of(index, plan.plan_id)
-            # Killed at the worst moment: just before its next checkpoint.
-            is_last = index == self.num_slices * 8 // 9 + 1
-            checkpoint.MIN_RECORDS = 1 if is_last else self.num_slices
-            write_checksummed(record_path(work, index), record.to_plain())
+            checkpoint.MIN_RECORDS = 1 if index == last_saved else self.num_slices
+            if index > last_saved:
+                write_checksummed(record_path(work, index), record.to_plain())
             assembly.add(record)
             while index < first_part and assembly.due:
                 task = assembly.due.popleft()
                 done = shard_record_of(task)
                 write_checksummed(task_path(work, *done.place), dataclasses.asdict(done))
                 num_used[task.stream] = task.stretches[-1].key[0]
-            write_part(work, record)
+        for index in range(min(num_used), self.num_slices):
+            write_part(work, record_of(index, plan.plan_id))
         for split, index in itertools.product(range(len(SPLITS)), range(max(num_used))):
-            if index < num_used[split]:
+            if min(num_used) <= index < num_used[split]:
                 files.remove(part_path(work, index, split))
         UsedParts([[[0, number]] for number in num_used]).save(work)
 
