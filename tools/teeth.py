@@ -132,8 +132,7 @@ BUGS = [
     Bug(
         "trust a part by its record alone",
         "assemble/resume.py",
-        "    for split in needed_splits(record.slice_index, record.num_bytes, used):\n"
-        "        path, hasher",
+        "    for split in needed_splits(record, used):\n        path, hasher",
         "    for split in ():\n        path, hasher",
         f"{CHANGED} {POWER}",
     ),

@@ -240,7 +240,7 @@ def _sync(work: str, records: Ledger) -> None:
     parts = [
         part_path(work, record.slice_index, split)
         for record in records.values()
-        for split in needed_splits(record.slice_index, record.num_bytes, used)
+        for split in needed_splits(record, used)
     ]
     filed = [record_path(work, index) for index in records if not records.is_saved(index)]
     for paths in (parts, filed):

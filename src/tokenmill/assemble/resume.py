@@ -45,7 +45,7 @@ def earlier_records(job: Job, indices: range) -> Ledger:
         saved = (records[index] for index in records if index >= first)
         filed = filter(None, committed_records(job.work, in_files, job.plan_id))
         for record in itertools.chain(saved, filed):
-            needed = needed_splits(record.slice_index, record.num_bytes, used)
+            needed = needed_splits(record, used)
             is_large = any(record.num_bytes[split] > _SMALL_BYTES for split in needed)
             if needed and (is_large or not has_quick_calls):
                 yield record
@@ -57,15 +57,19 @@ def earlier_records(job: Job, indices: range) -> Ledger:
     return records
 
 
-def needed_splits(index: int, num_bytes: tuple[int, int], used: UsedParts) -> list[int]:
-    """The splits of a slice whose part files are still needed."""
-    return [split for split, size in enumerate(num_bytes) if size and (split, index) not in used]
+def needed_splits(record: PartRecord, used: UsedParts) -> list[int]:
+    """The splits whose part files are still needed."""
+    return [
+        split
+        for split, num_bytes in enumerate(record.num_bytes)
+        if num_bytes and (split, record.slice_index) not in used
+    ]
 
 
 def _is_whole(work: str, record: PartRecord, used: UsedParts) -> bool:
     """Whether the part files that are still needed match their record."""
     store = store_of(work)
-    for split in needed_splits(record.slice_index, record.num_bytes, used):
+    for split in needed_splits(record, used):
         path, hasher = part_path(work, record.slice_index, split), PART_CHECKSUM()
         if not store.is_whole(path, record.num_bytes[split], record.checksum[split], hasher):
             return False
