@@ -5,7 +5,8 @@
 Everything here is the product's own code, from the plan to the published manifest, but for what
 touches text and tokens: a stub stands in for the readers (it says what spans a file has) and for
 the workers (it hands out records of parts and of shard tasks). Record files are real, one a slice
-and one a shard task. What the stub takes is not the driver's time and is taken off.
+(if no checkpoint has it) and one a shard task. What the stub takes is not the driver's time and is
+taken off.
 Each stage runs in a process of its own, so that its peak memory is its own. Fails (exit 1) if plan
 or resume take over 60 s or any stage over 1 GB. `--write` keeps the result in benchmarks/scale.json
 and renews the tables in docs/scale.md; what touches data is measured by scale_model.py.
@@ -44,6 +45,7 @@ from tokenmill.corpus.inputs import FoundInputs
 from tokenmill.corpus.plan import Cut, Plan, make_plan
 from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.dataset.places import plan_path, work_of
+from tokenmill.encode import checkpoint
 from tokenmill.encode.job import Job
 from tokenmill.encode.record import SPLITS, Counts, PartChunk, PartRecord, part_path, record_path
 from tokenmill.encodings import get_encoding
@@ -182,6 +184,7 @@ class Stub:
         if isinstance(item, Slice):
             record = record_of(item.index, job.plan_id)
             write_part(job.work, record)
+            write_checksummed(record_path(job.work, item.index), record.to_plain())
             return json.dumps(record.to_plain())
         found = None
         if self._is_resumed:
@@ -242,18 +245,22 @@ class Stages:
         first_part = int(self.num_slices * (1 - UNASSEMBLED))
         assembly = assembly_of(config_of(self.out), ENCODING, plan, work)
         num_used = [0 for _ in SPLITS]
+        last_saved = self.num_slices * 8 // 9 + 1  # killed just before the next checkpoint
         for index in range(self.num_slices):
             record = record_of(index, plan.plan_id)
-            write_checksummed(record_path(work, index), record.to_plain())
+            checkpoint.MIN_RECORDS = 1 if index == last_saved else self.num_slices
+            if index > last_saved:
+                write_checksummed(record_path(work, index), record.to_plain())
             assembly.add(record)
             while index < first_part and assembly.due:
                 task = assembly.due.popleft()
                 done = shard_record_of(task)
                 write_checksummed(task_path(work, *done.place), dataclasses.asdict(done))
                 num_used[task.stream] = task.stretches[-1].key[0]
-            write_part(work, record)
+        for index in range(min(num_used), self.num_slices):
+            write_part(work, record_of(index, plan.plan_id))
         for split, index in itertools.product(range(len(SPLITS)), range(max(num_used))):
-            if index < num_used[split]:
+            if min(num_used) <= index < num_used[split]:
                 files.remove(part_path(work, index, split))
         UsedParts([[[0, number]] for number in num_used]).save(work)
 
@@ -332,7 +339,7 @@ def simulated(num_slices: int, folder: str | None) -> dict[str, dict[str, float]
                 shutil.copyfile(plan_path(out), plan_path(out + ".plan"))
             elif stage == "records":
                 work = work_of(out, Plan.load(plan_path(out)).plan_id)
-                found[stage]["file_bytes"] = os.path.getsize(record_path(work, num_slices // 2))
+                found[stage]["file_bytes"] = os.path.getsize(record_path(work, num_slices - 1))
         found["resume"]["file_bytes"] = os.path.getsize(os.path.join(out, "tokenmill.json"))
     finally:
         shutil.rmtree(top)

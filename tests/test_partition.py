@@ -20,6 +20,7 @@ from corpora import made_texts, write_corpus
 from tokenmill.assemble.task import ShardRecord
 from tokenmill.config import Partition
 from tokenmill.corpus.plan import Plan
+from tokenmill.encode import checkpoint
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import Counts, PartChunk, PartRecord, Quarantined
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
@@ -127,19 +128,52 @@ def test_ordinary_run_when_tasks_began_it_then_it_goes_on_from_there(source, alo
     assert everything(tmp_path) == everything(alone)
 
 
-def test_tasks_when_an_ordinary_run_began_it_then_they_go_on_from_there(source, alone, tmp_path):
-    class Stop(SilentWatch):
-        num_seen = 0
+class Stop(SilentWatch):
+    """Stops a run after a few slices; `done` are those that earlier attempts encoded."""
 
-        def recorded(self, record):
-            self.num_seen += 1
+    def __init__(self, num_slices: int) -> None:
+        self.num_left = num_slices
+        self.done: list[int] = []
 
-        def should_stop(self):
-            return self.num_seen >= 3
+    def planned(self, plan, done):
+        self.done = list(done)
 
+    def recorded(self, record):
+        self.num_left -= 1
+
+    def should_stop(self):
+        return self.num_left <= 0
+
+
+def stop_after(num_slices: int, source: str, out: Path | str) -> list[int]:
+    watch = Stop(num_slices)
     with pytest.raises(tokenmill.runners.Stopped):
-        tokenmill.prepare(source, tmp_path, watch=Stop(), **OPTIONS)
+        tokenmill.prepare(source, out, watch=watch, **OPTIONS)
+    return watch.done
+
+
+def test_tasks_when_an_ordinary_run_began_it_then_they_go_on_from_there(source, alone, tmp_path):
+    stop_after(3, source, tmp_path)
     assert task(source, tmp_path, "1/1").num_missing == 0
+    finish(str(tmp_path))
+    assert everything(tmp_path) == everything(alone)
+
+
+def test_tasks_when_an_ordinary_run_left_a_checkpoint_then_they_go_on_from_there(
+    source, alone, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(checkpoint, "MIN_RECORDS", 2)
+    stop_after(3, source, tmp_path)
+    records = work_of(tmp_path) / "records"
+    assert sorted(path.name for path in records.iterdir()) == ["00000002.json", "ledger.bin"]
+    total = num_slices(tmp_path)
+    report = task(source, tmp_path, f"1/{total}")  # a slice that is in the checkpoint
+    assert (report.num_own, report.num_missing) == (1, total - 3)
+    assert not list(records.glob("00000000*"))
+    task(source, tmp_path, "2/2")
+    with pytest.raises(ConflictError, match="are not encoded yet: 3"):
+        finish(str(tmp_path))
+    task(source, tmp_path, "1/2")
     finish(str(tmp_path))
     assert everything(tmp_path) == everything(alone)
 
@@ -537,6 +571,24 @@ def test_finish_when_slices_are_missing_in_s3_then_conflict_and_uploads_go_on(
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     task(source, out, "2/2")
+    finish(out)
+    assert objects(s3, bucket) == everything(alone)
+
+
+def test_run_when_it_left_a_checkpoint_in_s3_then_it_resumes_with_few_requests(
+    s3, bucket, source, alone, monkeypatch
+):
+    """By the checkpoint, and by the record since; then `finish` goes on from there."""
+    monkeypatch.setattr(checkpoint, "MIN_RECORDS", 2)
+    out = f"s3://{bucket}/out"
+    stop_after(3, source, out)
+    left = [key.split("/")[-1] for key in s3.keys(bucket) if "/records/" in key]
+    assert sorted(left) == ["00000002.json", "ledger.bin"]
+    s3.requests.clear()
+    assert stop_after(2, source, out) == [0, 1, 2]
+    read = [request for request in s3.requests if "GET" in request and ".json" in request]
+    assert not [request for request in read if "/records/00000000" in request]
+    task(source, out, "1/1")
     finish(out)
     assert objects(s3, bucket) == everything(alone)
 

@@ -40,6 +40,7 @@ CHANGED = "tests/faults/test_changed_world.py"
 KILLS = "tests/faults/test_kills.py"
 PARTITIONS = "tests/test_partition.py"
 OVERWRITE = "tests/faults/test_overwrite.py"
+CHECKPOINTS = "tests/encode/test_checkpoint.py tests/assemble/test_resume.py"
 SHARD_TASKS = "tests/assemble/test_shard_tasks.py tests/runners/test_shard_writing.py"
 
 MOVE = "        _move_files(staged, out, manifest)\n"
@@ -240,6 +241,34 @@ BUGS = [
         "record if record.plan_id == plan_id and record.slice_index == slice_index else None",
         "record",
         PARTITIONS,
+    ),
+    Bug(
+        "take a checkpoint of another plan",
+        "encode/checkpoint.py",
+        "rest or not data.startswith(head) or hashlib",
+        "rest or hashlib",
+        CHECKPOINTS,
+    ),
+    Bug(
+        "trust a checkpoint without its checksum",
+        "encode/checkpoint.py",
+        " or hashlib.sha256(body).digest() != digest:",
+        ":",
+        CHECKPOINTS,
+    ),
+    Bug(
+        "remove record files before their checkpoint is there",
+        "encode/checkpoint.py",
+        "        file.commit()\n    saved = records.mark_saved()\n",
+        "        pass\n    saved = records.mark_saved()\n",
+        f"{CRASHES} -k checkpoint",
+    ),
+    Bug(
+        "take the row of a slice that was encoded again since",
+        "assemble/resume.py",
+        "            records.discard(index)  # its file counts, even if it is damaged\n",
+        "            pass\n",
+        CHECKPOINTS,
     ),
     Bug(
         "put the time into the manifest",

@@ -33,6 +33,7 @@ from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.spans import Slice
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.workspace import Workspace, changes_between
+from tokenmill.encode.checkpoint import saved_ledger
 from tokenmill.encode.job import Job
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import (
@@ -42,6 +43,7 @@ from tokenmill.encode.record import (
     committed_record,
     part_path,
     record_path,
+    recorded_indices,
 )
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
@@ -183,8 +185,9 @@ def _all_records(job: Job, plan: Plan, workspace: Workspace) -> Ledger:
     indices = range(len(plan.slices))
     records = earlier_records(job, indices)
     if missing := [index for index in indices if index not in records]:
-        is_recorded = [committed_record(job.work, i, job.plan_id) is not None for i in missing]
-        how = "damaged" if all(is_recorded) else "not encoded yet"
+        saved = saved_ledger(job.work, job.plan_id)
+        filed = [committed_record(job.work, i, job.plan_id) for i in missing if i not in saved]
+        how = "damaged" if all(filed) else "not encoded yet"
         raise _incomplete(workspace, len(indices), missing, how)
     return records
 
@@ -239,7 +242,8 @@ def _sync(work: str, records: Ledger) -> None:
         for record in records.values()
         for split in needed_splits(record, used)
     ]
-    for paths in (parts, [record_path(work, index) for index in records]):
+    filed = [record_path(work, index) for index in records if not records.is_saved(index)]
+    for paths in (parts, filed):
         if paths:
             files.sync_files(os.path.dirname(paths[0]), map(os.path.basename, paths))
 
@@ -278,8 +282,9 @@ def _num_missing(work: str, plan: Plan) -> int | None:
     """The number of slices without a record; None where counting them would take a request each."""
     if not store_of(work).has_quick_calls:
         return None
-    names = files.entries(os.path.join(work, RECORDS_NAME))
-    return len(plan.slices) - sum(name.endswith(".json") for name in names)
+    saved = saved_ledger(work, plan.plan_id)
+    num_filed = sum(index not in saved for index in recorded_indices(work))
+    return len(plan.slices) - len(saved) - num_filed
 
 
 def _config_of(plan: Plan, out: str, max_bad_fraction: float | None) -> tuple[Config, EncodingId]:

@@ -24,6 +24,7 @@ from tokenmill.dataset import tokens as dataset_tokens
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.manifest import MANIFEST_NAME
+from tokenmill.encode import checkpoint
 from tokenmill.partition import encode_partition, finish
 from tokenmill.run import SilentWatch
 from tokenmill.runners.inline import InlineRunner
@@ -165,8 +166,10 @@ SCENARIOS = [
 
 
 def small_pieces(monkeypatch) -> None:
-    """Pieces of a few kilobytes, so that a small shard has several."""
+    """Pieces of a few kilobytes and checkpoints of three records, so that a small run has several
+    of both."""
     monkeypatch.setattr(hashing, "PIECE_BYTES", 3000)
+    monkeypatch.setattr(checkpoint, "MIN_RECORDS", 3)
     monkeypatch.setattr(dataset_tokens, "READ_TOKENS", 1000)
 
 

@@ -4,12 +4,18 @@ command again. Every trial must come to the oracle's bytes, and never look compl
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import time
 
 import pytest
 from disk import Crash, FaultyOs, Gone, disk
 from scenarios import SCENARIOS, corpus, differences, looks_complete, small_pieces
+
+from tokenmill.corpus.plan import Plan
+from tokenmill.dataset.places import plan_path
+from tokenmill.encode.checkpoint import saved_ledger
+from tokenmill.encode.record import recorded_indices
 
 NUM_CHAINS = 30  # for each scenario
 # All operations of two scenarios, and of the others a share that moves on with the seed.
@@ -83,4 +89,28 @@ def test_crash_resume_crash_resume(scenario, seed, share, scratch, tally):
         found = differences(out, scenario.expected())
         assert not found, f"{scenario.name}: {chain}: {found}"
         tally.add("chains of crashes", "identical")
+        shutil.rmtree(out)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_crash_around_a_checkpoint_then_every_record_is_in_it_or_in_a_file(after, scratch):
+    """The bytes would not tell: what has no record is encoded again."""
+    source, out = corpus(scratch), scratch / "out"
+    [run] = [scenario.run for scenario in SCENARIOS if scenario.name == "npy"]
+    with disk(FaultyOs()) as counting:
+        run(source, str(out))
+    shutil.rmtree(out)
+    places = [
+        at
+        for at, name in enumerate(counting.operations, 1)
+        if "ledger.bin" in name or re.fullmatch(r"unlink \d{8}\.json", name)
+    ]
+    assert len(places) >= 20
+    for at in places:
+        with pytest.raises(Gone), disk(FaultyOs(Crash(at, after))) as crashed:
+            run(source, str(out))
+        committed = re.findall(r"replace (\d{8})\.json", " ".join(crashed.operations))
+        [work] = [str(path.parent) for path in out.glob(".tokenmill/*/records")]
+        saved = saved_ledger(work, Plan.load(plan_path(str(out))).plan_id)
+        assert {*saved, *recorded_indices(work)} == set(map(int, committed)), at
         shutil.rmtree(out)

@@ -30,6 +30,7 @@ from tokenmill.assemble.task import (
     make_folders,
 )
 from tokenmill.assemble.writing import created
+from tokenmill.encode.checkpoint import save_if_grown
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import PARTS_NAME, RECORDS_NAME, SPLITS, PartRecord
 from tokenmill.formats import Layout, Shard, SideFile, get_format
@@ -128,6 +129,7 @@ class Assembly(Books):
     def resume(self, records: Ledger) -> None:
         """Continue from the records of earlier attempts; this attempt adds its own."""
         self.records = records
+        save_if_grown(self._work, records)
         documents = (sum(records.num_documents(split)) for split in range(len(SPLITS)))
         self._totals = PartTotals(records.num_tokens_by_split, (next(documents), next(documents)))
         self._feed()
@@ -135,6 +137,7 @@ class Assembly(Books):
     def add(self, record: PartRecord) -> None:
         """Add the record of a finished part."""
         self.records.add(record)
+        save_if_grown(self._work, self.records)
         if self._fitted is None:
             self._totals += record
         self._feed()

@@ -54,11 +54,13 @@ class PartsInUse:
     def block_fed(self, stream: int, file: PartFile, num_tokens: int) -> None:
         """Note that a block of a part file is next in a stream."""
         self._num_tokens[stream] += num_tokens
-        self._blocks[stream].append((self._num_tokens[stream], file))
-        self._users[file] += 1
+        if file not in self._used:  # else an earlier attempt has removed it
+            self._blocks[stream].append((self._num_tokens[stream], file))
+            self._users[file] += 1
 
     def task_made(self, task: ShardTask, split: int) -> None:
-        needed = {(split, stretch.key[0]) for stretch in task.stretches}
+        indices = {stretch.key[0] for stretch in task.stretches}
+        needed = {(split, index) for index in indices if (split, index) not in self._used}
         self._files_of[task.stream, task.shard, task.piece] = needed
         self._users.update(needed)
 
@@ -82,8 +84,6 @@ class PartsInUse:
             del self._users[file]
         if not self._are_removed_early:
             return
-        # An earlier attempt has removed every file it noted here.
-        unused = [file for file in unused if file not in self._used]
         for split, index in unused:
             self._used.add(split, index)
         self._unused += unused
@@ -114,6 +114,12 @@ class UsedParts:
     @property
     def num_ranges(self) -> int:
         return sum(map(len, self._ranges))
+
+    @property
+    def num_first(self) -> int:
+        """So many slices, from the first on, have no part file that is still needed."""
+        firsts = [of_split[0] if of_split else [0, 0] for of_split in self._ranges]
+        return min(stop if start == 0 else 0 for start, stop in firsts)
 
     def save(self, work: str) -> None:
         data = checksummed(json.dumps({"used": self._ranges}).encode())

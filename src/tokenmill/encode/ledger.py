@@ -1,7 +1,8 @@
 """The ledger: all records of a run in 137 bytes each, where objects take 900.
 
 The driver needs every record until the end, for the manifest, and a run may have a million. Records
-with quarantined rows or several chunks, are kept as objects: there are few.
+with quarantined rows or several chunks are kept as objects: there are few. checkpoint.py saves the
+rows as they are.
 """
 
 from __future__ import annotations
@@ -14,20 +15,26 @@ from tokenmill.encode.record import Counts, PartChunk, PartRecord, Quarantined
 _NUM_COUNTS = len(Counts.__slots__)
 # Checksums, sizes, the chunk's tokens and documents (train, val each), the counts.
 _ROW = struct.Struct(f"<16s16s6q{_NUM_COUNTS}q")
+ROW_BYTES = _ROW.size
 _EXTENT = struct.Struct("<32x6q")
 _NO_ROW = bytes(_ROW.size)
-_ABSENT, _PLAIN, _ODD = range(3)
+# Of a slice: no record, in the rows, in the rows and in the checkpoint, an object.
+_ABSENT, _PLAIN, _SAVED, _ODD = range(4)
+_AS_SAVED = bytes.maketrans(bytes([_PLAIN, _ODD]), bytes([_SAVED, _ABSENT]))
+_Bytes = bytes | bytearray | memoryview
+Saved = tuple[_Bytes, _Bytes]  # kinds, rows
 
 
 class Ledger(Mapping[int, PartRecord]):
     """Records by slice index, in plan order."""
 
-    def __init__(self) -> None:
-        self._plan_id = ""
-        self._kinds = bytearray()  # of each slice: absent, in the rows, or an object
-        self._rows = bytearray()
+    def __init__(self, plan_id: str = "", saved: Saved = (b"", b"")) -> None:
+        """`saved` is what `to_save` returned, with `plan_id`."""
+        self.plan_id = plan_id  # of the rows
+        self._kinds, self._rows = map(bytearray, saved)
         self._odd: dict[int, PartRecord] = {}
-        self._num_records = 0
+        self._num_records = len(self._kinds) - self._kinds.count(_ABSENT)
+        self.num_unsaved = 0  # rows that the checkpoint lacks
         self._counts: Counts | None = None  # of all, until something is added
 
     def add(self, record: PartRecord) -> None:
@@ -43,7 +50,8 @@ class Ledger(Mapping[int, PartRecord]):
             self._odd[index] = record
             return
         self._kinds[index] = _PLAIN
-        self._plan_id = record.plan_id
+        self.num_unsaved += 1
+        self.plan_id = record.plan_id
         chunk, c = record.chunks[0], record.counts
         _ROW.pack_into(
             self._rows,
@@ -59,11 +67,34 @@ class Ledger(Mapping[int, PartRecord]):
     def discard(self, index: int) -> None:
         """Forget a slice's record, if there is one."""
         if index in self:
+            self.num_unsaved -= self._kinds[index] == _PLAIN
             self._kinds[index] = _ABSENT
             self._rows[index * _ROW.size : (index + 1) * _ROW.size] = _NO_ROW
             self._odd.pop(index, None)
             self._num_records -= 1
             self._counts = None
+
+    def keep(self, indices: range) -> None:
+        """Forget the records of all other slices."""
+        for index in self:
+            if index not in indices:
+                self.discard(index)
+
+    def to_save(self) -> Saved:
+        """What a checkpoint holds."""
+        return self._kinds.translate(_AS_SAVED), self._rows
+
+    def is_saved(self, index: int) -> bool:
+        """Whether the checkpoint has this slice's record."""
+        return self._kinds[index] == _SAVED
+
+    def mark_saved(self) -> list[int]:
+        """The slices whose records are in the checkpoint from now on."""
+        unsaved = [index for index, kind in enumerate(self._kinds) if kind == _PLAIN]
+        for index in unsaved:
+            self._kinds[index] = _SAVED
+        self.num_unsaved = 0
+        return unsaved
 
     @property
     def counts(self) -> Counts:
@@ -112,7 +143,7 @@ class Ledger(Mapping[int, PartRecord]):
         ]
         return PartRecord(
             index,
-            self._plan_id,
+            self.plan_id,
             row[2:4],
             (checksums[0], checksums[1]),
             (PartChunk(row[4:6], row[6:8]),),
@@ -140,7 +171,7 @@ class Ledger(Mapping[int, PartRecord]):
             len(record.chunks) == 1
             and not record.quarantined
             and all(len(digest) in (0, 32) for digest in record.checksum)
-            and self._plan_id in ("", record.plan_id)
+            and self.plan_id in ("", record.plan_id)
         )
 
     def _grow(self, num_slices: int) -> None:

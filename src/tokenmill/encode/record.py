@@ -5,6 +5,7 @@ Light to import, because records cross the pipe from a worker.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from tokenmill.storage.checked_json import checked_object
 
 SPLITS = ("train", "val")
 PARTS_NAME, RECORDS_NAME = "parts", "records"  # in the work folder
+_NAME = re.compile(r"\d{8,}\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,12 @@ def part_path(work: str, slice_index: int, split: int) -> str:
 
 def record_path(work: str, slice_index: int) -> str:
     return f"{work}/{RECORDS_NAME}/{slice_index:08d}.json"
+
+
+def recorded_indices(work: str) -> list[int]:
+    """The slices that have a record file, in plan order."""
+    names = files.entries(f"{work}/{RECORDS_NAME}")
+    return sorted(int(name[:-5]) for name in names if _NAME.fullmatch(name))
 
 
 def committed_records(

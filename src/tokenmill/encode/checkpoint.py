@@ -1,0 +1,59 @@
+"""The checkpoint of a ledger: its rows in one file, which takes the place of their record files.
+
+    records/ledger.bin          the records up to some moment: head, kinds, rows, sha256
+    records/00000042.json       a record since, or one that has no row
+
+A million record files take 25 s to read; their rows, 137 MB, a fraction of a second. The driver
+saves its ledger whenever it has grown by an eighth. So all checkpoints of a run together are nine
+times its ledger, and a resumed run reads at most a ninth of the records from files. A run of fewer
+than MIN_RECORDS slices has no checkpoint.
+
+Where there is a file, it counts, and not the row: files are removed once their rows are durable, so
+one that is there is the same as its row, or newer (its part was damaged, and was made again).
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from tokenmill.encode.ledger import ROW_BYTES, Ledger
+from tokenmill.encode.record import RECORDS_NAME, record_path
+from tokenmill.storage import files
+
+MIN_RECORDS = 4096  # that a checkpoint adds to the one before
+_NAME = "ledger.bin"
+_HEAD = b"tokenmill ledger 1 %s\n"  # a version, which any change of a row raises; the plan
+_DIGEST_BYTES = 32
+_REMOVED_AT_ONCE = 4096
+
+
+def saved_ledger(work: str, plan_id: str) -> Ledger:
+    """The records in the checkpoint. None of them if it is missing, damaged or of another plan:
+    those slices are encoded again."""
+    head = _HEAD % plan_id.encode()
+    try:
+        data = files.read_file(f"{work}/{RECORDS_NAME}/{_NAME}")
+    except FileNotFoundError:
+        return Ledger()
+    body, digest = memoryview(data)[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    num_slices, rest = divmod(len(body) - len(head), 1 + ROW_BYTES)
+    if rest or not data.startswith(head) or hashlib.sha256(body).digest() != digest:
+        return Ledger()
+    rows_at = len(head) + num_slices
+    return Ledger(plan_id, (body[len(head) : rows_at], body[rows_at:]))
+
+
+def save_if_grown(work: str, records: Ledger) -> None:
+    """Save the ledger, then remove the record files whose place it takes; only by a driver, and
+    only if enough was added."""
+    if records.num_unsaved < max(MIN_RECORDS, len(records) // 9):
+        return
+    with files.new_file(f"{work}/{RECORDS_NAME}", _NAME) as file:
+        for data in (_HEAD % records.plan_id.encode(), *records.to_save()):
+            file.write(data)
+        file.write(bytes.fromhex(file.digest))
+        file.commit()
+    saved = records.mark_saved()
+    for at in range(0, len(saved), _REMOVED_AT_ONCE):
+        batch = saved[at : at + _REMOVED_AT_ONCE]
+        files.remove_all([record_path(work, index) for index in batch])

@@ -1,0 +1,99 @@
+"""The checkpoint of a ledger: it says what the record files said, or nothing."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tokenmill.encode import checkpoint
+from tokenmill.encode.checkpoint import save_if_grown, saved_ledger
+from tokenmill.encode.ledger import Ledger
+from tokenmill.encode.record import (
+    Counts,
+    PartChunk,
+    PartRecord,
+    Quarantined,
+    record_path,
+    recorded_indices,
+)
+
+PLAN = "f" * 64
+
+
+@pytest.fixture(autouse=True)
+def early(monkeypatch):
+    monkeypatch.setattr(checkpoint, "MIN_RECORDS", 3)
+
+
+@pytest.fixture
+def work(tmp_path) -> str:
+    (tmp_path / "records").mkdir()
+    return str(tmp_path)
+
+
+def random_record(rng: random.Random, index: int) -> PartRecord:
+    """One in four has a bad row, which no row of the ledger holds."""
+    tokens, documents, sizes = ((rng.randrange(1 << 40), rng.randrange(2)) for _ in range(3))
+    digests = (rng.randbytes(16).hex(), rng.randbytes(16).hex() if sizes[1] else "")
+    bad = (Quarantined("a.txt", "row 7", "torn"),) if rng.random() < 0.25 else ()
+    counts = Counts(*(rng.randrange(1 << 30) for _ in Counts.__slots__))
+    return PartRecord(index, PLAN, sizes, digests, (PartChunk(tokens, documents),), counts, bad)
+
+
+def write_file(work: str, index: int) -> None:
+    Path(record_path(work, index)).write_bytes(b"{}")
+
+
+def saved(work: str, records: list[PartRecord]) -> Ledger:
+    ledger = Ledger()
+    for record in records:
+        write_file(work, record.slice_index)
+        ledger.add(record)
+    save_if_grown(work, ledger)
+    return ledger
+
+
+def test_records_when_saved_then_they_come_back_and_their_files_go(work, seed):
+    rng = random.Random(seed)
+    records = [random_record(rng, index) for index in rng.sample(range(60), 40)]
+    ledger = saved(work, records)
+    plain = {record.slice_index: record for record in records if not record.quarantined}
+    assert dict(saved_ledger(work, PLAN)) == plain
+    assert recorded_indices(work) == sorted(r.slice_index for r in records if r.quarantined)
+    assert dict(ledger) == {record.slice_index: record for record in records}
+    assert all(ledger.is_saved(r.slice_index) == (not r.quarantined) for r in records)
+
+
+def test_checkpoint_when_any_byte_differs_or_is_missing_then_it_says_nothing(work):
+    rng = random.Random(1)
+    saved(work, [random_record(rng, index) for index in range(6)])
+    path = Path(work, "records", "ledger.bin")
+    good = path.read_bytes()
+    assert saved_ledger(work, PLAN)
+    for at in range(len(good)):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        assert not saved_ledger(work, PLAN), at
+        path.write_bytes(good[:at])
+        assert not saved_ledger(work, PLAN), at
+
+
+def test_checkpoint_when_of_another_plan_then_it_says_nothing(work):
+    rng = random.Random(1)
+    saved(work, [random_record(rng, index) for index in range(6)])
+    assert not saved_ledger(work, "0" * 64) and not saved_ledger(work, PLAN[:-1])
+
+
+def test_ledger_when_it_grows_then_few_files_stay_and_little_is_written(work, monkeypatch):
+    """A resumed run reads at most a ninth from files; all checkpoints are at most ten ledgers."""
+    sizes, rng, ledger = [], random.Random(1), Ledger()
+    real = Ledger.to_save
+    monkeypatch.setattr(Ledger, "to_save", lambda self: (sizes.append(len(self)), real(self))[1])
+    for index in range(1000):
+        write_file(work, index)
+        ledger.add(random_record(rng, index))
+        save_if_grown(work, ledger)
+        assert ledger.num_unsaved < max(3, len(ledger) / 9)
+    assert sum(sizes) < 10 * len(ledger)
+    assert len(recorded_indices(work)) == ledger.num_unsaved + len(list(ledger.quarantined))
