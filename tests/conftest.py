@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import orphans
+import warm
 from corpora import made_texts, write_corpus
 from s3_server import NO_FAULTS, S3Server
 from tally import Tally
@@ -107,6 +108,7 @@ _LEFT_BEHIND: list[str] = []
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if not _is_controller(session.config):
+        warm.stop()
         _LEFT_BEHIND.extend(map(str, orphans.ended_orphans()))
     if hasattr(session.config, "workeroutput"):  # a process of pytest-xdist: to the one that asked
         session.config.workeroutput["tally"] = _TALLY.kinds
