@@ -21,6 +21,7 @@ import pytest
 
 import oracle
 import tokenmill
+import warm
 from corpora import made_texts, write_corpus
 from tokenmill.cli import main
 from tokenmill.dataset.inspect import (
@@ -47,6 +48,8 @@ SAMPLED = tuple(name for name in NAMES if get_format(name).traits.samples)
 
 
 def inspect(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    if not options:
+        return warm.tokenmill("inspect", *arguments)
     command = [*COMMAND, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 

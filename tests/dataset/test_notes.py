@@ -17,6 +17,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
 import tokenmill
+import warm
 from tokenmill.dataset.trainers import embedding_rows, trainer_notes
 
 TRAIN = """
@@ -80,8 +81,8 @@ def trained(folder: Path, script: str) -> dict[str, object] | str:
 
 
 def tokenmill_says(folder: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "tokenmill", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    done = warm.tokenmill(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 
 
