@@ -40,6 +40,14 @@ def _is_controller(config: pytest.Config) -> bool:
     return not hasattr(config, "workerinput") and bool(config.getoption("numprocesses", None))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_fsync() -> Iterator[None]:
+    """Not to wait for the disk: power is lost in tests/faults/power.py alone, which pretends it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def texts() -> list[str]:
     return made_texts(400)

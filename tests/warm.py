@@ -21,7 +21,7 @@ from typing import Any
 
 LIBRARIES = (
     "awkward fsspec.implementations.local gigatoken huggingface_hub.hf_api numpy pyarrow.compute "
-    "pyarrow.feather pyarrow.json pyarrow.parquet tiktoken"
+    "pyarrow.feather pyarrow.json pyarrow.parquet s3fs tiktoken"
 )
 
 _server: subprocess.Popen[str] | None = None
@@ -77,6 +77,7 @@ def _serve() -> None:
         importlib.import_module(name)
     _forget("huggingface_hub")  # it reads the environment when it is imported
     get_encoding("gpt2").encode_ordinary_batch(["warm"])
+    os.fsync = lambda fd: None  # as in the tests' own process: conftest.py
     gc.freeze()
     for line in sys.stdin:
         pid = os.fork()
@@ -108,6 +109,7 @@ def _become(order: dict[str, Any]) -> None:
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     for name, value in order["settings"].items():
         module, _, attribute = name.rpartition(".")
         setattr(importlib.import_module(module), attribute, value)

@@ -167,7 +167,7 @@ def test_signal_ends_the_run_by_that_signal_and_says_how_to_resume(
     assert process.returncode == -signum, errors
     assert time.monotonic() - began < 5
     assert "run the same command again" in errors and "Traceback" not in errors
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = warm.tokenmill(*command[len(COMMAND) :])
     assert done.returncode == 0, done.stderr
 
 

@@ -75,14 +75,6 @@ def detail(report: Report) -> dict[str, str]:
     return {check.name: check.detail for check in report.checks}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_fsync():
-    """Folders by the hundred: no test here pulls the plug."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda fd: None)
-        yield
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> str:
     return write_corpus("parquet", tmp_path_factory.mktemp("corpus"), TEXTS)
