@@ -183,7 +183,7 @@ POLICIES = [
 def test_every_pair_of_formats_passes_verify_and_holds_the_same_tokens(
     corpus, eot, val, scratch, share
 ):
-    """Of a share of the pairs another one each time, so that no pair and corpus is left out."""
+    """A share of the pairs for each corpus and policy, another one each time."""
     apart = itertools.cycle(variant for variant in VARIANTS if variant.keeps_documents)
     offset = [*CORPORA].index(corpus) + POLICIES.index((eot, val))
     for number, variant in enumerate(VARIANTS):
