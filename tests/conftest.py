@@ -41,10 +41,12 @@ def _is_controller(config: pytest.Config) -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_fsync() -> Iterator[None]:
-    """Not to wait for the disk: power is lost in tests/faults/power.py alone, which pretends it."""
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Power is lost in tests/faults/power.py alone, which pretends it, and a file that is not there
+    is on no other machine that shows it late."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda fd: None)
+        patch.setattr("tokenmill.storage.local.LATE_SECONDS", 0.1)
         yield
 
 
