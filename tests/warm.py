@@ -58,7 +58,9 @@ def _exit_code(order: dict[str, Any]) -> int:
         argv = [sys.executable, "-P", "-W", "ignore::DeprecationWarning", __file__]
         _server = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     print(json.dumps(order), file=_server.stdin, flush=True)
-    return int(_server.stdout.readline())
+    line = _server.stdout.readline()
+    assert line, f"{__file__} has ended: {_server.wait()}"
+    return int(line)
 
 
 def stop() -> None:
