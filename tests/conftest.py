@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import orphans
+import warm
 from corpora import made_texts, write_corpus
 from s3_server import NO_FAULTS, S3Server
 from tally import Tally
@@ -37,6 +38,16 @@ def _let_children_hear(*signums: signal.Signals) -> None:
 def _is_controller(config: pytest.Config) -> bool:
     """Whether pytest-xdist runs the tests in other processes."""
     return not hasattr(config, "workerinput") and bool(config.getoption("numprocesses", None))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Power is lost in tests/faults/power.py alone, which pretends it, and a file that is not there
+    is on no other machine that shows it late."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
+        patch.setattr("tokenmill.storage.local.LATE_SECONDS", 0.1)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -107,6 +118,7 @@ _LEFT_BEHIND: list[str] = []
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if not _is_controller(session.config):
+        warm.stop()
         _LEFT_BEHIND.extend(map(str, orphans.ended_orphans()))
     if hasattr(session.config, "workeroutput"):  # a process of pytest-xdist: to the one that asked
         session.config.workeroutput["tally"] = _TALLY.kinds
@@ -142,8 +154,11 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def share(request: pytest.FixtureRequest) -> int:
-    """One of so many trials is made: all of them take longer than a test suite may."""
-    return 1 if request.config.getoption("--all-faults") else 3
+    """One of so many trials is made: all of them take longer than a test suite may.
+
+    A commit is four operations on the disk, so every fifth one is each of these in turn.
+    """
+    return 1 if request.config.getoption("--all-faults") else 5
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import http.client
 import io
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import oracle
+import warm
 from corpora import made_texts
 from hub_server import HubServer
 from tokenmill.corpus.fineweb import REPOS, REVISIONS
@@ -34,6 +34,13 @@ FILES = {f"sample/10BT/{i:03d}_00000.parquet": parquet(texts) for i, texts in en
 OTHERS = {"README.md": b"# FineWeb", "sample/100BT/000_00000.parquet": parquet(["other"])}
 
 
+# Not the minute, and the ten seconds, that a real network may need.
+SHORT_PAUSES = {
+    "tokenmill.storage.retry.LONGEST_PAUSE_SECONDS": 0.2,
+    "tokenmill.storage.retry.UNREACHABLE_SECONDS": 0.5,
+}
+
+
 class Here:
     """A machine with its own HF_HOME, whose Hub is the server."""
 
@@ -46,14 +53,14 @@ class Here:
             "HF_HUB_DISABLE_TELEMETRY": "1",
         }
 
-    def tokenmill(self, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tokenmill", *map(str, arguments)],
-            env={**self.environment, **env},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def tokenmill(
+        self,
+        *arguments: object,
+        cwd: Path | None = None,
+        **env: str,
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {**self.environment, **env}
+        return warm.tokenmill(*arguments, cwd=cwd, env=environment, settings=SHORT_PAUSES)
 
 
 FINEWEB = ("fineweb", "--version", "10B", "--no-val", "--num-proc", "2", "-o")

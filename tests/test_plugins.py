@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import tokenmill
+import warm
 from corpora import made_texts
 
 VOCABULARY = str(Path(tokenmill.__file__).parent / "encodings/vocab/r50k_base.tiktoken")
@@ -81,8 +81,7 @@ def outsider(tmp_path):
 
 
 def run(environment, *arguments) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tokenmill", *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return warm.tokenmill(*arguments, env=environment)
 
 
 def repair(environment) -> None:

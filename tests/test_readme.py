@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokenmill
+import warm
 from corpora import made_texts
 from hub_server import HubServer
 from tokenmill.cli.formats import defaults_of
@@ -149,14 +150,9 @@ def fill_bucket(client, folder: Path) -> None:
 
 
 def run(line: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        shlex.split(line),
-        cwd=folder,
-        env=environment(folder, **more),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program, *words = shlex.split(line)
+    assert program == "tokenmill"  # which tests/test_guide.py starts by that name
+    done = warm.tokenmill(*words, cwd=folder, env=environment(folder, **more))
     assert done.returncode == 0, done.stderr
     return done
 
@@ -210,7 +206,15 @@ def test_tasks_one_after_the_other_make_what_one_run_makes(folder):
 @pytest.mark.parametrize("block", PYTHON_BLOCKS)
 def test_python_works_as_written(block, folder):
     (folder / "script.py").write_text(block)
-    assert run(f"{sys.executable} script.py", folder, HF_HUB_OFFLINE="1").stdout
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=folder,
+        env=environment(folder, HF_HUB_OFFLINE="1"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stdout, done.stderr
 
 
 def test_readme_names_make_targets_that_exist():

@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import warm
 from tokenmill.cli.progress import Progress, SignalStop
 from tokenmill.cli.screen import shown_rate, shown_seconds
 from tokenmill.cli.summary import note_lines, shown_speed
@@ -27,8 +26,8 @@ WRONG = re.compile(
 
 
 def said_by(folder: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "tokenmill", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    done = warm.tokenmill(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 
 

@@ -60,6 +60,14 @@ def replaced(text: str, name: str, lines: list[str]) -> str:
     return found
 
 
+# Beside tests/faults, what `make test` makes a share of.
+SHARED = (
+    "test_conversions.py::test_every_pair_of_formats_passes_verify_and_holds_the_same_tokens",
+    "test_foreign.py::test_an_inferred_eot_policy_is_the_right_one_or_none",
+    "test_inspect.py::test_hostile_manifests_are_an_error_of_ours",
+)
+
+
 def measured() -> dict[str, Any] | None:
     with tempfile.TemporaryDirectory() as folder:
         tally = Path(folder, "tally.json")
@@ -68,6 +76,7 @@ def measured() -> dict[str, Any] | None:
             *(sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal"),
             *("--tally", str(tally), "--all-faults", "tests/faults"),
             "tests/dataset/test_verify.py::test_every_random_mutation_is_detected",
+            *(f"tests/dataset/{test}" for test in SHARED),
         ]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             print("the suite failed: there is no figure", file=sys.stderr)

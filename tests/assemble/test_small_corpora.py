@@ -25,13 +25,6 @@ BY_SHARD = [name for name in NEED_VAL if name not in BY_DOCUMENTS]
 APART = ("parquet",)  # keeps documents apart by default
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_fsync():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda fd: None)
-        yield
-
-
 def texts_of(num_documents: int) -> list[str]:
     """As much text each time, as few documents as that."""
     return [f"{number} " + WORDS * (1_500 // num_documents) for number in range(num_documents)]

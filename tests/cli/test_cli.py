@@ -16,6 +16,7 @@ import fsspec
 import pytest
 
 import oracle
+import warm
 from corpora import made_texts, write_corpus
 from tokenmill import prepare
 from tokenmill.cli import main, parser
@@ -23,11 +24,6 @@ from tokenmill.cli.screen import parsed_count, parsed_separator, printable, show
 from tokenmill.errors import ConfigError
 
 COMMAND = [sys.executable, "-m", "tokenmill"]
-
-
-def tokenmill(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 PREPARE_OPTIONS = """
@@ -40,7 +36,7 @@ PREPARE_OPTIONS = """
 
 
 def test_prepare_options_are_the_documented_ones():
-    help_text = tokenmill("prepare", "--help").stdout
+    help_text = warm.tokenmill("prepare", "--help").stdout
     assert set(re.findall(r"--[a-z][a-z-]+", help_text)) >= set(PREPARE_OPTIONS.split())
     prepare = next(a for a in parser()._actions if a.dest == "command").choices["prepare"]
     found = {o for action in prepare._actions for o in action.option_strings if o.startswith("--")}
@@ -62,12 +58,13 @@ def test_help_imports_none_of_the_heavy_libraries():
 
 
 def test_no_command_shows_the_help_and_exits_2():
-    done = tokenmill()
+    done = warm.tokenmill()
     assert (done.returncode, done.stdout) == (2, "") and "prepare" in done.stderr
 
 
 def test_prepare_writes_shards_and_a_summary_on_stderr(tmp_path, corpus, texts):
-    done = tokenmill("prepare", corpus, "-o", tmp_path / "out", "--no-val", "--num-proc", 2)
+    words = ("prepare", corpus, "-o", str(tmp_path / "out"), "--no-val", "--num-proc", "2")
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "400 documents" in done.stderr and "train.bin" in done.stderr
     assert "400 rows = 400 written + 0 empty + 0 null + 0 quarantined" in done.stderr
@@ -75,13 +72,15 @@ def test_prepare_writes_shards_and_a_summary_on_stderr(tmp_path, corpus, texts):
 
 
 def test_prepare_again_says_complete(tmp_path, corpus):
-    tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1)
-    done = tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1)
+    warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1)
+    done = warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1)
     assert done.returncode == 0 and "is complete already; nothing to do" in done.stderr
 
 
 def test_json_is_on_stdout_and_is_the_manifest(tmp_path, corpus):
-    done = tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1, "--json", "-q")
+    done = warm.tokenmill(
+        "prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1, "--json", "-q"
+    )
     found = json.loads(done.stdout)
     on_disk = json.loads((tmp_path / "out" / "tokenmill.json").read_text())
     del on_disk["sha256"]  # of the file itself
@@ -90,27 +89,27 @@ def test_json_is_on_stdout_and_is_the_manifest(tmp_path, corpus):
 
 
 def test_quiet_prints_nothing(tmp_path, corpus):
-    done = tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1, "-q")
+    done = warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1, "-q")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, corpus):
-    done = tokenmill("prepare", corpus, "-o", tmp_path / "out", "--dry-run")
+    done = warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "--dry-run")
     assert done.returncode == 0 and "1 input file," in done.stderr and "free" in done.stderr
     assert not (tmp_path / "out").exists()
     found = json.loads(
-        tokenmill("prepare", corpus, "-o", tmp_path / "out", "--dry-run", "--json").stdout
+        warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "--dry-run", "--json").stdout
     )
     assert found["inputs"] == 1 and found["slices"] == 1 and found["free_bytes"] > 0
-    tokenmill("prepare", corpus, "-o", tmp_path / "out", "-q")
+    warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "-q")
     written = sum(file.stat().st_size for file in (tmp_path / "out").glob("*.bin"))
     assert found["expected_bytes"] == written <= found["max_bytes"]
 
 
 def test_dry_run_plans_no_more_workers_than_slices(tmp_path, corpus):
     given = ("prepare", corpus, "-o", tmp_path / "out", "--dry-run", "--num-proc", 1000)
-    assert "1 slice, 1 worker\n" in tokenmill(*given).stderr
-    assert json.loads(tokenmill(*given, "--json").stdout)["workers"] == 1
+    assert "1 slice, 1 worker\n" in warm.tokenmill(*given).stderr
+    assert json.loads(warm.tokenmill(*given, "--json").stdout)["workers"] == 1
 
 
 @pytest.mark.parametrize(
@@ -125,22 +124,22 @@ def test_dry_run_plans_no_more_workers_than_slices(tmp_path, corpus):
     ],
 )
 def test_usage_errors_exit_2_with_a_message_and_no_traceback(arguments, code, tmp_path, corpus):
-    done = tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1, *arguments)
+    done = warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1, *arguments)
     assert done.returncode == code
     assert done.stderr.startswith("error: ") and "Traceback" not in done.stderr
 
 
 def test_missing_input_exits_3_and_a_conflict_6(tmp_path, corpus):
-    done = tokenmill("prepare", tmp_path / "none", "-o", tmp_path / "out")
+    done = warm.tokenmill("prepare", tmp_path / "none", "-o", tmp_path / "out")
     assert done.returncode == 3 and "no such file" in done.stderr
-    tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1)
-    done = tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1, "--seed", 3)
+    warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1)
+    done = warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1, "--seed", 3)
     assert done.returncode == 6 and "seed: was 0, now 3" in done.stderr
     assert "--overwrite" in done.stderr
 
 
 def test_control_characters_in_names_never_reach_the_terminal(tmp_path):
-    done = tokenmill("prepare", f"{tmp_path}/evil\x1b]0;title\x07.txt", "-o", tmp_path / "out")
+    done = warm.tokenmill("prepare", f"{tmp_path}/evil\x1b]0;title\x07.txt", "-o", tmp_path / "out")
     assert done.returncode == 3
     assert "\x1b" not in done.stderr and "\\x1b]0;title\\x07" in done.stderr
 
@@ -168,7 +167,7 @@ def test_signal_ends_the_run_by_that_signal_and_says_how_to_resume(
     assert process.returncode == -signum, errors
     assert time.monotonic() - began < 5
     assert "run the same command again" in errors and "Traceback" not in errors
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = warm.tokenmill(*command[len(COMMAND) :])
     assert done.returncode == 0, done.stderr
 
 
@@ -230,7 +229,7 @@ def test_main_can_be_called_from_python(tmp_path, corpus, capsys):
 
 
 def test_demo_prepares_the_standard_library_and_shows_a_sample(tmp_path):
-    done = tokenmill("demo", "-o", tmp_path / "out", "--num-proc", 2)
+    done = warm.tokenmill("demo", "-o", tmp_path / "out", "--num-proc", 2)
     assert done.returncode == 0, done.stderr
     assert "the first tokens of" in done.stderr and "  | " in done.stderr
     assert (tmp_path / "out" / "train.bin").stat().st_size > 1_000_000

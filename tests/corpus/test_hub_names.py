@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -66,17 +64,8 @@ NAME = "some/corpus"
 def prepared(here: Here, source: str, out: Path, *options: object, **env: str):
     """A run in an empty folder, where no name is a path."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "tokenmill", "prepare", source, "-o", str(out)),
-            *("--no-val", "--num-proc", "1", *map(str, options)),
-        ],
-        cwd=out.parent,
-        env={**here.environment, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("prepare", source, "-o", out, "--no-val", "--num-proc", 1, *options)
+    return here.tokenmill(*words, cwd=out.parent, **env)
 
 
 def tokens_of(*texts: list[str]) -> bytes:

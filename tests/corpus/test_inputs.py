@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokenmill
+import warm
 from tokenmill.config import Config
 from tokenmill.corpus.inputs import FoundInputs, found_inputs, inputs_of
 from tokenmill.corpus.plan import Plan, make_plan, notes_on
@@ -54,23 +55,12 @@ def refused(kind: type[TokenmillError], *sources: object, **options: object) -> 
 
 
 def command(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "tokenmill", *map(str, words)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd)
+    return warm.tokenmill(*words, cwd=cwd)
 
 
 # What cannot be listed or read
 
-# Root may read anything, so as root this becomes someone else; imports are done while they can be.
-AS_SOMEONE_ELSE = """
-import os, sys
-from tokenmill.cli import main
-readable, *words = sys.argv[1:]
-main(["estimate", readable, "--num-proc", "1", "-q"])
-main(["prepare", readable, "-o", readable + ".out", "--num-proc", "1", "-q"])
-if os.geteuid() == 0:
-    os.seteuid(65534)
-sys.exit(main(words))
-"""
+NOBODY = 65534  # root may read anything
 
 
 @pytest.fixture
@@ -88,9 +78,7 @@ def perm() -> Iterator[Path]:
 
 
 def as_someone_else(perm: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    readable = written(perm.parent, "readable.txt") / "readable.txt"
-    argv = [sys.executable, "-c", AS_SOMEONE_ELSE, str(readable), *map(str, words)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False)
+    return warm.tokenmill(*words, euid=NOBODY if os.geteuid() == 0 else None)
 
 
 @pytest.mark.parametrize("closed", ["sub", "sub/deep"])

@@ -6,14 +6,13 @@ import itertools
 import json
 import os
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tokenmill
+import warm
 from corpora import made_texts, write_corpus
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
@@ -261,8 +260,7 @@ def test_strangers_shards_are_converted_if_the_tokenizer_is_named(tmp_path):
 
 def test_command_line_converts_and_says_so(nano, tmp_path):
     def run(*arguments):
-        command = [sys.executable, "-m", "tokenmill", "convert", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return warm.tokenmill("convert", *arguments)
 
     found = run(nano, tmp_path / "mds", "--format", "mds", "--seq-len", 32, "--drop", "tail")
     assert found.returncode == 0, found.stderr

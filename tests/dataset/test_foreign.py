@@ -7,8 +7,6 @@ them is read by tests/shard_oracle.py, token by token.
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ import pytest
 import oracle
 import shard_oracle
 import tokenmill
+import warm
 from corpora import made_texts, write_corpus
 from tests.dataset.test_conversions import EOT_ID, SHORT, Variant, require_whole, told_apart
 from tokenmill.dataset.convert import Target, convert
@@ -130,9 +129,12 @@ CERTAIN = {("plain", eot, "fraction") for eot in ("append", "prepend", "both")}
 CERTAIN |= {("plain", eot, "first-shard") for eot in ("append", "prepend", "both")}
 
 
+VALS = ["fraction", "first-shard", "none"]
+
+
 @pytest.mark.parametrize("corpus", CORPORA)
-@pytest.mark.parametrize("val", ["fraction", "first-shard", "none"])
-def test_an_inferred_eot_policy_is_the_right_one_or_none(corpus, val, scratch):
+@pytest.mark.parametrize("val", VALS)
+def test_an_inferred_eot_policy_is_the_right_one_or_none(corpus, val, scratch, share):
     source = write_corpus("jsonl", scratch, CORPORA[corpus])
     policies = [
         (name, seq_len, eot)
@@ -140,7 +142,8 @@ def test_an_inferred_eot_policy_is_the_right_one_or_none(corpus, val, scratch):
         for seq_len in (0, 16)
         for eot in ("append", "prepend", "both", "none")
     ]
-    for name, seq_len, eot in policies:
+    offset = [*CORPORA].index(corpus) + VALS.index(val)
+    for name, seq_len, eot in policies[offset % share :: share]:
         traits, case = get_format(name).traits, f"{name}-{seq_len}-{eot}"
         if (seq_len and not traits.samples) or (val == "first-shard" and traits.one_file):
             continue
@@ -209,18 +212,14 @@ def test_command_line_says_what_was_inferred(tmp_path):
     tokenmill.prepare(source, tmp_path / "in", tokenizer="o200k_base", val="none", num_proc=1)
     orphaned(tmp_path / "in")
 
-    def run(*arguments):
-        command = [sys.executable, "-m", "tokenmill", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
     told = ("--tokenizer", "o200k_base")
-    found = run("convert", tmp_path / "in", tmp_path / "out", "--format", "npy", *told)
+    found = warm.tokenmill("convert", tmp_path / "in", tmp_path / "out", "--format", "npy", *told)
     assert found.returncode == 0, found.stderr
     assert "inferred: tokens are uint32" in found.stderr
     assert "inferred: EOT policy is append" in found.stderr
-    found = run("inspect", tmp_path / "in", *told)
+    found = warm.tokenmill("inspect", tmp_path / "in", *told)
     assert "as uint32 (inferred" in found.stdout and "(inferred: train ends" in found.stdout
-    found = run("verify", tmp_path / "in", "--format", "nanogpt", *told)
+    found = warm.tokenmill("verify", tmp_path / "in", "--format", "nanogpt", *told)
     assert "uint32 (inferred" in found.stderr and "inferred: append" in found.stderr
 
 

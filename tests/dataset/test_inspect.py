@@ -21,6 +21,7 @@ import pytest
 
 import oracle
 import tokenmill
+import warm
 from corpora import made_texts, write_corpus
 from tokenmill.cli import main
 from tokenmill.dataset.inspect import (
@@ -47,6 +48,8 @@ SAMPLED = tuple(name for name in NAMES if get_format(name).traits.samples)
 
 
 def inspect(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    if not options:
+        return warm.tokenmill("inspect", *arguments)
     command = [*COMMAND, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
@@ -816,17 +819,17 @@ ODD = (
 
 
 @pytest.mark.parametrize("name", ["nanogpt", "npy", "megatron", "mds", "parquet"])
-def test_hostile_manifests_are_an_error_of_ours(name, tmp_path):
+def test_hostile_manifests_are_an_error_of_ours(name, tmp_path, share):
     texts = made_texts(12, seed=9)
     options = {} if name in ("nanogpt", "megatron") else {"shard_tokens": 300}
     out = prepared(tmp_path, texts, format=name, val="fraction", val_fraction=0.3, **options)
     path = Path(out) / "tokenmill.json"
     honest = json.loads(path.read_text())
     num_refused = 0
-    for place in values_in(honest):
+    for number, place in enumerate(values_in(honest)):
         if place[0] in ("inputs", "slice_documents") and len(place) > 1:
             continue
-        for value in ODD:
+        for value in ODD[number % share :: share]:
             plain = copy.deepcopy(honest)
             inner = plain
             for key in place[:-1]:
@@ -837,7 +840,7 @@ def test_hostile_manifests_are_an_error_of_ours(name, tmp_path):
                 looked_at_from_all_sides(out)
             except TokenmillError as error:
                 num_refused += error.exit_code == 5
-    assert num_refused > 200
+    assert num_refused > 200 // share
     for text in ("", "[]", "{", "null", '{"tokenmill_manifest": 1}', "[" * 100_000, "\x00\xff"):
         path.write_text(text)
         with pytest.raises(IntegrityError, match=r"tokenmill\.json"):

@@ -6,17 +6,20 @@ has GPT-2's vocabulary unless a meta.pkl says otherwise, embeds and learns, on t
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
+import runpy
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
 import tokenmill
+import warm
 from tokenmill.dataset.trainers import embedding_rows, trainer_notes
 
 TRAIN = """
@@ -72,16 +75,20 @@ def corpus(folder: Path, num_ids: int) -> str:
 
 
 def trained(folder: Path, script: str) -> dict[str, object] | str:
-    """What the script read, or the last line of its error."""
-    done = subprocess.run(
-        [sys.executable, script], cwd=folder, capture_output=True, text=True, check=False
-    )
-    return json.loads(done.stdout) if done.returncode == 0 else done.stderr.splitlines()[-1]
+    """What the script read, or its error. In this process: to import torch takes seconds."""
+    said = io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(said):
+        try:
+            runpy.run_path(script)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    found: dict[str, object] = json.loads(said.getvalue())
+    return found
 
 
 def tokenmill_says(folder: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "tokenmill", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    done = warm.tokenmill(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 
 

@@ -13,7 +13,6 @@ import random
 import shutil
 import struct
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokenmill
+import warm
 from corpora import SEPARATOR, made_texts, write_corpus
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
@@ -73,14 +73,6 @@ def status(report: Report) -> dict[str, str]:
 
 def detail(report: Report) -> dict[str, str]:
     return {check.name: check.detail for check in report.checks}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_fsync():
-    """Folders by the hundred: no test here pulls the plug."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda fd: None)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -875,8 +867,7 @@ def test_report_is_plain(out):
 
 
 def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "tokenmill", "verify", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, check=False)
+    return warm.tokenmill("verify", *arguments)
 
 
 def test_command_says_every_check_and_exits_0(out):

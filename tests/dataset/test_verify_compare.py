@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tokenmill
+import warm
 from corpora import made_texts, write_corpus
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
@@ -32,8 +32,7 @@ def prepared(source: object, out: Path, **options: object) -> Path:
 
 
 def command(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "tokenmill", "verify", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, check=False, cwd=cwd)
+    return warm.tokenmill("verify", *arguments, cwd=cwd)
 
 
 def status(report: Report) -> dict[str, str]:

@@ -19,6 +19,7 @@ import pytest
 
 import oracle
 import tokenmill
+import warm
 from corpora import SEPARATOR, made_texts, write_corpus
 from hub_server import HubServer
 from tokenmill.cli import main
@@ -539,8 +540,7 @@ def test_sample_opens_few_of_many_small_files(tmp_path, monkeypatch):
 
 
 def started(corpus: str, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tokenmill", "prepare", corpus, "-o", str(out), *more]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return warm.tokenmill("prepare", corpus, "-o", out, *more)
 
 
 @pytest.fixture
@@ -718,9 +718,7 @@ def hub(tmp_path):
 
 
 def estimated_on(hub, source: str) -> dict[str, object]:
-    done = subprocess.run(
-        [*COMMAND, source, "--json"], env=hub[1], capture_output=True, text=True, check=False
-    )
+    done = warm.tokenmill("estimate", source, "--json", env=hub[1])
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
@@ -744,11 +742,8 @@ def test_files_that_are_not_parquet_are_not_fetched_either(hub):
 
 def test_files_in_the_cache_stand_for_those_that_are_not(hub, tmp_path):
     first = "hf://datasets/OWNER/NAME/data/0.parquet"
-    subprocess.run(
-        [sys.executable, "-m", "tokenmill", "prepare", first, "-o", str(tmp_path / "out"), "-q"],
-        env=hub[1],
-        check=True,
-    )
+    done = warm.tokenmill("prepare", first, "-o", tmp_path / "out", "-q", env=hub[1])
+    assert done.returncode == 0, done.stderr
     found = estimated_on(hub, "hf://datasets/OWNER/NAME/data/*.parquet")
     assert found["method"] == "sample" and found["num_documents"] == 900
     truth = num_tokens([text for texts in HUB_TEXTS for text in texts])

@@ -37,7 +37,7 @@ from tokenmill.dataset.manifest import Manifest  # noqa: E402
 from tokenmill.encodings import get_encoding, loading  # noqa: E402
 from tokenmill.errors import TokenmillError  # noqa: E402
 from tokenmill.runners import Stopped  # noqa: E402
-from tokenmill.storage import hashing  # noqa: E402
+from tokenmill.storage import hashing, local  # noqa: E402
 
 SEPARATOR = "\n\n"
 READ = ReadOptions(separator=SEPARATOR, span_bytes=2000, batch_bytes=700)
@@ -209,6 +209,7 @@ def _unfinished(folder: Path) -> tuple[str, Path]:
     source = str(folder / "corpus.jsonl")
     if not template.exists():
         hashing.PIECE_BYTES = 3000
+        local.LATE_SECONDS = 0.1  # no other machine has the part that is gone
         scenarios.corpus(folder)
         with contextlib.suppress(Stopped):
             scenarios.prepared(source, str(template), val="none", watch=StopAfter(3))

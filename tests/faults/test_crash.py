@@ -62,7 +62,7 @@ def looks_complete(out: Path) -> bool:
 
 @pytest.mark.parametrize("num_proc", [1, 2, 4])
 def test_parent_killed_at_random_then_run_again_gives_the_oracles_bytes(
-    num_proc, tmp_path, big, expected, read_files
+    num_proc, tmp_path, big, expected, read_files, share
 ):
     out = tmp_path / "out"
     rng = random.Random(num_proc)
@@ -70,7 +70,8 @@ def test_parent_killed_at_random_then_run_again_gives_the_oracles_bytes(
     for attempt in range(40):
         process = start(big, out, num_proc)
         try:
-            process.wait(timeout=rng.uniform(0.1, 0.5) + attempt / 8)  # slow machines get there too
+            # Later each time, so that slow machines get there, too.
+            process.wait(timeout=rng.uniform(0.1, 0.5) + attempt * share / 8)
         except subprocess.TimeoutExpired:
             children = workers_of(process.pid)
             process.kill()

@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import warm
 from corpora import made_texts, write_corpus
 from tokenmill.config import Config
 from tokenmill.corpus.inputs import in_order, inputs_of
@@ -216,13 +215,7 @@ def test_command_survives_a_file_that_kills(options, scratch, tally):
     config = many_parquet_files(scratch / "in", 3)
     (scratch / "in" / "0001x.parquet").write_bytes(CRASHER.read_bytes())
     arguments = ["prepare", *config.sources, "-o", str(scratch / "out"), "--num-proc", "2"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tokenmill", *arguments, *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = warm.tokenmill(*arguments, *options)
     if "--limit-docs" in options:  # which ends before that file
         assert done.returncode == 0, done.stderr
         return
@@ -234,11 +227,10 @@ def test_command_survives_a_file_that_kills(options, scratch, tally):
 
 def test_finished_dataset_stays_when_overwriting_it_cannot_be_planned(scratch):
     config = many_parquet_files(scratch / "in", 3)
-    command = [sys.executable, "-m", "tokenmill", "prepare", *config.sources, "-q"]
-    command += ["-o", str(scratch / "out"), "--num-proc", "2"]
-    subprocess.run(command, check=True)
+    command = ["prepare", *config.sources, "-q", "-o", str(scratch / "out"), "--num-proc", "2"]
+    assert warm.tokenmill(*command).returncode == 0
     before = json.loads((scratch / "out" / "tokenmill.json").read_bytes())
     (scratch / "in" / "0003.parquet").write_bytes(CRASHER.read_bytes())
-    done = subprocess.run([*command, "--overwrite"], capture_output=True, text=True, check=False)
+    done = warm.tokenmill(*command, "--overwrite")
     assert done.returncode == 3 and "0003.parquet" in done.stderr
     assert json.loads((scratch / "out" / "tokenmill.json").read_bytes()) == before

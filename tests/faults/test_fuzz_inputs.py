@@ -39,6 +39,7 @@ from bombs import (
 from fuzz_driver import READ, source_of
 from mutations import sound_parquet_file
 
+import warm
 from tokenmill.corpus.readers import kind_of
 from tokenmill.corpus.readers.pages import repeatable_bytes
 from tokenmill.errors import TokenmillError
@@ -184,14 +185,11 @@ def arguments(sources: Iterable[Path], scratch: Path) -> list[str]:
     options = ["--num-proc", "2", "--no-val", "--max-bad-fraction", "1"]
     if any((kind_of(str(path)) or ("",))[0] == "text" for path in sources):
         options += ["--separator", r"\n\n"]
-    command = [sys.executable, "-m", "tokenmill", "prepare", *map(str, sources), "-o", str(out)]
-    return [*command, *options, "--json", "-q"]
+    return ["prepare", *map(str, sources), "-o", str(out), *options, "--json", "-q"]
 
 
 def command(sources: Iterable[Path], scratch: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        arguments(sources, scratch), capture_output=True, text=True, check=False, timeout=240
-    )
+    return warm.tokenmill(*arguments(sources, scratch))
 
 
 def rows_are_counted_by_command(paths: list[Path], scratch: Path, cases: list[Found]) -> None:
@@ -288,7 +286,7 @@ def measured_command(
     path: Path, scratch: Path, options: Iterable[str]
 ) -> tuple[int, int, str, str]:
     """(exit code, MB of the largest process of all, stdout, stderr)."""
-    command = [*arguments([path], scratch), *options]
+    command = [sys.executable, "-m", "tokenmill", *arguments([path], scratch), *options]
     done = subprocess.run(
         [sys.executable, "-c", STARTER, str(scratch / "peak"), *command],
         capture_output=True,

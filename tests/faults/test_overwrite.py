@@ -30,7 +30,7 @@ from tokenmill.storage.hashing import PIECE_BYTES
 from tokenmill.storage.lock import lock
 
 NUM_LOSSES = 40  # for each replacement
-# Before publication, a share of the operations, which moves on with the seed. All of publication.
+# Before publication, one of so many operations, which moves on with the seed.
 EVERY = 8
 ERRNOS = ["ENOSPC", "EIO"]
 LOCK = f"{WORK_NAME}/lock"
@@ -129,9 +129,9 @@ class Trials:
         with pytest.raises(Gone), disk(FaultyOs(fault)):
             self.run()
 
-    def moments(self, seed: int, share: int, every: int = 1) -> list[int]:
+    def moments(self, seed: int, every: int) -> list[int]:
         """Operations up to the publication, of which a share is enough, and those of it."""
-        before = range(1 + seed % EVERY, self.publication, EVERY * every * share)
+        before = range(1 + seed % EVERY, self.publication, EVERY * every)
         first = self.publication + seed % every
         return [*before, *range(first, len(self.operations) + 1, every)]
 
@@ -167,7 +167,7 @@ def test_crash_at_every_operation_then_one_is_whole_and_the_command_continues(
 ):
     trials = Trials(replacement, scratch)
     seen = set()
-    for at in trials.moments(seed, share):
+    for at in trials.moments(seed + after, share):
         trial = f"Crash({at}, {after}) at {trials.operations[at - 1]}"
         trials.crash(Crash(at, after))
         seen.add(trials.check_one_is_whole(trial))
@@ -204,7 +204,7 @@ def test_every_operation_fails_then_one_is_whole_and_the_command_continues(
     trials = Trials(replacement, scratch)
     # Half of them for each: every operation fails with both errnos, once or for good.
     number = seed + for_good + ERRNOS.index(name)
-    for at in trials.moments(number, share, every=2 * share):
+    for at in trials.moments(number, 2 * share):
         trials.begin()
         fault = Failure(at, getattr(errno, name), for_good)
         trial = f"{fault} at {trials.operations[at - 1]}"

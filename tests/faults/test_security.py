@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import tokenmill
+import warm
 from corpora import made_texts, write_corpus
 from hub_server import HubServer
 from tokenmill.cli import main
@@ -209,13 +210,7 @@ def test_a_token_stands_in_no_output(scratch):
         with HubServer(held, repo="OWNER/NAME") as hub:
             source = "hf://datasets/OWNER/NAME/data/*.parquet"
             command = ["prepare", source, "-v", "-o", str(scratch / name), "--num-proc", "1"]
-            found = subprocess.run(
-                [sys.executable, "-m", "tokenmill", *command],
-                env={**environment, "HF_ENDPOINT": hub.url},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            found = warm.tokenmill(*command, env={**environment, "HF_ENDPOINT": hub.url})
         assert canary not in found.stdout + found.stderr
         assert (found.returncode == 0) == bool(held), found.stderr
     for path in scratch.rglob("*"):
@@ -253,14 +248,8 @@ def test_nothing_is_left_outside_of_the_output_folder_and_the_cache_of_the_hub(s
             ("doctor",),
             ("doctor", "--", "true"),
         ):
-            found = subprocess.run(
-                [sys.executable, "-m", "tokenmill", *map(str, arguments)],
-                cwd=current,
-                env={**environment, "HF_ENDPOINT": hub.url},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            address = {**environment, "HF_ENDPOINT": hub.url}
+            found = warm.tokenmill(*arguments, cwd=current, env=address)
             assert found.returncode == 0, (arguments, found.stderr)
             for folder in elsewhere:
                 assert not list(folder.rglob("*")), (arguments, list(folder.rglob("*")))

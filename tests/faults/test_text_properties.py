@@ -1,8 +1,8 @@
 """Text of any kind: what comes out is what tiktoken makes of it, and nothing is lost on the way.
 
-Properties are tried on 300 examples each, always the same ones; a soak (`--seed`) draws others.
-Long documents of one kind, which make regular expressions and byte-pair merges quadratic in other
-tokenizers, must take time in proportion to their length.
+Properties are tried on 300 examples each (a share of them by `make test`), always the same ones; a
+soak (`--seed`) draws others. Long documents of one kind, which make regular expressions and
+byte-pair merges quadratic in other tokenizers, must take time in proportion to their length.
 """
 
 from __future__ import annotations
@@ -81,6 +81,11 @@ O200K_PATTERN = "|".join(
         r"""\s+""",
     )
 )
+
+
+@pytest.fixture(autouse=True)
+def fewer_examples(share, monkeypatch):
+    monkeypatch.setitem(globals(), "NUM_EXAMPLES", NUM_EXAMPLES // share)
 
 
 def holds(property_: Callable[..., None], seed: int, *given: st.SearchStrategy[Any]) -> None:
