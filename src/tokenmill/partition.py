@@ -54,6 +54,7 @@ from tokenmill.run import (
     assembly_of,
     completed,
     encoded,
+    kept_revisions,
     names_of,
     places_of,
     require_slices,
@@ -61,7 +62,7 @@ from tokenmill.run import (
 from tokenmill.runners import Runner, Stopped
 from tokenmill.runners.start import encoding_of, writing_runner
 from tokenmill.runners.workload import Workload
-from tokenmill.settings import job_of, resolved
+from tokenmill.settings import identity_of, job_of, resolved
 from tokenmill.storage import files, objects
 from tokenmill.storage.store import store_of
 
@@ -95,9 +96,10 @@ def encode_partition(
     config = resolved(config, encoding)
     workspace = Workspace(config.out)
     # Not in the work folder, so that a task can remove its own downloads.
+    revisions = kept_revisions(config, identity_of(config, encoding))
     with (
         tempfile.TemporaryDirectory(prefix="tokenmill-", ignore_cleanup_errors=True) as scratch,
-        contextlib.closing(RemoteInputs(config, scratch, watch.notice)) as remote,
+        contextlib.closing(RemoteInputs(config, scratch, watch.notice, revisions)) as remote,
     ):
         context = RunContext(config, encoding, runner, watch, scratch)
         found = all_inputs(config, remote)

@@ -15,7 +15,7 @@ import functools
 import os
 import tempfile
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -23,16 +23,18 @@ from tokenmill.assemble.books import Assembly
 from tokenmill.assemble.resume import earlier_records
 from tokenmill.config import Config
 from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_names import hub_source
 from tokenmill.corpus.inputs import FoundInputs, found_inputs
 from tokenmill.corpus.plan import (
     Plan,
     differences,
+    identity_differences,
     input_differences,
     make_plan,
     notes_on,
 )
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Slice
-from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
+from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, make_manifest, quarantine_file
 from tokenmill.dataset.output_names import OutputNames
 from tokenmill.dataset.publication import publish
 from tokenmill.dataset.workspace import Workspace
@@ -40,7 +42,7 @@ from tokenmill.encode.job import Job, Step
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import InputError, NetworkError
+from tokenmill.errors import ConflictError, InputError, IntegrityError, NetworkError
 from tokenmill.estimate.disk_check import room_warning
 from tokenmill.formats import get_format
 from tokenmill.runners import Runner, Stopped, Watch
@@ -127,7 +129,7 @@ class RunContext:
         cutter = functools.partial(self.runner.cut, watch=self.watch)
         plan = make_plan(self.identity, found.inputs, self.config, remote.structure_of, cutter)
         files.remove_folder(structures)
-        return replace(plan, notes=found.notes)
+        return replace(plan, notes=found.notes, revisions=remote.revisions)
 
     def job_of(self, plan: Plan) -> Job:
         work = Workspace(self.config.out).work_of(plan.plan_id)
@@ -150,8 +152,14 @@ def _attempt(context: RunContext) -> Manifest | None:
     config, watch = context.config, context.watch
     workspace = Workspace(config.out)
     try:
-        remote = RemoteInputs(config, context.scratch, watch.notice)
+        revisions = kept_revisions(config, context.identity)
+        remote = RemoteInputs(config, context.scratch, watch.notice, revisions)
         found = all_inputs(config, remote)
+        if revisions and config.overwrite:
+            request = PrepareRequest(context.identity, found.inputs)
+            if not workspace.is_continued(request):  # it begins, with what is on the Hub now
+                remote = RemoteInputs(config, context.scratch, watch.notice)
+                found = all_inputs(config, remote)
     except NetworkError:
         # A finished dataset needs no network, and who does not answer has nothing to compare.
         manifest = None
@@ -201,7 +209,24 @@ def _carried_out(
         with contextlib.closing(remote):
             assembly = assembly_of(config, context.encoding, plan, work)
             records = _encode(context, plan, found, remote, assembly)
+            if config.limit_docs is None:
+                remote.keep_revisions()
             return completed(config, plan, records, assembly)
+
+
+def kept_revisions(config: Config, identity: dict[str, Any]) -> Mapping[str, str]:
+    """What branches of the Hub stood for when the run in the output folder began, if it was asked
+    for with these options. The same command then reads the same commits."""
+    if not any(map(hub_source, config.sources)):
+        return {}
+    workspace = Workspace(config.out)
+    with contextlib.suppress(FileNotFoundError, IntegrityError, ConflictError):
+        if not config.overwrite and files.exists(os.path.join(config.out, MANIFEST_NAME)):
+            manifest = Manifest.load(config.out)
+            return manifest.revisions
+        plan = Plan.load(workspace.plan_path)
+        return {} if identity_differences(plan.identity, identity) else plan.revisions
+    return {}
 
 
 def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -> Manifest:
@@ -211,7 +236,9 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     output = assembly.finished()
     quarantine = quarantine_file(assembly.folder, records.quarantined)
     notes = notes_on(plan, records.counts.num_rows)
-    manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine, notes)
+    manifest = make_manifest(
+        plan.identity, plan.inputs, records, output, quarantine, notes, plan.revisions
+    )
     replaced = names_of(config).replaced_in(config.out) if config.overwrite else None
     if store_of(config.out).has_quick_calls:
         # Again: a run may take hours, and what was put there since?

@@ -16,7 +16,7 @@ import dataclasses
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 from tokenmill.config import Config
@@ -31,9 +31,12 @@ CLOSE_SECONDS = 2.0
 
 
 class RemoteInputs:
-    """The run's inputs from the Hub; empty if no source is on the Hub."""
+    """The run's inputs from the Hub; empty if no source is on the Hub. `revisions` are those of an
+    earlier attempt."""
 
-    def __init__(self, config: Config, work: str, notice: Notice) -> None:
+    def __init__(
+        self, config: Config, work: str, notice: Notice, revisions: Mapping[str, str] | None = None
+    ) -> None:
         self._structures = os.path.join(work, "structure")
         self._structure_numbers = itertools.count()
         self._keeps = config.keep_downloads
@@ -42,7 +45,8 @@ class RemoteInputs:
         self.again: list[str] = []  # names of files that more than one source named
         sources = [found for found in map(hub_source, config.sources) if found is not None]
         if sources:
-            self._hub = Hub(None if self._keeps else os.path.join(work, "downloads"), notice)
+            folder = None if self._keeps else os.path.join(work, "downloads")
+            self._hub = Hub(folder, notice, revisions)
             for source in sources:
                 for file in self._hub.files(source):
                     if file.url in self._files:
@@ -58,6 +62,16 @@ class RemoteInputs:
         self._is_closing = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._fetch_all, name="fetch", daemon=True)
+
+    @property
+    def revisions(self) -> dict[str, str]:
+        """The commits that branches and tags stand for in this run, by OWNER/NAME@REVISION."""
+        return self._hub.revisions.used if self._files else {}
+
+    def keep_revisions(self) -> None:
+        """Have the cache say so, too, for offline mode. To be called once it has all the files."""
+        if self._files:
+            self._hub.keep_revisions()
 
     def structure_of(self, source: Input) -> Input:
         """An input that a reader can cut into spans before the file is downloaded."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from tokenmill.corpus.hub_digests import digest_of, new_hash
 from tokenmill.corpus.hub_errors import CdnRefusal, explained
-from tokenmill.corpus.hub_listing import HubListing
+from tokenmill.corpus.hub_listing import HubListing, Revisions
 from tokenmill.corpus.hub_names import DatasetName, HubFile, HubSource
 from tokenmill.corpus.readers.naming import kind_named
 from tokenmill.corpus.spans import Input
@@ -35,9 +35,12 @@ class Closing(BaseException):
 
 
 class Hub:
-    """A connection to the Hub. `folder`: where files go; None: the cache, to be kept there."""
+    """A connection to the Hub. `folder`: where files go; None: the cache, to be kept there.
+    `revisions`: what branches stood for when the run began, if it did."""
 
-    def __init__(self, folder: str | None, notice: Notice) -> None:
+    def __init__(
+        self, folder: str | None, notice: Notice, revisions: Mapping[str, str] | None = None
+    ) -> None:
         import huggingface_hub
         import huggingface_hub.constants
         import huggingface_hub.errors
@@ -50,12 +53,23 @@ class Hub:
         self._notice = notice
         self._retry = Retry(notice)
         self._num_refusals = 0
+        self.revisions = Revisions(revisions or {})
         self._tags: dict[str, str | None] = {}  # of files that are being downloaded
 
     def files(self, source: HubSource | DatasetName) -> list[HubFile]:
         """The files that a source means, by name. From the cache alone in offline mode."""
-        listing = HubListing(self._client, self._retry, self._notice, self._text_of)
+        listing = HubListing(self._client, self._retry, self._notice, self._text_of, self.revisions)
         return listing.files(source)
+
+    def keep_revisions(self) -> None:
+        """Have the cache say what the branches stood for, as `huggingface_hub` does."""
+        if self._folder is not None or self._client.constants.HF_HUB_OFFLINE:
+            return
+        for name, commit in self.revisions.used.items():
+            repo, _, revision = name.partition("@")
+            path = os.path.join(self._cache_folder(repo), "refs", *revision.split("/"))
+            files.make_folder(os.path.dirname(path))
+            files.write_file(path, commit.encode())
 
     def input(self, file: HubFile, input_format: str | None) -> Input:
         kind, compression = kind_named(file.url, input_format)
@@ -67,7 +81,7 @@ class Hub:
         """Where `download` puts the file."""
         if self._folder is not None:
             return os.path.join(self._folder, *file.path.split("/"))
-        snapshot = os.path.join(self._cache_folder(file), "snapshots", file.commit)
+        snapshot = os.path.join(self._cache_folder(file.repo), "snapshots", file.commit)
         return os.path.join(snapshot, *file.path.split("/"))
 
     def is_here(self, file: HubFile) -> bool:
@@ -216,7 +230,7 @@ class Hub:
         name = file.digest.partition(":")[2] + ".tokenmill-partial"
         if self._folder is not None:
             return os.path.join(self._folder, name)
-        return os.path.join(self._cache_folder(file), "blobs", name)
+        return os.path.join(self._cache_folder(file.repo), "blobs", name)
 
     def _put_in_place(self, file: HubFile, partial: str) -> None:
         target = self.local_path(file)
@@ -225,12 +239,12 @@ class Hub:
             disk.rename(partial, target)
             return
         # The cache's own layout: blobs by hash, and snapshots that link to them.
-        blob = os.path.join(self._cache_folder(file), "blobs", file.digest.partition(":")[2])
+        blob = os.path.join(self._cache_folder(file.repo), "blobs", file.digest.partition(":")[2])
         disk.rename(partial, blob)
         disk.symlink(os.path.relpath(blob, os.path.dirname(target)), target)
 
-    def _cache_folder(self, file: HubFile) -> str:
-        name = self._client.file_download.repo_folder_name(repo_id=file.repo, repo_type="dataset")
+    def _cache_folder(self, repo: str) -> str:
+        name = self._client.file_download.repo_folder_name(repo_id=repo, repo_type="dataset")
         return os.path.join(str(self._client.constants.HF_HUB_CACHE), str(name))
 
 
