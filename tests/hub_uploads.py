@@ -148,7 +148,7 @@ class UploadHub(HubServer):
         starts = range(0, size, self.part_bytes)
         urls = {str(n): f"{self.cdn_url}/upload/{oid}/{n}" for n in range(1, len(starts) + 1)}
         return {
-            "href": f"{self.url}/complete/{oid}",
+            "href": f"{self.cdn_url}/complete/{oid}",
             "header": {"chunk_size": str(self.part_bytes), **urls},
         }
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from tokenmill.dataset.files import files_at
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, OutputFile, manifest_data
 from tokenmill.dataset.push.card import CARD_NAME, card_of, is_untouched
-from tokenmill.dataset.push.repository import PresentFile, Repository
+from tokenmill.dataset.push.repository import MAIN, PresentFile, Repository
 from tokenmill.dataset.verify import verify
 from tokenmill.dataset.verify.file_scan import OnProgress
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
@@ -32,7 +32,6 @@ from tokenmill.storage.objects import is_url
 from tokenmill.storage.retry import Notice
 from tokenmill.words.plural import counted
 
-MAIN = "main"
 COMMIT_FILES = 500  # the Hub's own advice is to stay far below the thousands in one commit
 _SHOWN_NAMES = 3
 
@@ -110,7 +109,10 @@ def push(
     repository.make(private)
     head, present = repository.listed()
     card = card_of(manifest, repo, revision)
-    has_own_card = CARD_NAME in present and not is_untouched(repository.read(CARD_NAME, head))
+    if repository.is_copy_of_main(head):
+        overwrite, has_own_card = True, False
+    else:
+        has_own_card = CARD_NAME in present and not is_untouched(repository.read(CARD_NAME, head))
     wanted = _files(dataset, manifest, data, None if has_own_card else card)
     old = repository.read(MANIFEST_NAME, head) if MANIFEST_NAME in present else data
     if not overwrite:

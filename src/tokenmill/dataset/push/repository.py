@@ -21,6 +21,7 @@ from tokenmill.storage.retry import Notice, Retry, status_of
 from tokenmill.words.plural import counted
 
 _NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+MAIN = "main"
 _GROUP_FILES = 8  # uploaded at a time
 Result = TypeVar("Result")
 
@@ -81,7 +82,8 @@ class Repository:
         return f"{self._client.constants.ENDPOINT}/datasets/{self.repo}"
 
     def make(self, private: bool) -> None:
-        """Make the repository and the branch, unless they exist."""
+        """Make the repository and the branch, unless they exist. A new branch has the files of the
+        main one."""
         errors = self._client.errors
         try:
             info = self._asked(lambda: self._api.repo_info(self.repo, repo_type="dataset"))
@@ -123,6 +125,14 @@ class Repository:
             for entry in entries
             if isinstance(entry, self._client.hf_api.RepoFile)
         }
+
+    def is_copy_of_main(self, head: str) -> bool:
+        """Whether nothing was ever committed to this branch, so that nothing there can be lost."""
+        if self.revision == MAIN:
+            return False
+        with self._explained():
+            info = self._ask(lambda: self._api.repo_info(self.repo, repo_type="dataset"))
+        return str(info.sha) == head
 
     def read(self, name: str, commit: str) -> bytes:
         """A small file."""
