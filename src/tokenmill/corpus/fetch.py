@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from tokenmill.config import Config
+from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.hub import Closing, Hub
 from tokenmill.corpus.hub_names import HubFile, hub_source
 from tokenmill.corpus.spans import Input, Slice
@@ -118,10 +119,13 @@ class RemoteInputs:
             # exit.
             self._thread.join(CLOSE_SECONDS)
 
-    @property
-    def progress(self) -> tuple[int, int]:
-        """The number of files downloaded, and of files needed."""
-        return len(self._here), len(self._queue)
+    def progress(self) -> DownloadProgress | None:
+        """The download as it is now; None if there is nothing to download."""
+        if not self._queue:
+            return None
+        here = sum(file.num_bytes for file in self._queue if file.url in self._here)
+        total = sum(file.num_bytes for file in self._queue)
+        return DownloadProgress(here, total, len(self._here), len(self._queue), 1, 0.0)
 
     def _fetch_all(self) -> None:
         try:
