@@ -7,7 +7,7 @@ can hand over to HTTP inside `stream`, at the byte that it has reached.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Protocol
 
 
@@ -20,7 +20,7 @@ class ByteSource(Protocol):
         With 1, a stretch is as long as it can be: up to the next bytes that are here already, or to
         the end."""
 
-    def stream(self, start: int, stop: int) -> Iterator[memoryview]:
+    def stream(self, start: int, stop: int) -> Generator[memoryview, None, None]:
         """The bytes from `start` to `stop`, in order. Each view is valid until the next is asked
         for. It may end early, or raise an error that `storage/retry.py` knows: the rest is asked
-        for again. Closing the iterator ends it."""
+        for again. Closing the generator ends it."""
