@@ -128,8 +128,9 @@ class RemoteInputs:
                     self._changed.notify_all()
 
     def close(self) -> None:
-        if self._downloads is not None:
+        if self._files:
             self._hub.close()
+        if self._downloads is not None:
             self._downloads.close()
 
     def progress(self) -> DownloadProgress | None:

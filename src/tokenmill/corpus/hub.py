@@ -121,12 +121,15 @@ class Hub:
 
     def parquet_footer(self, file: HubFile) -> bytes:
         """The end of a parquet file, with its whole footer."""
-        end_bytes = min(file.num_bytes, max(MIN_END_BYTES, file.num_bytes // END_SHARE))
-        end = self._range(file, file.num_bytes - end_bytes, file.num_bytes)
-        size = 8 + int.from_bytes(end[-8:-4], "little")
-        if size <= len(end) or size > file.num_bytes:
+        return self._retried(file, lambda: self._footer(file))
+
+    def _footer(self, file: HubFile) -> bytes:
+        size = file.num_bytes
+        end = self._range(file, size - min(size, max(MIN_END_BYTES, size // END_SHARE)), size)
+        footer_bytes = 8 + int.from_bytes(end[-8:-4], "little")
+        if footer_bytes <= len(end) or footer_bytes > size:
             return end
-        return self._range(file, file.num_bytes - size, file.num_bytes - len(end)) + end
+        return self._range(file, size - footer_bytes, size - len(end)) + end
 
     def _text_of(self, file: HubFile) -> str:
         """A small file as text. One that is kept can be read again in offline mode."""
@@ -135,7 +138,7 @@ class Hub:
             with open(self.local_path(file), "rb") as kept:
                 data = kept.read()
         else:
-            data = self._range(file, 0, file.num_bytes)
+            data = self._retried(file, lambda: self._range(file, 0, file.num_bytes))
         return data.decode(errors="replace")
 
     def _explained(self, file: HubFile) -> contextlib.AbstractContextManager[None]:
@@ -146,18 +149,19 @@ class Hub:
             return False
         return digest_of(path, file.digest.partition(":")[0]) == file.digest
 
+    def _retried(self, file: HubFile, request: Callable[[], bytes]) -> bytes:
+        with self._explained(file):
+            return self._retry.result_of(request)
+
     def _range(self, file: HubFile, start: int, stop: int) -> bytes:
         """Some bytes of a file. Raises ConnectionError if it is no longer the file it was."""
-
-        def fetched() -> bytes:
-            try:
-                with contextlib.closing(self._source(file).stream(start, stop)) as blocks:
-                    return b"".join(map(bytes, blocks)) if start < stop else b""
-            except FileChanged as change:
-                raise ConnectionError(str(change)) from None
-
-        with self._explained(file):
-            return self._retry.result_of(fetched)
+        if start == stop:
+            return b""
+        try:
+            with contextlib.closing(self._source(file).stream(start, stop)) as blocks:
+                return b"".join(map(bytes, blocks))  # each is valid until the next
+        except FileChanged as change:
+            raise ConnectionError(str(change)) from None
 
     def _address(self, file: HubFile) -> Address:
         """Where the file is: on the Hub itself, or where the Hub leads, which gets no token."""

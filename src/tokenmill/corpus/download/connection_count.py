@@ -1,6 +1,6 @@
 """How many connections: as many as make the whole faster.
 
-The count is doubled as long as that adds at least a quarter of what it would add if each connection
+The count is doubled as long as that adds at least 15% of what it would add if each connection
 brought as much as the others. If it does not, the line is full, or the server limits us, and the
 count is taken back. Later it is tried again, ever less often, with half as many more. So a line
 of 10 Mbit/s stays with the few that it began with, and where a CDN limits each connection, 32 are
@@ -17,8 +17,8 @@ MAX_CONNECTIONS = 32
 MEASURED_SECONDS = 0.3
 MEASURED_BYTES = 2 << 20
 SETTLING_LATENCIES = 2.0  # a new connection has sent nothing before it is made and asked
-WORTHWHILE = 0.25
-RETRIAL_SECONDS = 10.0
+WORTHWHILE = 0.15
+RETRIAL_SECONDS = 5.0
 LONGEST_RETRIAL_SECONDS = 160.0
 
 

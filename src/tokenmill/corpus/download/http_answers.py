@@ -62,9 +62,12 @@ class HttpAnswers:
         """End all connections, also those that somebody waits for."""
         with self._lock:
             self._is_closed = True
-            connections = [*self._busy, *(c for idle in self._idle.values() for c in idle)]
+            idle = [connection for kept in self._idle.values() for connection in kept]
             self._idle.clear()
-        for connection in connections:
+            busy = list(self._busy)
+        for connection in idle:
+            connection.close()
+        for connection in busy:  # its thread closes it
             with contextlib.suppress(OSError, AttributeError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
