@@ -33,11 +33,13 @@ from hub_server import (
 
 READER_TOKEN = "hf_may_only_read"
 MAX_PLAIN_BYTES = 10_000_000
+CHUNK_BYTES = 1 << 10  # what tests send is small
 SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M")  # of those that a test may have
 
 
 class UploadHub(HubServer):
-    """`part_bytes`: larger objects are sent in parts of that size."""
+    """`part_bytes`: larger objects are sent in parts of that size. `bytes_per_second`: how fast it
+    takes an object; may be changed while it runs."""
 
     def __init__(
         self,
@@ -46,7 +48,8 @@ class UploadHub(HubServer):
         part_bytes: int = 1 << 30,
         bytes_per_second: float | None = None,
     ) -> None:
-        super().__init__(files or {}, repo, COMMIT, bytes_per_second=bytes_per_second)
+        super().__init__(files or {}, repo, COMMIT)
+        self.bytes_per_second = bytes_per_second
         self.exists = files is not None
         self.part_bytes = part_bytes
         self.num_bytes_received = 0  # of objects
@@ -245,11 +248,11 @@ class _UploadHandler(_Handler):
         hub, data = self.server.hub, b""
         is_object = self.command == "PUT"
         while len(data) < num_bytes:
-            piece = self.rfile.read(min(hub.chunk_bytes, num_bytes - len(data)))
+            piece = self.rfile.read(min(CHUNK_BYTES, num_bytes - len(data)))
             if not piece:
                 raise ConnectionError("the client went away")
             data += piece
             if is_object:
-                hub.wait_for_line(len(piece))
                 hub.num_bytes_received += len(piece)
+                hub.closing.wait(len(piece) / (hub.bytes_per_second or float("inf")))
         return data

@@ -158,6 +158,7 @@ def _attempt(context: RunContext) -> Manifest | None:
         if revisions and config.overwrite:
             request = PrepareRequest(context.identity, found.inputs)
             if not workspace.is_continued(request):  # it begins, with what is on the Hub now
+                remote.close()
                 remote = RemoteInputs(config, context.scratch, watch.notice)
                 found = all_inputs(config, remote)
     except NetworkError:
@@ -290,6 +291,7 @@ def new_plan(
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         context = RunContext(config, encoding, runner, watch or SilentWatch(), folder)
         remote = RemoteInputs(config, folder, lambda message: None)
+        stack.enter_context(contextlib.closing(remote))
         return context.plan_of(all_inputs(config, remote), remote)
 
 
