@@ -15,13 +15,14 @@ import functools
 import os
 import tempfile
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tokenmill.assemble.books import Assembly
 from tokenmill.assemble.resume import earlier_records
 from tokenmill.config import Config
+from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.hub_names import hub_source
 from tokenmill.corpus.inputs import FoundInputs, found_inputs
@@ -67,6 +68,9 @@ class RunWatch(Watch, Protocol):
     def planned(self, plan: Plan, done: Collection[int]) -> None:
         """The slices are known; those of the indices `done` were encoded by earlier attempts."""
 
+    def downloading(self, progress: Callable[[], DownloadProgress | None]) -> None:
+        """Files are being downloaded; `progress` says how far that is, at any time."""
+
     def recorded(self, record: PartRecord) -> None:
         """A slice is done."""
 
@@ -75,6 +79,8 @@ class SilentWatch:
     """Looks on and says nothing: what `tokenmill.prepare` uses unless told otherwise."""
 
     def planned(self, plan: Plan, done: Collection[int]) -> None: ...
+
+    def downloading(self, progress: Callable[[], DownloadProgress | None]) -> None: ...
 
     def recorded(self, record: PartRecord) -> None: ...
 
@@ -362,6 +368,7 @@ def encoded(
     slices = list(slices)
     if remote.inputs:
         remote.begin(slices)
+        context.watch.downloading(remote.progress)
     under_way: dict[int, Slice] = {}
 
     def begun() -> Iterator[Slice | None]:
