@@ -13,7 +13,8 @@ will do, such as a map of a sparse file.
 
 A fault is a function from the right answer to the wrong one; `HubServer.fail` plans when.
 
-Not here: Xet (no header offers it, so the client falls back to HTTP), uploads, models, buckets.
+Not here: Xet (no header offers it, so the client falls back to HTTP), models, buckets; uploads
+are in `hub_uploads.py`.
 """
 
 from __future__ import annotations

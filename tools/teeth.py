@@ -39,6 +39,7 @@ DETERMINISM = "tests/faults/test_determinism.py"
 CHANGED = "tests/faults/test_changed_world.py"
 KILLS = "tests/faults/test_kills.py"
 PARTITIONS = "tests/test_partition.py"
+PUSH = "tests/dataset/test_push.py"
 OVERWRITE = "tests/faults/test_overwrite.py"
 SHARD_TASKS = "tests/assemble/test_shard_tasks.py tests/runners/test_shard_writing.py"
 
@@ -297,6 +298,47 @@ BUGS = [
         "        if os.path.commonpath(",
         "        if False and os.path.commonpath(",
         "tests/faults/test_security.py",
+    ),
+    Bug(
+        "push what was not verified",
+        "dataset/push/pushing.py",
+        "    if not report.is_whole:\n",
+        "    if False:\n",
+        PUSH,
+    ),
+    Bug(
+        "believe the Hub",
+        "dataset/push/pushing.py",
+        "    _require_same(repo, wanted, present)\n",
+        "",
+        PUSH,
+    ),
+    Bug(
+        "commit over somebody else's commit",
+        "dataset/push/repository.py",
+        "                    parent_commit=parent,\n",
+        "",
+        PUSH,
+    ),
+    Bug(
+        "commit the manifest of a dataset first",
+        "dataset/push/pushing.py",
+        "    for name, content in ((CARD_NAME, card), (MANIFEST_NAME, data)):\n"
+        "        if content is not None:\n"
+        "            digest = hashlib.sha256(content).hexdigest()\n"
+        "            found.append(",
+        "    for name, content in ((CARD_NAME, card), (MANIFEST_NAME, data)):\n"
+        "        if content is not None:\n"
+        "            digest = hashlib.sha256(content).hexdigest()\n"
+        "            found.insert(0, ",
+        PUSH,
+    ),
+    Bug(
+        "resume with the newest commit of a branch",
+        "corpus/hub_listing.py",
+        "        commit = self._revisions.kept(repo, revision)\n        if commit is None:\n",
+        "        if True:\n",
+        "tests/corpus/test_hub_revisions.py",
     ),
     Bug(
         "print a document as it is",
