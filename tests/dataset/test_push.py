@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import huggingface_hub
-import huggingface_hub.constants
 import pytest
 import yaml
 
+import hub_client
 import hub_server
 import tokenmill
 from corpora import made_texts
@@ -53,20 +53,7 @@ def out(corpus, tmp_path) -> Path:
 @pytest.fixture
 def connect(monkeypatch, tmp_path):
     """A function that makes a server the Hub of this process."""
-    constants = huggingface_hub.constants
-
-    def connected(url: str, token: str | None = TOKEN) -> None:
-        monkeypatch.setattr(constants, "ENDPOINT", url)
-        template = f"{url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
-        for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-            monkeypatch.delenv(name, raising=False)
-        if token is not None:
-            monkeypatch.setenv("HF_TOKEN", token)
-
-    return connected
+    return lambda url, token=TOKEN: hub_client.connect(monkeypatch, url, tmp_path / "home", token)
 
 
 @pytest.fixture
@@ -333,6 +320,6 @@ def test_commit_of_somebody_else_meanwhile_is_not_lost(hub, out):
 
 
 def test_offline_mode_is_said(hub, out, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    hub_client.disconnect(monkeypatch)
     with pytest.raises(NetworkError, match="HF_HUB_OFFLINE"):
         tokenmill.push(out, REPO)

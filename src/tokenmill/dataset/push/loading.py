@@ -69,10 +69,10 @@ _SNIPPETS = {
         ")",
     ),
     "mds": Snippet(
-        "With MosaicML Streaming:",
+        "With MosaicML Streaming, whose `StreamingDataset(local=...)` takes the same folder:",
         "python",
-        "from streaming import StreamingDataset\n\n"
-        'dataset = StreamingDataset(local="{folder}/train", batch_size=8)\n'
+        "from streaming.base.local import LocalDataset\n\n"
+        'dataset = LocalDataset("{folder}/train")\n'
         'tokens = dataset[0]["tokens"]',
     ),
     "litdata": Snippet(
