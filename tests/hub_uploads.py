@@ -178,7 +178,8 @@ class UploadHub(HubServer):
         for line in map(json.loads, body.splitlines()):
             value = line["value"]
             if line["key"] == "header":
-                if value.get("parentCommit") != (self.branches.get(branch) or self.commit):
+                head = self.branches.get(branch) or self.commit
+                if value.get("parentCommit", head) != head:
                     return _error(412, "", "A commit has happened since. Please refresh.")
             elif line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])

@@ -77,6 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
             notice=notice,
             progress=moving.show,
         )
+    except KeyboardInterrupt:
+        moving.end()
+        print("stopped; the same command sends what is missing", file=sys.stderr)
+        raise
     finally:
         moving.end()
     if arguments.json:
