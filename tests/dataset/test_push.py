@@ -139,7 +139,8 @@ def test_interrupted_push_is_seen_by_nobody_and_continued(corpus, tmp_path):
 def test_pushing_again_sends_nothing(hub, out, capfd):
     tokenmill.push(out, REPO)
     num_commits = len(hub.asked("POST .*/commit/"))
-    again = tokenmill.push(out, REPO)
+    again = tokenmill.push(out, f"hf://datasets/{REPO}")
+    assert again.repo == REPO
     assert (again.num_sent, again.num_files) == (0, 4)
     assert len(hub.asked("POST .*/commit/")) == num_commits
     assert main(["push", str(out), REPO]) == 0

@@ -105,6 +105,7 @@ def push(
             hint="copy it to a disk first, with the store's own client",
         )
     repository = Repository(repo, revision, notice)
+    repo = repository.repo
     dataset, manifest, data = _whole_dataset(folder, progress)
     repository.make(private)
     head, present = repository.listed()
