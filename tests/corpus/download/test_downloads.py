@@ -7,7 +7,6 @@ import hashlib
 import mmap
 import random
 import re
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,17 +14,14 @@ from pathlib import Path
 
 import pytest
 
+import download_client
 import hub_server
-from hub_corpus import answer
+from download_client import SMALL_PIECES
 from hub_server import HubServer, Line
 from tokenmill.corpus.download import line_meter
 from tokenmill.corpus.download.downloads import Downloads
-from tokenmill.corpus.download.file_download import FileDownload, PieceWish, RemoteFile
-from tokenmill.corpus.download.http_answers import HttpAnswers
-from tokenmill.corpus.download.http_source import Address, HttpSource
-from tokenmill.storage import files
+from tokenmill.corpus.download.file_download import FileDownload, PieceWish
 from tokenmill.storage.partial_file import PartialFile
-from tokenmill.storage.retry import Retry
 
 FILES = {f"{i}.bin": random.Random(i).randbytes(2_000_000 + i) for i in range(3)}
 SIZE = sum(map(len, FILES.values()))
@@ -34,9 +30,8 @@ CLIENTS: list[Client] = []
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_meter, "MIN_PIECE_BYTES", 100_000)
-    monkeypatch.setattr(line_meter, "FIRST_PIECE_BYTES", 100_000)
-    monkeypatch.setattr(line_meter, "MAX_PIECE_BYTES", 400_000)
+    for name, value in SMALL_PIECES.items():
+        monkeypatch.setattr(line_meter, name, value)
 
 
 @pytest.fixture(autouse=True)
@@ -46,41 +41,14 @@ def closed_connections() -> Iterator[None]:
         CLIENTS.pop().answers.close()
 
 
-class Client:
-    """Somebody who downloads files of a server into a folder."""
-
+class Client(download_client.Client):
     def __init__(self, server: HubServer, folder: Path) -> None:
-        self.server = server
-        self.folder = folder
-        self.answers = HttpAnswers(None, True, timeout_seconds=10.0)
-        self.notices: list[str] = []
+        super().__init__(server.url, server.repo, folder)
         CLIENTS.append(self)
 
-    def remote(self, path: str, num_bytes: int, sha256: str) -> RemoteFile:
-        target, partial = self.folder / path, str(self.folder / f"{sha256}.partial")
-
-        def address() -> Address:
-            where = f"/datasets/{self.server.repo}/resolve/main/{path}"
-            return Address(answer(self.server.url, where)[1]["Location"])
-
-        return RemoteFile(
-            path,
-            num_bytes,
-            f"sha256:{sha256}",
-            partial,
-            HttpSource(path, num_bytes, address, self.answers),
-            lambda: files.size(str(target)) == num_bytes,
-            lambda: hashlib.sha256(target.read_bytes()).hexdigest() == sha256,
-            lambda: shutil.move(partial, target),
-            contextlib.nullcontext,
-        )
-
     def downloads(self, may_begin: Callable[[str], bool] = lambda name: True) -> Downloads:
-        wanted = [
-            self.remote(path, len(data), hashlib.sha256(data).hexdigest())
-            for path, data in FILES.items()
-        ]
-        return Downloads(wanted, Retry(self.notices.append), self.notices.append, may_begin)
+        wanted = {path: (len(d), hashlib.sha256(d).hexdigest()) for path, d in FILES.items()}
+        return super().downloads(wanted, may_begin)
 
     def fetch_all(self) -> None:
         with contextlib.closing(self.downloads()) as downloads:
