@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-BLOCK_BYTES = 256 << 10
+BLOCK_BYTES = 512 << 10
 
 
 class HttpAnswer:
