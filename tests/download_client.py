@@ -2,7 +2,7 @@
 
     python tests/download_client.py URL REPO FOLDER PATH:SIZE:SHA256...
 
-fetches files in small pieces, in a process that can be killed.
+fetches files in small ranges, in a process that can be killed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tokenmill.corpus.download.http_source import Address, HttpSource
 from tokenmill.storage import files
 from tokenmill.storage.retry import Retry
 
-SMALL_PIECES = {
-    "MIN_PIECE_BYTES": 100_000,
-    "FIRST_PIECE_BYTES": 100_000,
-    "MAX_PIECE_BYTES": 400_000,
+SMALL_RANGES = {
+    "MIN_RANGE_BYTES": 100_000,
+    "FIRST_RANGE_BYTES": 100_000,
+    "MAX_RANGE_BYTES": 400_000,
 }
 
 
@@ -69,7 +69,7 @@ class Client:
 
 def main() -> None:
     url, repo, folder, *given = sys.argv[1:]
-    vars(line_meter).update(SMALL_PIECES)
+    vars(line_meter).update(SMALL_RANGES)
     split = (text.split(":") for text in given)
     wanted = {path: (int(size), sha256) for path, size, sha256 in split}
     with contextlib.closing(Client(url, repo, Path(folder)).downloads(wanted)) as downloads:

@@ -314,7 +314,7 @@ BUGS = [
         "tests/storage/test_partial_file.py",
     ),
     Bug(
-        "forget which pieces of a download are here",
+        "forget which ranges of a download are here",
         "storage/partial_file.py",
         "noted = self._noted() if has_journal",
         "noted = [] if has_journal",
@@ -344,8 +344,8 @@ BUGS = [
     Bug(
         "send the token to the CDN",
         "corpus/hub.py",
-        "return Address(url)\n",
-        "return Address(url, headers)\n",
+        'PUBLIC_HEADERS = ("user-agent",)',
+        'PUBLIC_HEADERS = ("user-agent", "authorization")',
         "tests/corpus/test_hub.py -k token",
     ),
 ]

@@ -7,9 +7,9 @@ are fetched and represent the others by size.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-import contextlib
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ from tokenmill.estimate.cells import num_rows_of
 from tokenmill.estimate.sample import Sample
 from tokenmill.storage import files
 
-MAX_FOOTERS = 24  # to be fetched, at three requests each
+MAX_FOOTERS = 24  # to be fetched
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, of files that are not here
 
 

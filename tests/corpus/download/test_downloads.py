@@ -16,11 +16,11 @@ import pytest
 
 import download_client
 import hub_server
-from download_client import SMALL_PIECES
+from download_client import SMALL_RANGES
 from hub_server import HubServer, Line
 from tokenmill.corpus.download import line_meter
 from tokenmill.corpus.download.downloads import Downloads
-from tokenmill.corpus.download.file_download import FileDownload, PieceWish
+from tokenmill.corpus.download.file_download import FileDownload, RangeWish
 from tokenmill.storage.partial_file import PartialFile
 
 FILES = {f"{i}.bin": random.Random(i).randbytes(2_000_000 + i) for i in range(3)}
@@ -29,8 +29,8 @@ CLIENTS: list[Client] = []
 
 
 @pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in SMALL_PIECES.items():
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SMALL_RANGES.items():
         monkeypatch.setattr(line_meter, name, value)
 
 
@@ -72,7 +72,7 @@ def server() -> Iterator[HubServer]:
         yield running
 
 
-def test_files_when_fetched_in_pieces_then_each_byte_is_sent_once_and_the_first_file_first(
+def test_files_when_fetched_in_ranges_then_each_byte_is_sent_once_and_the_first_file_first(
     server, tmp_path
 ):
     client = Client(server, tmp_path)
@@ -84,7 +84,7 @@ def test_files_when_fetched_in_pieces_then_each_byte_is_sent_once_and_the_first_
     first_of = [starts.index((path, 0)) for path in FILES]
     assert first_of == sorted(first_of)
     assert max(i for i, (path, _) in enumerate(starts) if path == "0.bin") < first_of[2]
-    assert len(server.asked(r"/resolve/")) == len(FILES)  # one address for all pieces of a file
+    assert len(server.asked(r"/resolve/")) == len(FILES)  # one address for all ranges of a file
 
 
 def test_download_when_closed_and_begun_again_then_goes_on_with_what_is_missing(tmp_path):
@@ -153,7 +153,7 @@ def test_piece_when_it_fails_then_the_files_are_right_in_the_end(fault, server, 
 
 
 def test_file_when_it_changes_for_good_then_nothing_of_the_old_one_stays(server, tmp_path):
-    # All pieces but two come from another file; the last attempt gets the right one again.
+    # All ranges but two come from another file; the last attempt gets the right one again.
     faults = [*[lambda right: right] * 2, *[hub_server.changed_file()] * 8]
     server.fail(r"^GET /cdn/.*0\.bin", *faults)
     client = Client(server, tmp_path)
@@ -167,7 +167,7 @@ def test_server_without_ranges_then_one_connection_gets_the_file(server, tmp_pat
     client = Client(server, tmp_path)
     client.fetch_all()
     client.require_all()
-    assert len(bodies(server)) < 10 * len(FILES)  # of 20 pieces; the first few are asked for
+    assert len(bodies(server)) < 10 * len(FILES)  # of 20 ranges; the first few are asked for
 
 
 def test_addresses_when_they_expire_then_fresh_ones_are_asked_for(tmp_path):
@@ -233,10 +233,10 @@ def test_file_of_50_gb_then_offsets_are_right(tmp_path):
             done.close()
             download = FileDownload(remote)
             assert download.num_bytes == size - 300_000
-            piece = download.next_piece(PieceWish(100_000, 200_000), 4)
-            assert (piece.start, piece.stop) == (size - 300_000, size - 200_000)
-            for block in remote.source.stream(piece.start, piece.stop):
-                download.write(piece, block)
+            range_ = download.next_range(RangeWish(100_000, 200_000), 4)
+            assert (range_.start, range_.stop) == (size - 300_000, size - 200_000)
+            for block in remote.source.stream(range_.start, range_.stop):
+                download.write(range_, block)
             expected = content[size - 300_000 : size - 200_000]
             assert download.partial.read(100_000, size - 300_000) == expected
             download.partial.close()
