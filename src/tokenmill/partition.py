@@ -31,6 +31,7 @@ from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.spans import Slice
+from tokenmill.dataset.begun_run import begun_in
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.workspace import Workspace, changes_between
 from tokenmill.encode.job import Job
@@ -54,7 +55,6 @@ from tokenmill.run import (
     assembly_of,
     completed,
     encoded,
-    kept_revisions,
     names_of,
     places_of,
     require_slices,
@@ -96,11 +96,12 @@ def encode_partition(
     config = resolved(config, encoding)
     workspace = Workspace(config.out)
     # Not in the work folder, so that a task can remove its own downloads.
-    revisions = kept_revisions(config, identity_of(config, encoding))
+    begun = begun_in(config, identity_of(config, encoding))
     with (
         tempfile.TemporaryDirectory(prefix="tokenmill-", ignore_cleanup_errors=True) as scratch,
-        contextlib.closing(RemoteInputs(config, scratch, watch.notice, revisions)) as remote,
+        contextlib.closing(RemoteInputs(config, scratch, watch.notice, begun.revisions)) as remote,
     ):
+        begun.require_cached(remote)
         context = RunContext(config, encoding, runner, watch, scratch)
         found = all_inputs(config, remote)
         request = PrepareRequest(context.identity, found.inputs)

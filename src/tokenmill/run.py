@@ -15,7 +15,7 @@ import functools
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -24,18 +24,17 @@ from tokenmill.assemble.resume import earlier_records
 from tokenmill.config import Config
 from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.fetch import RemoteInputs
-from tokenmill.corpus.hub_names import hub_source
 from tokenmill.corpus.inputs import FoundInputs, found_inputs
 from tokenmill.corpus.plan import (
     Plan,
     differences,
-    identity_differences,
     input_differences,
     make_plan,
     notes_on,
 )
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Slice
-from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, make_manifest, quarantine_file
+from tokenmill.dataset.begun_run import begun_in
+from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
 from tokenmill.dataset.output_names import OutputNames
 from tokenmill.dataset.publication import publish
 from tokenmill.dataset.workspace import Workspace
@@ -43,7 +42,7 @@ from tokenmill.encode.job import Job, Step
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import ConflictError, InputError, IntegrityError, NetworkError
+from tokenmill.errors import InputError, NetworkError
 from tokenmill.estimate.disk_check import room_warning
 from tokenmill.formats import get_format
 from tokenmill.runners import Runner, Stopped, Watch
@@ -158,10 +157,11 @@ def _attempt(context: RunContext) -> Manifest | None:
     config, watch = context.config, context.watch
     workspace = Workspace(config.out)
     try:
-        revisions = kept_revisions(config, context.identity)
-        remote = RemoteInputs(config, context.scratch, watch.notice, revisions)
+        begun = begun_in(config, context.identity)
+        remote = RemoteInputs(config, context.scratch, watch.notice, begun.revisions)
+        begun.require_cached(remote)
         found = all_inputs(config, remote)
-        if revisions and config.overwrite:
+        if begun.revisions and config.overwrite:
             request = PrepareRequest(context.identity, found.inputs)
             if not workspace.is_continued(request):  # it begins, with what is on the Hub now
                 remote.close()
@@ -219,21 +219,6 @@ def _carried_out(
             if config.limit_docs is None:
                 remote.keep_revisions()
             return completed(config, plan, records, assembly)
-
-
-def kept_revisions(config: Config, identity: dict[str, Any]) -> Mapping[str, str]:
-    """What branches of the Hub stood for when the run in the output folder began, if it was asked
-    for with these options. The same command then reads the same commits."""
-    if not any(map(hub_source, config.sources)):
-        return {}
-    workspace = Workspace(config.out)
-    with contextlib.suppress(FileNotFoundError, IntegrityError, ConflictError):
-        if not config.overwrite and files.exists(os.path.join(config.out, MANIFEST_NAME)):
-            manifest = Manifest.load(config.out)
-            return manifest.revisions
-        plan = Plan.load(workspace.plan_path)
-        return {} if identity_differences(plan.identity, identity) else plan.revisions
-    return {}
 
 
 def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -> Manifest:

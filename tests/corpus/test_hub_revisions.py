@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,12 @@ def test_offline_mode_finds_a_name_in_the_cache_and_resumes_at_the_commit_of_the
     assert machine.prepared(tmp_path / "by_name") == 0, machine.said
     assert "this reads the 2 files in the cache; the Hub may have more" in machine.said
     (cache / "refs" / "main").write_text(SECOND)  # by another program, which knows a newer one
+    link = cache / "snapshots" / FIRST / "b.parquet"
+    target = os.readlink(link)
+    link.unlink()
+    assert machine.prepared(out) == 8 and f"@{FIRST}/b.parquet" in machine.said
+    assert machine.prepared(tmp_path / "by_name") == 0 and "complete already" in machine.said
+    link.symlink_to(target)
     assert machine.prepared(out) == 0, machine.said
     assert "may have more" not in machine.said
     for name in (out, tmp_path / "by_name"):

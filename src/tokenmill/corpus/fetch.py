@@ -76,6 +76,11 @@ class RemoteInputs:
         """The commits that branches and tags stand for in this run, by OWNER/NAME@REVISION."""
         return self._hub.revisions.used if self._files else {}
 
+    @property
+    def is_offline(self) -> bool:
+        """Whether the inputs are those that the cache has."""
+        return bool(self._files) and self._hub.is_offline
+
     def keep_revisions(self) -> None:
         """Have the cache say so, too, for offline mode. To be called once it has all the files."""
         if self._files:

@@ -70,9 +70,13 @@ class Hub:
         listing = HubListing(self._client, self._retry, self._notice, self._text_of, self.revisions)
         return listing.files(source)
 
+    @property
+    def is_offline(self) -> bool:
+        return bool(self._client.constants.HF_HUB_OFFLINE)
+
     def keep_revisions(self) -> None:
         """Have the cache say what the branches stood for, as `huggingface_hub` does."""
-        if self._folder is not None or self._client.constants.HF_HUB_OFFLINE:
+        if self._folder is not None or self.is_offline:
             return
         for name, commit in self.revisions.used.items():
             repo, _, revision = name.partition("@")
