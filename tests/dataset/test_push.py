@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import huggingface_hub
+import huggingface_hub.constants
 import pytest
 import yaml
 
@@ -307,6 +308,16 @@ def test_what_passes_is_tried_again(match, fault, hub, out):
     tokenmill.push(out, REPO)
     assert set(hub.files_at()) == {*contents(out), "README.md"}
     assert len(hub.asked("POST .*/commit/main")) <= 2
+
+
+def test_hub_without_xet_gets_the_files_over_http(hub, out, monkeypatch, capfd):
+    pytest.importorskip("hf_xet")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", False)
+    monkeypatch.setattr("tokenmill.dataset.push.repository.MAX_XET_FAILURES", 1)
+    assert main(["push", str(out), REPO]) == 0
+    assert "sending over plain HTTP" in capfd.readouterr().err
+    assert hub.asked("xet-write-token") and set(hub.files_at()) == {*contents(out), "README.md"}
+    assert huggingface_hub.constants.HF_HUB_DISABLE_XET is False
 
 
 def test_commit_of_somebody_else_meanwhile_is_not_lost(hub, out):

@@ -1,8 +1,8 @@
 """A dataset repository of the Hub, to be written: made, listed, uploaded to, committed.
 
 `huggingface_hub` makes the requests, with the user's endpoint and token (HF_ENDPOINT, HF_TOKEN),
-and sends files over Xet where the Hub offers it, otherwise as LFS objects. `storage/retry.py`
-repeats what passes. A commit names its parent, so that nobody else's is lost between listing and
+and sends files over Xet, or as LFS objects where that does not work. `storage/retry.py` repeats
+what passes. A commit names its parent, so that nobody else's is lost between listing and
 commit.
 """
 
@@ -23,6 +23,7 @@ from tokenmill.words.plural import counted
 _NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 MAIN = "main"
 _GROUP_FILES = 8  # uploaded at a time
+MAX_XET_FAILURES = 2
 Result = TypeVar("Result")
 
 
@@ -71,7 +72,9 @@ class Repository:
 
         self._client: Any = huggingface_hub
         self._api: Any = huggingface_hub.HfApi()
+        self._notice = notice
         self._retry = Retry(notice)
+        self._num_xet_failures = 0
         self._operations: dict[str, Any] = {}
         self.repo = repo
         self.revision = revision
@@ -198,13 +201,14 @@ class Repository:
                 path_in_repo=file.name, path_or_fileobj=source
             )
         try:
-            self._api.preupload_lfs_files(
-                self.repo,
-                additions=[self._operations[file.name] for file in files],
-                repo_type="dataset",
-                revision=self.revision,
-                free_memory=False,
-            )
+            with self._xet_if_it_works():
+                self._api.preupload_lfs_files(
+                    self.repo,
+                    additions=[self._operations[file.name] for file in files],
+                    repo_type="dataset",
+                    revision=self.revision,
+                    free_memory=False,
+                )
         except RuntimeError as error:  # which says no more than the name of the file
             raise error.__cause__ or error from None
         for file in files:
@@ -214,6 +218,25 @@ class Repository:
                     f"{file.path} has changed since it was verified",
                     hint="is something writing to the folder? Then run the same command again",
                 )
+
+    @contextlib.contextmanager
+    def _xet_if_it_works(self) -> Iterator[None]:
+        """The client sends over Xet, wherever it is installed, and does not ask whether the other
+        end has it. A mirror may not: then files go as LFS objects, which every Hub takes."""
+        constants = self._client.constants
+        was_off = constants.HF_HUB_DISABLE_XET
+        is_off = was_off or self._num_xet_failures >= MAX_XET_FAILURES
+        constants.HF_HUB_DISABLE_XET = is_off
+        try:
+            yield
+        except Exception as error:
+            if not is_off and status_of(error) is None:  # not the Hub's own answer
+                self._num_xet_failures += 1
+                if self._num_xet_failures == MAX_XET_FAILURES:
+                    self._notice("Xet does not work here; sending over plain HTTP from now on")
+            raise
+        finally:
+            constants.HF_HUB_DISABLE_XET = was_off
 
     def _info(self) -> Any:
         return self._asked(
