@@ -137,6 +137,7 @@ def test_public_names_are_these_and_all_resolve():
         "estimate",
         "get_encoding",
         "prepare",
+        "push",
         "verify",
     }
     for name in tokenmill.__all__:

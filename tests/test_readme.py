@@ -22,7 +22,8 @@ import pytest
 import tokenmill
 import warm
 from corpora import made_texts
-from hub_server import HubServer
+from hub_server import TOKEN, HubServer
+from hub_uploads import UploadHub
 from tokenmill.cli.formats import defaults_of
 from tokenmill.corpus.fineweb import REPOS, REVISIONS
 from tokenmill.formats import NAMES, get_format
@@ -110,6 +111,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
         "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
         "HF_HOME": str(folder / "hf"),
         "HF_HUB_DISABLE_XET": "1",
+        "HF_TOKEN": TOKEN,
         **more,
     }
 
@@ -125,7 +127,9 @@ configs:
 
 
 def hub_for(line: str) -> HubServer:
-    """A Hub that holds what the line asks for."""
+    """A Hub that holds what the line asks for, or takes what it sends."""
+    if line.startswith("tokenmill push "):
+        return UploadHub(repo=line.split()[3])
     sink = io.BytesIO()
     pq.write_table(pa.table({"text": made_texts(200)}), sink)
     if "OWNER/NAME" in line:
@@ -159,7 +163,7 @@ def run(line: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str
 
 @pytest.mark.parametrize("line", TOKENMILL_LINES)
 def test_command_works_as_written(line, folder, datasets, request):
-    if line.split()[1] in ("verify", "inspect", "convert"):
+    if line.split()[1] in ("verify", "inspect", "convert", "push"):
         shutil.copytree(datasets, folder, dirs_exist_ok=True)
     if "s3://bucket/" in line:
         fill_bucket(request.getfixturevalue("s3").client(), folder)
@@ -189,7 +193,8 @@ def test_readme_commands_about_the_dataset_work_on_the_one_it_made_before(folder
     first, *later = [line for line in tokenmill_lines(README) if "data/mine" in line]
     assert " prepare " in first and len(later) >= 3
     for line in [first, *later]:
-        run(line, folder)
+        with hub_for(line) as hub:
+            run(line, folder, HF_ENDPOINT=hub.url)
 
 
 def test_tasks_one_after_the_other_make_what_one_run_makes(folder):

@@ -39,6 +39,8 @@ DETERMINISM = "tests/faults/test_determinism.py"
 CHANGED = "tests/faults/test_changed_world.py"
 KILLS = "tests/faults/test_kills.py"
 PARTITIONS = "tests/test_partition.py"
+PUSH = "tests/dataset/test_push.py"
+DOWNLOADS = "tests/corpus/download/test_downloads.py"
 OVERWRITE = "tests/faults/test_overwrite.py"
 CHECKPOINTS = "tests/encode/test_checkpoint.py tests/assemble/test_resume.py"
 SHARD_TASKS = "tests/assemble/test_shard_tasks.py tests/runners/test_shard_writing.py"
@@ -328,11 +330,94 @@ BUGS = [
         "tests/faults/test_security.py",
     ),
     Bug(
+        "push what was not verified",
+        "dataset/push/pushing.py",
+        "    if not report.is_whole:\n",
+        "    if False:\n",
+        PUSH,
+    ),
+    Bug(
+        "believe the Hub",
+        "dataset/push/pushing.py",
+        "    _require_same(repo, wanted, present)\n",
+        "",
+        PUSH,
+    ),
+    Bug(
+        "commit over somebody else's commit",
+        "dataset/push/repository.py",
+        "                    parent_commit=parent,\n",
+        "",
+        PUSH,
+    ),
+    Bug(
+        "commit the manifest of a dataset first",
+        "dataset/push/pushing.py",
+        "    for name, content in ((CARD_NAME, card), (MANIFEST_NAME, data)):\n"
+        "        if content is not None:\n"
+        "            digest = hashlib.sha256(content).hexdigest()\n"
+        "            found.append(",
+        "    for name, content in ((CARD_NAME, card), (MANIFEST_NAME, data)):\n"
+        "        if content is not None:\n"
+        "            digest = hashlib.sha256(content).hexdigest()\n"
+        "            found.insert(0, ",
+        PUSH,
+    ),
+    Bug(
+        "resume with the newest commit of a branch",
+        "corpus/hub_listing.py",
+        "        commit = self._revisions.kept(repo, revision)\n        if commit is None:\n",
+        "        if True:\n",
+        "tests/corpus/test_hub_revisions.py",
+    ),
+    Bug(
         "print a document as it is",
         "cli/screen.py",
         'unicodedata.category(char)[0] not in "CZ"',
         "unicodedata.category(char)",
         "tests/faults/test_security.py",
+    ),
+    Bug(
+        "believe a journal that outlived its file",
+        "storage/partial_file.py",
+        "self.ranges.add(start, min(stop, size))",
+        "self.ranges.add(start, stop)",
+        "tests/storage/test_partial_file.py",
+    ),
+    Bug(
+        "forget which ranges of a download are here",
+        "storage/partial_file.py",
+        "noted = self._noted() if has_journal",
+        "noted = [] if has_journal",
+        "tests/storage/test_partial_file.py tests/faults/test_download_kills.py",
+    ),
+    Bug(
+        "mix two versions of a file",
+        "corpus/download/http_source.py",
+        "if self._num_tags <= 3:",
+        "if self._num_tags < 0:",
+        DOWNLOADS,
+    ),
+    Bug(
+        "send before Retry-After",
+        "corpus/download/downloads.py",
+        "if now >= self._retry.silent_until",
+        "if now >= 0",
+        DOWNLOADS,
+    ),
+    Bug(
+        "take a download without its hash",
+        "corpus/download/downloads.py",
+        "if found == remote.digest:",
+        "if found:",
+        DOWNLOADS,
+    ),
+    Bug(
+        "send the token to the CDN",
+        "corpus/hub.py",
+        'PUBLIC_HEADERS = ("user-agent",)',
+        'PUBLIC_HEADERS = ("user-agent", "authorization")',
+        "tests/corpus/test_hub.py -k token",
     ),
 ]
 

@@ -4,6 +4,7 @@
     tokenmill.prepare("corpus/*.parquet", "out", tokenizer="gpt2", format="nanogpt")
     tokenmill.verify("out").is_whole
     tokenmill.convert("out", "other", format="megatron")
+    tokenmill.push("out", "my-name/mine")
     tokenmill.get_encoding("gpt2").encode_ordinary("hello world")
     dataset.map(tokenmill.Tokenize("gpt2"), batched=True, num_proc=8)
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tokenmill.api.convert import convert as convert
     from tokenmill.api.estimate import estimate as estimate
     from tokenmill.api.prepare import prepare as prepare
+    from tokenmill.api.push import push as push
     from tokenmill.api.verify import VerifyReport as VerifyReport
     from tokenmill.api.verify import verify as verify
     from tokenmill.config import Config as Config
@@ -42,6 +44,7 @@ _HOMES = {
     "estimate": "tokenmill.api.estimate",
     "get_encoding": "tokenmill.encodings",
     "prepare": "tokenmill.api.prepare",
+    "push": "tokenmill.api.push",
     "verify": "tokenmill.api.verify",
 }
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604 (strings, all of them)

@@ -31,6 +31,7 @@ from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.spans import Slice
+from tokenmill.dataset.begun_run import begun_in
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.workspace import Workspace, changes_between
 from tokenmill.encode.checkpoint import saved_ledger
@@ -63,7 +64,7 @@ from tokenmill.run import (
 from tokenmill.runners import Runner, Stopped
 from tokenmill.runners.start import encoding_of, writing_runner
 from tokenmill.runners.workload import Workload
-from tokenmill.settings import job_of, resolved
+from tokenmill.settings import identity_of, job_of, resolved
 from tokenmill.storage import files, objects
 from tokenmill.storage.store import store_of
 
@@ -97,10 +98,12 @@ def encode_partition(
     config = resolved(config, encoding)
     workspace = Workspace(config.out)
     # Not in the work folder, so that a task can remove its own downloads.
+    begun = begun_in(config, identity_of(config, encoding))
     with (
         tempfile.TemporaryDirectory(prefix="tokenmill-", ignore_cleanup_errors=True) as scratch,
-        contextlib.closing(RemoteInputs(config, scratch, watch.notice)) as remote,
+        contextlib.closing(RemoteInputs(config, scratch, watch.notice, begun.revisions)) as remote,
     ):
+        begun.require_cached(remote)
         context = RunContext(config, encoding, runner, watch, scratch)
         found = all_inputs(config, remote)
         request = PrepareRequest(context.identity, found.inputs)

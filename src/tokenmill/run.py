@@ -15,13 +15,14 @@ import functools
 import os
 import tempfile
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tokenmill.assemble.books import Assembly
 from tokenmill.assemble.resume import earlier_records
 from tokenmill.config import Config
+from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs, found_inputs
 from tokenmill.corpus.plan import (
@@ -32,6 +33,7 @@ from tokenmill.corpus.plan import (
     notes_on,
 )
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Slice
+from tokenmill.dataset.begun_run import begun_in
 from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
 from tokenmill.dataset.output_names import OutputNames
 from tokenmill.dataset.publication import publish
@@ -65,6 +67,9 @@ class RunWatch(Watch, Protocol):
     def planned(self, plan: Plan, done: Collection[int]) -> None:
         """The slices are known; those of the indices `done` were encoded by earlier attempts."""
 
+    def downloading(self, progress: Callable[[], DownloadProgress | None]) -> None:
+        """Files are being downloaded; `progress` says how far that is, at any time."""
+
     def recorded(self, record: PartRecord) -> None:
         """A slice is done."""
 
@@ -73,6 +78,8 @@ class SilentWatch:
     """Looks on and says nothing: what `tokenmill.prepare` uses unless told otherwise."""
 
     def planned(self, plan: Plan, done: Collection[int]) -> None: ...
+
+    def downloading(self, progress: Callable[[], DownloadProgress | None]) -> None: ...
 
     def recorded(self, record: PartRecord) -> None: ...
 
@@ -127,7 +134,7 @@ class RunContext:
         cutter = functools.partial(self.runner.cut, watch=self.watch)
         plan = make_plan(self.identity, found.inputs, self.config, remote.structure_of, cutter)
         files.remove_folder(structures)
-        return replace(plan, notes=found.notes)
+        return replace(plan, notes=found.notes, revisions=remote.revisions)
 
     def job_of(self, plan: Plan) -> Job:
         work = Workspace(self.config.out).work_of(plan.plan_id)
@@ -150,8 +157,16 @@ def _attempt(context: RunContext) -> Manifest | None:
     config, watch = context.config, context.watch
     workspace = Workspace(config.out)
     try:
-        remote = RemoteInputs(config, context.scratch, watch.notice)
+        begun = begun_in(config, context.identity)
+        remote = RemoteInputs(config, context.scratch, watch.notice, begun.revisions)
+        begun.require_cached(remote)
         found = all_inputs(config, remote)
+        if begun.revisions and config.overwrite:
+            request = PrepareRequest(context.identity, found.inputs)
+            if not workspace.is_continued(request):  # it begins, with what is on the Hub now
+                remote.close()
+                remote = RemoteInputs(config, context.scratch, watch.notice)
+                found = all_inputs(config, remote)
     except NetworkError:
         # A finished dataset needs no network, and who does not answer has nothing to compare.
         manifest = None
@@ -201,6 +216,8 @@ def _carried_out(
         with contextlib.closing(remote):
             assembly = assembly_of(config, context.encoding, plan, work)
             records = _encode(context, plan, found, remote, assembly)
+            if config.limit_docs is None:
+                remote.keep_revisions()
             return completed(config, plan, records, assembly)
 
 
@@ -211,7 +228,9 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     output = assembly.finished()
     quarantine = quarantine_file(assembly.folder, records.quarantined)
     notes = notes_on(plan, records.counts.num_rows)
-    manifest = make_manifest(plan.identity, plan.inputs, records, output, quarantine, notes)
+    manifest = make_manifest(
+        plan.identity, plan.inputs, records, output, quarantine, notes, plan.revisions
+    )
     replaced = names_of(config).replaced_in(config.out) if config.overwrite else None
     if store_of(config.out).has_quick_calls:
         # Again: a run may take hours, and what was put there since?
@@ -263,6 +282,7 @@ def new_plan(
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         context = RunContext(config, encoding, runner, watch or SilentWatch(), folder)
         remote = RemoteInputs(config, folder, lambda message: None)
+        stack.enter_context(contextlib.closing(remote))
         return context.plan_of(all_inputs(config, remote), remote)
 
 
@@ -333,6 +353,7 @@ def encoded(
     slices = list(slices)
     if remote.inputs:
         remote.begin(slices)
+        context.watch.downloading(remote.progress)
     under_way: dict[int, Slice] = {}
 
     def begun() -> Iterator[Slice | None]:

@@ -25,6 +25,7 @@ from tokenmill.cli import (
     help,
     inspect,
     prepare,
+    push,
     verify,
 )
 from tokenmill.cli.paint import labelled
@@ -40,6 +41,7 @@ _COMMANDS = (
     verify,
     inspect,
     convert,
+    push,
     formats,
     doctor,
     demo,

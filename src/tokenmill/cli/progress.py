@@ -1,5 +1,8 @@
 """Progress of a run, for a person: one moving line on a terminal or in a notebook, a line every few
 seconds elsewhere, nothing with -q. It also turns signals into an orderly stop.
+
+While files are downloaded, the line shows that beside the encoding, and the time left is that of
+whichever takes longer.
 """
 
 from __future__ import annotations
@@ -24,11 +27,14 @@ from tokenmill.encode.record import PartRecord
 from tokenmill.words.plural import counted, noun_for
 
 if TYPE_CHECKING:
+    from tokenmill.corpus.download.progress import DownloadProgress
     from tokenmill.corpus.plan import Plan
     from tokenmill.dataset.manifest import Manifest
 
 TERMINAL_SECONDS = 0.1
 LOG_SECONDS = 5.0
+IDLE_SECONDS = 1.0  # slices move more often than that
+DOWNLOAD_SECONDS = 0.5  # a rate that changes more often cannot be read
 NOTEBOOK_COLUMNS = 100
 
 
@@ -85,6 +91,42 @@ def _say(text: str) -> None:
             os.write(2, text.encode())
 
 
+class DownloadWatch:
+    """A download as it was at most half a second ago, and the time that it needs."""
+
+    def __init__(self, progress: Callable[[], DownloadProgress | None]) -> None:
+        self._progress = progress
+        self._now = progress()
+        self._looked_at = self._began = time.monotonic()
+        self._first_bytes = self._now.num_bytes if self._now else 0
+
+    def look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at >= DOWNLOAD_SECONDS:
+            self._now, self._looked_at = self._progress(), now
+
+    @property
+    def is_done(self) -> bool:
+        return self._now is None or self._now.num_files >= self._now.total_files
+
+    @property
+    def seconds_left(self) -> float:
+        """By all that has arrived; 0 as long as nothing has."""
+        if self._now is None or self._now.num_bytes <= self._first_bytes:
+            return 0.0
+        seconds = self._looked_at - self._began
+        missing = self._now.total_bytes - self._now.num_bytes
+        return seconds * missing / (self._now.num_bytes - self._first_bytes)
+
+    def __str__(self) -> str:
+        assert self._now is not None
+        share = self._now.num_bytes / max(1, self._now.total_bytes)
+        rate = self._now.bytes_per_second
+        speed = shown_rate(rate) if rate >= 1 else "waiting"
+        done, total = self._now.num_files, self._now.total_files
+        return f"down {share:4.0%} {speed} {done:,}/{total:,} {noun_for(total, 'file')}"
+
+
 class Progress:
     """The RunWatch of the command line."""
 
@@ -101,11 +143,15 @@ class Progress:
         self._shown_width = 0  # of the moving line
         self._shown_at = 0.0
         self._began = time.monotonic()
-        self._total_bytes = self._done_bytes = self._resumed_bytes = 0
+        self._total_bytes = self._done_bytes = 0
+        self._resumed_bytes = 0
+        self._heard_at = self._began  # of any slice
+        self._idle_seconds = 0.0  # in which all workers waited for files
         self._in_flight: dict[int, tuple[int, int, int]] = {}  # slice -> rows, tokens, bytes
         self._first = 0  # the first slice to encode
         self._sizes = array("q")  # of each slice from there on: estimated bytes of text
         self._missing = 0
+        self._download: DownloadWatch | None = None
         self.num_rows = self.num_tokens = self.text_bytes = 0  # of finished slices
         self.resumed_slices = 0
         self.plan: Plan | None = None  # None: there was nothing to do
@@ -117,6 +163,7 @@ class Progress:
         self._first = plan.slices[0].index if plan.slices else 0
         self._sizes = plan.slices.sizes
         self._done_bytes = self._resumed_bytes = sum(map(self._size, done))
+        self._heard_at = self._began
         self._missing = len(plan.slices) - len(done)
         self._workers = self._workers_of(self._missing)
         self._stop.can_wait = self._missing > 0
@@ -127,7 +174,11 @@ class Progress:
                 f"{noun_for(len(done), 'is', 'are')} done"
             )
 
+    def downloading(self, progress: Callable[[], DownloadProgress | None]) -> None:
+        self._download = DownloadWatch(progress)
+
     def step(self, slice_: Slice, step: Step) -> None:
+        self._hear()
         rows, tokens, text_bytes = self._in_flight.get(slice_.index, (0, 0, 0))
         self._in_flight[slice_.index] = (
             rows + step.done_rows,
@@ -137,6 +188,7 @@ class Progress:
         self._show()
 
     def recorded(self, record: PartRecord) -> None:
+        self._hear()
         self._in_flight.pop(record.slice_index, None)
         self._done_bytes += self._size(record.slice_index)
         self.num_rows += record.counts.num_rows
@@ -154,7 +206,18 @@ class Progress:
         self._line(f"warning: {message}")
 
     def should_stop(self) -> bool:
+        if self._is_downloading:  # there may be nothing to encode for minutes
+            self._show()
         return self._stop.signum != 0
+
+    @property
+    def _is_downloading(self) -> bool:
+        if self._download is None:
+            return False
+        self._download.look()
+        if self._download.is_done:
+            self._download = None
+        return self._download is not None
 
     def end(self) -> None:
         """Erase the moving line."""
@@ -192,7 +255,7 @@ class Progress:
         if self._quiet or now - max(self._shown_at, self._began) < every:
             return
         self._shown_at = now
-        fields = self._fields(now - self._began)
+        fields = self._fields(now)
         if self._is_moving:
             width = shutil.get_terminal_size().columns if self._is_terminal else NOTEBOOK_COLUMNS
             while len("  ".join(fields)) >= width and len(fields) > 1:
@@ -205,29 +268,49 @@ class Progress:
     def _size(self, index: int) -> int:
         return self._sizes[index - self._first]
 
-    def _fields(self, seconds: float) -> list[str]:
+    def _fields(self, now: float) -> list[str]:
         in_flight = self._in_flight.items()
         num_rows = self.num_rows + sum(done[0] for _, done in in_flight)
         num_tokens = self.num_tokens + sum(done[1] for _, done in in_flight)
         text_bytes = self.text_bytes + sum(done[2] for _, done in in_flight)
         done = self._done_bytes + sum(min(done[2], self._size(i)) for i, done in in_flight)
         share = min(1.0, done / self._total_bytes) if self._total_bytes else 0.0
-        fresh = done - self._resumed_bytes
-        fields = [
-            f"{share:4.0%}",
-            counted(num_rows, "document"),
-            f"{shown_count(num_tokens)} {noun_for(num_tokens, 'token')}",
-        ]
-        if text_bytes:
-            fields.append(shown_rate(text_bytes / seconds))
+        rate, left = self._speed(now, text_bytes, done)
+        documents = counted(num_rows, "document")
+        tokens = f"{shown_count(num_tokens)} {noun_for(num_tokens, 'token')}"
+        speed = [shown_rate(rate)] if rate else []
+        if self._download is not None:
+            encoding = " ".join((f"encode {share:4.0%}", *speed))
+            fields = [str(self._download), encoding, *([tokens, documents] if num_tokens else [])]
+            left = max(left, self._download.seconds_left)
+        else:
+            fields = [f"{share:4.0%}", documents, tokens, *speed]
         if self._workers:  # known once there is a plan
             fields.append(self._workers)
         if self.plan is not None and not self._missing:
             fields.append("writing shards")
-        elif fresh > 0:  # else nobody knows
-            left = seconds * (self._total_bytes - done) / fresh
+        elif left:  # else nobody knows
             fields.append(f"{shown_seconds(left)} left")
         return fields
+
+    def _speed(self, now: float, text_bytes: int, done: int) -> tuple[float, float]:
+        """Bytes of text per second of encoding, and the seconds that the rest takes; 0 if nobody
+        knows."""
+        fresh = done - self._resumed_bytes
+        seconds = now - self._began - self._idle_seconds - self._waited(now)
+        if fresh <= 0 or seconds <= 0:
+            return 0.0, 0.0
+        return text_bytes / seconds, seconds * (self._total_bytes - done) / fresh
+
+    def _hear(self) -> None:
+        now = time.monotonic()
+        self._idle_seconds += self._waited(now)
+        self._heard_at = now
+
+    def _waited(self, now: float) -> float:
+        """For how long no slice has moved, because none of their files was here."""
+        silent = now - self._heard_at
+        return silent if self._download is not None and silent > IDLE_SECONDS else 0.0
 
 
 @contextlib.contextmanager

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import signal
 import sys
-import time
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
+from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import (
     parsed_count,
@@ -26,8 +25,6 @@ from tokenmill.words.plural import noun_for
 if TYPE_CHECKING:
     from tokenmill.dataset.encoding import NamedTokenizer
     from tokenmill.dataset.verify import Report
-
-_SHOW_SECONDS = {True: 0.1, False: 5.0}  # how often, on a terminal and elsewhere
 
 
 def add_parser(commands: Any) -> None:
@@ -101,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     sample = 0 if arguments.sample is None else parsed_count(arguments.sample)
     if arguments.sample is not None and not sample:
         raise ConfigError("--sample must be positive", hint="--sample 100")
-    moving = _MovingLine(sys.stderr, arguments.quiet or arguments.json)
+    moving = MovingLine(sys.stderr, arguments.quiet or arguments.json)
     try:
         from tokenmill.dataset.verify import verify
 
@@ -215,39 +212,3 @@ def _advice(report: Report) -> str:
             " to make it again: the `tokenmill prepare` command with --overwrite"
         )
     return "to make it again: the `tokenmill prepare` command with --overwrite"
-
-
-class _MovingLine:
-    """Progress, for a person: one moving line on a terminal, an occasional line elsewhere."""
-
-    def __init__(self, stream: TextIO, quiet: bool) -> None:
-        self._stream = stream
-        self._quiet = quiet
-        self._is_terminal = stream.isatty()
-        self._began = self._shown_at = time.monotonic()
-        self._what = ""
-        self._is_shown = False
-
-    def show(self, what: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if what != self._what:
-            self._what, self._began = what, now
-        if self._quiet or now - self._shown_at < _SHOW_SECONDS[self._is_terminal]:
-            return
-        self._shown_at = now
-        share = min(1.0, done / total) if total else 0.0
-        left = (now - self._began) * (1 - share) / share if share else 0.0
-        line = f"{what}  {share:4.0%}  {shown_seconds(left)} left"
-        if self._is_terminal:
-            line = line[: shutil.get_terminal_size().columns - 1]
-            self._stream.write(f"\r{line}\x1b[K")
-            self._is_shown = True
-        else:
-            self._stream.write(line + "\n")
-        self._stream.flush()
-
-    def end(self) -> None:
-        if self._is_shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._is_shown = False

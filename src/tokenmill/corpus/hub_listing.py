@@ -3,6 +3,9 @@
 A glob is matched against the names of the files. A dataset's name is divided as its card says
 (`dataset_card.py`). If no reader takes the files that it leads to (.csv, a script), those of the
 Hub's own conversion to parquet are meant, unless that holds only a part of the data.
+
+A branch moves, so it is asked for its commit once per run: `Revisions` has what an earlier attempt
+was told, and what this one was.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import fnmatch
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +36,7 @@ from tokenmill.corpus.skipped import shown_endings
 from tokenmill.errors import InputError, NetworkError
 from tokenmill.storage.listing import matching
 from tokenmill.storage.retry import Notice, Retry
+from tokenmill.words.plural import counted
 
 CONVERTED = "refs/convert/parquet"
 _CARD = "README.md"
@@ -41,13 +45,35 @@ _PARTIAL = "partial"
 _NOT_DATA = ("license.txt", "readme.txt", "requirements.txt")
 
 
+class Revisions:
+    """The commits that branches and tags stand for in a run, by OWNER/NAME@REVISION."""
+
+    def __init__(self, kept: Mapping[str, str]) -> None:
+        self._kept = kept  # by an earlier attempt
+        self.used: dict[str, str] = {}
+
+    def kept(self, repo: str, revision: str) -> str | None:
+        return self._kept.get(f"{repo}@{revision}")
+
+    def use(self, repo: str, revision: str, commit: str) -> str:
+        if commit != revision:
+            self.used[f"{repo}@{revision}"] = commit
+        return commit
+
+
 class HubListing:
     """`text_of` reads a small file of a dataset."""
 
     def __init__(
-        self, client: Any, retry: Retry, notice: Notice, text_of: Callable[[HubFile], str]
+        self,
+        client: Any,
+        retry: Retry,
+        notice: Notice,
+        text_of: Callable[[HubFile], str],
+        revisions: Revisions,
     ) -> None:
         self._client = client
+        self._revisions = revisions
         self._api = client.HfApi()
         self._retry = retry
         self._notice = notice
@@ -130,10 +156,13 @@ class HubListing:
         return found
 
     def _commit(self, repo: str, revision: str) -> str:
-        info = self._retry.result_of(
-            lambda: self._api.repo_info(repo, revision=revision, repo_type="dataset")
-        )
-        return str(info.sha)
+        commit = self._revisions.kept(repo, revision)
+        if commit is None:
+            info = self._retry.result_of(
+                lambda: self._api.repo_info(repo, revision=revision, repo_type="dataset")
+            )
+            commit = str(info.sha)
+        return self._revisions.use(repo, revision, commit)
 
     def _tree(
         self,
@@ -168,18 +197,7 @@ class HubListing:
         ]
 
     def _cached_files(self, source: HubSource | DatasetName) -> list[HubFile]:
-        try:
-            folder = self._client.snapshot_download(
-                source.repo,
-                repo_type="dataset",
-                revision=source.revision,
-                allow_patterns=[source.pattern] if isinstance(source, HubSource) else None,
-                local_files_only=True,
-            )
-        except self._client.errors.LocalEntryNotFoundError:
-            folder = ""
-        paths = matching(os.path.join(glob.escape(folder), "**")).files if folder else []
-        found = [_cached_file(source.repo, folder, path) for path in paths]
+        found = self._cached_snapshot(source.repo, source.revision)
         if isinstance(source, DatasetName):
             found = self._cached_named(source, found)
         else:
@@ -190,13 +208,35 @@ class HubListing:
                 hint=f"on a machine with a network: {source.download_command}; then give that "
                 "folder as SOURCE, or, to `tokenmill fineweb`, as --local-dir DIR",
             )
+        if self._revisions.kept(source.repo, source.revision) is None:
+            # Nobody wrote down which files there are on the Hub.
+            self._notice(
+                f"HF_HUB_OFFLINE is set: of {source.repo}, this reads the "
+                f"{counted(len(found), 'file')} in the cache; the Hub may have more"
+            )
         return found
+
+    def _cached_snapshot(self, repo: str, revision: str) -> list[HubFile]:
+        """Every file of a revision that the cache has."""
+        commit = self._revisions.kept(repo, revision)
+        try:
+            folder = self._client.snapshot_download(
+                repo, repo_type="dataset", revision=commit or revision, local_files_only=True
+            )
+        except self._client.errors.LocalEntryNotFoundError:
+            return []
+        self._revisions.use(repo, revision, os.path.basename(folder))
+        paths = matching(os.path.join(glob.escape(folder), "**")).files
+        return [_cached_file(repo, folder, path) for path in paths]
 
     def _cached_named(self, name: DatasetName, cached: list[HubFile]) -> list[HubFile]:
         cards = [file for file in cached if file.path == _CARD]
         configs = [config for card in cards for config in card_configs(self._text_of(card))]
         globs = meant_globs(name, configs)
         readable = _readable(cached)
+        if name.revision == MAIN and not readable:
+            readable = self._cached_snapshot(name.repo, CONVERTED)
+            globs = meant_globs(name, _converted_configs(readable)) if readable else globs
         if not globs:
             return _undivided(name, readable) if readable else []
         return [file for file in readable if any(matches(file.path, one) for one in globs)]

@@ -41,6 +41,9 @@ class Plan:
     # Notes on how the corpus was found. Saved with the plan, so that every attempt and `finish` say
     # the same, but not part of `plan_id`, because they affect no byte.
     notes: tuple[str, ...] = ()
+    # The commits that branches and tags of the Hub stood for when the run began. Every attempt
+    # reads these. The names of the inputs have them too, so they are no part of `plan_id`, either.
+    revisions: Mapping[str, str] = field(default_factory=dict)
     saved_id: str = field(default="", compare=False)  # the id in the loaded file
 
     @property
@@ -52,7 +55,7 @@ class Plan:
         return self.saved_id or hashlib.sha256(self.to_json()).hexdigest()
 
     def to_json(self) -> bytes:
-        """The bytes whose hash is the plan's id: everything except the notes."""
+        """The bytes whose hash is the plan's id: everything except notes and revisions."""
         return json.dumps(self._to_plain(), sort_keys=True).encode()
 
     def create(self, path: str) -> bool:
@@ -74,9 +77,10 @@ class Plan:
             inputs = tuple(Input(*fields) for fields in plain["inputs"])
             slices = SliceTable.from_plain(inputs, plain["slices"])
             notes = tuple(str(note) for note in plain.get("notes", ()))
+            revisions = {str(name): str(c) for name, c in plain.get("revisions", {}).items()}
             plan_id = str(plain.get("plan_id", checksum_of(data)))
-            return Plan(plain["identity"], inputs, slices, notes, plan_id)
-        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            return Plan(plain["identity"], inputs, slices, notes, revisions, plan_id)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise DamagedWorkError(
                 f"{path} is not a plan that this version can read: {error!r}",
                 hint="start again with --overwrite",
@@ -91,9 +95,11 @@ class Plan:
         }
 
     def _checksummed(self) -> bytes:
-        if not self.notes:
+        beside = {"notes": self.notes, "revisions": self.revisions}
+        beside = {name: value for name, value in beside.items() if value}
+        if not beside:
             return checksummed(self.to_json())  # whose checksum is the plan's id
-        plain = {**self._to_plain(), "notes": self.notes, "plan_id": self.plan_id}
+        plain = {**self._to_plain(), **beside, "plan_id": self.plan_id}
         return checksummed(json.dumps(plain, sort_keys=True).encode())
 
 

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -83,6 +83,8 @@ class Manifest:
     notes: tuple[str, ...] = ()  # what a person should know before training on this
     # How validation data was chosen: documents, tokens (the last ones), first-shard, or none.
     split_rule: str = ""
+    # The commits that branches and tags of the Hub stood for, by OWNER/NAME@REVISION.
+    revisions: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One line for a prompt or a notebook: the full manifest may hold millions of numbers."""
@@ -120,8 +122,9 @@ class Manifest:
     def to_plain(self) -> dict[str, Any]:
         plain = asdict(replace(self, slice_documents={}))  # it may hold millions of numbers
         plain["slice_documents"] = {name: list(n) for name, n in self.slice_documents.items()}
-        if not self.notes:
-            del plain["notes"]  # keeps the sha256 that older conversions recorded
+        for name in ("notes", "revisions"):
+            if not plain[name]:
+                del plain[name]  # keeps the sha256 that older conversions recorded
         return {"tokenmill_manifest": MANIFEST_VERSION, **plain}
 
     def to_json(self) -> bytes:
@@ -195,8 +198,9 @@ class Manifest:
                 for name, numbers in plain.get("slice_documents", {}).items()
             },
             origin,
-            tuple(_note(note) for note in plain.get("notes", ())),
+            tuple(_string(note) for note in plain.get("notes", ())),
             _split_rule(plain.get("split_rule", split_rule_of(identity["options"]))),
+            {_string(name): _string(c) for name, c in plain.get("revisions", {}).items()},
         )
 
 
@@ -290,9 +294,9 @@ def _split_rule(rule: Any) -> str:
     return str(rule)
 
 
-def _note(text: Any) -> str:
+def _string(text: Any) -> str:
     if not isinstance(text, str):
-        raise TypeError(f"note {text!r}")
+        raise TypeError(f"not a string: {text!r}")
     return text
 
 
@@ -309,6 +313,7 @@ def make_manifest(
     output: Output,
     quarantine: OutputFile | None,
     notes: Iterable[str] = (),
+    revisions: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Check that nothing was lost or added between rows and shards, and make the manifest.
 
@@ -330,6 +335,7 @@ def make_manifest(
         counts,
         slice_documents,
         split_rule="none" if identity["options"]["val"] == "none" else output.split_rule,
+        revisions=dict(revisions or {}),
     )
     return replace(manifest, notes=(*notes, *own_notes(manifest)))
 

@@ -106,7 +106,7 @@ class Workspace:
             publication.require_no_link(self.folder)
             if (manifest := self._just_published(request)) is not None:
                 return manifest
-            is_continued = self._is_continued(request)
+            is_continued = self.is_continued(request)
             if not is_continued:
                 before_discard()
                 self.discard()
@@ -200,7 +200,7 @@ class Workspace:
             raise _conflict(f"the {request.what} in {self.out} was begun differently", changes)
         return plan
 
-    def _is_continued(self, request: Request[P]) -> bool:
+    def is_continued(self, request: Request[P]) -> bool:
         """Whether there is an unfinished run of this request, which --overwrite continues."""
         try:
             return self.has_plan and not request.changes_since(request.load(self.plan_path))

@@ -1,0 +1,30 @@
+"""`tokenmill.push`: `tokenmill push`, as a function."""
+
+from __future__ import annotations
+
+import os
+
+from tokenmill.dataset.push import Pushed
+from tokenmill.dataset.push import push as pushed
+from tokenmill.words.keywords import suggesting
+
+__all__ = ["Pushed", "push"]
+
+
+@suggesting
+def push(
+    folder: str | os.PathLike[str],
+    repo: str,
+    *,
+    private: bool = False,
+    revision: str = "main",
+    overwrite: bool = False,
+) -> Pushed:
+    """Upload a finished dataset to the Hugging Face Hub, and return what is there then.
+
+    `repo` is OWNER/NAME; it is made if it does not exist, and `revision`, a branch, likewise. The
+    dataset is verified before and its hashes are compared with the Hub's after. Calling it again
+    after an interruption sends what is missing. Another dataset there is only replaced with
+    `overwrite`; a README.md that you wrote or edited stays.
+    """
+    return pushed(os.fspath(folder), repo, private=private, revision=revision, overwrite=overwrite)

@@ -1,0 +1,120 @@
+"""`tokenmill push`: a finished dataset, shared on the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.cli.moving_line import MovingLine
+from tokenmill.cli.screen import printable, shown_bytes, shown_seconds
+from tokenmill.words.plural import counted
+
+if TYPE_CHECKING:
+    from tokenmill.dataset.push import Pushed
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "push",
+        help="upload a finished dataset to the Hugging Face Hub",
+        description="Upload a finished dataset to a dataset repository on the Hugging Face Hub, "
+        "with its manifest and a dataset card. It is verified before, and what the Hub lists is "
+        "compared with the manifest after. The same command continues an interrupted upload: what "
+        "is there is not sent again.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="""\
+examples:
+  tokenmill push data/mine my-name/mine
+  tokenmill push data/mine my-lab/mine --private
+  tokenmill push data/meg my-name/mine --revision megatron    a branch for another format
+
+The Hub must know you: `hf auth login`, or HF_TOKEN. The card names no licence; add
+one on the page. A README.md that you wrote or edited there is kept.""",
+    )
+    parser.add_argument("folder", metavar="OUT", help="the folder of the dataset")
+    parser.add_argument("repo", metavar="OWNER/NAME", help="made if it does not exist")
+    parser.add_argument(
+        "--private", action="store_true", help="only for you, or for OWNER's members"
+    )
+    parser.add_argument(
+        "--revision",
+        default="main",
+        metavar="BRANCH",
+        help="made if it does not exist (default: main)",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace another dataset that is there"
+    )
+    parser.add_argument("--json", action="store_true", help="print what is there now on stdout")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
+    parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tokenmill.dataset.push import push
+
+    is_quiet = arguments.quiet or arguments.json
+    _leave_bars(not is_quiet and sys.stderr.isatty())
+    moving = MovingLine(sys.stderr, is_quiet)
+
+    def notice(message: str) -> None:
+        moving.end()
+        print(printable(f"warning: {message}"), file=sys.stderr, flush=True)
+
+    began = time.monotonic()
+    try:
+        pushed = push(
+            arguments.folder,
+            arguments.repo,
+            revision=arguments.revision,
+            private=arguments.private,
+            overwrite=arguments.overwrite,
+            notice=notice,
+            progress=moving.show,
+        )
+    except KeyboardInterrupt:
+        moving.end()
+        print("stopped; the same command sends what is missing", file=sys.stderr)
+        raise
+    finally:
+        moving.end()
+    if arguments.json:
+        print(json.dumps(asdict(pushed), indent=1))
+    elif not arguments.quiet:
+        for line in summary(arguments.folder, pushed, time.monotonic() - began):
+            print(printable(line), file=sys.stderr)
+    return 0
+
+
+def _leave_bars(are_shown: bool) -> None:
+    """Inside a file only the client knows how far it is: on a terminal its own bars say so."""
+    import huggingface_hub.utils
+
+    client: Any = huggingface_hub
+    if not are_shown:
+        client.utils.disable_progress_bars()
+
+
+def summary(folder: str, pushed: Pushed, seconds: float) -> list[str]:
+    if pushed.num_sent:
+        sent = f"{counted(pushed.num_sent, 'file')}, {shown_bytes(pushed.sent_bytes)} sent"
+        head = f"{folder} -> {pushed.repo}: {sent} in {shown_seconds(seconds)}"
+    else:
+        head = f"{pushed.repo} has all of {folder} already; nothing to do"
+    at = "" if pushed.revision == "main" else f"/tree/{pushed.revision}"
+    lines = [
+        head,
+        f"  {pushed.url}{at}",
+        f"  {counted(pushed.num_files, 'file')}, {shown_bytes(pushed.num_bytes)}: sizes and hashes "
+        f"on the Hub are those of the manifest; commit {pushed.commit[:12]}",
+    ]
+    if pushed.has_own_card:
+        lines.append("  note: README.md there is yours and was kept")
+    else:
+        lines.append("  note: the card names no licence; add `license:` to its header on the page")
+    return lines

@@ -1,0 +1,58 @@
+"""The run that an output folder was begun with: which commits of the Hub the same command reads.
+
+A branch moves. A run asks for its commit when it begins, and plan and manifest keep the answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tokenmill.config import Config
+from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.hub_names import hub_source
+from tokenmill.corpus.plan import Plan, identity_differences
+from tokenmill.corpus.spans import HUB_SCHEME
+from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
+from tokenmill.dataset.places import plan_path
+from tokenmill.errors import ConflictError, IntegrityError, NetworkError
+from tokenmill.storage import files
+from tokenmill.words.plural import counted
+
+
+@dataclass(frozen=True, slots=True)
+class BegunRun:
+    """What the run in the output folder began with, as far as the Hub is concerned."""
+
+    revisions: Mapping[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()  # of all its inputs
+
+    def require_cached(self, remote: RemoteInputs) -> None:
+        """Raise NetworkError if, in offline mode, the cache lacks files of this run: they are no
+        change of its inputs."""
+        here = {source.name for source in remote.inputs}
+        lacking = [n for n in self.names if n.startswith(HUB_SCHEME) and n not in here]
+        if remote.is_offline and lacking:
+            raise NetworkError(
+                f"HF_HUB_OFFLINE is set, and the cache lacks {counted(len(lacking), 'file')} of "
+                f"this run: {lacking[0]}",
+                hint="unset HF_HUB_OFFLINE and run the same command again: it resumes",
+            )
+
+
+def begun_in(config: Config, identity: dict[str, Any]) -> BegunRun:
+    """The run in the output folder, finished or not, if it was asked for with these options. The
+    same command then reads the same commits."""
+    if not any(map(hub_source, config.sources)):
+        return BegunRun()
+    with contextlib.suppress(FileNotFoundError, IntegrityError, ConflictError):
+        if not config.overwrite and files.exists(os.path.join(config.out, MANIFEST_NAME)):
+            manifest = Manifest.load(config.out)
+            return BegunRun(manifest.revisions, tuple(s.path for s in manifest.inputs))
+        plan = Plan.load(plan_path(config.out))
+        if not identity_differences(plan.identity, identity):
+            return BegunRun(plan.revisions, tuple(s.name for s in plan.inputs))
+    return BegunRun()

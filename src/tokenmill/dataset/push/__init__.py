@@ -1,0 +1,8 @@
+"""A finished dataset on the Hugging Face Hub, for others to train on.
+
+pushing.py is the file to read first; repository.py makes the requests, card.py writes README.md.
+"""
+
+from tokenmill.dataset.push.pushing import Pushed, push
+
+__all__ = ["Pushed", "push"]

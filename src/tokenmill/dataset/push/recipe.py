@@ -1,0 +1,54 @@
+"""The command that makes a dataset again, from its manifest: what differs from the defaults."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from tokenmill.config import Config
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.encodings import EncodingId
+from tokenmill.encodings.builtin import ENCODING_NAMES
+from tokenmill.settings import resolved
+
+_PLAIN = (
+    *("input_format", "text_column", "limit_docs", "shard_tokens", "name", "dtype", "eot", "empty"),
+    "on_bad_document",
+)
+
+
+def prepare_command(manifest: Manifest) -> str:
+    """SOURCE stands for the inputs, which the manifest lists one by one."""
+    options, encoding = manifest.identity["options"], manifest.identity["encoding"]
+    if manifest.converted_from is not None:
+        return f"tokenmill convert IN OUT --format {options['format']}"
+    identity = EncodingId.from_plain({**encoding, "source": None})
+    usual = resolved(Config(sources=("SOURCE",), format=options["format"]), identity).identity()
+    words = ["tokenmill prepare SOURCE -o OUT", f"--tokenizer {shlex.quote(encoding['name'])}"]
+    if encoding["name"] not in ENCODING_NAMES:
+        words += _tokenizer_options(encoding)
+    return " ".join((*words, f"--format {options['format']}", *_changed(options, usual)))
+
+
+def _tokenizer_options(encoding: dict[str, Any]) -> Iterator[str]:
+    if encoding["pattern"] is not None:
+        yield f"--pattern {encoding['pattern']}"
+    yield f"--eot-token {shlex.quote(encoding['eot'])}"
+
+
+def _changed(options: dict[str, Any], usual: dict[str, Any]) -> Iterator[str]:
+    changed = {name: value for name, value in options.items() if value != usual.get(name)}
+    for name in _PLAIN:
+        if changed.get(name) is not None:
+            yield f"--{name.replace('_', '-')} {shlex.quote(str(options[name]))}"
+    if changed.get("separator"):
+        yield f"--separator {shlex.quote(options['separator'].encode('unicode_escape').decode())}"
+    if "seq_len" in changed:
+        yield f"--seq-len {options['seq_len'] or 'document'}"
+    if "val" in changed and options["val"] != "fraction":
+        yield "--no-val" if options["val"] == "none" else "--val-first-shard"
+    elif "val_fraction" in changed:
+        yield f"--val-fraction {options['val_fraction']}"
+    if options["shuffle"]:
+        yield f"--shuffle --seed {options['seed']}"

@@ -1,0 +1,99 @@
+"""The progress line of a run that downloads: what it says at each moment, by a clock of our own."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+
+import pytest
+
+import tokenmill.cli.progress
+from tokenmill.cli.progress import Progress, SignalStop
+from tokenmill.corpus.download.progress import DownloadProgress
+from tokenmill.corpus.slices import SliceTable
+from tokenmill.corpus.spans import Input, Slice, Span
+from tokenmill.encode.job import Step
+
+SOURCE = Input("a", "jsonl", None, 1, 0, "")
+SLICES = [Slice(i, (Span(SOURCE, i, i + 1, 100_000_000),)) for i in range(10)]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Run:
+    """A run of ten slices of 100 MB, and a download of 14 files, 1.4 GB."""
+
+    def __init__(self, monkeypatch, stream: io.StringIO) -> None:
+        self.now = 1000.0
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr(tokenmill.cli.progress, "time", clock)
+        self.download = DownloadProgress(0, 1_400_000_000, 0, 14, 4, 0.0)
+        self.stream = stream
+        self.progress = Progress(SignalStop(), lambda _: "8 workers", False, stream)
+        plan = SimpleNamespace(
+            slices=SliceTable.of((SOURCE,), iter(SLICES)), text_bytes=1_000_000_000
+        )
+        self.progress.planned(plan, ())
+        self.progress.downloading(lambda: self.download)
+
+    def line_after(self, seconds: float, download: tuple[float, int, float], *slices: int) -> str:
+        """What is shown half a second after that: the download has come so far (share, files,
+        MB/s), and these slices have made another tenth."""
+        share, num_files, rate = download
+        num_bytes = int(share * 1_400_000_000)
+        self.now += seconds
+        self.download = DownloadProgress(num_bytes, 1_400_000_000, num_files, 14, 4, rate * 1e6)
+        for index in slices:
+            self.progress.step(SLICES[index], Step(0, 0, 100, 100, 2_500_000, 10_000_000))
+        self.now += 0.5
+        self.progress.should_stop()
+        return self.stream.getvalue().rpartition("\r")[2].removesuffix("\x1b[K")
+
+
+@pytest.fixture
+def run(monkeypatch) -> Run:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    return Run(monkeypatch, Terminal())
+
+
+def test_download_and_encoding_stand_side_by_side_with_the_time_of_the_slower(run):
+    line = run.line_after(0.5, (0, 0, 0))
+    assert line == "down   0% waiting 0/14 files  encode   0%  8 workers"
+    line = run.line_after(8.5, (0.1, 1, 14))  # at 10 s
+    assert line == "down  10% 14 MB/s 1/14 files  encode   0%  8 workers  1:30 left"
+    run.line_after(0, (0.1, 1, 14), 0)
+    line = run.line_after(0, (0.2, 2, 14), 0, 1, 2)  # at 11 s, of which encoding had one
+    assert line == "down  20% 14 MB/s 2/14 files  encode   4% 40 MB/s  10M tokens  44.0 s left"
+    line = run.line_after(0, (0.9, 12, 1130))  # from here on, encoding is the slower one
+    assert line == "down  90% 1,130 MB/s 12/14 files  encode   4% 27 MB/s  10M tokens  36.0 s left"
+
+
+def test_finished_download_leaves_the_line_to_the_encoding(run):
+    run.line_after(10, (0.5, 7, 70), 0)
+    run.line_after(0, (1, 14, 70), 0)
+    line = run.line_after(0, (1, 14, 0), 0)
+    assert line.startswith("  3%  300 documents  7.5M tokens  ") and "down" not in line
+
+
+def test_waiting_for_files_is_not_counted_as_slow_encoding(run):
+    run.line_after(0, (0.5, 7, 70), 0)
+    before = run.line_after(0, (0.5, 7, 70), 0)
+    assert "encode   2% 20 MB/s  5M tokens" in before
+    lines = [run.line_after(5, (0.5, 7, 0)) for _ in range(5)]
+    # The last word of a slice was half a second after the first, and all since then was waiting.
+    assert {line.partition("  5M")[0] for line in lines} == {
+        "down  50% waiting 7/14 files  encode   2% 40 MB/s"
+    }
+
+
+def test_log_has_whole_lines_also_while_nothing_is_encoded(monkeypatch):
+    run = Run(monkeypatch, io.StringIO())
+    for share in (0.1, 0.2):
+        run.line_after(4, (share, 1, 14))
+        run.line_after(2, (share, 1, 14))
+    lines = run.stream.getvalue().splitlines()
+    assert [line.partition(" 14 MB/s")[0] for line in lines] == ["down  10%", "down  20%"]

@@ -1,0 +1,140 @@
+"""A branch of the Hub moves; a run reads the commit that the branch stood for when it began."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import hub_server
+import oracle
+from hub_client import connect, disconnect
+from hub_corpus import LET_THE_PLAN_THROUGH, TEXTS, parquet
+from hub_server import CONVERTED_COMMIT, HubServer
+from tokenmill.cli import main
+
+NAME = "some/corpus"
+FIRST, SECOND = "ab" * 20, "cd" * 20
+OLD = {"a.parquet": parquet(TEXTS[0]), "b.parquet": parquet(TEXTS[1])}
+NEW = {"a.parquet": parquet(TEXTS[2]), "c.parquet": parquet(TEXTS[3])}
+CSV = {"a.csv": b"text\nhello"}
+CONVERTED = {"default/train/0.parquet": parquet(TEXTS[2])}
+
+
+class Machine:
+    """This process, with a Hub and a cache of its own."""
+
+    def __init__(self, monkeypatch, capfd, server: HubServer, home: Path) -> None:
+        connect(monkeypatch, server.url, home)
+        self._capfd = capfd
+        self.said = ""
+
+    def run(self, *arguments: object) -> int:
+        self._capfd.readouterr()
+        code = main([*map(str, arguments)])
+        self.said = self._capfd.readouterr().err
+        return code
+
+    def prepared(self, out: Path, *options: object) -> int:
+        return self.run("prepare", NAME, "-o", out, "--no-val", "--num-proc", 1, *options)
+
+
+@pytest.fixture
+def here(monkeypatch, capfd, tmp_path):
+    """A function: the machine whose Hub is a server."""
+    monkeypatch.chdir(tmp_path)
+    return lambda server: Machine(monkeypatch, capfd, server, tmp_path / "home")
+
+
+def tokens_of(*texts: list[str]) -> bytes:
+    return oracle.stream(oracle.ids([text for part in texts for text in part]))
+
+
+def interrupted(server: HubServer, machine: Machine, out: Path, *options: object) -> None:
+    """A run that made its plan, and ended when its second file came damaged twice."""
+    twice = [hub_server.wrong_bytes(), hub_server.wrong_bytes()]
+    plans = 2 if "--overwrite" in options else 1  # it rehearses
+    server.fail(r"^GET /cdn/.*b\.parquet", *LET_THE_PLAN_THROUGH * plans, *twice)
+    assert machine.prepared(out, *options) == 8, machine.said
+    assert (out / ".tokenmill" / "plan.json").exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--overwrite",), ("--partition", "1/1")], ids=str)
+def test_run_that_is_resumed_reads_the_commit_with_which_it_began(options, here, tmp_path):
+    out = tmp_path / "out"
+    with HubServer(OLD, repo=NAME, commit=FIRST) as server:
+        machine = here(server)
+        interrupted(server, machine, out, *options)
+        server.push(NEW, SECOND)
+        assert machine.prepared(out, *options) == 0, machine.said
+        if "--partition" in options:
+            assert machine.run("finish", out) == 0
+        assert (out / "train.bin").read_bytes() == tokens_of(TEXTS[0], TEXTS[1])
+        manifest = json.loads((out / "tokenmill.json").read_text())
+        assert manifest["revisions"] == {f"{NAME}@main": FIRST}
+        assert all(f"@{FIRST}/" in source["path"] for source in manifest["inputs"])
+        assert machine.prepared(out) == 0  # finished: it needs no newer commit, either
+        assert "is complete already" in machine.said
+        assert machine.prepared(out, "--overwrite") == 0, machine.said
+        assert (out / "train.bin").read_bytes() == tokens_of(TEXTS[2], TEXTS[3])
+
+
+def test_unfinished_run_with_other_options_is_not_asked_for_its_commit(here, tmp_path):
+    out = tmp_path / "out"
+    with HubServer(OLD, repo=NAME, commit=FIRST) as server:
+        machine = here(server)
+        interrupted(server, machine, out)
+        server.push(NEW, SECOND)
+        assert machine.prepared(out, "--overwrite", "--seed", 7) == 0, machine.said
+    assert (out / "train.bin").read_bytes() == tokens_of(TEXTS[2], TEXTS[3])
+
+
+def test_unfinished_run_of_other_files_is_not_asked_for_its_commit(here, tmp_path):
+    out = tmp_path / "out"
+    with HubServer(OLD, repo=NAME, commit=FIRST) as server:
+        machine = here(server)
+        interrupted(server, machine, out)
+        server.push(NEW, SECOND)
+        source = f"hf://datasets/{NAME}/a.parquet"
+        options = ("--no-val", "--num-proc", 1, "--overwrite")
+        assert machine.run("prepare", source, "-o", out, *options) == 0, machine.said
+    assert (out / "train.bin").read_bytes() == tokens_of(TEXTS[2])
+
+
+def test_offline_mode_finds_a_name_in_the_cache_and_resumes_at_the_commit_of_the_plan(
+    here, tmp_path, monkeypatch
+):
+    out, cache = tmp_path / "out", tmp_path / "home" / "hub" / "datasets--some--corpus"
+    with HubServer(OLD, repo=NAME, commit=FIRST) as server:
+        machine = here(server)
+        interrupted(server, machine, out)
+        assert not (cache / "refs").exists()  # half of the files are not to be taken for all
+        assert machine.prepared(tmp_path / "whole") == 0
+    assert (cache / "refs" / "main").read_text() == FIRST
+    disconnect(monkeypatch)
+    assert machine.prepared(tmp_path / "by_name") == 0, machine.said
+    assert "this reads the 2 files in the cache; the Hub may have more" in machine.said
+    (cache / "refs" / "main").write_text(SECOND)  # by another program, which knows a newer one
+    link = cache / "snapshots" / FIRST / "b.parquet"
+    target = os.readlink(link)
+    link.unlink()
+    assert machine.prepared(out) == 8 and f"@{FIRST}/b.parquet" in machine.said
+    assert machine.prepared(tmp_path / "by_name") == 0 and "complete already" in machine.said
+    link.symlink_to(target)
+    assert machine.prepared(out) == 0, machine.said
+    assert "may have more" not in machine.said
+    for name in (out, tmp_path / "by_name"):
+        assert (name / "train.bin").read_bytes() == tokens_of(TEXTS[0], TEXTS[1])
+
+
+def test_the_hubs_own_conversion_is_kept_and_found_offline_too(here, tmp_path, monkeypatch):
+    with HubServer(CSV, repo=NAME, commit=FIRST, converted=CONVERTED) as server:
+        machine = here(server)
+        assert machine.prepared(tmp_path / "one") == 0, machine.said
+    disconnect(monkeypatch)
+    assert machine.prepared(tmp_path / "two") == 0, machine.said
+    manifest = json.loads((tmp_path / "two" / "tokenmill.json").read_text())
+    assert manifest["revisions"][f"{NAME}@refs/convert/parquet"] == CONVERTED_COMMIT
+    assert (tmp_path / "two" / "train.bin").read_bytes() == tokens_of(TEXTS[2])
