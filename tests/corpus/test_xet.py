@@ -24,7 +24,7 @@ from hub_corpus import Here, parquet
 from hub_server import HubServer
 from tokenmill.corpus.hub import Hub
 from tokenmill.corpus.hub_names import HubSource
-from tokenmill.corpus.xet_process import _received_bytes
+from tokenmill.corpus.xet_process import ReceivedBytes
 from xet_store import XetStore
 
 TEXTS = [random.Random(seed).randbytes(600).hex() for seed in range(3_000)]
@@ -165,13 +165,16 @@ def test_a_mirror_that_repeats_the_hubs_offer_sends_the_file_itself(machine):
 
 
 def test_bytes_on_their_way_count_as_progress_before_a_block_is_whole():
-    before = _received_bytes()
+    received = ReceivedBytes()
+    received.update()
+    before = received.total
     listener = socket.create_server(("127.0.0.1", 0))
     ours = socket.create_connection(listener.getsockname())
     with listener, ours, listener.accept()[0] as theirs:
         theirs.sendall(b"x" * 1000)
         assert len(ours.recv(1000, socket.MSG_WAITALL)) == 1000
-        assert _received_bytes() == before + 1000
+        assert received.update() and received.total == before + 1000
+        assert not received.update()
 
 
 def arguments(out: Path) -> list[str]:

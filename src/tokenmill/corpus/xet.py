@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import select
+import socket
 import subprocess
 import sys
 import threading
@@ -30,7 +31,7 @@ from urllib.parse import urljoin, urlsplit
 from tokenmill.corpus import xet_process
 from tokenmill.corpus.download.byte_source import ByteSource
 from tokenmill.corpus.hub_names import HubFile
-from tokenmill.corpus.xet_process import DATA, END, FAILED, FRAME_BYTES, HEADER
+from tokenmill.corpus.xet_process import DATA, END, FAILED, FRAME_BYTES, HEADER, LENGTH
 from tokenmill.storage.retry import Notice, message_of
 
 MAX_TIMEOUTS = 3  # of HF_HUB_DOWNLOAD_TIMEOUT, 10 s by default: hf_xet itself tries again first
@@ -82,8 +83,7 @@ class Xet:
         self._lock = threading.Lock()
         self._routes: dict[tuple[str, str], str | None] = {}  # to tokens, by repo and commit
         self._connections: dict[str, dict[str, Any]] = {}  # by route
-        self._idle: list[XetProcess] = []
-        self._busy: set[XetProcess] = set()
+        self._process: XetProcess | None = None
 
     def has(self, file: HubFile) -> bool:
         """Whether to ask Xet storage for this file."""
@@ -112,42 +112,25 @@ class Xet:
             )
 
     def close(self) -> None:
-        """End the processes. A thread that waits for one finds that its stream has ended."""
+        """End the process. Who waits for a stream finds that it has ended."""
         with self._lock:
             self._is_closed, self._is_on = True, False
-            idle, self._idle = self._idle, []
-            busy = list(self._busy)
-        for process in idle:
-            process.end()
-        for process in busy:
+            process, self._process = self._process, None
+        if process is not None:
             process.kill()
 
     def _data(self, file: HubFile, start: int, stop: int) -> Iterator[memoryview]:
         connection = self._connection(file)
-        process = self._process()
-        try:
-            yield from process.stream(connection, file, start, stop)
-        except BaseException:  # GeneratorExit, too: the caller does not want the rest
-            process.end()
-            raise
-        finally:
-            self._busy.discard(process)
-        with self._lock:
-            if not self._is_closed:
-                self._idle.append(process)
-                return
-        process.end()
-
-    def _process(self) -> XetProcess:
         with self._lock:
             if self._is_closed:
-                raise XetFailure("is closed")
+                return
             try:
-                process = self._idle.pop() if self._idle else XetProcess(self._stall_seconds)
+                self._process = self._process or XetProcess(self._stall_seconds)
+                stretch = self._process.stretch(connection, file, start, stop)
             except OSError as error:
-                raise XetFailure(f"cannot be used ({message_of(error)})") from error
-            self._busy.add(process)
-        return process
+                raise XetFailure(f"cannot be asked ({message_of(error)})") from error
+        with stretch as stream:
+            yield from stream.data()
 
     def _route(self, file: HubFile) -> str | None:
         """Where the Hub hands out tokens for this file's storage; None if it does not."""
@@ -213,39 +196,69 @@ class Xet:
 
 
 class XetProcess:
-    """Our end of a process that runs `hf_xet`. It ends when its stdin does, at the latest."""
+    """Our end of the process that runs `hf_xet`. It ends with this one, at the latest."""
 
     def __init__(self, stall_seconds: float) -> None:
-        self._stall_seconds = stall_seconds
+        self.stall_seconds = stall_seconds
         paths = json.dumps([path for path in sys.path if os.path.isabs(path)])
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", xet_process.__file__, paths],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**ENVIRONMENT, **os.environ},
-            start_new_session=True,  # Ctrl-C is for us to handle
-        )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._requests = self._process.stdin
-        self._out = self._process.stdout.fileno()
+        self._requests, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", xet_process.__file__, paths],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**ENVIRONMENT, **os.environ},
+                start_new_session=True,  # Ctrl-C is for us to handle
+            )
+
+    def stretch(
+        self, connection: dict[str, Any], file: HubFile, start: int, stop: int
+    ) -> XetStretch:
+        request = {
+            "connection": connection,
+            "file": [file.xet_hash, file.num_bytes],
+            "stretch": [start, stop],
+        }
+        text = json.dumps(request).encode()
+        ours, theirs = os.pipe()
+        try:
+            socket.send_fds(self._requests, [LENGTH.pack(len(text))], [theirs])
+            self._requests.sendall(text)
+        except OSError:
+            pass  # it is dead: the pipe will show that
+        finally:
+            os.close(theirs)
+        return XetStretch(self, ours)
+
+    def kill(self) -> None:
+        """From any thread: all streams end."""
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel
+            self._process.wait(REAP_SECONDS)
+        self._requests.close()
+
+
+class XetStretch:
+    """Our end of the pipe over which a stretch of a file comes."""
+
+    def __init__(self, process: XetProcess, fd: int) -> None:
+        self._process = process
+        self._fd = fd
         self._buffer = memoryview(bytearray(FRAME_BYTES))
         self._is_readable = select.poll()
-        self._is_readable.register(self._out, select.POLLIN)
+        self._is_readable.register(fd, select.POLLIN)
         with contextlib.suppress(AttributeError, OSError):  # Linux alone has it; a limit for users
-            fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, FRAME_BYTES)
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, FRAME_BYTES)
 
-    def stream(
-        self, connection: dict[str, Any], file: HubFile, start: int, stop: int
-    ) -> Iterator[memoryview]:
-        """The views are valid until the next one is asked for."""
-        self._ask(
-            {
-                "connection": connection,
-                "file": [file.xet_hash, file.num_bytes],
-                "stretch": [start, stop],
-            }
-        )
+    def __enter__(self) -> XetStretch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def data(self) -> Iterator[memoryview]:
+        """Each view is valid until the next one is asked for."""
         while True:
             kind, num_bytes = HEADER.unpack(self._bytes(HEADER.size))
             if kind == DATA:
@@ -256,43 +269,19 @@ class XetProcess:
             elif kind == END:
                 return
 
-    def kill(self) -> None:
-        """From any thread: one that is reading finds the end."""
-        self._process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel
-            self._process.wait(REAP_SECONDS)
-
-    def end(self) -> None:
-        """From the thread that reads."""
-        self.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(BrokenPipeError):
-                if pipe is not None:
-                    pipe.close()
-
-    def _ask(self, request: dict[str, Any]) -> None:
-        try:
-            self._requests.write(json.dumps(request).encode() + b"\n")
-            self._requests.flush()
-        except BrokenPipeError:
-            raise self._death() from None
-
     def _bytes(self, num_bytes: int) -> bytes:
         return b"".join(map(bytes, self._read(num_bytes)))
 
     def _read(self, num_bytes: int) -> Iterator[memoryview]:
         while num_bytes:
-            if not self._is_readable.poll(self._stall_seconds * 1000):
-                raise XetFailure(f"sent nothing for {self._stall_seconds:.0f} s")
-            num_read = os.readv(self._out, [self._buffer[:num_bytes]])
+            if not self._is_readable.poll(1000 * self._process.stall_seconds):
+                self._process.kill()
+                raise XetFailure(f"sent nothing for {self._process.stall_seconds:.0f} s")
+            num_read = os.readv(self._fd, [self._buffer[:num_bytes]])
             if not num_read:
-                raise self._death()
+                raise XetFailure("failed (the process of hf_xet has ended)")
             num_bytes -= num_read
             yield self._buffer[:num_read]
-
-    def _death(self) -> XetFailure:
-        self.kill()
-        return XetFailure(f"failed (hf_xet's process ended with {self._process.returncode})")
 
 
 def _origin(url: str) -> tuple[str, str]:
