@@ -114,8 +114,6 @@ class RemoteInputs:
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
-        if self._files:
-            self._hub.close()
         if self._thread.is_alive():
             # The thread may be in a pause between two retries; as a daemon it does not delay our
             # exit.

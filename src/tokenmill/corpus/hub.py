@@ -22,7 +22,6 @@ from tokenmill.corpus.hub_listing import HubListing
 from tokenmill.corpus.hub_names import DatasetName, HubFile, HubSource
 from tokenmill.corpus.readers.naming import kind_named
 from tokenmill.corpus.spans import Input
-from tokenmill.corpus.xet import Xet
 from tokenmill.errors import NetworkError
 from tokenmill.storage import disk, files
 from tokenmill.storage.partial_file import PartialFile
@@ -51,7 +50,6 @@ class Hub:
         self._notice = notice
         self._retry = Retry(notice)
         self._num_refusals = 0
-        self._xet = Xet(huggingface_hub, notice)
         self._tags: dict[str, str | None] = {}  # of files that are being downloaded
 
     def files(self, source: HubSource | DatasetName) -> list[HubFile]:
@@ -98,7 +96,6 @@ class Hub:
                     self._put_in_place(file, partial)
                     return
                 target.restart()
-                self._xet.give_up(f"sent other bytes than {file.url}", "from its start")
                 if not attempt:
                     self._notice(f"{file.url} came as {found}, not {file.digest}; again")
         files.remove(partial)
@@ -112,10 +109,6 @@ class Hub:
         with self._explained(file):
             head, _ = self._retry.result_of(lambda: self._range(file, 0, 4))
             return head, self._retry.result_of(lambda: self._footer(file))
-
-    def close(self) -> None:
-        """End what is under way, from any thread."""
-        self._xet.close()
 
     def _footer(self, file: HubFile) -> bytes:
         size = file.num_bytes
@@ -153,14 +146,6 @@ class Hub:
             target.restart()
         while target.num_bytes < file.num_bytes:
             before = target.num_bytes
-            if self._xet.has(file):
-                for data in self._xet.stream(file, before, file.num_bytes):
-                    if should_stop():
-                        raise Closing
-                    target.write(data)
-                if should_stop():
-                    raise Closing
-                continue
             with self._response(file, before, file.num_bytes) as response:
                 tag, first_tag = _tag(response), self._tags.get(file.url)
                 self._tags[file.url] = tag

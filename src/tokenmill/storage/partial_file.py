@@ -44,7 +44,7 @@ class PartialFile:
                     return fd
             os.close(fd)  # the other run has finished it and given it its name
 
-    def write(self, data: bytes | memoryview) -> None:
+    def write(self, data: bytes) -> None:
         with as_output_error("write", self._path):
             disk.write_all(self._fd, memoryview(data))
         self._hash.update(data)
