@@ -6,7 +6,10 @@ another origin (here a second port): the client reads size and hash from the red
 must not send its token there. Plain files (README.md, *.json) are answered by the Hub directly.
 
 It can be private or gated, has the branch that the Hub's own converter writes (`converted`), finds
-datasets by a part of their name, and its CDN's addresses can expire (`address_seconds`).
+datasets by a part of their name, and its CDN's addresses can expire (`address_seconds`). Its line
+can be slow, for a connection, for a client's address, and in all; it can be far away; and it can
+refuse more answers at a time than it likes (`Line`). A file may be larger than memory: any buffer
+will do, such as a map of a sparse file.
 
 With `xet`, its large files are in Xet storage, too (tests/xet_store.py): the listing has their
 hashes, and a redirect names the route to tokens, which say where the storage is.
@@ -18,6 +21,7 @@ Not here: uploads, models, buckets.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -27,7 +31,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -45,6 +49,7 @@ API_PATH = re.compile(
 )
 RESOLVE_PATH = re.compile(r"/datasets/([^/]+/[^/]+)/(resolve)/(.+)")
 CHUNK_BYTES = 256 << 10
+Buffer = bytes | memoryview  # a file's content
 BEFORE_ANSWER = -1
 
 
@@ -84,6 +89,41 @@ class Response:
 
 
 Fault = Callable[[Response], Response]
+
+
+@dataclass(frozen=True)
+class Line:
+    """What lies between the server and its clients; None: no limit."""
+
+    bytes_per_second: float | None = None  # in all
+    bytes_per_second_each: float | None = None  # for a connection
+    bytes_per_second_address: float | None = None  # for all connections of an IP address
+    latency_seconds: float = 0.0  # before an answer, and as much for a new connection
+    max_answers: int | None = None  # of files at a time; more get 429
+    retry_after_seconds: int = 1  # and this
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Small enough that a slow line still moves 20 times a second."""
+        rates = (self.bytes_per_second, self.bytes_per_second_each, self.bytes_per_second_address)
+        slowest = min((rate for rate in rates if rate is not None), default=float("inf"))
+        return int(max(1, min(CHUNK_BYTES, slowest / 20)))
+
+
+class Queue:
+    """Bytes that go through one after the other."""
+
+    def __init__(self, bytes_per_second: float | None) -> None:
+        self.bytes_per_second = bytes_per_second
+        self._free_at = 0.0
+
+    def seconds_for(self, num_bytes: int) -> float:
+        """Book some bytes; how long until they are through. Who is late may catch up a bit."""
+        if self.bytes_per_second is None:
+            return 0.0
+        now = time.monotonic()
+        self._free_at = max(now - 0.05, self._free_at) + num_bytes / self.bytes_per_second
+        return self._free_at - now
 
 
 def status(code: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Fault:
@@ -177,8 +217,11 @@ class HubFile:
     xet_hash: str | None = None
 
     @classmethod
-    def of(cls, path: str, content: bytes) -> HubFile:
-        sha256 = hashlib.sha256(content).hexdigest()
+    def of(cls, path: str, content: Buffer) -> HubFile:
+        view = memoryview(content)
+        # Nobody waits for the hash of 50 GB of zeros.
+        hashed = view if len(view) < 1 << 32 else path.encode()
+        sha256 = hashlib.sha256(hashed).hexdigest()
         return cls(path, memoryview(content), sha256, not path.endswith(PLAIN_SUFFIXES))
 
     @property
@@ -208,17 +251,18 @@ class HubServer:
 
     def __init__(
         self,
-        files: Mapping[str, bytes],
+        files: Mapping[str, Buffer],
         repo: str = "OWNER/NAME",
         commit: str = COMMIT,
         branch: str = "main",
         page_size: int = 1000,
         bytes_per_second: float | None = None,
-        converted: Mapping[str, bytes] | None = None,
+        converted: Mapping[str, Buffer] | None = None,
         is_private: bool = False,
         is_gated: bool = False,
         address_seconds: float | None = None,
         other_repos: Sequence[str] = (),
+        line: Line | None = None,
         xet: XetStore | None = None,
     ) -> None:
         self.repo = repo
@@ -230,7 +274,7 @@ class HubServer:
         self.other_repos = other_repos
         self.branch = branch
         self.page_size = page_size
-        self.bytes_per_second = bytes_per_second
+        self.line = line or Line(bytes_per_second)
         self.requests: list[Request] = []
         self.num_file_bytes_sent = 0
         self.errors: list[BaseException] = []
@@ -238,14 +282,16 @@ class HubServer:
         self.lock = threading.Lock()
         self._commits: dict[str, dict[str, HubFile]] = {}
         self._plans: list[tuple[re.Pattern[str], deque[Fault]]] = []
-        self._line_free_at = 0.0
+        self._queue = Queue(self.line.bytes_per_second)
+        self._queues: dict[str, Queue] = {}  # by client address
+        self._num_answers = 0
         if converted is not None:
             self.push(converted, CONVERTED_COMMIT)
         self.push(files, commit)
         self._listeners = {origin: _Listener(origin, self) for origin in ("hub", "cdn")}
         self.url, self.cdn_url = (listener.url for listener in self._listeners.values())
 
-    def push(self, files: Mapping[str, bytes], commit: str) -> None:
+    def push(self, files: Mapping[str, Buffer], commit: str) -> None:
         """The branch now points at a commit that holds exactly these files."""
         found = {path: HubFile.of(path, files[path]) for path in sorted(files)}
         if self.xet is not None:
@@ -286,23 +332,31 @@ class HubServer:
         right = self._right_response(request, form)
         return right if fault is None else fault(right)
 
-    def wait_for_line(self, num_bytes: int) -> None:
-        """Book the shared line for some bytes of a file, and wait until they would be through."""
+    def wait_for_line(self, num_bytes: int, address: str, own: Queue) -> None:
+        """Wait until some bytes of a file would be through everything that limits them."""
         with self.lock:
             self.num_file_bytes_sent += num_bytes
-            if self.bytes_per_second is None:
-                return
-            start = max(time.monotonic(), self._line_free_at)
-            self._line_free_at = start + num_bytes / self.bytes_per_second
-            wait_seconds = self._line_free_at - time.monotonic()
-        self.closing.wait(wait_seconds)
+            at_address = self._queues.setdefault(address, Queue(self.line.bytes_per_second_address))
+            wait_seconds = max(
+                queue.seconds_for(num_bytes) for queue in (self._queue, at_address, own)
+            )
+        if wait_seconds > 0:
+            self.closing.wait(wait_seconds)
 
-    @property
-    def chunk_bytes(self) -> int:
-        """Small enough that a throttled line still moves 20 times a second."""
-        if self.bytes_per_second is None:
-            return CHUNK_BYTES
-        return max(1, min(CHUNK_BYTES, int(self.bytes_per_second / 20)))
+    @contextlib.contextmanager
+    def answering(self, response: Response) -> Iterator[Response]:
+        """The response, or 429 if too many files are being sent."""
+        with self.lock:
+            self._num_answers += 1
+            limit = self.line.max_answers
+            is_too_much = limit is not None and self._num_answers > limit
+        try:
+            refuse = rate_limited(self.line.retry_after_seconds)
+            is_refused = is_too_much and response.file is not None
+            yield refuse(response) if is_refused else response
+        finally:
+            with self.lock:
+                self._num_answers -= 1
 
     def _right_response(self, request: Request, form: Mapping[str, list[str]]) -> Response:
         if request.path == "/loop":
@@ -498,6 +552,12 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     server: _Listener
 
+    def setup(self) -> None:
+        super().setup()
+        line = self.server.hub.line
+        self._queue = Queue(line.bytes_per_second_each)
+        self.server.hub.closing.wait(line.latency_seconds)
+
     def log_message(self, *_: object) -> None:
         pass
 
@@ -514,7 +574,9 @@ class _Handler(BaseHTTPRequestHandler):
             time.monotonic(),
             self.headers.get("Accept-Encoding"),
         )
-        self._send(self.server.hub.respond(request, form))
+        self.server.hub.closing.wait(self.server.hub.line.latency_seconds)
+        with self.server.hub.answering(self.server.hub.respond(request, form)) as response:
+            self._send(response)
 
     do_GET = do_HEAD = do_POST = _answer  # noqa: N815
 
@@ -539,11 +601,11 @@ class _Handler(BaseHTTPRequestHandler):
         return None if response.cut_at_bytes is None else self._cut(response.cut_resets)
 
     def _write(self, body: memoryview, is_file: bool) -> None:
-        step = self.server.hub.chunk_bytes
+        step = self.server.hub.line.chunk_bytes
         for start in range(0, len(body), step):
             chunk = body[start : start + step]
             if is_file:
-                self.server.hub.wait_for_line(len(chunk))
+                self.server.hub.wait_for_line(len(chunk), self.client_address[0], self._queue)
             self.wfile.write(chunk)
 
     def _cut(self, resets: bool) -> None:

@@ -9,6 +9,7 @@ the file repeats them.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,7 @@ class XetStore:
         self.folder = folder
         self.endpoint = f"local://{folder}"
         self._known = dict(known or {})
+        self._silent: list[socket.socket] = []
 
     def hashes(self, contents: Sequence[bytes]) -> list[str]:
         """By which the contents can be had from now on."""
@@ -72,3 +74,12 @@ class XetStore:
         """Who reads this one waits for ever."""
         xorb.unlink()
         os.mkfifo(xorb)
+
+    def silent_server(self) -> str:
+        """The address of a server that takes connections and says nothing."""
+        self._silent.append(socket.create_server(("127.0.0.1", 0)))
+        return "http://{}:{}".format(*self._silent[-1].getsockname())
+
+    def close(self) -> None:
+        for listener in self._silent:
+            listener.close()

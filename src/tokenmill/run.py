@@ -263,6 +263,7 @@ def new_plan(
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         context = RunContext(config, encoding, runner, watch or SilentWatch(), folder)
         remote = RemoteInputs(config, folder, lambda message: None)
+        stack.enter_context(contextlib.closing(remote))
         return context.plan_of(all_inputs(config, remote), remote)
 
 

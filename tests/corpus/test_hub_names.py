@@ -370,8 +370,8 @@ def test_address_that_expired_is_asked_for_again(num_refusals, server, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "gated" not in done.stderr
     assert (tmp_path / "out" / "train.bin").read_bytes() == EXPECTED
-    asked = server.asked(r"^GET /datasets.*001_00000")
-    assert len(asked) == 4 + num_refusals  # a fresh address every time
+    asked = server.asked(r"^HEAD /datasets.*001_00000")
+    assert len(asked) == 1 + num_refusals  # one for the plan and the download, then fresh ones
 
 
 def test_address_that_lives_for_a_moment_is_good_for_every_request(tmp_path):

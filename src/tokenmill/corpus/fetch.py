@@ -1,11 +1,12 @@
-"""Remote inputs, downloaded one at a time while earlier ones are encoded.
+"""Remote inputs, downloaded in the order of the plan while earlier ones are encoded.
 
-The plan needs only a parquet file's footer, so it is made before any file is downloaded: head and
-footer go into a sparse file of the right size, and a reader needs no more to cut spans. Files of
-other kinds must be downloaded whole before they can be cut.
+The plan needs only a parquet file's footer, so it is made before any file is downloaded: the footer
+goes into a sparse file of the right size, and a reader needs no more to cut spans. Files of other
+kinds must be downloaded whole before they can be cut.
 
-Files are fetched one at a time, so that the first arrives early and encoding begins early. Without
---keep-downloads the files go into the work folder. At most two wait there (or as many as one slice
+`download/` fetches several pieces at a time, of the first file first. A slice waits for its whole
+files, because only a whole file can be compared with its hash. Without --keep-downloads the files
+go into the work folder. No more than AHEAD_BYTES are there at a time (or as many as one slice
 needs), and each is removed once the last of its slices has a record.
 """
 
@@ -16,19 +17,26 @@ import dataclasses
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from tokenmill.config import Config
+from tokenmill.corpus.download.downloads import Downloads
 from tokenmill.corpus.download.progress import DownloadProgress
-from tokenmill.corpus.hub import Closing, Hub
+from tokenmill.corpus.hub import Hub
 from tokenmill.corpus.hub_names import HubFile, hub_source
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.storage import disk, files
+from tokenmill.storage.range_reader import Begun
 from tokenmill.storage.retry import Notice
 
-MAX_WAITING_FILES = 2
-CLOSE_SECONDS = 2.0
+AHEAD_BYTES = 4 << 30
+NUM_FOOTERS = 8  # asked for at a time
+
+
+def most_bytes_ahead(sizes: Sequence[int]) -> int:
+    """The disk space that files of these sizes take at most, if they are not kept."""
+    return min(sum(sizes), AHEAD_BYTES + max(sizes, default=0))
 
 
 class RemoteInputs:
@@ -38,6 +46,7 @@ class RemoteInputs:
         self._structures = os.path.join(work, "structure")
         self._structure_numbers = itertools.count()
         self._keeps = config.keep_downloads
+        self._looks_ahead = config.limit_docs is None
         self._files: dict[str, HubFile] = {}
         self.inputs: list[Input] = []
         self.again: list[str] = []  # names of files that more than one source named
@@ -50,15 +59,13 @@ class RemoteInputs:
                         self.again.append(file.url)
                     self._files[file.url] = file
             self.inputs = [self._hub.input(f, config.input_format) for f in self._files.values()]
+        self._numbers = {source.name: i for i, source in enumerate(self.inputs)}
+        self._footers: dict[str, Begun[bytes]] = {}
         self._uses: collections.Counter[str] = collections.Counter()  # slices to be encoded
-        self._queue: list[HubFile] = []
-        self._here: set[str] = set()
-        self._waiting: set[str] = set()  # downloaded files that slices still need
+        self._held: dict[str, int] = {}  # bytes of files that are begun and still needed
         self._awaited: set[str] = set()  # files that the next slice needs
-        self._error: BaseException | None = None
-        self._is_closing = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._fetch_all, name="fetch", daemon=True)
+        self._downloads: Downloads | None = None
 
     def structure_of(self, source: Input) -> Input:
         """An input that a reader can cut into spans before the file is downloaded."""
@@ -68,33 +75,42 @@ class RemoteInputs:
         if source.kind != "parquet":
             self._hub.download(file)
             return source
-        head, footer = self._hub.parquet_edges(file)
+        footer = self._footer(source.name)
         path = os.path.join(self._structures, f"{next(self._structure_numbers):08d}.parquet")
-        disk.write_sparse_file(
-            path, source.num_bytes, {0: head, source.num_bytes - len(footer): footer}
-        )
+        disk.write_sparse_file(path, source.num_bytes, {source.num_bytes - len(footer): footer})
         return dataclasses.replace(source, path=path)
+
+    def _footer(self, name: str) -> bytes:
+        """A file's footer. Those of the next files are asked for, too, if all will be needed."""
+        at = self._numbers[name]
+        for near in self.inputs[at : at + (NUM_FOOTERS if self._looks_ahead else 1)]:
+            file = self._files[near.name]
+            is_wanted = near.kind == "parquet" and not self._hub.is_here(file)
+            if is_wanted and near.name not in self._footers:
+                self._footers[near.name] = Begun(partial(self._hub.parquet_footer, file))
+        return self._footers.pop(name).result()
 
     def begin(self, slices: Iterable[Slice]) -> None:
         """Start to fetch the files of these slices, in order."""
+        queue: list[HubFile] = []
         for slice_ in slices if self._files else ():
-            for name in {span.input.name for span in slice_.spans} & self._files.keys():
+            for name in _names(slice_) & self._files.keys():
                 if not self._uses[name]:
-                    self._queue.append(self._files[name])
+                    queue.append(self._files[name])
                 self._uses[name] += 1
-        if self._queue:
-            self._thread.start()
+        if queue:
+            self._downloads = self._hub.downloads(queue, self._may_begin, self._changed)
 
     def as_they_arrive(self, slices: Iterable[Slice]) -> Iterator[Slice | None]:
         """The slices, each once its files have arrived; None while the next one must wait."""
         for slice_ in slices:
-            needed = {span.input.name for span in slice_.spans} & self._files.keys()
+            needed = _names(slice_) & self._files.keys()
             with self._changed:
                 self._awaited = needed
                 self._changed.notify_all()
-            while not needed <= self._here:
-                if self._error is not None:
-                    raise self._error
+            while self._downloads is not None and not needed <= self._downloads.here:
+                if self._downloads.error is not None:
+                    raise self._downloads.error
                 yield None
             yield slice_
 
@@ -103,46 +119,34 @@ class RemoteInputs:
         for source in {span.input for span in slice_.spans}:
             if source.name in self._files:
                 self._uses[source.name] -= 1
-                if not self._uses[source.name] and not self._keeps:
+                if self._uses[source.name]:
+                    continue
+                if not self._keeps:
                     files.remove(source.path)
                 with self._changed:
-                    if not self._uses[source.name]:
-                        self._waiting.discard(source.name)
+                    self._held.pop(source.name, None)
                     self._changed.notify_all()
 
     def close(self) -> None:
-        with self._changed:
-            self._is_closing = True
-            self._changed.notify_all()
-        if self._thread.is_alive():
-            # The thread may be in a pause between two retries; as a daemon it does not delay our
-            # exit.
-            self._thread.join(CLOSE_SECONDS)
+        if self._downloads is not None:
+            self._downloads.stop()
+        if self._files:
+            self._hub.close()  # nobody waits for an answer any longer
+        if self._downloads is not None:
+            self._downloads.close()
 
     def progress(self) -> DownloadProgress | None:
         """The download as it is now; None if there is nothing to download."""
-        if not self._queue:
-            return None
-        here = sum(file.num_bytes for file in self._queue if file.url in self._here)
-        total = sum(file.num_bytes for file in self._queue)
-        return DownloadProgress(here, total, len(self._here), len(self._queue), 1, 0.0)
+        return None if self._downloads is None else self._downloads.progress()
 
-    def _fetch_all(self) -> None:
-        try:
-            for file in self._queue:
-                with self._changed:
-                    self._changed.wait_for(partial(self._may_fetch, file))
-                    if self._is_closing:
-                        return
-                self._hub.download(file, lambda: self._is_closing)
-                with self._changed:
-                    self._waiting.add(file.url)
-                    self._here.add(file.url)
-        except Closing:
-            return
-        except BaseException as error:
-            self._error = error
+    def _may_begin(self, name: str) -> bool:
+        size = self._files[name].num_bytes
+        has_room = self._keeps or sum(self._held.values()) + size <= AHEAD_BYTES
+        if has_room or name in self._awaited:
+            self._held[name] = size
+            return True
+        return False
 
-    def _may_fetch(self, file: HubFile) -> bool:
-        has_room = self._keeps or len(self._waiting) < MAX_WAITING_FILES
-        return has_room or file.url in self._awaited or self._is_closing
+
+def _names(slice_: Slice) -> set[str]:
+    return {span.input.name for span in slice_.spans}

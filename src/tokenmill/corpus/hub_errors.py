@@ -1,7 +1,7 @@
 """What the Hub's answers mean for the user: who may read what, what does not exist, what is down.
 
 Only the Hub itself speaks of rights. Files come from a CDN behind it, whose signed addresses
-expire: after its 401 or 403 the Hub is asked for another address (`hub.py`).
+expire: after its 401 or 403 the Hub is asked for another address (`download/http_source.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tokenmill.corpus.dataset_card import LIKE, nearest_first
+from tokenmill.corpus.download.http_source import AddressRefused
 from tokenmill.corpus.hub_names import DatasetName, HubSource
 from tokenmill.corpus.presets import PRESETS
 from tokenmill.errors import ConfigError, InputError, NetworkError
@@ -18,10 +19,6 @@ from tokenmill.storage.retry import is_of_the_network, message_of, status_of
 
 _MISSING = ("EntryNotFoundError", "RemoteEntryNotFoundError")
 _SHOWN_NAMES = 3
-
-
-class CdnRefusal(Exception):
-    """The CDN has refused one fresh address after the other."""
 
 
 @contextlib.contextmanager
@@ -49,7 +46,7 @@ def explained(source: HubSource | DatasetName, client: Any) -> Iterator[None]:
                 f"{source.repo} at {source.revision} has no {source.pattern}: {message_of(error)}",
                 hint="the dataset's page lists its files; @main is the newest revision",
             ) from None
-        if not is_of_the_network(error) and kind != CdnRefusal.__name__:
+        if not is_of_the_network(error) and kind != AddressRefused.__name__:
             raise
         raise _unreachable(source, message_of(error)) from None
 

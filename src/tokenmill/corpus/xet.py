@@ -23,13 +23,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from tokenmill.corpus import xet_process
-from tokenmill.corpus.download.byte_source import ByteSource
+from tokenmill.corpus.download.byte_source import ByteSource, HandedOver
 from tokenmill.corpus.hub_names import HubFile
 from tokenmill.corpus.xet_process import DATA, END, FAILED, FRAME_BYTES, HEADER, LENGTH
 from tokenmill.storage.retry import Notice, message_of
@@ -40,6 +40,8 @@ EXPIRY_SECONDS = 60  # a token that ends sooner is not used for another file
 # What users set themselves counts. By default, hf_xet buffers 2 GB, keeps logs below HF_HOME and
 # reports each transfer to the storage.
 ENVIRONMENT = {
+    "HF_XET_RECONSTRUCTION_MIN_RECONSTRUCTION_FETCH_SIZE": "16mb",
+    "HF_XET_RECONSTRUCTION_MAX_RECONSTRUCTION_FETCH_SIZE": "16mb",
     "HF_XET_RECONSTRUCTION_DOWNLOAD_BUFFER_SIZE": "256mb",
     "HF_XET_RECONSTRUCTION_DOWNLOAD_BUFFER_PERFILE_SIZE": "64mb",
     "HF_XET_RECONSTRUCTION_DOWNLOAD_BUFFER_LIMIT": "320mb",
@@ -60,15 +62,28 @@ class XetSource:
         self._xet = xet
         self._file = file
         self._http = http
+        self._sent_up_to = 0
 
     @property
     def max_streams(self) -> int:
-        return 1 if self._xet.has(self._file) else self._http.max_streams
+        return 1 if self.fills_line else self._http.max_streams
 
-    def stream(self, start: int, stop: int) -> Iterator[memoryview]:
-        if self._xet.has(self._file):
-            return self._xet.stream(self._file, start, stop)
-        return self._http.stream(start, stop)
+    @property
+    def fills_line(self) -> bool:
+        return self._xet.may_have(self._file)
+
+    def stream(self, start: int, stop: int) -> Generator[memoryview, None, None]:
+        if not self._xet.may_have(self._file):
+            yield from self._http.stream(start, stop)
+            return
+        if start < self._sent_up_to:
+            self._xet.give_up("sent wrong bytes", self._file, start)
+            raise HandedOver
+        for data in self._xet.stream(self._file, start, stop):
+            yield data
+            self._sent_up_to = max(self._sent_up_to, start := start + len(data))
+        if start != stop:
+            raise HandedOver
 
 
 class Xet:
@@ -85,30 +100,32 @@ class Xet:
         self._connections: dict[str, dict[str, Any]] = {}  # by route
         self._process: XetProcess | None = None
 
-    def has(self, file: HubFile) -> bool:
-        """Whether to ask Xet storage for this file."""
-        return self._is_on and file.xet_hash is not None and self._route(file) is not None
+    def may_have(self, file: HubFile) -> bool:
+        """Whether to ask Xet storage for this file. Makes no request."""
+        is_offered = self._routes.get((file.repo, file.commit), "not asked yet") is not None
+        return self._is_on and file.xet_hash is not None and is_offered
 
-    def stream(self, file: HubFile, start: int, stop: int) -> Iterator[memoryview]:
-        """The bytes from `start` to `stop`. Ends early if something goes wrong: then Xet is off and
-        the user has been told."""
+    def stream(self, file: HubFile, start: int, stop: int) -> Generator[memoryview, None, None]:
+        """The bytes from `start` to `stop`. Ends early if Xet storage does not have the file after
+        all, or if something goes wrong: then Xet is off, and the user has been told."""
         at = start
         try:
             for data in self._data(file, start, stop):
-                at += len(data)
                 yield data
-            if at != stop:
+                at += len(data)
+            if at != stop and self.may_have(file):
                 raise XetFailure(f"sent {at - start:,} bytes of {stop - start:,}")
         except XetFailure as failure:
-            self.give_up(str(failure), f"from byte {at:,} of {file.url}")
+            self.give_up(str(failure), file, at)
 
-    def give_up(self, why: str, place: str) -> None:
+    def give_up(self, why: str, file: HubFile, at: int) -> None:
         """Ask Xet storage for nothing more in this run."""
         with self._lock:
             was_on, self._is_on = self._is_on, False
         if was_on and not self._is_closed:
             self._notice(
-                f"Xet storage {why}; going on over HTTP {place} (HF_HUB_DISABLE_XET=1 skips Xet)"
+                f"Xet storage {why}; going on over HTTP from byte {at:,} of {file.url} "
+                "(HF_HUB_DISABLE_XET=1 skips Xet)"
             )
 
     def close(self) -> None:
@@ -120,7 +137,10 @@ class Xet:
             process.kill()
 
     def _data(self, file: HubFile, start: int, stop: int) -> Iterator[memoryview]:
-        connection = self._connection(file)
+        route = self._route(file)
+        if route is None:
+            return
+        connection = self._connection(route)
         with self._lock:
             if self._is_closed:
                 return
@@ -158,10 +178,8 @@ class Xet:
                 return address
         return None
 
-    def _connection(self, file: HubFile) -> dict[str, Any]:
+    def _connection(self, route: str) -> dict[str, Any]:
         """What `hf_xet` needs to connect, with a token that several files share."""
-        route = self._route(file)
-        assert route is not None
         known = self._connections.get(route)
         if known is None or known["token_expiry_unix_secs"] < time.time() + EXPIRY_SECONDS:
             known = self._connections[route] = self._new_connection(route)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from tokenmill.config import Config
-from tokenmill.corpus.fetch import MAX_WAITING_FILES
+from tokenmill.corpus.fetch import most_bytes_ahead
 from tokenmill.corpus.spans import HUB_SCHEME, Input
 from tokenmill.dataset.places import WORK_NAME
 from tokenmill.storage import disk_space, files
@@ -25,11 +25,11 @@ def parted(inputs: Iterable[Input]) -> tuple[list[Input], list[Input]]:
 
 
 def needed_for_downloads(absent: Sequence[Input], config: Config) -> int:
-    """The space that files from the Hub take on the output's disk: two at a time, or all, if they
+    """The space that files from the Hub take on the output's disk: some at a time, or all, if they
     are kept and their cache is on that disk."""
-    sizes = sorted(source.num_bytes for source in absent)
+    sizes = [source.num_bytes for source in absent]
     if not config.keep_downloads:
-        return sum(sizes[-MAX_WAITING_FILES:])
+        return most_bytes_ahead(sizes)
     if not sizes or not config.out:
         return sum(sizes)
     return sum(sizes) if disk_space.on_one_disk(absent[0].path, config.out) else 0

@@ -7,6 +7,7 @@ are fetched and represent the others by size.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -72,8 +73,10 @@ class Frame:
 
 def frame_of(config: Config, sample: Sample) -> Frame:
     """Raises InputError or ConfigError for anything on which a run is certain to fail."""
-    with tempfile.TemporaryDirectory() as folder:
-        remote = RemoteInputs(config, folder, lambda message: None)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.closing(RemoteInputs(config, folder, lambda message: None)) as remote,
+    ):
         files.make_folder(os.path.join(folder, "structure"))
         found = found_inputs(config, remote.inputs, remote.again)
         here, elsewhere = parted(found.inputs)

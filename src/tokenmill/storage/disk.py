@@ -47,6 +47,12 @@ def write_all(fd: int, view: memoryview) -> None:
         view = view[os.write(fd, view) :]
 
 
+def write_all_at(fd: int, view: memoryview, offset: int) -> None:
+    while view:
+        num_written = os.pwrite(fd, view, offset)
+        view, offset = view[num_written:], offset + num_written
+
+
 def write_sparse_file(path: str, num_bytes: int, pieces: dict[int, bytes]) -> None:
     """Write a file of `num_bytes` that holds only these pieces (offset -> bytes). Not durable."""
     with as_output_error("write", path):

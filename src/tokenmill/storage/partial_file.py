@@ -1,63 +1,115 @@
-"""A download that later attempts continue."""
+"""A download that later attempts continue, whichever pieces of it have arrived.
+
+Beside the file there is a journal: after a block was written into the file, its range is appended
+to the journal. A killed process loses what it had not noted, at most a block for each thread.
+Neither file is synced, because the content is trusted only once all of it has the right hash.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable
-from typing import Any
+import struct
+import threading
 
 from tokenmill.storage import disk
+from tokenmill.storage.byte_ranges import ByteRanges
 from tokenmill.storage.output_errors import as_output_error
+
+JOURNAL_SUFFIX = ".journal"
+_RANGE = struct.Struct("<QQ")
+_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
+
+
+class InUse(Exception):
+    """Another run is fetching the same file."""
 
 
 class PartialFile:
-    """A file that several attempts download by appending to it. It is never synced, because it is
-    trusted only once the whole file has the right hash. `digest` covers its content, by the hash
-    that `new_hash` makes."""
+    """A file that is written in any order, by several threads; `ranges` is what it holds. Raises
+    InUse if another run has it open."""
 
-    def __init__(self, path: str, new_hash: Callable[[], Any]) -> None:
-        self._path = path
-        self._new_hash = new_hash
-        self._hash = new_hash()
-        self.num_bytes = 0
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._journal_path = path + JOURNAL_SUFFIX
+        self._lock = threading.Lock()
         with as_output_error("open", path):
             self._fd = self._opened()
-            while block := os.pread(self._fd, 1 << 22, self.num_bytes):
-                self._hash.update(block)
-                self.num_bytes += len(block)
-
-    @property
-    def digest(self) -> str:
-        return str(self._hash.hexdigest())
+            has_journal = os.path.exists(self._journal_path)
+            self._journal = os.open(self._journal_path, _FLAGS | os.O_APPEND, 0o666)
+            size = os.fstat(self._fd).st_size
+            # Without a journal an older tokenmill wrote it, from its start on.
+            noted = self._noted() if has_journal else [(0, size)]
+            self.ranges = ByteRanges()
+            for start, stop in noted:
+                self.ranges.add(start, min(stop, size))
+            self._rewrite_journal()
 
     def _opened(self) -> int:
-        """The file, locked: waits for another run that fetches the same file."""
+        """The file, locked."""
         while True:
-            flags = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-            fd = os.open(self._path, flags, 0o666)
-            with contextlib.suppress(OSError):  # no locks on this file system
-                fcntl.flock(fd, fcntl.LOCK_EX)
+            fd = os.open(self.path, _FLAGS, 0o666)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                raise InUse from None
+            except OSError:
+                pass  # no locks on this file system
             with contextlib.suppress(FileNotFoundError):
-                if os.stat(self._path).st_ino == os.fstat(fd).st_ino:
+                if os.stat(self.path).st_ino == os.fstat(fd).st_ino:
                     return fd
-            os.close(fd)  # the other run has finished it and given it its name
+            os.close(fd)  # the other run has just finished it and given it its name
 
-    def write(self, data: bytes) -> None:
-        with as_output_error("write", self._path):
-            disk.write_all(self._fd, memoryview(data))
-        self._hash.update(data)
-        self.num_bytes += len(data)
+    def _noted(self) -> list[tuple[int, int]]:
+        size = os.fstat(self._journal).st_size
+        data = os.pread(self._journal, size - size % _RANGE.size, 0)
+        return list(_RANGE.iter_unpack(data))
+
+    def _rewrite_journal(self) -> None:
+        """A journal may say more than there is, of a file that was finished or begun again since:
+        it must not be believed once the file has grown."""
+        os.ftruncate(self._journal, 0)
+        data = b"".join(_RANGE.pack(start, stop) for start, stop in self.ranges)
+        disk.write_all(self._journal, memoryview(data))
+
+    def write(self, data: memoryview, offset: int) -> None:
+        stop = offset + len(data)
+        with as_output_error("write", self.path):
+            disk.write_all_at(self._fd, data, offset)
+            disk.write_all(self._journal, memoryview(_RANGE.pack(offset, stop)))
+        with self._lock:
+            self.ranges.add(offset, stop)
+
+    def read(self, num_bytes: int, offset: int) -> bytes:
+        return os.pread(self._fd, num_bytes, offset)
 
     def restart(self) -> None:
-        with as_output_error("write", self._path):
+        """Forget all bytes. Nobody may be writing."""
+        with as_output_error("write", self.path):
+            os.ftruncate(self._journal, 0)
             os.ftruncate(self._fd, 0)
-        self._hash = self._new_hash()
-        self.num_bytes = 0
+        self.ranges = ByteRanges()
 
-    def __enter__(self) -> PartialFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Nobody may be writing."""
         os.close(self._fd)
+        os.close(self._journal)
+
+    def remove_journal(self) -> None:
+        """After the file itself was renamed or removed."""
+        disk.remove(self._journal_path)
+
+    def missing(self, size: int, in_flight: ByteRanges) -> list[tuple[int, int]]:
+        """What nobody has written and nobody is fetching."""
+        with self._lock:
+            taken = self.ranges.copy()
+        for start, stop in in_flight:
+            taken.add(start, stop)
+        return list(taken.gaps(size))
+
+    @property
+    def prefix(self) -> int:
+        with self._lock:
+            return self.ranges.prefix

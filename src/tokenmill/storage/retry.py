@@ -1,9 +1,9 @@
 """Transient failures (429, 5xx, cut or refused connections), retried.
 
 Pauses grow from half a second to a minute, with jitter, unless the server says how long to wait
-(Retry-After, in seconds or as a date). Retries end after fifteen minutes without a success; after
-ten seconds if no server has answered since the command began, because then there is probably no
-network.
+(Retry-After, in seconds or as a date): until then, no request at all is sent to it. Retries end
+after fifteen minutes without a success; after ten seconds if no server has answered since the
+command began, because then there is probably no network.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ Notice = Callable[[str], None]
 
 
 class Contact:
-    """Whether a server has ever answered; shared by all requests to that server."""
+    """Whether a server has ever answered, and until when it wants to hear nothing; shared by all
+    requests to that server."""
 
     def __init__(self, has_answered: bool = False) -> None:
         self.has_answered = has_answered
+        self.silent_until = 0.0
 
 
 class Retry:
@@ -42,20 +44,36 @@ class Retry:
         began = time.monotonic()
         attempt = 0
         while True:
+            time.sleep(max(0.0, self.silent_until - time.monotonic()))
             try:
                 result = request()
             except Exception as error:
-                self._contact.has_answered |= status_of(error) is not None
-                pause = _pause_seconds(error, attempt, self._deadline(began) - time.monotonic())
+                pause = self.pause_after(error, attempt, began)
                 if pause is None:
                     raise
-                if attempt >= self._num_silent:
-                    self._notice(f"{message_of(error)}; trying again in {pause:.0f} s")
                 time.sleep(pause)
                 attempt += 1
             else:
-                self._contact.has_answered = True
+                self.answered()
                 return result
+
+    def pause_after(self, error: Exception, attempt: int, began: float) -> float | None:
+        """How long to wait before the next attempt; None: this error is final. `began`: when
+        attempts began to fail."""
+        self._contact.has_answered |= status_of(error) is not None
+        asked = retry_after_seconds(error) or 0.0
+        self._contact.silent_until = max(self.silent_until, time.monotonic() + asked)
+        pause = _pause_seconds(error, attempt, self._deadline(began) - time.monotonic())
+        if pause is not None and attempt >= self._num_silent:
+            self._notice(f"{message_of(error)}; trying again in {pause:.0f} s")
+        return pause
+
+    @property
+    def silent_until(self) -> float:
+        return self._contact.silent_until
+
+    def answered(self) -> None:
+        self._contact.has_answered = True
 
     def _deadline(self, began: float) -> float:
         return began + (RETRY_SECONDS if self._contact.has_answered else UNREACHABLE_SECONDS)
@@ -122,14 +140,14 @@ def _pause_seconds(error: Exception, attempt: int, left: float) -> float | None:
     # A download of the wrong size is a plain OSError that says "Consistency check failed".
     if not is_of_the_network(error) and "onsistency check" not in str(error):
         return None
-    asked = _retry_after_seconds(error)
+    asked = retry_after_seconds(error)
     if asked is not None:
         return asked if asked <= left else None
     longest: float = min(LONGEST_PAUSE_SECONDS, 2.0**attempt)
     return min(random.uniform(longest / 2, longest), left) if left > 0 else None
 
 
-def _retry_after_seconds(error: Exception) -> float | None:
+def retry_after_seconds(error: Exception) -> float | None:
     """The server's Retry-After, in seconds or as a date."""
     value = getattr(getattr(error, "response", None), "headers", {}).get("Retry-After")
     if value is None:

@@ -1,0 +1,342 @@
+"""Files fetched in order over several connections, hashed as they arrive, put in place when right.
+
+Each connection is a thread that takes the earliest piece that nobody fetches, so the first file
+arrives first, and as fast as the line allows. One more thread hashes. Threads hold the lock to take
+a piece and to note what has arrived; receiving, writing and hashing happen without it.
+
+An error that passes costs a pause for its file alone; other files go on. A Retry-After is for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from tokenmill.corpus.download.byte_source import HandedOver
+from tokenmill.corpus.download.connection_count import ConnectionCount
+from tokenmill.corpus.download.file_download import FileDownload, Piece, RemoteFile
+from tokenmill.corpus.download.http_source import FileChanged
+from tokenmill.corpus.download.line_meter import LineMeter
+from tokenmill.corpus.download.progress import DownloadProgress
+from tokenmill.errors import NetworkError, TokenmillError
+from tokenmill.storage import files
+from tokenmill.storage.partial_file import InUse
+from tokenmill.storage.retry import Notice, Retry, status_of
+
+CLOSE_SECONDS = 2.0
+IN_USE_SECONDS = 1.0  # between two looks at a file that another run fetches
+IDLE_SECONDS = 0.2
+HASHING_IDLE_SECONDS = 0.05
+HASHED_BLOCKS = 16  # between two looks at what else there is to do
+MAX_FILLING = 2  # streams of sources that fill the line
+MAX_ATTEMPTS = 2  # at a file that comes with a wrong hash
+
+
+class Downloads:
+    """Begins at once. `may_begin(name)` is asked, with `changed` held, before bytes of a file are
+    asked for; whoever changes its answer notifies `changed`."""
+
+    def __init__(
+        self,
+        remote_files: Iterable[RemoteFile],
+        retry: Retry,
+        notice: Notice,
+        may_begin: Callable[[str], bool] = lambda name: True,
+        changed: threading.Condition | None = None,
+    ) -> None:
+        self.changed = changed or threading.Condition()
+        self.here: set[str] = set()
+        self.error: BaseException | None = None
+        self._left = {file.name: file for file in remote_files}
+        self._total_files = len(self._left)
+        self._total_bytes = sum(file.num_bytes for file in self._left.values())
+        self._num_bytes = 0
+        self._open: dict[str, FileDownload] = {}
+        self._to_verify: dict[str, RemoteFile] = {}  # in place, with the right size
+        self._wrong: set[str] = set()  # in place, with wrong bytes
+        self._in_use: dict[str, float] = {}  # by another run; when to look again
+        self._retry = retry
+        self._notice = notice
+        self._may_begin = may_begin
+        self._is_closing = False
+        self._count = ConnectionCount(time.monotonic())
+        self._meter = LineMeter()
+        self._threads: list[threading.Thread] = []
+        self._num_connections = 0
+        with self.changed:
+            self._start(self._check, "hash")
+            self._start_connections()
+
+    def stop(self) -> None:
+        """Ask for nothing more."""
+        with self.changed:
+            self._is_closing = True
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        self.stop()
+        # A thread may wait for a server that is silent; as a daemon it does not delay our exit.
+        deadline = time.monotonic() + CLOSE_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        with self.changed:
+            for download in self._open.values():
+                if not download.in_flight:
+                    download.partial.close()
+            self._open.clear()
+
+    def wait(self) -> None:
+        """Until all files are here."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.error or len(self.here) == self._total_files)
+        if self.error is not None:
+            raise self.error
+
+    def progress(self) -> DownloadProgress:
+        with self.changed:
+            num_in_flight = sum(len(download.in_flight) for download in self._open.values())
+            return DownloadProgress(
+                self._num_bytes,
+                self._total_bytes,
+                len(self.here),
+                self._total_files,
+                num_in_flight,
+                self._meter.bytes_per_second(time.monotonic()),
+            )
+
+    # Threads
+
+    def _start(self, work: Callable[[], None], name: str) -> None:
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException as error:
+                with self.changed:
+                    self.error = self.error or error
+                    self.changed.notify_all()
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
+        thread.start()
+
+    def _start_connections(self) -> None:
+        while self._num_connections < self._count.wanted:
+            self._num_connections += 1
+            self._start(self._serve, "connection")
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_closing or self.error is not None or not self._left
+
+    # A connection
+
+    def _serve(self) -> None:
+        while (piece := self._piece_to_fetch()) is not None:
+            self._fetch(piece)
+
+    def _piece_to_fetch(self) -> Piece | None:
+        """The next piece, once there is one; None: this connection is no longer needed."""
+        with self.changed:
+            while not self._is_over and self._num_connections <= self._count.wanted:
+                now = time.monotonic()
+                piece = self._next_piece(now) if now >= self._retry.silent_until else None
+                if piece is not None:
+                    return piece
+                self._count.idled(now)
+                self.changed.wait(IDLE_SECONDS)
+            self._num_connections -= 1
+            return None
+
+    def _next_piece(self, now: float) -> Piece | None:
+        wish = self._meter.piece_wish(self._count.wanted, now)
+        for name, remote in self._left.items():
+            if name in self._to_verify or self._in_use.get(name, 0.0) > now:
+                continue
+            if remote.source.fills_line and self._num_filling() >= MAX_FILLING:
+                return None
+            download = self._open.get(name)
+            if download is None:
+                if not self._may_begin(name):
+                    return None
+                download = self._begun(remote, now)
+            if download is not None and download.not_before <= now:
+                piece = download.next_piece(wish, self._count.wanted)
+                if piece is not None:
+                    return piece
+        return None
+
+    def _num_filling(self) -> int:
+        return sum(len(d.in_flight) for d in self._open.values() if d.remote.source.fills_line)
+
+    def _begun(self, remote: RemoteFile, now: float) -> FileDownload | None:
+        """The file's download, opened; None if that is not the next thing to do with it."""
+        is_wrong = remote.name in self._wrong
+        if not is_wrong and remote.has_size():
+            self._to_verify[remote.name] = remote
+            return None
+        files.make_folder(os.path.dirname(remote.partial_path))
+        try:
+            download = FileDownload(remote)
+        except InUse:
+            self._in_use[remote.name] = now + IN_USE_SECONDS
+            return None
+        if not is_wrong and remote.has_size():  # another run has just finished it
+            _remove(download)
+            self._to_verify[remote.name] = remote
+            return None
+        self._open[remote.name] = download
+        self._num_bytes += download.num_bytes
+        return download
+
+    def _fetch(self, piece: Piece) -> None:
+        asked_at = time.monotonic()
+        download = piece.file
+        try:
+            with contextlib.closing(
+                download.remote.source.stream(piece.start, piece.stop)
+            ) as blocks:
+                for block in blocks:
+                    if self._is_closing or download.is_spoiled:
+                        return
+                    fitting = block[: piece.stop - piece.start]
+                    download.write(piece, fitting)
+                    self._note_arrival(download, len(fitting), asked_at)
+            if piece.start < piece.stop:
+                raise ConnectionError(f"{download.remote.name} ended at {piece.start:,} bytes")
+        except TokenmillError:
+            raise
+        except HandedOver:
+            pass
+        except FileChanged as change:
+            self._spoil(download, str(change))
+        except Exception as error:
+            self._note_failure(download, error, asked_at)
+        finally:
+            with self.changed:
+                download.in_flight.remove(piece)
+                self.changed.notify_all()
+
+    def _note_arrival(self, download: FileDownload, num_bytes: int, asked_at: float) -> None:
+        now = time.monotonic()
+        with self.changed:
+            self._num_bytes += num_bytes
+            if asked_at > download.answered_at:
+                download.answered_at = asked_at
+                self._meter.answered_after(now - asked_at)
+                self._count.answered_after(now - asked_at)
+                self._retry.answered()
+            if asked_at > download.failed_at:
+                download.num_failures = 0
+            self._meter.arrived(num_bytes, now)
+            self._count.arrived(num_bytes, now)
+            if not self._is_over:
+                self._start_connections()
+
+    def _note_failure(self, download: FileDownload, error: Exception, asked_at: float) -> None:
+        now = time.monotonic()
+        with self.changed:
+            if self._is_closing:
+                return
+            if asked_at <= download.failed_at:
+                return  # one of several connections that fail together
+            if status_of(error) in (429, 503):
+                self._count.refused(now)
+            if not download.num_failures:
+                download.failing_since = now
+            pause = self._retry.pause_after(error, download.num_failures, download.failing_since)
+            download.num_failures += 1
+            download.failed_at = now
+            download.not_before = now + (pause or 0.0)
+        if pause is None:
+            with download.remote.explained():
+                raise error
+
+    def _spoil(self, download: FileDownload, why: str) -> None:
+        with self.changed:
+            if not download.is_spoiled:
+                self._notice(f"{why}; again from its start")
+                download.is_spoiled = True
+
+    # The thread that hashes
+
+    def _check(self) -> None:
+        while True:
+            with self.changed:
+                if self._is_over:
+                    self.changed.notify_all()
+                    return
+                work = self._next_check()
+                if work is None:
+                    self.changed.wait(HASHING_IDLE_SECONDS)
+                    continue
+            work()
+
+    def _next_check(self) -> Callable[[], None] | None:
+        for remote in self._to_verify.values():
+            return lambda: self._verify(remote)
+        for download in self._open.values():
+            if download.can_restart:
+                self._num_bytes -= download.num_bytes
+                download.restart()
+            if download.is_hashed:
+                return lambda: self._finish(download)
+            if download.can_hash:
+                return lambda: _hash(download)
+        return None
+
+    def _verify(self, remote: RemoteFile) -> None:
+        is_right = remote.is_right()
+        with self.changed:
+            del self._to_verify[remote.name]
+            if is_right:
+                self._num_bytes += remote.num_bytes
+                self._note_here(remote.name)
+            else:
+                self._wrong.add(remote.name)
+
+    def _finish(self, download: FileDownload) -> None:
+        remote, found = download.remote, download.digest
+        if found == remote.digest:
+            remote.put_in_place()
+            with self.changed:
+                self._close(download)
+                self._note_here(remote.name)
+            return
+        download.num_attempts += 1
+        if download.num_attempts < MAX_ATTEMPTS:
+            self._spoil(download, f"{remote.name} came as {found}, not {remote.digest}")
+            return
+        files.remove(remote.partial_path)
+        with self.changed:
+            self._close(download)
+        raise NetworkError(
+            f"{remote.name} came with the wrong bytes twice: {found}, expected {remote.digest}",
+            hint="something between here and the Hub changes data: try another network",
+        )
+
+    def _close(self, download: FileDownload) -> None:
+        """Of a file that is complete, so that nobody writes to it."""
+        del self._open[download.remote.name]
+        download.partial.remove_journal()
+        download.partial.close()
+
+    def _note_here(self, name: str) -> None:
+        del self._left[name]
+        self.here.add(name)
+        self.changed.notify_all()
+
+
+def _remove(download: FileDownload) -> None:
+    files.remove(download.remote.partial_path)
+    download.partial.remove_journal()
+    download.partial.close()
+
+
+def _hash(download: FileDownload) -> None:
+    for _ in range(HASHED_BLOCKS):
+        if not download.can_hash:
+            return
+        download.hash_some()

@@ -1,0 +1,134 @@
+"""One file on its way here: what is missing, who fetches which piece, how far it is hashed.
+
+The hash runs over the bytes from the start on, behind the pieces that arrive; no state of it is
+kept, so a later attempt hashes again what is here. Threads share it by the lock of `downloads.py`;
+they write their pieces, and one of them hashes, without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tokenmill.corpus.download.byte_source import ByteSource
+from tokenmill.corpus.hub_digests import new_hash
+from tokenmill.storage.byte_ranges import ByteRanges
+from tokenmill.storage.partial_file import PartialFile
+
+HASHED_BYTES = 1 << 20  # at a time
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file elsewhere, and what becomes of it here."""
+
+    name: str
+    num_bytes: int
+    digest: str  # "sha256:...", or "git:..." (hub_digests.py)
+    partial_path: str
+    source: ByteSource
+    has_size: Callable[[], bool]  # whether a file of the right size is in its place
+    is_right: Callable[[], bool]  # and has the right bytes: reads all of it
+    put_in_place: Callable[[], None]  # the partial file
+    explained: Callable[[], contextlib.AbstractContextManager[None]]  # of its errors
+
+
+@dataclass(frozen=True, slots=True)
+class PieceWish:
+    """How long a piece should be. A shorter one would wait longer for its answer than for its
+    bytes; a longer one would keep the file's last bytes waiting."""
+
+    least_bytes: int
+    most_bytes: int
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """A stretch that one connection fetches; `start` moves on as bytes arrive."""
+
+    file: FileDownload
+    start: int
+    stop: int
+
+
+class FileDownload:
+    """A file whose partial file is open."""
+
+    def __init__(self, remote: RemoteFile) -> None:
+        self.remote = remote
+        self.in_flight: list[Piece] = []
+        self.is_spoiled = False  # begun again as soon as no piece is in flight
+        self.num_attempts = 0  # at the whole file that came with a wrong hash
+        self.num_failures = 0  # in a row
+        self.failing_since = 0.0
+        self.failed_at = 0.0
+        self.answered_at = 0.0
+        self.not_before = 0.0
+        self.partial = PartialFile(remote.partial_path)
+        if self.partial.ranges.stop > remote.num_bytes:
+            self.partial.restart()
+        self._begin_hash()
+
+    def _begin_hash(self) -> None:
+        self._num_hashed = 0
+        self._hash: Any = new_hash(self.remote.digest.partition(":")[0], self.remote.num_bytes)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.partial.ranges.num_bytes
+
+    def next_piece(self, wish: PieceWish, num_connections: int) -> Piece | None:
+        """The first stretch that nobody fetches: as long as wished, but short enough that all
+        connections have a share of what is missing."""
+        if self.is_spoiled or len(self.in_flight) >= self.remote.source.max_streams:
+            return None
+        taken = ByteRanges()
+        for piece in self.in_flight:
+            taken.add(piece.start, piece.stop)
+        missing = self.partial.missing(self.remote.num_bytes, taken)
+        if not missing:
+            return None
+        start, stop = missing[0]
+        if self.remote.source.max_streams > 1:
+            share = sum(stop - start for start, stop in missing) / num_connections
+            size = max(wish.least_bytes, min(wish.most_bytes, int(share)))
+            # No crumbs: a rest that is not worth a request goes with this piece.
+            stop = start + size if stop - start > size + size // 2 else stop
+        piece = Piece(self, start, stop)
+        self.in_flight.append(piece)
+        return piece
+
+    def write(self, piece: Piece, block: memoryview) -> None:
+        self.partial.write(block, piece.start)
+        piece.start += len(block)
+
+    @property
+    def can_restart(self) -> bool:
+        return self.is_spoiled and not self.in_flight
+
+    def restart(self) -> None:
+        """Forget all bytes. Only the thread that hashes may do this."""
+        self.partial.restart()
+        self._begin_hash()
+        self.is_spoiled = False
+
+    @property
+    def can_hash(self) -> bool:
+        return not self.is_spoiled and self._num_hashed < self.partial.prefix
+
+    def hash_some(self) -> None:
+        """Hash the next bytes that are here. No other thread may do so."""
+        stop = min(self.partial.prefix, self._num_hashed + HASHED_BYTES)
+        block = self.partial.read(stop - self._num_hashed, self._num_hashed)
+        self._hash.update(block)
+        self._num_hashed += len(block)
+
+    @property
+    def is_hashed(self) -> bool:
+        return not self.is_spoiled and self._num_hashed >= self.remote.num_bytes
+
+    @property
+    def digest(self) -> str:
+        return f"{self.remote.digest.partition(':')[0]}:{self._hash.hexdigest()}"

@@ -1,0 +1,159 @@
+"""HTTP answers whose bytes go into a buffer of ours, over connections that are kept.
+
+`http.client` needs 0.7 s of CPU per GB, huggingface_hub's client (httpx) 1.6 s, and encoding needs
+the cores. That client still does what this one cannot: proxies, and settings that a program has
+made for it (`set_client_factory`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+BLOCK_BYTES = 256 << 10
+
+
+class HttpAnswer:
+    """Status, headers (by name, whatever case), and the body in blocks."""
+
+    def __init__(self, status_code: int, headers: Any, blocks: Iterator[memoryview]) -> None:
+        self.status_code = status_code
+        self.headers = headers
+        self.blocks = blocks
+
+
+class HttpStatusError(Exception):
+    """An answer that is not what was asked for; `storage/retry.py` decides by its status."""
+
+    def __init__(self, message: str, response: HttpAnswer) -> None:
+        super().__init__(message)
+        self.response = response
+
+
+class HttpAnswers:
+    """Answers to GET. Several threads may ask at the same time."""
+
+    def __init__(self, session: Any, is_plain_session: bool, timeout_seconds: float) -> None:
+        self._session = session
+        self._is_plain_session = is_plain_session
+        self._timeout_seconds = timeout_seconds
+        self._idle: dict[tuple[str, str], list[http.client.HTTPConnection]] = {}
+        self._busy: set[http.client.HTTPConnection] = set()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._ssl: Any = None
+
+    @contextlib.contextmanager
+    def get(self, url: str, headers: Mapping[str, str]) -> Iterator[HttpAnswer]:
+        """The answer, without following redirects."""
+        answer = (
+            self._lean(url, headers) if self._is_direct(url) else self._by_session(url, headers)
+        )
+        with answer as found:
+            yield found
+
+    def close(self) -> None:
+        """End all connections, also those that somebody waits for."""
+        with self._lock:
+            self._is_closed = True
+            idle = [connection for kept in self._idle.values() for connection in kept]
+            self._idle.clear()
+            busy = list(self._busy)
+        for connection in idle:
+            connection.close()
+        for connection in busy:  # its thread closes it
+            with contextlib.suppress(OSError, AttributeError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def _is_direct(self, url: str) -> bool:
+        parts = urlsplit(url)
+        proxies = urllib.request.getproxies()
+        has_proxy = parts.scheme in proxies or "all" in proxies
+        is_bypassed = bool(urllib.request.proxy_bypass(parts.netloc))
+        return self._is_plain_session and (not has_proxy or is_bypassed)
+
+    @contextlib.contextmanager
+    def _by_session(self, url: str, headers: Mapping[str, str]) -> Iterator[HttpAnswer]:
+        with self._session.stream(
+            "GET", url, headers=headers, follow_redirects=False, timeout=self._timeout_seconds
+        ) as response:
+            blocks = (memoryview(block) for block in response.iter_raw(BLOCK_BYTES))
+            yield HttpAnswer(response.status_code, response.headers, blocks)
+
+    @contextlib.contextmanager
+    def _lean(self, url: str, headers: Mapping[str, str]) -> Iterator[HttpAnswer]:
+        parts = urlsplit(url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection, response = self._answered((parts.scheme, parts.netloc), path, headers)
+        try:
+            yield HttpAnswer(response.status, response.headers, _blocks(response))
+        finally:
+            is_reusable = response.isclosed() and not response.will_close
+            self._put_back((parts.scheme, parts.netloc), connection, is_reusable)
+
+    def _answered(
+        self, origin: tuple[str, str], path: str, headers: Mapping[str, str]
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        while True:
+            connection, is_fresh = self._connection(origin)
+            try:
+                connection.request("GET", path, headers=dict(headers))
+                return connection, connection.getresponse()
+            except (ConnectionError, http.client.HTTPException) as error:
+                self._put_back(origin, connection, is_reusable=False)
+                # A connection that was kept may have been closed by the server meanwhile.
+                if is_fresh:
+                    raise ConnectionError(f"{origin[1]}: {_said(error)}") from error
+            except BaseException:
+                self._put_back(origin, connection, is_reusable=False)
+                raise
+
+    def _connection(self, origin: tuple[str, str]) -> tuple[http.client.HTTPConnection, bool]:
+        with self._lock:
+            if self._is_closed:
+                raise ConnectionAbortedError("the download is being closed")
+            idle = self._idle.setdefault(origin, [])
+            connection, is_fresh = (idle.pop(), False) if idle else (self._new(origin), True)
+            self._busy.add(connection)
+        return connection, is_fresh
+
+    def _new(self, origin: tuple[str, str]) -> http.client.HTTPConnection:
+        scheme, host = origin
+        if scheme == "http":
+            return http.client.HTTPConnection(host, timeout=self._timeout_seconds)
+        if self._ssl is None:  # the certificates that the session trusts
+            self._ssl = _library_of(self._session).create_ssl_context()
+        return http.client.HTTPSConnection(host, timeout=self._timeout_seconds, context=self._ssl)
+
+    def _put_back(
+        self, origin: tuple[str, str], connection: http.client.HTTPConnection, is_reusable: bool
+    ) -> None:
+        with self._lock:
+            self._busy.discard(connection)
+            if is_reusable and not self._is_closed:
+                self._idle.setdefault(origin, []).append(connection)
+                return
+        connection.close()
+
+
+def _library_of(session: Any) -> Any:
+    """httpx, or what has taken its place: the module whose client the session is."""
+    import importlib
+
+    return importlib.import_module(type(session).__module__.partition(".")[0])
+
+
+def _blocks(response: http.client.HTTPResponse) -> Iterator[memoryview]:
+    buffer = memoryview(bytearray(BLOCK_BYTES))
+    while num_bytes := response.readinto(buffer):
+        yield buffer[:num_bytes]
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__

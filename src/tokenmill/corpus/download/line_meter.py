@@ -1,0 +1,56 @@
+"""What a line brings: its rate of late, and how long an answer takes."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tokenmill.corpus.download.file_download import PieceWish
+
+MIN_PIECE_BYTES = 4 << 20
+MAX_PIECE_BYTES = 64 << 20
+FIRST_PIECE_BYTES = 8 << 20  # as long as nothing is known
+PIECE_SECONDS = 2.0
+PIECE_LATENCIES = 4.0
+METERED_SECONDS = 3.0
+_STEP_SECONDS = 0.1
+
+
+class LineMeter:
+    """Pure: time comes from the caller."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque()  # time, bytes up to then
+        self._num_bytes = 0
+        self.latency_seconds = 0.0
+
+    def arrived(self, num_bytes: int, now: float) -> None:
+        self._num_bytes += num_bytes
+        if not self._samples or now - self._samples[-1][0] >= _STEP_SECONDS:
+            self._samples.append((now, self._num_bytes))
+            self._forget_old(now)
+
+    def answered_after(self, seconds: float) -> None:
+        weight = 0.25 if self.latency_seconds else 1.0
+        self.latency_seconds += (seconds - self.latency_seconds) * weight
+
+    def bytes_per_second(self, now: float) -> float:
+        self._forget_old(now)
+        if len(self._samples) < 2:
+            return 0.0
+        began, before = self._samples[0]
+        return (self._num_bytes - before) / max(now - began, _STEP_SECONDS)
+
+    def _forget_old(self, now: float) -> None:
+        while self._samples and now - self._samples[0][0] > METERED_SECONDS:
+            self._samples.popleft()
+
+    def piece_wish(self, num_connections: int, now: float) -> PieceWish:
+        each = self.bytes_per_second(now) / max(1, num_connections)
+        if not each:
+            return PieceWish(MIN_PIECE_BYTES, FIRST_PIECE_BYTES)
+        least = _bounded(each * self.latency_seconds * PIECE_LATENCIES)
+        return PieceWish(least, max(least, _bounded(each * PIECE_SECONDS)))
+
+
+def _bounded(num_bytes: float) -> int:
+    return int(min(max(num_bytes, MIN_PIECE_BYTES), MAX_PIECE_BYTES))

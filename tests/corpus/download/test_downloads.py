@@ -1,0 +1,278 @@
+"""Files over several connections, from the CDN of the tests' Hub, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import random
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import hub_server
+from hub_corpus import answer
+from hub_server import HubServer, Line
+from tokenmill.corpus.download import line_meter
+from tokenmill.corpus.download.downloads import Downloads
+from tokenmill.corpus.download.file_download import FileDownload, PieceWish, RemoteFile
+from tokenmill.corpus.download.http_answers import HttpAnswers
+from tokenmill.corpus.download.http_source import Address, HttpSource
+from tokenmill.storage import files
+from tokenmill.storage.partial_file import PartialFile
+from tokenmill.storage.retry import Retry
+
+FILES = {f"{i}.bin": random.Random(i).randbytes(2_000_000 + i) for i in range(3)}
+SIZE = sum(map(len, FILES.values()))
+CLIENTS: list[Client] = []
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_meter, "MIN_PIECE_BYTES", 100_000)
+    monkeypatch.setattr(line_meter, "FIRST_PIECE_BYTES", 100_000)
+    monkeypatch.setattr(line_meter, "MAX_PIECE_BYTES", 400_000)
+
+
+@pytest.fixture(autouse=True)
+def closed_connections() -> Iterator[None]:
+    yield
+    while CLIENTS:
+        CLIENTS.pop().answers.close()
+
+
+class Client:
+    """Somebody who downloads files of a server into a folder."""
+
+    def __init__(self, server: HubServer, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+        self.answers = HttpAnswers(None, True, timeout_seconds=10.0)
+        self.notices: list[str] = []
+        CLIENTS.append(self)
+
+    def remote(self, path: str, num_bytes: int, sha256: str) -> RemoteFile:
+        target, partial = self.folder / path, str(self.folder / f"{sha256}.partial")
+
+        def address() -> Address:
+            where = f"/datasets/{self.server.repo}/resolve/main/{path}"
+            return Address(answer(self.server.url, where)[1]["Location"])
+
+        return RemoteFile(
+            path,
+            num_bytes,
+            f"sha256:{sha256}",
+            partial,
+            HttpSource(path, num_bytes, address, self.answers),
+            lambda: files.size(str(target)) == num_bytes,
+            lambda: hashlib.sha256(target.read_bytes()).hexdigest() == sha256,
+            lambda: shutil.move(partial, target),
+            contextlib.nullcontext,
+        )
+
+    def downloads(self, may_begin: Callable[[str], bool] = lambda name: True) -> Downloads:
+        wanted = [
+            self.remote(path, len(data), hashlib.sha256(data).hexdigest())
+            for path, data in FILES.items()
+        ]
+        return Downloads(wanted, Retry(self.notices.append), self.notices.append, may_begin)
+
+    def fetch_all(self) -> None:
+        with contextlib.closing(self.downloads()) as downloads:
+            downloads.wait()
+
+    def require_all(self) -> None:
+        for path, data in FILES.items():
+            assert (self.folder / path).read_bytes() == data
+        assert sorted(path.name for path in self.folder.iterdir()) == sorted(FILES)
+
+
+def bodies(server: HubServer) -> list[tuple[str, int]]:
+    """File and first byte of every range that was asked for, in order."""
+    asked = server.asked(r"^GET /cdn/")
+    return [(request.path[-5:], int(re.findall(r"\d+", request.range)[0])) for request in asked]
+
+
+@pytest.fixture
+def server() -> Iterator[HubServer]:
+    with HubServer(FILES) as running:
+        yield running
+
+
+def test_files_when_fetched_in_pieces_then_each_byte_is_sent_once_and_the_first_file_first(
+    server, tmp_path
+):
+    client = Client(server, tmp_path)
+    client.fetch_all()
+    client.require_all()
+    assert server.num_file_bytes_sent == SIZE
+    starts = bodies(server)
+    assert len(starts) > 3 * len(FILES)
+    first_of = [starts.index((path, 0)) for path in FILES]
+    assert first_of == sorted(first_of)
+    assert max(i for i, (path, _) in enumerate(starts) if path == "0.bin") < first_of[2]
+    assert len(server.asked(r"/resolve/")) == len(FILES)  # one address for all pieces of a file
+
+
+def test_download_when_closed_and_begun_again_then_goes_on_with_what_is_missing(tmp_path):
+    arrived = 0
+    for _ in range(3):
+        with HubServer(FILES, line=Line(bytes_per_second=SIZE)) as server:
+            downloads = Client(server, tmp_path).downloads()
+            while downloads.progress().num_bytes < arrived + 500_000:
+                time.sleep(0.01)
+            downloads.close()
+            arrived = downloads.progress().num_bytes
+    with HubServer(FILES) as server:
+        client = Client(server, tmp_path)
+        client.fetch_all()
+        assert server.num_file_bytes_sent == SIZE - arrived
+    client.require_all()
+
+
+def test_progress_when_all_is_here_then_says_so(server, tmp_path):
+    client = Client(server, tmp_path)
+    with contextlib.closing(client.downloads()) as downloads:
+        downloads.wait()
+        found = downloads.progress()
+    assert (found.num_bytes, found.total_bytes) == (SIZE, SIZE)
+    assert (found.num_files, found.total_files, found.num_connections) == (3, 3, 0)
+    client = Client(server, tmp_path)
+    client.fetch_all()  # nothing but hashes
+    assert server.num_file_bytes_sent == SIZE
+
+
+def test_file_when_it_may_not_begin_then_waits_until_it_may(server, tmp_path):
+    allowed = {"0.bin"}
+    client = Client(server, tmp_path)
+    with contextlib.closing(client.downloads(allowed.__contains__)) as downloads:
+        while "0.bin" not in downloads.here:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        assert {path for path, _ in bodies(server)} == {"0.bin"}
+        with downloads.changed:
+            allowed.update(FILES)
+            downloads.changed.notify_all()
+        downloads.wait()
+    client.require_all()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        hub_server.cut(30_000),
+        hub_server.cut(30_000, resets=True),
+        hub_server.cut(),
+        hub_server.short_body(1000),
+        hub_server.status(500),
+        hub_server.ignored_range(),
+        hub_server.wrong_bytes(),
+        hub_server.changed_file(),
+        hub_server.refused_address(),
+    ],
+    ids=lambda fault: fault.__qualname__.split(".")[0],
+)
+def test_piece_when_it_fails_then_the_files_are_right_in_the_end(fault, server, tmp_path):
+    server.fail(r"^GET /cdn/.*1\.bin", lambda right: right, lambda right: right, fault)
+    client = Client(server, tmp_path)
+    client.fetch_all()
+    client.require_all()
+
+
+def test_file_when_it_changes_for_good_then_nothing_of_the_old_one_stays(server, tmp_path):
+    # All pieces but two come from another file; the last attempt gets the right one again.
+    faults = [*[lambda right: right] * 2, *[hub_server.changed_file()] * 8]
+    server.fail(r"^GET /cdn/.*0\.bin", *faults)
+    client = Client(server, tmp_path)
+    client.fetch_all()
+    client.require_all()
+    assert any("0.bin changed during the download" in notice for notice in client.notices)
+
+
+def test_server_without_ranges_then_one_connection_gets_the_file(server, tmp_path):
+    server.fail(r"^GET /cdn/", *[hub_server.ignored_range()] * 100)
+    client = Client(server, tmp_path)
+    client.fetch_all()
+    client.require_all()
+    assert len(bodies(server)) < 10 * len(FILES)  # of 20 pieces; the first few are asked for
+
+
+def test_addresses_when_they_expire_then_fresh_ones_are_asked_for(tmp_path):
+    line = Line(bytes_per_second_each=SIZE / 8)
+    with HubServer(FILES, address_seconds=0.2, line=line) as server:
+        client = Client(server, tmp_path)
+        client.fetch_all()
+        client.require_all()
+        assert len(server.asked(r"/resolve/")) > len(FILES)
+        assert server.num_file_bytes_sent == SIZE
+
+
+def test_server_that_is_asked_too_much_then_nobody_sends_before_retry_after(tmp_path):
+    with HubServer(FILES, line=Line(max_answers=2, bytes_per_second_each=SIZE)) as server:
+        refused_at: list[float] = []
+        right = server.answering
+
+        @contextlib.contextmanager
+        def watched(response: hub_server.Response) -> Iterator[hub_server.Response]:
+            with right(response) as found:
+                if found.status == 429:
+                    refused_at.append(time.monotonic())
+                yield found
+
+        server.answering = watched
+        client = Client(server, tmp_path)
+        client.fetch_all()
+        client.require_all()
+        asked = [request.at_seconds for request in server.asked(r"^GET /cdn/")]
+    assert refused_at
+    for refusal in refused_at:
+        # A request may already have been on its way.
+        assert not [at for at in asked if refusal + 0.1 < at < refusal + 0.9]
+
+
+def test_two_downloads_of_the_same_files_then_each_byte_is_fetched_once(tmp_path):
+    with HubServer(FILES, line=Line(bytes_per_second=SIZE)) as server:
+        clients = [Client(server, tmp_path) for _ in range(2)]
+        threads = [threading.Thread(target=client.fetch_all) for client in clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert server.num_file_bytes_sent == SIZE
+    clients[0].require_all()
+
+
+def test_file_of_50_gb_then_offsets_are_right(tmp_path):
+    size = 51 * 10**9
+    with open(tmp_path / "source", "w+b") as source:
+        source.truncate(size)
+        source.seek(size - 300_000)
+        source.write(random.Random(1).randbytes(300_000))
+        source.flush()
+        content = mmap.mmap(source.fileno(), size, access=mmap.ACCESS_READ)
+        with HubServer({"big.bin": memoryview(content)}) as server:
+            client = Client(server, tmp_path)
+            remote = client.remote("big.bin", size, hashlib.sha256(b"big.bin").hexdigest())
+            done = PartialFile(remote.partial_path)
+            done.write(memoryview(b"\0"), size - 300_001)
+            done.ranges.add(0, size - 300_000)
+            done._rewrite_journal()
+            done.close()
+            download = FileDownload(remote)
+            assert download.num_bytes == size - 300_000
+            piece = download.next_piece(PieceWish(100_000, 200_000), 4)
+            assert (piece.start, piece.stop) == (size - 300_000, size - 200_000)
+            for block in remote.source.stream(piece.start, piece.stop):
+                download.write(piece, block)
+            expected = content[size - 300_000 : size - 200_000]
+            assert download.partial.read(100_000, size - 300_000) == expected
+            download.partial.close()
+            again = PartialFile(remote.partial_path)
+            assert list(again.ranges) == [(0, size - 200_000)]
+            again.close()
+            assert bodies(server) == [("g.bin", size - 300_000)]
