@@ -23,10 +23,10 @@ TEXTS = [made_texts(300, seed=seed) for seed in range(4)]
 ALL = [text for texts in TEXTS for text in texts]
 
 
-def parquet(texts: list[str]) -> bytes:
+def parquet(texts: list[str], row_group_size: int = 50) -> bytes:
     sink = io.BytesIO()
     table = pa.table({"text": texts, "id": [f"<urn:{i}>" for i in range(len(texts))]})
-    pq.write_table(table, sink, row_group_size=50)
+    pq.write_table(table, sink, row_group_size=row_group_size)
     return sink.getvalue()
 
 

@@ -39,6 +39,7 @@ DETERMINISM = "tests/faults/test_determinism.py"
 CHANGED = "tests/faults/test_changed_world.py"
 KILLS = "tests/faults/test_kills.py"
 PARTITIONS = "tests/test_partition.py"
+DOWNLOADS = "tests/corpus/download/test_downloads.py"
 OVERWRITE = "tests/faults/test_overwrite.py"
 SHARD_TASKS = "tests/assemble/test_shard_tasks.py tests/runners/test_shard_writing.py"
 
@@ -304,6 +305,48 @@ BUGS = [
         'unicodedata.category(char)[0] not in "CZ"',
         "unicodedata.category(char)",
         "tests/faults/test_security.py",
+    ),
+    Bug(
+        "believe a journal that outlived its file",
+        "storage/partial_file.py",
+        "self.ranges.add(start, min(stop, size))",
+        "self.ranges.add(start, stop)",
+        "tests/storage/test_partial_file.py",
+    ),
+    Bug(
+        "forget which ranges of a download are here",
+        "storage/partial_file.py",
+        "noted = self._noted() if has_journal",
+        "noted = [] if has_journal",
+        "tests/storage/test_partial_file.py tests/faults/test_download_kills.py",
+    ),
+    Bug(
+        "mix two versions of a file",
+        "corpus/download/http_source.py",
+        "if self._num_tags <= 3:",
+        "if self._num_tags < 0:",
+        DOWNLOADS,
+    ),
+    Bug(
+        "send before Retry-After",
+        "corpus/download/downloads.py",
+        "if now >= self._retry.silent_until",
+        "if now >= 0",
+        DOWNLOADS,
+    ),
+    Bug(
+        "take a download without its hash",
+        "corpus/download/downloads.py",
+        "if found == remote.digest:",
+        "if found:",
+        DOWNLOADS,
+    ),
+    Bug(
+        "send the token to the CDN",
+        "corpus/hub.py",
+        'PUBLIC_HEADERS = ("user-agent",)',
+        'PUBLIC_HEADERS = ("user-agent", "authorization")',
+        "tests/corpus/test_hub.py -k token",
     ),
 ]
 

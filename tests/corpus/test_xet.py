@@ -24,6 +24,7 @@ from hub_corpus import Here, parquet
 from hub_server import HubServer
 from tokenmill.corpus.hub import Hub
 from tokenmill.corpus.hub_names import HubSource
+from tokenmill.corpus.xet import Xet
 from tokenmill.corpus.xet_process import ReceivedBytes
 from xet_store import XetStore
 
@@ -56,7 +57,8 @@ class Machine:
         self.server = server
         self.notices: list[str] = []
         self.hub = Hub(str(folder), self.notices.append)
-        [self.file] = self.hub.files(HubSource("OWNER/NAME", "main", NAME))
+        self.files = self.hub.files(HubSource("OWNER/NAME", "main", "data/*"))
+        self.file = self.files[-1]
 
     def downloaded(self) -> bytes:
         self.hub.download(self.file)
@@ -69,16 +71,21 @@ class Machine:
 
 @pytest.fixture
 def machine(store, tmp_path, monkeypatch) -> Iterator[Machine]:
-    constants = huggingface_hub.constants
     with HubServer({NAME: LARGE}, xet=store) as server:
-        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, server.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "ENDPOINT", server.url)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
-        monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 1)
+        ask(server, monkeypatch)
         made = Machine(server, tmp_path / "downloads")
         with contextlib.closing(made.hub):
             yield made
+
+
+def ask(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Hub of this process is the server."""
+    constants = huggingface_hub.constants
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, server.url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 1.5)
 
 
 # Blocks are fetched one after the other, so that those before a broken one arrive.
@@ -117,6 +124,30 @@ def test_a_file_in_xet_storage_comes_from_there(machine):
     assert machine.downloaded() == LARGE
     assert not machine.http_ranges and not machine.notices
     assert len(machine.server.asked("xet-read-token")) == 1
+
+
+def test_several_files_share_a_token_and_two_come_at_a_time(tmp_path, monkeypatch):
+    contents = {f"data/{i}.jsonl": random.Random(i).randbytes(200_000) for i in range(5)}
+    at_once = []
+    stream = Xet.stream
+
+    def counted(xet: Xet, *arguments: object) -> Iterator[memoryview]:
+        at_once.append(at_once[-1] + 1 if at_once else 1)
+        yield from stream(xet, *arguments)
+        at_once.append(at_once[-1] - 1)
+
+    monkeypatch.setattr(Xet, "stream", counted)
+    with HubServer(contents, xet=XetStore(tmp_path / "store")) as server:
+        ask(server, monkeypatch)
+        machine = Machine(server, tmp_path / "downloads")
+        downloads = machine.hub.downloads(machine.files)
+        with contextlib.closing(machine.hub), contextlib.closing(downloads):
+            downloads.wait()
+        for file in machine.files:
+            assert Path(machine.hub.local_path(file)).read_bytes() == contents[file.path]
+        assert not machine.http_ranges and not machine.notices
+        assert len(server.asked("xet-read-token")) <= 2
+    assert max(at_once) == 2
 
 
 @pytest.mark.parametrize("broken", [hang, never_answer, lose, truncate, forget])

@@ -4,7 +4,7 @@ The plan needs only a parquet file's footer, so it is made before any file is do
 goes into a sparse file of the right size, and a reader needs no more to cut spans. Files of other
 kinds must be downloaded whole before they can be cut.
 
-`download/` fetches several pieces at a time, of the first file first. A slice waits for its whole
+`download/` fetches several ranges at a time, of the first file first. A slice waits for its whole
 files, because only a whole file can be compared with its hash. Without --keep-downloads the files
 go into the work folder. No more than AHEAD_BYTES are there at a time (or as many as one slice
 needs), and each is removed once the last of its slices has a record.
@@ -94,7 +94,7 @@ class RemoteInputs:
         """Start to fetch the files of these slices, in order."""
         queue: list[HubFile] = []
         for slice_ in slices if self._files else ():
-            for name in _names(slice_) & self._files.keys():
+            for name in filter(self._files.__contains__, _names(slice_)):
                 if not self._uses[name]:
                     queue.append(self._files[name])
                 self._uses[name] += 1
@@ -104,7 +104,7 @@ class RemoteInputs:
     def as_they_arrive(self, slices: Iterable[Slice]) -> Iterator[Slice | None]:
         """The slices, each once its files have arrived; None while the next one must wait."""
         for slice_ in slices:
-            needed = _names(slice_) & self._files.keys()
+            needed = _names(slice_).keys() & self._files.keys()
             with self._changed:
                 self._awaited = needed
                 self._changed.notify_all()
@@ -148,5 +148,6 @@ class RemoteInputs:
         return False
 
 
-def _names(slice_: Slice) -> set[str]:
-    return {span.input.name for span in slice_.spans}
+def _names(slice_: Slice) -> dict[str, None]:
+    """The inputs of a slice, in order."""
+    return dict.fromkeys(span.input.name for span in slice_.spans)

@@ -34,6 +34,7 @@ from tokenmill.storage import disk, files
 from tokenmill.storage.retry import Notice, Retry
 
 MAX_REDIRECTS = 5
+PUBLIC_HEADERS = ("user-agent",)  # for whoever it is that the Hub leads to
 # What is read of a parquet file's end at first: of FineWeb's files of 2.1 GB as much as is enough
 # for their footers (0.3 MB), of smaller files less.
 MIN_END_BYTES = 64 << 10
@@ -182,7 +183,7 @@ class Hub:
                 return Address(url, headers, may_expire=False)
             before, url = url, urljoin(url, response.headers["Location"])
             if urlsplit(url)[:2] != urlsplit(before)[:2]:
-                return Address(url)
+                return Address(url, {key: headers[key] for key in headers if key in PUBLIC_HEADERS})
         raise ConnectionError(f"the Hub redirects {file.url} again and again")
 
     def _partial_path(self, file: HubFile) -> str:

@@ -29,7 +29,7 @@ from tokenmill.estimate.cells import num_rows_of
 from tokenmill.estimate.sample import Sample
 from tokenmill.storage import files
 
-MAX_FOOTERS = 24  # to be fetched, at three requests each
+MAX_FOOTERS = 24  # to be fetched
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, of files that are not here
 
 

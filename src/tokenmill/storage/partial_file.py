@@ -1,4 +1,4 @@
-"""A download that later attempts continue, whichever pieces of it have arrived.
+"""A download that later attempts continue, whichever ranges of it have arrived.
 
 Beside the file there is a journal: after a block was written into the file, its range is appended
 to the journal. A killed process loses what it had not noted, at most a block for each thread.

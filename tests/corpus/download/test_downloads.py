@@ -7,7 +7,6 @@ import hashlib
 import mmap
 import random
 import re
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,17 +14,14 @@ from pathlib import Path
 
 import pytest
 
+import download_client
 import hub_server
-from hub_corpus import answer
+from download_client import SMALL_RANGES
 from hub_server import HubServer, Line
 from tokenmill.corpus.download import line_meter
 from tokenmill.corpus.download.downloads import Downloads
-from tokenmill.corpus.download.file_download import FileDownload, PieceWish, RemoteFile
-from tokenmill.corpus.download.http_answers import HttpAnswers
-from tokenmill.corpus.download.http_source import Address, HttpSource
-from tokenmill.storage import files
+from tokenmill.corpus.download.file_download import FileDownload, RangeWish
 from tokenmill.storage.partial_file import PartialFile
-from tokenmill.storage.retry import Retry
 
 FILES = {f"{i}.bin": random.Random(i).randbytes(2_000_000 + i) for i in range(3)}
 SIZE = sum(map(len, FILES.values()))
@@ -33,10 +29,9 @@ CLIENTS: list[Client] = []
 
 
 @pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_meter, "MIN_PIECE_BYTES", 100_000)
-    monkeypatch.setattr(line_meter, "FIRST_PIECE_BYTES", 100_000)
-    monkeypatch.setattr(line_meter, "MAX_PIECE_BYTES", 400_000)
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SMALL_RANGES.items():
+        monkeypatch.setattr(line_meter, name, value)
 
 
 @pytest.fixture(autouse=True)
@@ -46,41 +41,14 @@ def closed_connections() -> Iterator[None]:
         CLIENTS.pop().answers.close()
 
 
-class Client:
-    """Somebody who downloads files of a server into a folder."""
-
+class Client(download_client.Client):
     def __init__(self, server: HubServer, folder: Path) -> None:
-        self.server = server
-        self.folder = folder
-        self.answers = HttpAnswers(None, True, timeout_seconds=10.0)
-        self.notices: list[str] = []
+        super().__init__(server.url, server.repo, folder)
         CLIENTS.append(self)
 
-    def remote(self, path: str, num_bytes: int, sha256: str) -> RemoteFile:
-        target, partial = self.folder / path, str(self.folder / f"{sha256}.partial")
-
-        def address() -> Address:
-            where = f"/datasets/{self.server.repo}/resolve/main/{path}"
-            return Address(answer(self.server.url, where)[1]["Location"])
-
-        return RemoteFile(
-            path,
-            num_bytes,
-            f"sha256:{sha256}",
-            partial,
-            HttpSource(path, num_bytes, address, self.answers),
-            lambda: files.size(str(target)) == num_bytes,
-            lambda: hashlib.sha256(target.read_bytes()).hexdigest() == sha256,
-            lambda: shutil.move(partial, target),
-            contextlib.nullcontext,
-        )
-
     def downloads(self, may_begin: Callable[[str], bool] = lambda name: True) -> Downloads:
-        wanted = [
-            self.remote(path, len(data), hashlib.sha256(data).hexdigest())
-            for path, data in FILES.items()
-        ]
-        return Downloads(wanted, Retry(self.notices.append), self.notices.append, may_begin)
+        wanted = {path: (len(d), hashlib.sha256(d).hexdigest()) for path, d in FILES.items()}
+        return super().downloads(wanted, may_begin)
 
     def fetch_all(self) -> None:
         with contextlib.closing(self.downloads()) as downloads:
@@ -104,7 +72,7 @@ def server() -> Iterator[HubServer]:
         yield running
 
 
-def test_files_when_fetched_in_pieces_then_each_byte_is_sent_once_and_the_first_file_first(
+def test_files_when_fetched_in_ranges_then_each_byte_is_sent_once_and_the_first_file_first(
     server, tmp_path
 ):
     client = Client(server, tmp_path)
@@ -116,7 +84,7 @@ def test_files_when_fetched_in_pieces_then_each_byte_is_sent_once_and_the_first_
     first_of = [starts.index((path, 0)) for path in FILES]
     assert first_of == sorted(first_of)
     assert max(i for i, (path, _) in enumerate(starts) if path == "0.bin") < first_of[2]
-    assert len(server.asked(r"/resolve/")) == len(FILES)  # one address for all pieces of a file
+    assert len(server.asked(r"/resolve/")) == len(FILES)  # one address for all ranges of a file
 
 
 def test_download_when_closed_and_begun_again_then_goes_on_with_what_is_missing(tmp_path):
@@ -185,7 +153,7 @@ def test_piece_when_it_fails_then_the_files_are_right_in_the_end(fault, server, 
 
 
 def test_file_when_it_changes_for_good_then_nothing_of_the_old_one_stays(server, tmp_path):
-    # All pieces but two come from another file; the last attempt gets the right one again.
+    # All ranges but two come from another file; the last attempt gets the right one again.
     faults = [*[lambda right: right] * 2, *[hub_server.changed_file()] * 8]
     server.fail(r"^GET /cdn/.*0\.bin", *faults)
     client = Client(server, tmp_path)
@@ -199,7 +167,7 @@ def test_server_without_ranges_then_one_connection_gets_the_file(server, tmp_pat
     client = Client(server, tmp_path)
     client.fetch_all()
     client.require_all()
-    assert len(bodies(server)) < 10 * len(FILES)  # of 20 pieces; the first few are asked for
+    assert len(bodies(server)) < 10 * len(FILES)  # of 20 ranges; the first few are asked for
 
 
 def test_addresses_when_they_expire_then_fresh_ones_are_asked_for(tmp_path):
@@ -265,10 +233,10 @@ def test_file_of_50_gb_then_offsets_are_right(tmp_path):
             done.close()
             download = FileDownload(remote)
             assert download.num_bytes == size - 300_000
-            piece = download.next_piece(PieceWish(100_000, 200_000), 4)
-            assert (piece.start, piece.stop) == (size - 300_000, size - 200_000)
-            for block in remote.source.stream(piece.start, piece.stop):
-                download.write(piece, block)
+            range_ = download.next_range(RangeWish(100_000, 200_000), 4)
+            assert (range_.start, range_.stop) == (size - 300_000, size - 200_000)
+            for block in remote.source.stream(range_.start, range_.stop):
+                download.write(range_, block)
             expected = content[size - 300_000 : size - 200_000]
             assert download.partial.read(100_000, size - 300_000) == expected
             download.partial.close()

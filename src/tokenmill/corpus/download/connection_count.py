@@ -18,8 +18,10 @@ MEASURED_SECONDS = 0.3
 MEASURED_BYTES = 2 << 20
 SETTLING_LATENCIES = 2.0  # a new connection has sent nothing before it is made and asked
 WORTHWHILE = 0.15
-RETRIAL_SECONDS = 5.0
-LONGEST_RETRIAL_SECONDS = 160.0
+# The first pause after a trial that failed, also in measurements; then twice as long, and so on.
+RETRIAL_SECONDS = 1.0
+RETRIAL_MEASUREMENTS = 5
+LONGEST_RETRIAL_FACTOR = 32
 
 
 class ConnectionCount:
@@ -30,14 +32,13 @@ class ConnectionCount:
         self._latency_seconds = 0.0
         self._before: tuple[int, float] | None = None  # count and rate, while more are tried
         self._growth = 2.0
-        self._retrial_seconds = RETRIAL_SECONDS
+        self._retrial_factor = 1
         self._next_trial_at = now
         self._begin(now)
 
     def _begin(self, now: float) -> None:
         self._measured_from = now + SETTLING_LATENCIES * self._latency_seconds
         self._num_bytes = 0
-        self._seconds = 0.0
 
     def arrived(self, num_bytes: int, now: float) -> None:
         if now < self._measured_from:
@@ -78,5 +79,7 @@ class ConnectionCount:
     def _give_up_trial(self, now: float) -> None:
         self._before = None
         self._growth = 1.5
-        self._next_trial_at = now + self._retrial_seconds
-        self._retrial_seconds = min(LONGEST_RETRIAL_SECONDS, 2 * self._retrial_seconds)
+        measured_seconds = max(0.0, now - self._measured_from)
+        pause = max(RETRIAL_SECONDS, RETRIAL_MEASUREMENTS * measured_seconds)
+        self._next_trial_at = now + pause * self._retrial_factor
+        self._retrial_factor = min(LONGEST_RETRIAL_FACTOR, 2 * self._retrial_factor)

@@ -1,8 +1,8 @@
 """Files fetched in order over several connections, hashed as they arrive, put in place when right.
 
-Each connection is a thread that takes the earliest piece that nobody fetches, so the first file
+Each connection is a thread that takes the earliest range that nobody fetches, so the first file
 arrives first, and as fast as the line allows. One more thread hashes. Threads hold the lock to take
-a piece and to note what has arrived; receiving, writing and hashing happen without it.
+a range and to note what has arrived; receiving, writing and hashing happen without it.
 
 An error that passes costs a pause for its file alone; other files go on. A Retry-After is for all.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 
 from tokenmill.corpus.download.byte_source import HandedOver
 from tokenmill.corpus.download.connection_count import ConnectionCount
-from tokenmill.corpus.download.file_download import FileDownload, Piece, RemoteFile
+from tokenmill.corpus.download.file_download import FileDownload, FileRange, RemoteFile
 from tokenmill.corpus.download.http_source import FileChanged
 from tokenmill.corpus.download.line_meter import LineMeter
 from tokenmill.corpus.download.progress import DownloadProgress
@@ -71,7 +71,7 @@ class Downloads:
             self._start_connections()
 
     def stop(self) -> None:
-        """Ask for nothing more."""
+        """Ask for nothing any more. Connections may be cut from now on."""
         with self.changed:
             self._is_closing = True
             self.changed.notify_all()
@@ -134,24 +134,24 @@ class Downloads:
     # A connection
 
     def _serve(self) -> None:
-        while (piece := self._piece_to_fetch()) is not None:
-            self._fetch(piece)
+        while (range_ := self._range_to_fetch()) is not None:
+            self._fetch(range_)
 
-    def _piece_to_fetch(self) -> Piece | None:
-        """The next piece, once there is one; None: this connection is no longer needed."""
+    def _range_to_fetch(self) -> FileRange | None:
+        """The next range, once there is one; None: this connection is no longer needed."""
         with self.changed:
             while not self._is_over and self._num_connections <= self._count.wanted:
                 now = time.monotonic()
-                piece = self._next_piece(now) if now >= self._retry.silent_until else None
-                if piece is not None:
-                    return piece
+                range_ = self._next_range(now) if now >= self._retry.silent_until else None
+                if range_ is not None:
+                    return range_
                 self._count.idled(now)
                 self.changed.wait(IDLE_SECONDS)
             self._num_connections -= 1
             return None
 
-    def _next_piece(self, now: float) -> Piece | None:
-        wish = self._meter.piece_wish(self._count.wanted, now)
+    def _next_range(self, now: float) -> FileRange | None:
+        wish = self._meter.range_wish(self._count.wanted, now)
         for name, remote in self._left.items():
             if name in self._to_verify or self._in_use.get(name, 0.0) > now:
                 continue
@@ -163,9 +163,9 @@ class Downloads:
                     return None
                 download = self._begun(remote, now)
             if download is not None and download.not_before <= now:
-                piece = download.next_piece(wish, self._count.wanted)
-                if piece is not None:
-                    return piece
+                range_ = download.next_range(wish, self._count.wanted)
+                if range_ is not None:
+                    return range_
         return None
 
     def _num_filling(self) -> int:
@@ -191,21 +191,21 @@ class Downloads:
         self._num_bytes += download.num_bytes
         return download
 
-    def _fetch(self, piece: Piece) -> None:
+    def _fetch(self, range_: FileRange) -> None:
         asked_at = time.monotonic()
-        download = piece.file
+        download = range_.file
         try:
             with contextlib.closing(
-                download.remote.source.stream(piece.start, piece.stop)
+                download.remote.source.stream(range_.start, range_.stop)
             ) as blocks:
                 for block in blocks:
                     if self._is_closing or download.is_spoiled:
                         return
-                    fitting = block[: piece.stop - piece.start]
-                    download.write(piece, fitting)
+                    fitting = block[: range_.stop - range_.start]
+                    download.write(range_, fitting)
                     self._note_arrival(download, len(fitting), asked_at)
-            if piece.start < piece.stop:
-                raise ConnectionError(f"{download.remote.name} ended at {piece.start:,} bytes")
+            if range_.start < range_.stop:
+                raise ConnectionError(f"{download.remote.name} ended at {range_.start:,} bytes")
         except TokenmillError:
             raise
         except HandedOver:
@@ -216,7 +216,7 @@ class Downloads:
             self._note_failure(download, error, asked_at)
         finally:
             with self.changed:
-                download.in_flight.remove(piece)
+                download.in_flight.remove(range_)
                 self.changed.notify_all()
 
     def _note_arrival(self, download: FileDownload, num_bytes: int, asked_at: float) -> None:

@@ -1,8 +1,8 @@
-"""One file on its way here: what is missing, who fetches which piece, how far it is hashed.
+"""One file on its way here: what is missing, who fetches which range, how far it is hashed.
 
-The hash runs over the bytes from the start on, behind the pieces that arrive; no state of it is
+The hash runs over the bytes from the start on, behind the ranges that arrive; no state of it is
 kept, so a later attempt hashes again what is here. Threads share it by the lock of `downloads.py`;
-they write their pieces, and one of them hashes, without it.
+they write their ranges, and one of them hashes, without it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class RemoteFile:
 
 
 @dataclass(frozen=True, slots=True)
-class PieceWish:
-    """How long a piece should be. A shorter one would wait longer for its answer than for its
+class RangeWish:
+    """How long a range should be. A shorter one would wait longer for its answer than for its
     bytes; a longer one would keep the file's last bytes waiting."""
 
     least_bytes: int
@@ -45,7 +45,7 @@ class PieceWish:
 
 
 @dataclass(slots=True, eq=False)
-class Piece:
+class FileRange:
     """A stretch that one connection fetches; `start` moves on as bytes arrive."""
 
     file: FileDownload
@@ -58,8 +58,8 @@ class FileDownload:
 
     def __init__(self, remote: RemoteFile) -> None:
         self.remote = remote
-        self.in_flight: list[Piece] = []
-        self.is_spoiled = False  # begun again as soon as no piece is in flight
+        self.in_flight: list[FileRange] = []
+        self.is_spoiled = False  # begun again as soon as no range is in flight
         self.num_attempts = 0  # at the whole file that came with a wrong hash
         self.num_failures = 0  # in a row
         self.failing_since = 0.0
@@ -79,14 +79,14 @@ class FileDownload:
     def num_bytes(self) -> int:
         return self.partial.ranges.num_bytes
 
-    def next_piece(self, wish: PieceWish, num_connections: int) -> Piece | None:
+    def next_range(self, wish: RangeWish, num_connections: int) -> FileRange | None:
         """The first stretch that nobody fetches: as long as wished, but short enough that all
         connections have a share of what is missing."""
         if self.is_spoiled or len(self.in_flight) >= self.remote.source.max_streams:
             return None
         taken = ByteRanges()
-        for piece in self.in_flight:
-            taken.add(piece.start, piece.stop)
+        for range_ in self.in_flight:
+            taken.add(range_.start, range_.stop)
         missing = self.partial.missing(self.remote.num_bytes, taken)
         if not missing:
             return None
@@ -94,15 +94,15 @@ class FileDownload:
         if self.remote.source.max_streams > 1:
             share = sum(stop - start for start, stop in missing) / num_connections
             size = max(wish.least_bytes, min(wish.most_bytes, int(share)))
-            # No crumbs: a rest that is not worth a request goes with this piece.
+            # No crumbs: a rest that is not worth a request goes with this range.
             stop = start + size if stop - start > size + size // 2 else stop
-        piece = Piece(self, start, stop)
-        self.in_flight.append(piece)
-        return piece
+        range_ = FileRange(self, start, stop)
+        self.in_flight.append(range_)
+        return range_
 
-    def write(self, piece: Piece, block: memoryview) -> None:
-        self.partial.write(block, piece.start)
-        piece.start += len(block)
+    def write(self, range_: FileRange, block: memoryview) -> None:
+        self.partial.write(block, range_.start)
+        range_.start += len(block)
 
     @property
     def can_restart(self) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-BLOCK_BYTES = 256 << 10
+BLOCK_BYTES = 512 << 10
 
 
 class HttpAnswer:
@@ -105,7 +105,7 @@ class HttpAnswers:
             try:
                 connection.request("GET", path, headers=dict(headers))
                 return connection, connection.getresponse()
-            except (ConnectionError, http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException) as error:
                 self._put_back(origin, connection, is_reusable=False)
                 # A connection that was kept may have been closed by the server meanwhile.
                 if is_fresh:
@@ -151,8 +151,15 @@ def _library_of(session: Any) -> Any:
 
 def _blocks(response: http.client.HTTPResponse) -> Iterator[memoryview]:
     buffer = memoryview(bytearray(BLOCK_BYTES))
-    while num_bytes := response.readinto(buffer):
+    while num_bytes := _received(response, buffer):
         yield buffer[:num_bytes]
+
+
+def _received(response: http.client.HTTPResponse, buffer: memoryview) -> int:
+    try:
+        return response.readinto(buffer)
+    except (OSError, http.client.HTTPException) as error:  # of the socket, or of TLS
+        raise ConnectionError(f"the connection broke: {_said(error)}") from error
 
 
 def _said(error: Exception) -> str:

@@ -132,6 +132,7 @@ class HttpSource:
             before, self._tag = self._tag, tag
             if before is None or tag is None or before == tag:
                 return
+            self._tag = None  # whichever comes next is the one to be fetched
             self._num_tags += 1
             if self._num_tags <= 3:
                 raise FileChanged(f"{self._name} changed during the download")

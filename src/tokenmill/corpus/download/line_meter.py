@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 
-from tokenmill.corpus.download.file_download import PieceWish
+from tokenmill.corpus.download.file_download import RangeWish
 
-MIN_PIECE_BYTES = 4 << 20
-MAX_PIECE_BYTES = 64 << 20
-FIRST_PIECE_BYTES = 8 << 20  # as long as nothing is known
-PIECE_SECONDS = 2.0
-PIECE_LATENCIES = 4.0
+MIN_RANGE_BYTES = 4 << 20
+MAX_RANGE_BYTES = 64 << 20
+FIRST_RANGE_BYTES = 8 << 20  # as long as nothing is known
+RANGE_SECONDS = 2.0
+RANGE_LATENCIES = 4.0
 METERED_SECONDS = 3.0
 _STEP_SECONDS = 0.1
 
@@ -44,13 +44,13 @@ class LineMeter:
         while self._samples and now - self._samples[0][0] > METERED_SECONDS:
             self._samples.popleft()
 
-    def piece_wish(self, num_connections: int, now: float) -> PieceWish:
+    def range_wish(self, num_connections: int, now: float) -> RangeWish:
         each = self.bytes_per_second(now) / max(1, num_connections)
         if not each:
-            return PieceWish(MIN_PIECE_BYTES, FIRST_PIECE_BYTES)
-        least = _bounded(each * self.latency_seconds * PIECE_LATENCIES)
-        return PieceWish(least, max(least, _bounded(each * PIECE_SECONDS)))
+            return RangeWish(MIN_RANGE_BYTES, FIRST_RANGE_BYTES)
+        least = _bounded(each * self.latency_seconds * RANGE_LATENCIES)
+        return RangeWish(least, max(least, _bounded(each * RANGE_SECONDS)))
 
 
 def _bounded(num_bytes: float) -> int:
-    return int(min(max(num_bytes, MIN_PIECE_BYTES), MAX_PIECE_BYTES))
+    return int(min(max(num_bytes, MIN_RANGE_BYTES), MAX_RANGE_BYTES))
