@@ -80,6 +80,11 @@ class XetStore:
         self._silent.append(socket.create_server(("127.0.0.1", 0)))
         return "http://{}:{}".format(*self._silent[-1].getsockname())
 
+    def request(self) -> bytes:
+        """The first request that such a server was sent."""
+        with self._silent[0].accept()[0] as connection:
+            return connection.recv(1 << 16)
+
     def close(self) -> None:
         for listener in self._silent:
             listener.close()

@@ -165,6 +165,16 @@ def test_xet_that_hangs_or_fails_is_followed_by_http_from_the_same_byte(
     assert (int(start) > 0) == (broken in (hang, lose, truncate))
 
 
+def test_the_users_token_goes_to_the_hub_and_not_to_the_storage(machine, store, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_CANARY")
+    never_answer(store)
+    assert machine.downloaded() == LARGE
+    [asked] = machine.server.asked("xet-read-token")
+    assert asked.authorization == "Bearer hf_CANARY"
+    request = store.request()
+    assert b"Bearer xet_made-up" in request and b"hf_CANARY" not in request
+
+
 def test_a_token_that_the_hub_refuses_leaves_http(machine):
     machine.server.fail("xet-read-token", hub_server.status(500))
     assert machine.downloaded() == LARGE

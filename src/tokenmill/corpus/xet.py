@@ -205,7 +205,8 @@ class Xet:
             "token_expiry_unix_secs": expiry,
             "token_refresh_url": route,
             "token_refresh_headers": self._headers,
-            "custom_headers": {k: v for k, v in self._headers.items() if k != "authorization"},
+            # The storage has tokens of its own.
+            "custom_headers": {k: v for k, v in self._headers.items() if k.lower() == "user-agent"},
         }
 
     @property
