@@ -364,13 +364,6 @@ BUGS = [
         XET,
     ),
     Bug(
-        "send the token to Xet storage",
-        "corpus/xet.py",
-        'if k.lower() == "user-agent"}',
-        "}",
-        XET,
-    ),
-    Bug(
         "let hf_xet outlive a killed run",
         "corpus/xet_process.py",
         "            os._exit(0)  # the other end is gone",

@@ -79,9 +79,10 @@ class XetSource:
         if start < self._sent_up_to:
             self._xet.give_up("sent wrong bytes", self._file, start)
             raise HandedOver
-        for data in self._xet.stream(self._file, start, stop):
-            yield data
-            self._sent_up_to = max(self._sent_up_to, start := start + len(data))
+        with contextlib.closing(self._xet.stream(self._file, start, stop)) as stream:
+            for data in stream:
+                yield data
+                self._sent_up_to = max(self._sent_up_to, start := start + len(data))
         if start != stop:
             raise HandedOver
 
@@ -110,9 +111,10 @@ class Xet:
         all, or if something goes wrong: then Xet is off, and the user has been told."""
         at = start
         try:
-            for data in self._data(file, start, stop):
-                yield data
-                at += len(data)
+            with contextlib.closing(self._data(file, start, stop)) as stream:
+                for data in stream:
+                    yield data
+                    at += len(data)
             if at != stop and self.may_have(file):
                 raise XetFailure(f"sent {at - start:,} bytes of {stop - start:,}")
         except XetFailure as failure:
@@ -136,7 +138,7 @@ class Xet:
         if process is not None:
             process.kill()
 
-    def _data(self, file: HubFile, start: int, stop: int) -> Iterator[memoryview]:
+    def _data(self, file: HubFile, start: int, stop: int) -> Generator[memoryview, None, None]:
         route = self._route(file)
         if route is None:
             return
