@@ -79,15 +79,20 @@ def test_limit_docs_downloads_only_the_files_it_needs(here, tmp_path, server):
 
 
 def test_jsonl_on_the_hub_is_fetched_before_it_is_cut(tmp_path):
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[0]).encode()
-    with HubServer({"data/a.jsonl": lines}, repo="some/one") as server:
+    files = {
+        f"data/{name}.jsonl": "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+        for name, texts in zip("abc", TEXTS, strict=False)
+    }
+    with HubServer(files, repo="some/one") as server:
         here = Here(server, tmp_path / "home")
         source = "hf://datasets/some/one@main/data/*.jsonl"
         done = here.tokenmill(
             "prepare", source, "-o", tmp_path / "out", "--no-val", "--num-proc", 1
         )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out" / "train.bin").read_bytes() == oracle.stream(oracle.ids(TEXTS[0]))
+    assert (tmp_path / "out" / "train.bin").read_bytes() == oracle.stream(
+        oracle.ids(sum(TEXTS[:3], []))
+    )
 
 
 @pytest.mark.parametrize("num_proc", [1, 2])

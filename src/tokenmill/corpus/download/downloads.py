@@ -88,8 +88,12 @@ class Downloads:
 
     def wait(self) -> None:
         """Until all files are here."""
+        for name in list(self._left):
+            self.wait_for(name)
+
+    def wait_for(self, name: str) -> None:
         with self.changed:
-            self.changed.wait_for(lambda: self.error or len(self.here) == self._total_files)
+            self.changed.wait_for(lambda: self.error or name in self.here)
         if self.error is not None:
             raise self.error
 
