@@ -220,8 +220,8 @@ class Downloads:
             self._num_bytes += num_bytes
             if asked_at > download.answered_at:
                 download.answered_at = asked_at
-                self._meter.answered_after(now - asked_at)
-                self._count.answered_after(now - asked_at)
+                self._meter.answered(now - asked_at, num_bytes, self._count.wanted, now)
+                self._count.latency_seconds = self._meter.latency_seconds
                 self._retry.answered()
             if asked_at > download.failed_at:
                 download.num_failures = 0
