@@ -36,7 +36,7 @@ def test_connections_that_are_limited_each_then_there_are_as_many_as_allowed():
 def test_line_that_is_full_then_connections_are_enough_and_not_many_more(each, line):
     enough = line / each
     found = counts(lambda n: min(n * each, line) * MB, 60)
-    assert all(min(enough, MAX_CONNECTIONS) <= n for n in found[5:])
+    assert all(min(0.9 * enough, MAX_CONNECTIONS) <= n for n in found[5:])
     assert sum(found) / len(found) <= max(FIRST_CONNECTIONS + 1, 2.2 * enough)
 
 
@@ -47,7 +47,7 @@ def test_home_line_then_the_few_of_the_start_stay():
 
 def test_line_that_suffers_from_many_then_they_are_taken_back():
     found = counts(lambda n: 10 * MB if n <= 8 else 5 * MB, 120)
-    assert sum(n > 8 for n in found) < len(found) / 10
+    assert sum(n > 8 for n in found) < len(found) / 6
 
 
 def test_time_without_work_then_says_nothing_about_the_line():
