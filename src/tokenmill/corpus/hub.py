@@ -36,9 +36,8 @@ from tokenmill.storage.retry import Notice, Retry
 MAX_REDIRECTS = 5
 PUBLIC_HEADERS = ("user-agent",)  # for whoever it is that the Hub leads to
 # What is read of a parquet file's end at first: of FineWeb's files of 2.1 GB as much as is enough
-# for their footers (0.3 MB), of smaller files less.
-MIN_END_BYTES = 64 << 10
-END_SHARE = 4096
+# for their footers (0.3 MB), of others less.
+END_BYTES = 64 << 10
 
 
 class Hub:
@@ -129,7 +128,8 @@ class Hub:
 
     def _footer(self, file: HubFile) -> bytes:
         size = file.num_bytes
-        end = self._range(file, size - min(size, max(MIN_END_BYTES, size // END_SHARE)), size)
+        end_bytes = max(min(END_BYTES, size // 16), size // 4096, min(size, 8))
+        end = self._range(file, size - end_bytes, size)
         footer_bytes = 8 + int.from_bytes(end[-8:-4], "little")
         if footer_bytes <= len(end) or footer_bytes > size:
             return end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import mmap
 import random
@@ -21,6 +22,8 @@ from hub_server import HubServer, Line
 from tokenmill.corpus.download import line_meter
 from tokenmill.corpus.download.downloads import Downloads
 from tokenmill.corpus.download.file_download import FileDownload, RangeWish
+from tokenmill.corpus.download.http_answers import HttpAnswers
+from tokenmill.corpus.download.http_source import HttpSource
 from tokenmill.storage.partial_file import PartialFile
 
 FILES = {f"{i}.bin": random.Random(i).randbytes(2_000_000 + i) for i in range(3)}
@@ -201,6 +204,37 @@ def test_server_that_is_asked_too_much_then_nobody_sends_before_retry_after(tmp_
     for refusal in refused_at:
         # A request may already have been on its way.
         assert not [at for at in asked if refusal + 0.1 < at < refusal + 0.9]
+
+
+@pytest.fixture
+def new_session() -> Iterator[Callable[[], object]]:
+    """Clients as huggingface_hub's own, made where the test wants: they read the environment."""
+    from huggingface_hub.utils import _http
+
+    with contextlib.ExitStack() as stack:
+        yield lambda: stack.enter_context(_http.default_client_factory())
+
+
+def test_client_of_the_program_is_used_where_it_made_one(server, tmp_path, new_session):
+    client = Client(server, tmp_path)
+    client.answers = HttpAnswers(new_session(), False, 10.0)
+    client.fetch_all()
+    client.require_all()
+
+
+def test_proxy_of_the_environment_is_used_except_where_it_says_not_to(
+    server, tmp_path, new_session, monkeypatch
+):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody answers
+    source = functools.partial(HttpSource, "0.bin", len(FILES["0.bin"]))
+    address = Client(server, tmp_path)._address("0.bin")
+    answers = HttpAnswers(new_session(), True, 10.0)
+    with pytest.raises(Exception, match="refused"):
+        next(source(lambda: address, answers).stream(0, 100))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with contextlib.closing(HttpAnswers(new_session(), True, 10.0)) as answers:
+        [block] = source(lambda: address, answers).stream(0, 100)
+        assert block == FILES["0.bin"][:100]
 
 
 def test_two_downloads_of_the_same_files_then_each_byte_is_fetched_once(tmp_path):

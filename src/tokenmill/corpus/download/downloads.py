@@ -90,8 +90,12 @@ class Downloads:
 
     def wait(self) -> None:
         """Until all files are here."""
+        for name in list(self._left):
+            self.wait_for(name)
+
+    def wait_for(self, name: str) -> None:
         with self.changed:
-            self.changed.wait_for(lambda: self.error or len(self.here) == self._total_files)
+            self.changed.wait_for(lambda: self.error or name in self.here)
         if self.error is not None:
             raise self.error
 
@@ -225,8 +229,8 @@ class Downloads:
             self._num_bytes += num_bytes
             if asked_at > download.answered_at:
                 download.answered_at = asked_at
-                self._meter.answered_after(now - asked_at)
-                self._count.answered_after(now - asked_at)
+                self._meter.answered(now - asked_at, num_bytes, self._count.wanted, now)
+                self._count.latency_seconds = self._meter.latency_seconds
                 self._retry.answered()
             if asked_at > download.failed_at:
                 download.num_failures = 0
