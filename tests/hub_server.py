@@ -11,10 +11,12 @@ can be slow, for a connection, for a client's address, and in all; it can be far
 refuse more answers at a time than it likes (`Line`). A file may be larger than memory: any buffer
 will do, such as a map of a sparse file.
 
+With `xet`, its large files are in Xet storage, too (tests/xet_store.py): the listing has their
+hashes, and a redirect names the route to tokens, which say where the storage is.
+
 A fault is a function from the right answer to the wrong one; `HubServer.fail` plans when.
 
-Not here: Xet (no header offers it, so the client falls back to HTTP), models, buckets; uploads
-are in `hub_uploads.py`.
+Not here: models, buckets; uploads are in `hub_uploads.py`.
 """
 
 from __future__ import annotations
@@ -35,12 +37,16 @@ from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
+from xet_store import XetStore
+
 COMMIT = "c0ffee00" * 5
 CONVERTED_BRANCH, CONVERTED_COMMIT = "refs/convert/parquet", "c0417e47" * 5
 TOKEN = "hf_has_access"
 # What a dataset's .gitattributes leaves to git; everything else is LFS.
 PLAIN_SUFFIXES = (".md", ".json", ".yaml", ".py", ".gitattributes")
-API_PATH = re.compile(r"/api/datasets/([^/]+/[^/]+)(?:/(revision|tree|paths-info)/(.+))?")
+API_PATH = re.compile(
+    r"/api/datasets/([^/]+/[^/]+)(?:/(revision|tree|paths-info|xet-read-token)/(.+))?"
+)
 RESOLVE_PATH = re.compile(r"/datasets/([^/]+/[^/]+)/(resolve)/(.+)")
 CHUNK_BYTES = 256 << 10
 Buffer = bytes | memoryview  # a file's content
@@ -208,6 +214,7 @@ class HubFile:
     content: memoryview
     sha256: str
     is_lfs: bool
+    xet_hash: str | None = None
 
     @classmethod
     def of(cls, path: str, content: Buffer) -> HubFile:
@@ -236,7 +243,7 @@ class HubFile:
         if not self.is_lfs:
             return entry
         lfs = {"oid": self.sha256, "size": size, "pointerSize": len(self.pointer)}
-        return {**entry, "lfs": lfs}
+        return {**entry, "lfs": lfs, **({"xetHash": self.xet_hash} if self.xet_hash else {})}
 
 
 class HubServer:
@@ -256,8 +263,11 @@ class HubServer:
         address_seconds: float | None = None,
         other_repos: Sequence[str] = (),
         line: Line | None = None,
+        xet: XetStore | None = None,
     ) -> None:
         self.repo = repo
+        self.xet = xet
+        self.xet_url: str | None = None  # the origin of the route to tokens, if another
         self.is_private = is_private
         self.is_gated = is_gated
         self.address_seconds = address_seconds
@@ -283,7 +293,12 @@ class HubServer:
 
     def push(self, files: Mapping[str, Buffer], commit: str) -> None:
         """The branch now points at a commit that holds exactly these files."""
-        self._commits[commit] = {path: HubFile.of(path, files[path]) for path in sorted(files)}
+        found = {path: HubFile.of(path, files[path]) for path in sorted(files)}
+        if self.xet is not None:
+            large = [file for file in found.values() if file.is_lfs]
+            hashes = self.xet.hashes([bytes(file.content) for file in large])
+            found |= {f.path: replace(f, xet_hash=h) for f, h in zip(large, hashes, strict=True)}
+        self._commits[commit] = found
         self.commit = commit
 
     def fail(self, match: str, *faults: Fault) -> None:
@@ -359,10 +374,12 @@ class HubServer:
         commit, path = self._commit_and_path(rest or self.branch)
         if commit is None:
             return _error(404, "RevisionNotFound", f"Invalid rev id: {rest}")
-        if action == "resolve" and self.is_gated and not has_access:
+        if action in ("resolve", "xet-read-token") and self.is_gated and not has_access:
             return gated(403 if request.has_authorization else 401)(Response(200))
         if action == "resolve":
             return self._resolve(commit, path, request)
+        if action == "xet-read-token":
+            return self._xet_token()
         if action == "tree":
             return self._tree(commit, path, request)
         if action == "paths-info":
@@ -432,11 +449,27 @@ class HubServer:
             return _file_response(file.content, headers, request.range)
         headers["X-Linked-Etag"] = f'"{file.sha256}"'
         headers["X-Linked-Size"] = str(len(file.content))
+        if file.xet_hash is not None:
+            route = f"{self.xet_url or self.url}/api/datasets/{self.repo}/xet-read-token/{commit}"
+            headers["X-Xet-Hash"] = file.xet_hash
+            headers["Link"] = f'<{route}>; rel="xet-auth"'
         address = f"{self.cdn_url}/cdn/{file.sha256}/{quote(path)}?Signature=made-up"
         if self.address_seconds is not None:
             address += f"&Expires={time.monotonic() + self.address_seconds}"
         headers["Location"] = address
         return Response(302, headers, memoryview(b"Found. Redirecting"))
+
+    def _xet_token(self) -> Response:
+        if self.xet is None:
+            return _error(404, "EntryNotFound", "no Xet storage")
+        expiry = int(time.time()) + 3600
+        headers = {
+            "X-Xet-Cas-Url": self.xet.endpoint,
+            "X-Xet-Access-Token": "xet_made-up",
+            "X-Xet-Token-Expiration": str(expiry),
+        }
+        body = {"casUrl": self.xet.endpoint, "accessToken": "xet_made-up", "exp": expiry}
+        return _json(body, headers)
 
     def _blob(self, request: Request) -> Response:
         sha256 = request.path.split("/")[2]

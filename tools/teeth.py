@@ -43,6 +43,7 @@ PUSH = "tests/dataset/test_push.py"
 DOWNLOADS = "tests/corpus/download/test_downloads.py"
 OVERWRITE = "tests/faults/test_overwrite.py"
 CHECKPOINTS = "tests/encode/test_checkpoint.py tests/assemble/test_resume.py"
+XET = "tests/corpus/test_xet.py"
 SHARD_TASKS = "tests/assemble/test_shard_tasks.py tests/runners/test_shard_writing.py"
 
 MOVE = "        _move_files(staged, out, manifest)\n"
@@ -418,6 +419,27 @@ BUGS = [
         'PUBLIC_HEADERS = ("user-agent",)',
         'PUBLIC_HEADERS = ("user-agent", "authorization")',
         "tests/corpus/test_hub.py -k token",
+    ),
+    Bug(
+        "ask Xet storage again for bytes that were wrong",
+        "corpus/xet.py",
+        "        if start < self._sent_up_to:",
+        "        if start < 0:",
+        XET,
+    ),
+    Bug(
+        "take what a mirror repeats for an offer of its own",
+        "corpus/xet.py",
+        "if route and _origin(address) == _origin(url):",
+        "if route:",
+        XET,
+    ),
+    Bug(
+        "let hf_xet outlive a killed run",
+        "corpus/xet_process.py",
+        "            os._exit(0)  # the other end is gone",
+        "            time.sleep(600)  # the other end is gone",
+        XET,
     ),
 ]
 

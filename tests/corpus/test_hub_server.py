@@ -39,6 +39,7 @@ from hub_server import (
     status,
     wrong_bytes,
 )
+from xet_store import XetStore
 
 SMALL = random.Random(1).randbytes(100_000)
 # The client writes, and so resumes, in steps of 10 MiB: a file must be larger to see it.
@@ -109,6 +110,13 @@ def client(tmp_path: Path) -> Client:
 def hub() -> Iterator[HubServer]:
     with HubServer(FILES, page_size=2) as server:
         yield server
+
+
+def test_download_when_xet_is_on_comes_from_the_store(client: Client, tmp_path: Path) -> None:
+    with HubServer({"a.parquet": SMALL}, xet=XetStore(tmp_path / "store")) as hub:
+        path = client(hub.url, 'return download("a.parquet")', {"HF_HUB_DISABLE_XET": "0"})
+        assert Path(path).read_bytes() == SMALL
+        assert hub.asked("xet-read-token") and not hub.asked("^GET /cdn/")
 
 
 def test_listing_when_paged_then_holds_every_entry_with_its_sha256(

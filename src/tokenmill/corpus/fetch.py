@@ -69,6 +69,7 @@ class RemoteInputs:
         self._held: dict[str, int] = {}  # bytes of files that are begun and still needed
         self._awaited: set[str] = set()  # files that the next slice needs
         self._changed = threading.Condition()
+        self._whole_files: Downloads | None = None  # of kinds that cannot be cut before
         self._downloads: Downloads | None = None
 
     @property
@@ -92,12 +93,23 @@ class RemoteInputs:
         if file is None or self._hub.is_here(file):
             return source
         if source.kind != "parquet":
-            self._hub.download(file)
+            self._bring(source.name)
             return source
         footer = self._footer(source.name)
         path = os.path.join(self._structures, f"{next(self._structure_numbers):08d}.parquet")
         disk.write_sparse_file(path, source.num_bytes, {source.num_bytes - len(footer): footer})
         return dataclasses.replace(source, path=path)
+
+    def _bring(self, name: str) -> None:
+        """Download a whole file, and the next ones like it meanwhile, if all will be needed."""
+        if not self._looks_ahead:
+            self._hub.download(self._files[name])
+            return
+        if self._whole_files is None:
+            kinds = ((source.name, source.kind) for source in self.inputs)
+            wanted = [self._files[name] for name, kind in kinds if kind != "parquet"]
+            self._whole_files = self._hub.downloads(wanted)
+        self._whole_files.wait_for(name)
 
     def _footer(self, name: str) -> bytes:
         """A file's footer. Those of the next files are asked for, too, if all will be needed."""
@@ -147,12 +159,13 @@ class RemoteInputs:
                     self._changed.notify_all()
 
     def close(self) -> None:
-        if self._downloads is not None:
-            self._downloads.stop()
+        under_way = [d for d in (self._whole_files, self._downloads) if d is not None]
+        for downloads in under_way:
+            downloads.stop()
         if self._files:
             self._hub.close()
-        if self._downloads is not None:
-            self._downloads.close()
+        for downloads in under_way:
+            downloads.close()
 
     def progress(self) -> DownloadProgress | None:
         """The download as it is now; None if there is nothing to download."""

@@ -29,15 +29,15 @@ from tokenmill.corpus.hub_listing import HubListing, Revisions
 from tokenmill.corpus.hub_names import DatasetName, HubFile, HubSource
 from tokenmill.corpus.readers.naming import kind_named
 from tokenmill.corpus.spans import Input
+from tokenmill.corpus.xet import Xet, XetSource
 from tokenmill.storage import disk, files
 from tokenmill.storage.retry import Notice, Retry
 
 MAX_REDIRECTS = 5
 PUBLIC_HEADERS = ("user-agent",)  # for whoever it is that the Hub leads to
 # What is read of a parquet file's end at first: of FineWeb's files of 2.1 GB as much as is enough
-# for their footers (0.3 MB), of smaller files less.
-MIN_END_BYTES = 64 << 10
-END_SHARE = 4096
+# for their footers (0.3 MB), of others less.
+END_BYTES = 64 << 10
 
 
 class Hub:
@@ -63,6 +63,7 @@ class Hub:
         self._answers = HttpAnswers(
             self._client.utils.get_session(), _is_plain(self._client), self._timeout_seconds
         )
+        self._xet = Xet(huggingface_hub, notice)
         self._sources: dict[str, ByteSource] = {}  # by URL: each knows its file's address
 
     def files(self, source: HubSource | DatasetName) -> list[HubFile]:
@@ -121,7 +122,7 @@ class Hub:
             file.num_bytes,
             file.digest,
             self._partial_path(file),
-            self._source(file),
+            XetSource(self._xet, file, self._source(file)),
             functools.partial(self.is_here, file),
             functools.partial(self._is_right, file, self.local_path(file)),
             functools.partial(self._put_in_place, file),
@@ -136,6 +137,7 @@ class Hub:
         return self._sources[file.url]
 
     def close(self) -> None:
+        self._xet.close()
         self._answers.close()
 
     def parquet_footer(self, file: HubFile) -> bytes:
@@ -144,7 +146,8 @@ class Hub:
 
     def _footer(self, file: HubFile) -> bytes:
         size = file.num_bytes
-        end = self._range(file, size - min(size, max(MIN_END_BYTES, size // END_SHARE)), size)
+        end_bytes = max(min(END_BYTES, size // 16), size // 4096, min(size, 8))
+        end = self._range(file, size - end_bytes, size)
         footer_bytes = 8 + int.from_bytes(end[-8:-4], "little")
         if footer_bytes <= len(end) or footer_bytes > size:
             return end

@@ -191,6 +191,7 @@ class HubListing:
                 entry.path,
                 entry.size,
                 f"sha256:{entry.lfs.sha256}" if entry.lfs else f"git:{entry.blob_id}",
+                entry.xet_hash,
             )
             for entry in found
             if isinstance(entry, self._client.hf_api.RepoFile) and _is_below(entry.path)

@@ -100,6 +100,7 @@ class HubFile:
     path: str
     num_bytes: int
     digest: str  # "sha256:..." of an LFS file, "git:..." (a blob id) of a small one
+    xet_hash: str | None = None  # by which Xet storage knows it, if it is there
 
     @property
     def url(self) -> str:

@@ -11,6 +11,10 @@ from collections.abc import Generator
 from typing import Protocol
 
 
+class HandedOver(Exception):
+    """The source has another way to the bytes from now on: the rest is to be asked for at once."""
+
+
 class ByteSource(Protocol):
     """One file, elsewhere. Several threads may stream stretches of it at the same time."""
 
@@ -20,7 +24,13 @@ class ByteSource(Protocol):
         With 1, a stretch is as long as it can be: up to the next bytes that are here already, or to
         the end."""
 
+    @property
+    def fills_line(self) -> bool:
+        """Whether it fetches in parallel by itself, so that a stream of it takes what the line
+        gives. Of such sources, the next file is begun while the last bytes of one arrive, and no
+        more."""
+
     def stream(self, start: int, stop: int) -> Generator[memoryview, None, None]:
         """The bytes from `start` to `stop`, in order. Each view is valid until the next is asked
         for. It may end early, or raise an error that `storage/retry.py` knows: the rest is asked
-        for again. Closing the generator ends it."""
+        for again, after HandedOver without a pause. Closing the generator ends it."""

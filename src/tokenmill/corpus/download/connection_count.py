@@ -11,10 +11,10 @@ Only time in which every connection had something to fetch is measured.
 
 from __future__ import annotations
 
-FIRST_CONNECTIONS = 4
+FIRST_CONNECTIONS = 6  # as browsers have for one host
 MAX_CONNECTIONS = 32
 # A measurement takes so long, and so many bytes for each connection: they arrive in blocks.
-MEASURED_SECONDS = 0.3
+MEASURED_SECONDS = 0.25
 MEASURED_BYTES = 2 << 20
 SETTLING_LATENCIES = 2.0  # a new connection has sent nothing before it is made and asked
 WORTHWHILE = 0.15
@@ -29,7 +29,7 @@ class ConnectionCount:
 
     def __init__(self, now: float) -> None:
         self.wanted = FIRST_CONNECTIONS
-        self._latency_seconds = 0.0
+        self.latency_seconds = 0.0  # of the line, as far as is known
         self._before: tuple[int, float] | None = None  # count and rate, while more are tried
         self._growth = 2.0
         self._retrial_factor = 1
@@ -37,7 +37,7 @@ class ConnectionCount:
         self._begin(now)
 
     def _begin(self, now: float) -> None:
-        self._measured_from = now + SETTLING_LATENCIES * self._latency_seconds
+        self._measured_from = now + SETTLING_LATENCIES * self.latency_seconds
         self._num_bytes = 0
 
     def arrived(self, num_bytes: int, now: float) -> None:
@@ -52,10 +52,6 @@ class ConnectionCount:
     def idled(self, now: float) -> None:
         """A connection had nothing to fetch: what was measured says nothing about the line."""
         self._begin(now)
-
-    def answered_after(self, seconds: float) -> None:
-        """A request's first bytes have arrived."""
-        self._latency_seconds += (seconds - self._latency_seconds) / 4
 
     def refused(self, now: float) -> None:
         """The server has said that it is too much (429, 503)."""

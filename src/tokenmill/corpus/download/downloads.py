@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from tokenmill.corpus.download.byte_source import HandedOver
 from tokenmill.corpus.download.connection_count import ConnectionCount
 from tokenmill.corpus.download.file_download import FileDownload, FileRange, RemoteFile
 from tokenmill.corpus.download.http_source import FileChanged
@@ -30,6 +31,7 @@ IN_USE_SECONDS = 1.0  # between two looks at a file that another run fetches
 IDLE_SECONDS = 0.2
 HASHING_IDLE_SECONDS = 0.05
 HASHED_BLOCKS = 16  # between two looks at what else there is to do
+MAX_FILLING = 2  # streams of sources that fill the line
 MAX_ATTEMPTS = 2  # at a file that comes with a wrong hash
 
 
@@ -88,8 +90,12 @@ class Downloads:
 
     def wait(self) -> None:
         """Until all files are here."""
+        for name in list(self._left):
+            self.wait_for(name)
+
+    def wait_for(self, name: str) -> None:
         with self.changed:
-            self.changed.wait_for(lambda: self.error or len(self.here) == self._total_files)
+            self.changed.wait_for(lambda: self.error or name in self.here)
         if self.error is not None:
             raise self.error
 
@@ -153,6 +159,8 @@ class Downloads:
         for name, remote in self._left.items():
             if name in self._to_verify or self._in_use.get(name, 0.0) > now:
                 continue
+            if remote.source.fills_line and self._num_filling() >= MAX_FILLING:
+                return None
             download = self._open.get(name)
             if download is None:
                 if not self._may_begin(name):
@@ -163,6 +171,9 @@ class Downloads:
                 if range_ is not None:
                     return range_
         return None
+
+    def _num_filling(self) -> int:
+        return sum(len(d.in_flight) for d in self._open.values() if d.remote.source.fills_line)
 
     def _begun(self, remote: RemoteFile, now: float) -> FileDownload | None:
         """The file's download, opened; None if that is not the next thing to do with it."""
@@ -201,6 +212,8 @@ class Downloads:
                 raise ConnectionError(f"{download.remote.name} ended at {range_.start:,} bytes")
         except TokenmillError:
             raise
+        except HandedOver:
+            pass
         except FileChanged as change:
             self._spoil(download, str(change))
         except Exception as error:
@@ -216,8 +229,8 @@ class Downloads:
             self._num_bytes += num_bytes
             if asked_at > download.answered_at:
                 download.answered_at = asked_at
-                self._meter.answered_after(now - asked_at)
-                self._count.answered_after(now - asked_at)
+                self._meter.answered(now - asked_at, num_bytes, self._count.wanted, now)
+                self._count.latency_seconds = self._meter.latency_seconds
                 self._retry.answered()
             if asked_at > download.failed_at:
                 download.num_failures = 0

@@ -122,6 +122,8 @@ class FileDownload:
         """Hash the next bytes that are here. No other thread may do so."""
         stop = min(self.partial.prefix, self._num_hashed + HASHED_BYTES)
         block = self.partial.read(stop - self._num_hashed, self._num_hashed)
+        if not block:
+            self.is_spoiled = True  # somebody has cut the file short
         self._hash.update(block)
         self._num_hashed += len(block)
 

@@ -53,6 +53,10 @@ class HttpSource:
     def max_streams(self) -> int:
         return MAX_STREAMS if self._has_ranges else 1
 
+    @property
+    def fills_line(self) -> bool:
+        return False
+
     def stream(self, start: int, stop: int) -> Generator[memoryview, None, None]:
         address = self._current_address()
         # A range is one of the file's own bytes, so nobody may compress them on the way.

@@ -6,10 +6,10 @@ from collections import deque
 
 from tokenmill.corpus.download.file_download import RangeWish
 
-MIN_RANGE_BYTES = 4 << 20
+MIN_RANGE_BYTES = 2 << 20
 MAX_RANGE_BYTES = 64 << 20
-FIRST_RANGE_BYTES = 8 << 20  # as long as nothing is known
-RANGE_SECONDS = 2.0
+FIRST_RANGE_BYTES = 4 << 20  # as long as nothing is known
+RANGE_SECONDS = 1.0
 RANGE_LATENCIES = 4.0
 METERED_SECONDS = 3.0
 _STEP_SECONDS = 0.1
@@ -29,9 +29,11 @@ class LineMeter:
             self._samples.append((now, self._num_bytes))
             self._forget_old(now)
 
-    def answered_after(self, seconds: float) -> None:
-        weight = 0.25 if self.latency_seconds else 1.0
-        self.latency_seconds += (seconds - self.latency_seconds) * weight
+    def answered(self, seconds: float, num_bytes: int, num_connections: int, now: float) -> None:
+        """A request's first bytes have arrived after some seconds, of which they took a part."""
+        each = self.bytes_per_second(now) / max(1, num_connections)
+        latency = max(0.0, seconds - num_bytes / each) if each else seconds
+        self.latency_seconds += (latency - self.latency_seconds) / 4
 
     def bytes_per_second(self, now: float) -> float:
         self._forget_old(now)
