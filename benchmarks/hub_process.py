@@ -41,6 +41,7 @@ class HubProcess:
         said, _ = self._process.communicate()
         found = json.loads(said)
         self.cpu_seconds, self.num_file_bytes_sent = found["cpu_seconds"], found["sent"]
+        self.sent_seconds = found["sent_seconds"]  # from the first request to the last byte
 
 
 def mapped(path: Path) -> memoryview:
@@ -58,7 +59,9 @@ def main() -> None:
         sys.stdin.read()
         used = resource.getrusage(resource.RUSAGE_SELF)
     cpu = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
-    print(json.dumps({"cpu_seconds": cpu, "sent": server.num_file_bytes_sent}), flush=True)
+    first_at = min((request.at_seconds for request in server.requests), default=0.0)
+    sent = {"sent": server.num_file_bytes_sent, "sent_seconds": server.last_sent_at - first_at}
+    print(json.dumps({"cpu_seconds": cpu, **sent}), flush=True)
 
 
 if __name__ == "__main__":

@@ -115,6 +115,7 @@ class Bench:
             "streaming": streaming,
             "cpu": cpu,
             "server_cpu": hub.cpu_seconds,
+            "arrived": round(hub.sent_seconds, 1),
             "bytes": self.num_bytes,
             "load": os.getloadavg()[0],
         }
@@ -177,10 +178,10 @@ def bound(point: Point, found: dict[str, Any]) -> float:
 
 def rows(results: dict[str, Any]) -> list[str]:
     lines = [
-        "| MB/s each | MB/s line | ms | bytes / line | encoding | start | **fineweb** | bound |"
-        " `snapshot_download` + prepare | `hf download` + prepare | `datasets` streaming |"
+        "| MB/s each | MB/s line | ms | bytes / line | encoding | start | last byte | **fineweb** |"
+        " bound | `snapshot_download` + prepare | `hf download` + prepare | `datasets` streaming |"
         " server CPU |",
-        "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for point in itertools.starmap(Point, itertools.product(EACH, LINES, LATENCIES)):
         if (found := results["points"].get(point.name)) is None:
@@ -191,7 +192,8 @@ def rows(results: dict[str, Any]) -> list[str]:
         lines.append(
             f"| {point.each} | {point.line:,} | {point.latency} "
             f"| {found['bytes'] / point.gives / MB:.1f} | {found['encoding']:.1f} "
-            f"| {found['start']:.1f} | **{found['fineweb']:.1f}** | {limit:.1f}{missed} "
+            f"| {found['start']:.1f} | {found.get('arrived', 0) or ''} "
+            f"| **{found['fineweb']:.1f}** | {limit:.1f}{missed} "
             f"| {both:.1f} | {found['hf'] + found['prepare']:.1f} | {streaming} "
             f"| {found['server_cpu']:.1f} |"
         )

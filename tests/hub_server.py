@@ -277,6 +277,7 @@ class HubServer:
         self.line = line or Line(bytes_per_second)
         self.requests: list[Request] = []
         self.num_file_bytes_sent = 0
+        self.last_sent_at = 0.0
         self.errors: list[BaseException] = []
         self.closing = threading.Event()
         self.lock = threading.Lock()
@@ -336,6 +337,7 @@ class HubServer:
         """Wait until some bytes of a file would be through everything that limits them."""
         with self.lock:
             self.num_file_bytes_sent += num_bytes
+            self.last_sent_at = time.monotonic()
             at_address = self._queues.setdefault(address, Queue(self.line.bytes_per_second_address))
             wait_seconds = max(
                 queue.seconds_for(num_bytes) for queue in (self._queue, at_address, own)

@@ -413,6 +413,7 @@ def test_footer_that_changes_between_two_ranges_is_read_again(tmp_path):
         server.fail(r"^GET /cdn/", lambda right: right, hub_server.changed_file())
         done = prepared(Here(server, tmp_path / "home"), NAME, tmp_path / "out")
         assert done.returncode == 0, done.stderr
-        assert len(server.asked(r"^GET /cdn/")) == 5
+        ranges = [request.range for request in server.asked(r"^GET /cdn/")]
+    assert ranges[:2] == ranges[2:4]
     assert "changed during the download; trying again" in done.stderr
     assert (tmp_path / "out" / "train.bin").read_bytes() == oracle.stream(oracle.ids(texts))

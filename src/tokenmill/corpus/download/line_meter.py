@@ -9,8 +9,9 @@ from tokenmill.corpus.download.file_download import RangeWish
 MIN_RANGE_BYTES = 2 << 20
 MAX_RANGE_BYTES = 64 << 20
 FIRST_RANGE_BYTES = 4 << 20  # as long as nothing is known
-RANGE_SECONDS = 1.0
-RANGE_LATENCIES = 4.0
+RANGE_SECONDS = 0.5
+LEAST_LATENCIES = 4.0
+MOST_LATENCIES = 10.0
 METERED_SECONDS = 3.0
 _STEP_SECONDS = 0.1
 
@@ -50,8 +51,9 @@ class LineMeter:
         each = self.bytes_per_second(now) / max(1, num_connections)
         if not each:
             return RangeWish(MIN_RANGE_BYTES, FIRST_RANGE_BYTES)
-        least = _bounded(each * self.latency_seconds * RANGE_LATENCIES)
-        return RangeWish(least, max(least, _bounded(each * RANGE_SECONDS)))
+        least_seconds = LEAST_LATENCIES * self.latency_seconds
+        most_seconds = max(RANGE_SECONDS, MOST_LATENCIES * self.latency_seconds)
+        return RangeWish(_bounded(each * least_seconds), _bounded(each * most_seconds))
 
 
 def _bounded(num_bytes: float) -> int:
