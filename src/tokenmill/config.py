@@ -47,6 +47,8 @@ class Config:
     input_format: str | None = None  # read every source as this kind, whatever its name
     text_column: str = "text"
     separator: str | None = None
+    where: str | None = None  # an expression: only rows that pass go in (tokenmill.where)
+    sample: float | None = None  # only this share of the rows, by a hash
     limit_docs: int | None = None
     shard_tokens: int | None = None
     seq_len: int | None = None  # tokens per sample, for formats of samples; 0: one document each
@@ -90,6 +92,7 @@ class Config:
         _require_positive("--stall-timeout", self.stall_timeout)
         self._check_runner()
         _require_positive("slice_bytes", self.slice_bytes)
+        self._check_choice()
         if self.val_fraction is not None and not 0 < self.val_fraction < 1:
             raise ConfigError(
                 f"--val-fraction must lie between 0 and 1, got {self.val_fraction}",
@@ -135,6 +138,17 @@ class Config:
         require_output(self.out)
         if self.runner != "inline":
             require_lasting(self.out)
+
+    def _check_choice(self) -> None:
+        if self.where is not None:
+            from tokenmill.where.parser import parsed
+
+            parsed(self.where)
+        if self.sample is not None and not 0 < self.sample < 1:
+            raise ConfigError(
+                f"--sample must lie between 0 and 1, got {self.sample}",
+                hint="--sample 0.1 takes one row in 10",
+            )
 
     def _check_runner(self) -> None:
         _require_known("--runner", self.runner, RUNNERS)

@@ -30,6 +30,8 @@ def prepare(
     input_format: str | None = None,
     text_column: str = "text",
     separator: str | None = None,
+    where: str | None = None,
+    sample: float | None = None,
     limit_docs: Quantity | None = None,
     shard_tokens: Quantity | None = None,
     seq_len: Quantity | None = None,
@@ -64,6 +66,8 @@ def prepare(
     sources          files, folders, globs or URLs, one or many
     out              the output folder, or its URL
     tokenizer        a name, the path of a vocabulary file, or an `Encoding`
+    where            an expression: only rows that pass, as in 'int_score >= 3 and lang == "en"'
+    sample           only this share of the rows, over the whole corpus
     val              "fraction", "first-shard" or "none": what is held out for validation
     seq_len          tokens per sample, if the format holds samples; "document" for one per document
     progress         show progress on stderr; in a notebook, below the cell

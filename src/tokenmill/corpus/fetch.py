@@ -77,7 +77,7 @@ class RemoteInputs:
     def begin(self, slices: Iterable[Slice]) -> None:
         """Start to fetch the files of these slices, in order."""
         for slice_ in slices if self._files else ():
-            for name in {span.input.name for span in slice_.spans} & self._files.keys():
+            for name in {source.name for source in slice_.inputs_read} & self._files.keys():
                 if not self._uses[name]:
                     self._queue.append(self._files[name])
                 self._uses[name] += 1
@@ -87,7 +87,7 @@ class RemoteInputs:
     def as_they_arrive(self, slices: Iterable[Slice]) -> Iterator[Slice | None]:
         """The slices, each once its files have arrived; None while the next one must wait."""
         for slice_ in slices:
-            needed = {span.input.name for span in slice_.spans} & self._files.keys()
+            needed = {source.name for source in slice_.inputs_read} & self._files.keys()
             with self._changed:
                 self._awaited = needed
                 self._changed.notify_all()
@@ -99,7 +99,7 @@ class RemoteInputs:
 
     def release(self, slice_: Slice) -> None:
         """Note that a slice is done; files that no other slice needs may be removed."""
-        for source in {span.input for span in slice_.spans}:
+        for source in slice_.inputs_read:
             if source.name in self._files:
                 self._uses[source.name] -= 1
                 if not self._uses[source.name] and not self._keeps:

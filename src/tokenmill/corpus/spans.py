@@ -56,6 +56,12 @@ class Span:
     num_rows: int | None = None  # rows in the span, where the file says so
     max_rows: int | None = None  # read no further than this (--limit-docs)
 
+    @property
+    def is_ruled_out(self) -> bool:
+        """Whether nothing is read: `num_rows` rows that --where leaves out, by the file's own
+        statistics."""
+        return self.start == self.stop and self.input.num_bytes > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:
@@ -65,6 +71,11 @@ class Slice:
     @property
     def text_bytes(self) -> int:
         return sum(span.text_bytes for span in self.spans)
+
+    @property
+    def inputs_read(self) -> list[Input]:
+        """The inputs whose content is needed, each once."""
+        return list(dict.fromkeys(span.input for span in self.spans if not span.is_ruled_out))
 
     def read_from(self, places: Mapping[str, str]) -> Slice:
         """The same slice, with the inputs that `places` names at the paths given there."""

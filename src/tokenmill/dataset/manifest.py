@@ -119,6 +119,7 @@ class Manifest:
 
     def to_plain(self) -> dict[str, Any]:
         plain = asdict(replace(self, slice_documents={}))  # it may hold millions of numbers
+        plain["counts"] = self.counts.to_plain()
         plain["slice_documents"] = {name: list(n) for name, n in self.slice_documents.items()}
         if not self.notes:
             del plain["notes"]  # keeps the sha256 that older conversions recorded

@@ -44,7 +44,7 @@ def encode_slice(
     writer = PartWriter(job.work, slice_.index, job.dtype, job.num_buckets, job.seed)
     try:
         work = _SliceWork(job, slice_, writer, report or (lambda step: None), caution)
-        with unchanged_objects(span.input for span in slice_.spans):
+        with unchanged_objects(slice_.inputs_read):
             for number, span in enumerate(with_small_ahead(slice_.spans)):
                 work.encode_span(number, span)
             work.encode_held()
@@ -62,8 +62,8 @@ class _Held:
     reader: Reader
     first_row: int
     texts: pa.LargeStringArray  # to be encoded
-    positions: npt.NDArray[np.int64]  # of these texts in the batch
-    bad: dict[int, str]
+    positions: npt.NDArray[np.int64]  # of these texts among the batch's rows
+    bad: dict[int, str]  # by such a position
     counts: Counts
 
     @property
@@ -90,10 +90,11 @@ class _SliceWork:
         self.quarantined: list[Quarantined] = []
 
     def encode_span(self, number: int, span: Span) -> None:
-        require_unchanged(span.input)
+        if not span.is_ruled_out:
+            require_unchanged(span.input)
         reader, batches = batches_of(span, self._job.read)
         for batch in batches:
-            self._report(Step(number, batch.first_row, len(batch.texts), *self._last))
+            self._report(Step(number, batch.first_row, batch.num_rows, *self._last))
             self._last = (0, 0, 0)
             held = self._sifted(number, span, reader, batch)
             self._held.append(held)
@@ -128,14 +129,14 @@ class _SliceWork:
         self._last = (sum(one.num_rows for one in held), len(tokens.ids), text_bytes)
 
     def _sifted(self, number: int, span: Span, reader: Reader, batch: TextBatch) -> _Held:
-        """Separate the rows to encode from those that are bad, null or empty."""
-        texts = batch.texts
-        bad = dict(batch.bad)
+        """Separate the rows to encode from those that are filtered, bad, null or empty."""
+        texts, rows = batch.texts, batch.rows
+        bad = {int(rows[i]): reason for i, reason in batch.bad.items()}
         for (skip_span, row), reason in self._caution.skip.items():
-            if skip_span == number and 0 <= row - batch.first_row < len(texts):
+            if skip_span == number and row - batch.first_row in rows:
                 bad[row - batch.first_row] = reason
         keep = np.ones(len(texts), np.bool_)
-        keep[list(bad)] = False
+        keep[np.searchsorted(rows, list(bad))] = False
         num_null = num_empty = 0
         if texts.null_count:
             null = nulls_of(texts)
@@ -146,16 +147,15 @@ class _SliceWork:
             num_empty = int(np.count_nonzero(empty & keep))
             keep &= ~empty
         counts = Counts(
-            num_rows=len(texts),
+            num_rows=batch.num_rows,
+            num_filtered=batch.num_rows - len(texts),
             num_empty=num_empty,
             num_null=num_null,
             num_replaced=batch.num_replaced,
         )
         if not keep.all():
             texts = texts.filter(mask(keep))
-        return _Held(
-            number, span, reader, batch.first_row, texts, np.flatnonzero(keep), bad, counts
-        )
+        return _Held(number, span, reader, batch.first_row, texts, rows[keep], bad, counts)
 
     def _encoded(self, held: list[_Held], texts: pa.LargeStringArray) -> TokenArray:
         if not self._caution.one_by_one:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +88,8 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
     config = resolved(asked, encoding)
     sample = sample or default_sample(encoding)
     frame = frame_of_plan(plan, config, sample) if plan else frame_of(config, sample)
-    found = _limited(text_estimate_of(frame, config, encoding, sample), config)
+    found = _sampled(text_estimate_of(frame, config, encoding, sample), config)
+    found = _limited(found, config)
     num_tokens = _num_tokens(found, config)
     if not num_tokens:
         raise InputError(
@@ -144,6 +146,25 @@ def default_sample(encoding: EncodingId) -> Sample:
 
 def _num_tokens(found: TextEstimate, config: Config) -> int:
     return round(found.num_tokens + EOTS_PER_DOCUMENT[str(config.eot)] * found.num_documents)
+
+
+def _sampled(found: TextEstimate, config: Config) -> TextEstimate:
+    """The share of --sample, which no reading of a few rows could tell better."""
+    if config.sample is None:
+        return found
+    # Two standard errors of the number of rows drawn, and half as much again for their lengths.
+    num_drawn = max(1.0, found.num_documents * config.sample)
+    reach = 3 * math.sqrt((1 - config.sample) / num_drawn)
+    return dataclasses.replace(
+        found,
+        method="sample" if found.method == "counted" else found.method,
+        text_bytes=found.text_bytes * config.sample,
+        num_documents=found.num_documents * config.sample,
+        num_tokens=found.num_tokens * config.sample,
+        relative_reach=None
+        if found.relative_reach is None
+        else math.hypot(found.relative_reach, reach),
+    )
 
 
 def _limited(found: TextEstimate, config: Config) -> TextEstimate:

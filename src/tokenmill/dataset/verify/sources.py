@@ -69,13 +69,11 @@ class Corpus:
     def _sifted(
         self, span: Span, reader: Reader, batch: TextBatch
     ) -> tuple[tuple[SplitTexts, SplitTexts], Counts]:
-        texts = batch.texts
+        texts, rows = batch.texts, batch.rows
         is_bad = np.zeros(len(texts), np.bool_)
         is_bad[list(batch.bad)] = True
         if places := self.quarantined.get(span.input.name):
-            found = [
-                reader.place(span, batch.first_row + row) in places for row in range(len(texts))
-            ]
+            found = [reader.place(span, batch.first_row + row) in places for row in rows.tolist()]
             is_bad |= np.array(found, np.bool_)
         is_null = is_empty = np.zeros(len(texts), np.bool_)
         if texts.null_count:  # only then, because the call may import pandas
@@ -83,12 +81,13 @@ class Corpus:
         if self.config.empty == "drop":
             is_empty = (np.diff(offsets_of(texts)) == 0) & ~is_null & ~is_bad
         keep = ~(is_bad | is_null | is_empty)
-        texts, rows = texts.filter(mask(keep)), batch.first_row + np.flatnonzero(keep)
+        texts, rows = texts.filter(mask(keep)), batch.first_row + rows[keep]
         is_val = np.zeros(len(texts), np.bool_)
         if self.config.val_fraction:
             is_val = held_out(texts, self.config.val_fraction, self.config.seed)
         counts = Counts(
-            num_rows=len(keep),
+            num_rows=batch.num_rows,
+            num_filtered=batch.num_rows - len(keep),
             num_written=len(texts),
             num_empty=int(is_empty.sum()),
             num_null=int(is_null.sum()),
