@@ -16,12 +16,12 @@ from tokenmill.errors import ConfigError
 from tokenmill.where.moments import moment_of
 from tokenmill.where.tree import (
     Column,
-    Comparison,
     Expression,
     Flag,
     IsNull,
     Match,
     Membership,
+    Relation,
     Test,
     Value,
 )
@@ -175,7 +175,7 @@ def _way_out(test: Test, kind: str) -> str | None:
 
 
 def _values(test: Test) -> tuple[Value, ...]:
-    if isinstance(test, Comparison):
+    if isinstance(test, Relation):
         return (test.value,)
     return test.values if isinstance(test, Membership) else ()
 

@@ -19,7 +19,6 @@ from tokenmill.where.moments import moment_of
 from tokenmill.where.tree import (
     All,
     Any,
-    Comparison,
     Expression,
     Flag,
     IsNull,
@@ -27,6 +26,7 @@ from tokenmill.where.tree import (
     Membership,
     Node,
     Not,
+    Relation,
     Test,
     Value,
 )
@@ -75,10 +75,10 @@ def _tested(test: Test, array: pa.Array) -> pa.BooleanArray:
         return array
     if isinstance(test, Match):
         return pc.match_substring_regex(array, test.pattern)
-    assert isinstance(test, (Comparison, Membership))
+    assert isinstance(test, (Relation, Membership))
     if test.of_length:
         array = _lengths(array)
-    if isinstance(test, Comparison):
+    if isinstance(test, Relation):
         return _compared(array, test.operator, test.value)
     equal = (_compared(array, "==", value) for value in test.values)
     if pa.types.is_large_string(array.type):

@@ -25,7 +25,6 @@ from tokenmill.where.tree import (
     All,
     Any,
     Column,
-    Comparison,
     Expression,
     Flag,
     IsNull,
@@ -33,6 +32,7 @@ from tokenmill.where.tree import (
     Membership,
     Node,
     Not,
+    Relation,
     Test,
     Value,
     mistake,
@@ -153,7 +153,7 @@ class _Parser:
             node = Flag(column)
         return Not(node) if is_not else node
 
-    def _comparison(self, first: _Token, left: Column | _Length | Value) -> Comparison:
+    def _comparison(self, first: _Token, left: Column | _Length | Value) -> Relation:
         operator = self._taken().text
         second = self._next
         right = self._operand()
@@ -167,8 +167,8 @@ class _Parser:
         if self._next.text in _FLIPPED:
             raise self._wrong(self._next, "one comparison at a time", "a >= 1 and a < 5")
         if isinstance(left, _Length):
-            return Comparison(left.column, operator, right, of_length=True)
-        return Comparison(left, operator, right)
+            return Relation(left.column, operator, right, of_length=True)
+        return Relation(left, operator, right)
 
     def _null_test(self, first: _Token, column: Column, of_length: bool) -> Node:
         is_not = self._took("not")

@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 from tokenmill.where.tree import (
     All,
     Any,
-    Comparison,
     Expression,
     IsNull,
     Membership,
     Node,
     Not,
+    Relation,
     Test,
     Value,
 )
@@ -103,7 +103,7 @@ def _of_test(test: Test, found: Bounds) -> _Outcomes:
         return _Outcomes(False, False)
     if found.least is None or getattr(test, "of_length", False):
         return _UNKNOWN
-    if isinstance(test, Comparison):
+    if isinstance(test, Relation):
         return _of_comparison(test.operator, test.value, found)
     if isinstance(test, Membership):
         each = [_of_comparison("==", value, found) for value in test.values]

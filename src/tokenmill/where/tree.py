@@ -25,7 +25,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Relation:
     column: Column
     operator: str  # == != < <= > >=
     value: Value
@@ -72,7 +72,7 @@ class Any:
     nodes: tuple[Node, ...]
 
 
-Test = Comparison | Membership | Match | IsNull | Flag
+Test = Relation | Membership | Match | IsNull | Flag
 Node = Test | Not | All | Any
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from tokenmill.corpus.readers.choice import Chosen
-from tokenmill.corpus.readers.rows import Rows
+from tokenmill.corpus.readers.rows import Rows, without_bad
 
 WHITESPACE = b" \t\r\n"
 # Numbers are never the text. float has no limit of 4,300 digits, which int has since Python 3.11.
@@ -54,7 +54,8 @@ def chosen_rows(lines: Sequence[bytes], chosen: Chosen, name: str, replace: bool
     positions = np.flatnonzero(chosen.is_in)
     rows = _rows_of_lines((lines[i] for i in positions.tolist()), name, replace)
     bad = {int(np.searchsorted(positions, row)): why for row, why in chosen.bad.items()}
-    return Rows(rows.texts, bad | rows.bad, rows.replaced, positions, len(lines))
+    rows = Rows(rows.texts, rows.bad, rows.replaced, positions, len(lines))
+    return without_bad(rows, bad)
 
 
 def lines_in(block: bytes) -> list[bytes]:

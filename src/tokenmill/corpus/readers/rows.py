@@ -108,13 +108,26 @@ def _checked_pieces(raw: Raw, options: ReadOptions) -> Iterator[Rows]:
     for piece in _pieces(raw.array, options.batch_bytes):
         rows, stop = checked_rows(piece, options.replace_bad_text), start + len(piece)
         end = int(positions[stop - 1]) + 1
-        bad = rows.bad | {at - start: why for at, why in raw.bad.items() if start <= at < stop}
+        bad = {at - start: why for at, why in raw.bad.items() if start <= at < stop}
         own = positions[start:stop] - first_row
-        yield Rows(rows.texts, bad, rows.replaced, own, end - first_row)
+        yield without_bad(Rows(rows.texts, rows.bad, rows.replaced, own, end - first_row), bad)
         start, first_row = stop, end
     if first_row < raw.num_covered:
         nothing = pa.nulls(0, pa.large_string())
         yield Rows(nothing, positions=positions[:0], num_covered=raw.num_covered - first_row)
+
+
+def without_bad(rows: Rows, bad: Mapping[int, str]) -> Rows:
+    """The same rows, of which more are bad; these have no text."""
+    if not bad:
+        return rows
+    texts = rows.texts.to_pylist()
+    for at in bad:
+        texts[at] = None
+    replaced = tuple(at for at in rows.replaced if at not in bad)
+    all_bad = {**bad, **rows.bad}
+    found = pa.array(texts, pa.large_string())
+    return Rows(found, all_bad, replaced, rows.positions, rows.num_covered)
 
 
 def numbered(span: Span, parts: Iterable[Rows]) -> Iterator[TextBatch]:
