@@ -99,6 +99,18 @@ def test_where_when_statistics_rule_out_a_row_group_then_it_is_not_opened(tmp_pa
     assert len(batch.texts) == 0 and batch.num_rows == 20
 
 
+def test_where_when_fields_of_a_struct_are_null_then_the_struct_is_not_ruled_out(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = {"text": ["x"] * 2, "meta": [{"n": None}] * 2, "tags": [[], []]}
+    pq.write_table(pa.table(table, _schema_of("text", "meta", "tags")), path)
+    for where in ("meta is not null", "tags is not null", "meta.n is null", "len(tags) == 0"):
+        assert rows_in(path, ReadOptions(where=where)) == [0, 1, -2], where
+
+
+def _schema_of(*names: str) -> pa.Schema:
+    return pa.schema([SCHEMA.field(name) for name in names])
+
+
 @pytest.mark.parametrize(
     ("type_", "where", "expected"),
     [

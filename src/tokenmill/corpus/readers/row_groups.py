@@ -44,11 +44,12 @@ class GroupChoice:
             return False
         chunks = {}
         for names, field in self._rows.fields.items():
-            leaves = self._leaves_of(field.path)
-            # The statistics of a list are those of its elements, not of rows.
-            if len(leaves) == 1 and not self._schema.column(leaves[0]).max_repetition_level:
-                name = self._span.input.name
-                chunks[names] = chunk_of(self._metadata, group, leaves[0], name)
+            for leaf in self._leaves_of(field.path):
+                column = self._schema.column(leaf)
+                # The statistics of a struct's fields and of a list's elements are not its own.
+                if column.path == field.path and not column.max_repetition_level:
+                    name = self._span.input.name
+                    chunks[names] = chunk_of(self._metadata, group, leaf, name)
         num_rows = self._metadata.row_group(group).num_rows
         return not may_pass(self._rows.expression, num_rows, chunks)
 
