@@ -25,7 +25,10 @@ EMPTY_POLICIES = ("drop", "keep")
 RUNNERS = ("inline", "processes", "ray")
 VAL_POLICIES = ("fraction", "first-shard", "none")
 # Options that accept "100M"; seq_len also accepts "document".
-COUNTS = ("limit_docs", "shard_tokens", "seq_len", "num_proc", "worker_memory", "slice_bytes")
+COUNTS = (
+    *("limit_docs", "limit_tokens", "shard_tokens", "seq_len"),
+    *("num_proc", "worker_memory", "slice_bytes"),
+)
 
 
 def _not_in_identity(default: Any) -> Any:
@@ -50,6 +53,7 @@ class Config:
     where: str | None = None  # an expression: only rows that pass go in (tokenmill.where)
     sample: float | None = None  # only this share of the rows, by a hash
     limit_docs: int | None = None
+    limit_tokens: int | None = None  # whole documents, in order, until there are so many
     shard_tokens: int | None = None
     seq_len: int | None = None  # tokens per sample, for formats of samples; 0: one document each
     name: str | None = None
@@ -88,6 +92,7 @@ class Config:
                 f"--seq-len must be at least 1, got {self.seq_len}", hint="--seq-len 2048"
             )
         _require_positive("--limit-docs", self.limit_docs)
+        _require_positive("--limit-tokens", self.limit_tokens)
         _require_positive("--num-proc", self.num_proc)
         _require_positive("--stall-timeout", self.stall_timeout)
         self._check_runner()

@@ -70,6 +70,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_choosing_options(what)
     what.add_argument("--limit-docs", metavar="N", help="only the first N documents")
     what.add_argument(
+        "--limit-tokens",
+        metavar="N",
+        help="whole documents, in the order of the sources, until there are N tokens: 1B",
+    )
+    what.add_argument(
         "--on-bad-document",
         choices=BAD_DOCUMENT_POLICIES,
         help="invalid UTF-8, broken JSON, text that no engine can encode "

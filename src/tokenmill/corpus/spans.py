@@ -67,6 +67,7 @@ class Span:
 class Slice:
     index: int
     spans: tuple[Span, ...]
+    max_tokens: int | None = None  # it ends with the document that reaches this (--limit-tokens)
 
     @property
     def text_bytes(self) -> int:
@@ -87,7 +88,7 @@ class Slice:
             else span
             for span in self.spans
         )
-        return Slice(self.index, tuple(spans))
+        return replace(self, spans=tuple(spans))
 
     def to_plain(self) -> dict[str, Any]:
         """JSON-ready data; each input appears once, and spans refer to it by position."""
@@ -95,6 +96,7 @@ class Slice:
         position = {source: i for i, source in enumerate(inputs)}
         return {
             "index": self.index,
+            "max_tokens": self.max_tokens,
             "inputs": [source.to_plain() for source in inputs],
             "spans": [
                 [
@@ -113,4 +115,5 @@ class Slice:
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> Slice:
         inputs = [Input(*fields) for fields in plain["inputs"]]
-        return Slice(plain["index"], tuple(Span(inputs[i], *rest) for i, *rest in plain["spans"]))
+        spans = tuple(Span(inputs[i], *rest) for i, *rest in plain["spans"])
+        return Slice(plain["index"], spans, plain["max_tokens"])

@@ -12,7 +12,7 @@ Text never becomes a Python `str` here, and tokens leave the process only throug
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from tokenmill.corpus.prefetch import batches_of
 from tokenmill.corpus.readers import Reader, TextBatch
 from tokenmill.corpus.spans import Slice, Span
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
-from tokenmill.encode.documents import data_of, held_out, packed
+from tokenmill.encode.documents import EOTS_PER_DOCUMENT, data_of, held_out, packed
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Report, Step
 from tokenmill.encode.part import PartWriter
 from tokenmill.encode.record import Counts, PartRecord, Quarantined
@@ -45,10 +45,13 @@ def encode_slice(
     try:
         work = _SliceWork(job, slice_, writer, report or (lambda step: None), caution)
         with unchanged_objects(slice_.inputs_read):
+            if slice_.max_tokens is not None:
+                slice_ = work.shortened(slice_.max_tokens)
             for number, span in enumerate(with_small_ahead(slice_.spans)):
                 work.encode_span(number, span)
             work.encode_held()
-        return writer.commit(job.plan_id, work.counts, tuple(work.quarantined))
+        quarantined = tuple(work.quarantined)
+        return writer.commit(job.plan_id, work.counts, quarantined, work.last_place)
     finally:
         writer.discard()
 
@@ -88,6 +91,7 @@ class _SliceWork:
         self._last = (0, 0, 0)  # rows, tokens, bytes encoded since the last step
         self.counts = Counts()
         self.quarantined: list[Quarantined] = []
+        self.last_place = ""  # of the last document, if a limit cut the slice short
 
     def encode_span(self, number: int, span: Span) -> None:
         if not span.is_ruled_out:
@@ -102,6 +106,27 @@ class _SliceWork:
             is_full = self._held_bytes >= HOLD_BYTES or len(self._held) >= HOLD_BATCHES
             if is_full or self._caution.one_by_one:
                 self.encode_held()
+
+    def shortened(self, max_tokens: int) -> Slice:
+        """The slice up to the document that reaches `max_tokens`. It is encoded twice to find out,
+        so that its rows are then counted as those of any slice."""
+        for number, span in enumerate(self._slice.spans):
+            reader, batches = batches_of(span, self._job.read)
+            for batch in batches:
+                self._report(Step(number, batch.first_row, batch.num_rows))
+                held = self._sifted(number, span, reader, batch)
+                tokens = self._encoded([held], held.texts)
+                lengths = np.diff(tokens.offsets) + EOTS_PER_DOCUMENT[self._job.eot]
+                lengths[list(tokens.failed)] = 0
+                ends = np.cumsum(lengths)
+                if len(ends) and ends[-1] >= max_tokens:
+                    last = int(held.positions[np.searchsorted(ends, max_tokens)])
+                    row = batch.first_row + last
+                    self.last_place = f"{span.input.name}, {reader.place(span, row)}"
+                    head = replace(span, max_rows=row + 1)
+                    return Slice(self._slice.index, (*self._slice.spans[:number], head))
+                max_tokens -= int(ends[-1]) if len(ends) else 0
+        return replace(self._slice, max_tokens=None)
 
     def encode_held(self) -> None:
         """Encode all held batches in one call of the engine."""

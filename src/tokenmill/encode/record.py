@@ -83,6 +83,7 @@ class PartRecord:
     chunks: tuple[PartChunk, ...]
     counts: Counts
     quarantined: tuple[Quarantined, ...] = ()
+    last_place: str = ""  # of the last document, if a limit cut the slice short
 
     @property
     def num_tokens(self) -> int:
@@ -100,6 +101,7 @@ class PartRecord:
             ],
             "counts": self.counts.to_plain(),
             "quarantined": [asdict(row) for row in self.quarantined],
+            **({"last_place": self.last_place} if self.last_place else {}),
         }
 
     @staticmethod
@@ -115,6 +117,7 @@ class PartRecord:
             chunks,
             Counts(**plain["counts"]),
             tuple(Quarantined(**q) for q in plain["quarantined"]),
+            plain.get("last_place", ""),
         )
 
 
