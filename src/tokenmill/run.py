@@ -39,7 +39,7 @@ from tokenmill.dataset.publication import publish
 from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.job import Job, Step
 from tokenmill.encode.ledger import Ledger
-from tokenmill.encode.record import PartRecord
+from tokenmill.encode.record import Counts, PartRecord
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError, NetworkError
 from tokenmill.estimate.disk_check import room_warning
@@ -301,10 +301,10 @@ def _require_some_written(records: Ledger, config: Config) -> None:
     if not counts.num_written:
         Workspace(config.out).forget_plan()  # there is nothing to resume
         raise InputError(
-            f"nothing to write: of {counted(counts.num_rows, 'row')}, {counts.num_empty:,} "
-            f"{noun_for(counts.num_empty, 'is', 'are')} empty, "
-            f"{counts.num_null:,} null, {counts.num_quarantined:,} quarantined",
-            hint="are these the right files, and is --text-column the right column?",
+            f"nothing to write: of {counted(counts.num_rows, 'row')}, {_shown_reasons(counts)}",
+            hint="are these the right files, and is --text-column the right column?"
+            if not counts.num_filtered
+            else "let more rows in: another --where, or a larger --sample",
         )
     drops_tail = config.seq_len and get_format(config.format).traits.boundaries
     if drops_tail and max(records.num_tokens_by_split) < (config.seq_len or 0):
@@ -313,6 +313,20 @@ def _require_some_written(records: Ledger, config: Config) -> None:
             f"nothing to write: {num_tokens:,} tokens fill no sample of {config.seq_len:,}",
             hint="a smaller --seq-len, or --seq-len document for a sample of each document",
         )
+
+
+def _shown_reasons(counts: Counts) -> str:
+    """Why rows were not written."""
+    reasons = [
+        (counts.num_empty, "empty"),
+        (counts.num_null, "null"),
+        (counts.num_quarantined, "quarantined"),
+    ]
+    if counts.num_filtered:
+        reasons.insert(0, (counts.num_filtered, "filtered"))
+    (first, why), *others = reasons
+    rest = (f"{count:,} {reason}" for count, reason in others)
+    return ", ".join([f"{first:,} {noun_for(first, 'is', 'are')} {why}", *rest])
 
 
 def _encode(

@@ -186,7 +186,7 @@ def test_where_when_column_or_type_is_wrong_then_plan_fails_with_a_caret(
     assert shown[1].strip() == where
     assert shown[2].strip() == carets
     word = shown[1][shown[2].index("^") : shown[2].rindex("^") + 1]
-    assert where.find(word) >= 0 and word.isidentifier() or "." in word
+    assert (where.find(word) >= 0 and word.isidentifier()) or "." in word
 
 
 def test_where_when_json_field_is_unknown_or_of_another_type_then_plan_fails(tmp_path):
@@ -198,7 +198,7 @@ def test_where_when_json_field_is_unknown_or_of_another_type_then_plan_fails(tmp
         ("m.lang > 2", "'m.lang' is a string, and is tested as a number"),
         ("int_score > 2 and int_score == 'x'", "tested as two different types"),
     ]:
-        with pytest.raises(ConfigError, match="(?s)--where: .*\\^") as caught:
+        with pytest.raises(ConfigError, match=r"(?s)--where: .*\^") as caught:
             cut(source_of(path), ReadOptions(where=where))
         assert what in caught.value.message
 

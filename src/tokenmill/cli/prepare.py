@@ -70,11 +70,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_choosing_options(what)
     what.add_argument("--limit-docs", metavar="N", help="only the first N documents")
     what.add_argument(
-        "--limit-tokens",
-        metavar="N",
-        help="whole documents, in the order of the sources, until there are N tokens: 1B",
-    )
-    what.add_argument(
         "--on-bad-document",
         choices=BAD_DOCUMENT_POLICIES,
         help="invalid UTF-8, broken JSON, text that no engine can encode "
@@ -122,7 +117,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=int,
         metavar="S",
-        help=f"of the shuffle and the split (default: {Config.seed})",
+        help=f"of the shuffle, the split and the sample (default: {Config.seed})",
     )
 
     running = parser.add_argument_group("how it runs")
@@ -210,6 +205,11 @@ def add_choosing_options(what: argparse._ArgumentGroup) -> None:
         type=float,
         metavar="F",
         help="only this share of the rows, over the whole corpus, by a hash of --seed and row",
+    )
+    what.add_argument(
+        "--limit-tokens",
+        metavar="N",
+        help="whole documents, in the order of the sources, until there are N tokens: 1B",
     )
 
 

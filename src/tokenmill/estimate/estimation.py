@@ -168,15 +168,22 @@ def _sampled(found: TextEstimate, config: Config) -> TextEstimate:
 
 
 def _limited(found: TextEstimate, config: Config) -> TextEstimate:
-    """No more documents than --limit-docs. (Files that are not here are counted whole.)"""
-    if config.limit_docs is None or found.num_documents <= config.limit_docs:
-        return found
-    share = config.limit_docs / found.num_documents
+    """No more documents than --limit-docs (files that are not here are counted whole), and no more
+    tokens than --limit-tokens, but for the end of the last document."""
+    share = 1.0
+    if config.limit_docs is not None:
+        share = min(share, config.limit_docs / max(1.0, found.num_documents))
+    is_reached = False
+    if config.limit_tokens is not None:
+        own = config.limit_tokens / max(1, _num_tokens(found, config))
+        is_reached, share = own < share, min(share, own)
     return dataclasses.replace(
         found,
         text_bytes=found.text_bytes * share,
-        num_documents=config.limit_docs,
+        num_documents=found.num_documents * share,
         num_tokens=found.num_tokens * share,
+        method="sample" if is_reached and found.method == "counted" else found.method,
+        relative_reach=0.0 if is_reached else found.relative_reach,
     )
 
 
