@@ -95,7 +95,8 @@ def input_trial(kind: str, case: int, folder: Path) -> Found:
         return whole_run(path, folder)
     read = READ
     if case % 3 == 1:
-        where = None if kind_of(str(path)) == ("text", None) else WHERE
+        is_text = source_of(path).kind == "text"
+        where = None if is_text else WHERE
         read = replace(READ, where=where, sample=0.8 if case % 2 else None)
     return {"rows": num_rows_read(path, read), "name": path.name}
 
