@@ -200,7 +200,10 @@ class Assembly(Books):
 
     def _feed_parts(self) -> None:
         """Feed the parts after the last one fed, as far as they have records."""
-        while (index := self._index_at(self._num_fed)) in self.records and len(self.due) < MAX_DUE:
+        while self._num_fed < self._num_slices and len(self.due) < MAX_DUE:
+            index = self._index_at(self._num_fed)
+            if index not in self.records:
+                break
             self._num_fed += 1
             sizes, runs = self.records.extent(index)
             for split, num_bytes in enumerate(sizes):
