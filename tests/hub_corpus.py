@@ -23,14 +23,18 @@ TEXTS = [made_texts(300, seed=seed) for seed in range(4)]
 ALL = [text for texts in TEXTS for text in texts]
 
 
-def parquet(texts: list[str], row_group_size: int = 50) -> bytes:
+def parquet(texts: list[str], row_group_size: int = 50, number: int = 0) -> bytes:
     sink = io.BytesIO()
-    table = pa.table({"text": texts, "id": [f"<urn:{i}>" for i in range(len(texts))]})
+    count = len(texts)
+    ids = [f"<urn:{i}>" for i in range(count)]
+    table = pa.table({"text": texts, "id": ids, "number": [number] * count})
     pq.write_table(table, sink, row_group_size=row_group_size)
     return sink.getvalue()
 
 
-FILES = {f"sample/10BT/{i:03d}_00000.parquet": parquet(texts) for i, texts in enumerate(TEXTS)}
+FILES = {
+    f"sample/10BT/{i:03d}_00000.parquet": parquet(texts, number=i) for i, texts in enumerate(TEXTS)
+}
 OTHERS = {"README.md": b"# FineWeb", "sample/100BT/000_00000.parquet": parquet(["other"])}
 
 

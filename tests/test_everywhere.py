@@ -7,6 +7,7 @@ twenty fails. Each runner is the real one; Ray starts a cluster of its own.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -31,7 +32,7 @@ def shards_of(manifest: tokenmill.Manifest) -> list[list[object]]:
     return [[file.name, file.num_bytes, file.sha256] for file in manifest.files]
 
 
-def by_ray(source: str, out: str) -> list[list[object]]:
+def by_ray(source: str, out: str, **chosen: object) -> list[list[object]]:
     """In a process of its own: Ray leaves files and threads behind in the one it was used in."""
     code = """
 import json, sys, tokenmill
@@ -39,7 +40,7 @@ options = json.loads(sys.argv[1])
 manifest = tokenmill.prepare(runner="ray", ray_address="local", num_proc=2, **options)
 print(json.dumps([(file.name, file.num_bytes, file.sha256) for file in manifest.files]))
 """
-    options = json.dumps({"sources": source, "out": out, **OPTIONS})
+    options = json.dumps({"sources": source, "out": out, **OPTIONS, **chosen})
     command = [sys.executable, "-c", code, options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -47,8 +48,8 @@ print(json.dumps([(file.name, file.num_bytes, file.sha256) for file in manifest.
     return found
 
 
-def by_tasks(source: str, out: str) -> list[list[object]]:
-    config = Config(sources=(source,), out=out, num_proc=1, **OPTIONS)
+def by_tasks(source: str, out: str, **chosen: object) -> list[list[object]]:
+    config = Config(sources=(source,), out=out, num_proc=1, **OPTIONS, **chosen)
     for number in (3, 1, 2, 1):
         with started_runner(config) as runner:
             encode_partition(config, Partition(number, 3), runner, SilentWatch())
@@ -76,6 +77,16 @@ def expected(texts, tmp_path_factory):
 def test_shards_on_a_local_disk_are_the_same(way, expected, tmp_path):
     source, shards = expected
     assert WAYS[way](source, str(tmp_path / "out")) == shards
+
+
+@pytest.mark.parametrize("way", [by_ray, by_tasks], ids=["ray", "partitions"])
+def test_shards_of_chosen_rows_are_the_same(way, expected, s3, bucket, tmp_path):
+    source, shards = expected
+    chosen = {"where": "len(text) > 40", "sample": 0.8, "limit_tokens": 40_000}
+    one = by_runner(source, str(tmp_path / "out"), runner="inline", **chosen)
+    assert one != shards
+    objects.upload(f"s3://{bucket}/corpus/{os.path.basename(source)}", source)
+    assert way(f"s3://{bucket}/corpus/", f"s3://{bucket}/out", **chosen) == one
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -317,6 +317,20 @@ BUGS = [
         "tests/corpus/test_bad_input.py",
     ),
     Bug(
+        "rule out a row group by the nulls in a struct's fields",
+        "corpus/readers/row_groups.py",
+        "if column.path == field.path and not column.max_repetition_level:",
+        "if not column.max_repetition_level:",
+        "tests/where/test_where.py",
+    ),
+    Bug(
+        "draw another sample where the corpus was moved to",
+        "corpus/readers/sample.py",
+        'name = source.name.rpartition("/")[2]',
+        "name = source.name",
+        "tests/test_choosing_rows.py",
+    ),
+    Bug(
         "let special tokens in text become control tokens",
         "encodings/tiktoken.py",
         "special_tokens={}",

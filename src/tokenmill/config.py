@@ -25,7 +25,10 @@ EMPTY_POLICIES = ("drop", "keep")
 RUNNERS = ("inline", "processes", "ray")
 VAL_POLICIES = ("fraction", "first-shard", "none")
 # Options that accept "100M"; seq_len also accepts "document".
-COUNTS = ("limit_docs", "shard_tokens", "seq_len", "num_proc", "worker_memory", "slice_bytes")
+COUNTS = (
+    *("limit_docs", "limit_tokens", "shard_tokens", "seq_len"),
+    *("num_proc", "worker_memory", "slice_bytes"),
+)
 
 
 def _not_in_identity(default: Any) -> Any:
@@ -47,7 +50,10 @@ class Config:
     input_format: str | None = None  # read every source as this kind, whatever its name
     text_column: str = "text"
     separator: str | None = None
+    where: str | None = None  # an expression: only rows that pass go in (tokenmill.where)
+    sample: float | None = None  # only this share of the rows, by a hash
     limit_docs: int | None = None
+    limit_tokens: int | None = None  # whole documents, in order, until there are so many
     shard_tokens: int | None = None
     seq_len: int | None = None  # tokens per sample, for formats of samples; 0: one document each
     name: str | None = None
@@ -86,10 +92,12 @@ class Config:
                 f"--seq-len must be at least 1, got {self.seq_len}", hint="--seq-len 2048"
             )
         _require_positive("--limit-docs", self.limit_docs)
+        _require_positive("--limit-tokens", self.limit_tokens)
         _require_positive("--num-proc", self.num_proc)
         _require_positive("--stall-timeout", self.stall_timeout)
         self._check_runner()
         _require_positive("slice_bytes", self.slice_bytes)
+        self._check_choice()
         if self.val_fraction is not None and not 0 < self.val_fraction < 1:
             raise ConfigError(
                 f"--val-fraction must lie between 0 and 1, got {self.val_fraction}",
@@ -135,6 +143,17 @@ class Config:
         require_output(self.out)
         if self.runner != "inline":
             require_lasting(self.out)
+
+    def _check_choice(self) -> None:
+        if self.where is not None:
+            from tokenmill.where.parser import parsed
+
+            parsed(self.where)
+        if self.sample is not None and not 0 < self.sample < 1:
+            raise ConfigError(
+                f"--sample must lie between 0 and 1, got {self.sample}",
+                hint="--sample 0.1 takes one row in 10",
+            )
 
     def _check_runner(self) -> None:
         _require_known("--runner", self.runner, RUNNERS)

@@ -26,6 +26,7 @@ from tokenmill.assemble.books import Assembly
 from tokenmill.assemble.parts_in_use import UsedParts
 from tokenmill.assemble.resume import earlier_records, needed_splits
 from tokenmill.assemble.task import ShardRecord
+from tokenmill.assemble.token_limit import TokenLimit
 from tokenmill.config import Config, Partition
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs
@@ -37,6 +38,7 @@ from tokenmill.dataset.workspace import Workspace, changes_between
 from tokenmill.encode.checkpoint import saved_ledger
 from tokenmill.encode.job import Job
 from tokenmill.encode.ledger import Ledger
+from tokenmill.encode.mill import encode_slice
 from tokenmill.encode.record import (
     PARTS_NAME,
     RECORDS_NAME,
@@ -47,7 +49,7 @@ from tokenmill.encode.record import (
     recorded_indices,
 )
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import ConfigError, ConflictError, IntegrityError
+from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
 from tokenmill.run import (
     PrepareRequest,
     RunContext,
@@ -57,6 +59,8 @@ from tokenmill.run import (
     assembly_of,
     completed,
     encoded,
+    end_at,
+    limit_of,
     names_of,
     places_of,
     require_slices,
@@ -170,6 +174,9 @@ def finish(
     with workspace.held(names_of(config)):
         records = _all_records(job, plan, workspace) if records is None else records
         assembly = assembly_of(config, encoding, plan, work)
+        if (limit := limit_of(config, plan, {})) is not None:
+            records = _limited(job, records, limit, out)
+            end_at(limit, assembly)
         _assemble(job, plan, records, assembly, watch, num_proc)
         return completed(config, plan, records, assembly)
 
@@ -186,12 +193,35 @@ def _remove_leftovers(workspace: Workspace, manifest: Manifest) -> None:
 def _all_records(job: Job, plan: Plan, workspace: Workspace) -> Ledger:
     """Every slice's record. Raises ConflictError if a record or its part is missing."""
     indices = range(len(plan.slices))
-    records = earlier_records(job, indices)
+    max_tokens = plan.identity["options"].get("limit_tokens")
+    records = earlier_records(job, range(len(indices) + (max_tokens is not None)))
+    if max_tokens is not None:
+        limit = TokenLimit(max_tokens, plan.slices, {})
+        limit.resumed(records)
+        if limit.last is not None:
+            return records  # what is missing is after the limit
     if missing := [index for index in indices if index not in records]:
         saved = saved_ledger(job.work, job.plan_id)
         filed = [committed_record(job.work, i, job.plan_id) for i in missing if i not in saved]
         how = "damaged" if all(filed) else "not encoded yet"
         raise _incomplete(workspace, len(indices), missing, how)
+    return records
+
+
+def _limited(job: Job, records: Ledger, limit: TokenLimit, out: str) -> Ledger:
+    """The records up to the limit. The slice that reaches it is encoded again, here."""
+    records = limit.resumed(records)
+    if limit.last is None or limit.is_complete:
+        return records
+    try:
+        record = encode_slice(job, limit.last)
+    except (ConfigError, InputError, IntegrityError) as error:
+        raise ConflictError(
+            f"the slice that reaches --limit-tokens cannot be encoded again here: {error.message}",
+            hint=f"the command of the tasks without --partition also finishes {shlex.quote(out)}",
+        ) from error
+    for needed in limit.added([record]):
+        records.add(needed)
     return records
 
 

@@ -15,12 +15,13 @@ import functools
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tokenmill.assemble.books import Assembly
 from tokenmill.assemble.resume import earlier_records
+from tokenmill.assemble.token_limit import TokenLimit
 from tokenmill.config import Config
 from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.fetch import RemoteInputs
@@ -40,7 +41,7 @@ from tokenmill.dataset.publication import publish
 from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.job import Job, Step
 from tokenmill.encode.ledger import Ledger
-from tokenmill.encode.record import PartRecord
+from tokenmill.encode.record import Counts, PartRecord
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError, NetworkError
 from tokenmill.estimate.disk_check import room_warning
@@ -227,7 +228,7 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     _require_some_written(records, config)
     output = assembly.finished()
     quarantine = quarantine_file(assembly.folder, records.quarantined)
-    notes = notes_on(plan, records.counts.num_rows)
+    notes = (*notes_on(plan, records.counts.num_rows), *_notes_on_limit(config, records))
     manifest = make_manifest(
         plan.identity, plan.inputs, records, output, quarantine, notes, plan.revisions
     )
@@ -237,6 +238,17 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
         _require_inputs_apart(config, plan.inputs)
     publish(config.out, plan.plan_id, manifest, replaced)
     return manifest
+
+
+def _notes_on_limit(config: Config, records: Ledger) -> Iterator[str]:
+    """Where --limit-tokens ended the run. Rows after that are not counted."""
+    if config.limit_tokens is None:
+        return
+    limit = f"--limit-tokens {config.limit_tokens:,}"
+    if records.last_place:
+        yield f"{limit} is reached: the last document is {records.last_place}"
+    else:
+        yield f"{limit} is not reached: the sources have {records.num_tokens:,} tokens"
 
 
 def names_of(config: Config) -> OutputNames:
@@ -309,10 +321,10 @@ def _require_some_written(records: Ledger, config: Config) -> None:
     if not counts.num_written:
         Workspace(config.out).forget_plan()  # there is nothing to resume
         raise InputError(
-            f"nothing to write: of {counted(counts.num_rows, 'row')}, {counts.num_empty:,} "
-            f"{noun_for(counts.num_empty, 'is', 'are')} empty, "
-            f"{counts.num_null:,} null, {counts.num_quarantined:,} quarantined",
-            hint="are these the right files, and is --text-column the right column?",
+            f"nothing to write: of {counted(counts.num_rows, 'row')}, {_shown_reasons(counts)}",
+            hint="are these the right files, and is --text-column the right column?"
+            if not counts.num_filtered
+            else "let more rows in: another --where, or a larger --sample",
         )
     drops_tail = config.seq_len and get_format(config.format).traits.boundaries
     if drops_tail and max(records.num_tokens_by_split) < (config.seq_len or 0):
@@ -323,22 +335,64 @@ def _require_some_written(records: Ledger, config: Config) -> None:
         )
 
 
+def _shown_reasons(counts: Counts) -> str:
+    """Why rows were not written."""
+    reasons = [
+        (counts.num_empty, "empty"),
+        (counts.num_null, "null"),
+        (counts.num_quarantined, "quarantined"),
+    ]
+    if counts.num_filtered:
+        reasons.insert(0, (counts.num_filtered, "filtered"))
+    (first, why), *others = reasons
+    rest = (f"{count:,} {reason}" for count, reason in others)
+    return ", ".join([f"{first:,} {noun_for(first, 'is', 'are')} {why}", *rest])
+
+
 def _encode(
     context: RunContext, plan: Plan, found: FoundInputs, remote: RemoteInputs, assembly: Assembly
 ) -> Ledger:
     """Encode what has no record yet, and have shards written on the way; all records."""
     job = context.job_of(plan)
-    records = earlier_records(job, range(len(plan.slices)))
-    context.watch.planned(plan, records)
-    missing = [index for index in range(len(plan.slices)) if index not in records]
-    assembly.resume(records)
     places = places_of(plan, found.inputs)
-    slices = (plan.slices[index].read_from(places) for index in missing)
-    for _ in encoded(context, job, slices, remote, assembly):
+    limit = limit_of(context.config, plan, places)
+    records = earlier_records(job, range(len(plan.slices) + (limit is not None)))
+    context.watch.planned(plan, [index for index in records if index < len(plan.slices)])
+    if limit is not None and remote.inputs:
+        forget_after_gap(records, len(plan.slices))
+    missing = [index for index in range(len(plan.slices)) if index not in records]
+    slices = [plan.slices[index].read_from(places) for index in missing]
+    if limit is not None:
+        records = limit.resumed(records)
+        end_at(limit, assembly)
+        if limit.last is not None:
+            slices = [] if limit.is_complete else [limit.last]
+    assembly.resume(records)
+    for _ in encoded(context, job, slices, remote, assembly, limit):
         pass  # the assembly adds it to the records
     if not assembly.is_done:
         raise Stopped
     return records
+
+
+def limit_of(config: Config, plan: Plan, places: Mapping[str, str]) -> TokenLimit | None:
+    if config.limit_tokens is None:
+        return None
+    return TokenLimit(config.limit_tokens, plan.slices, places)
+
+
+def end_at(limit: TokenLimit | None, assembly: Assembly) -> None:
+    """Tell the assembly which slice is the last, if a limit has shown it."""
+    if limit is not None and limit.last is not None:
+        assembly.end_with(limit.last_index, limit.num_slices)
+
+
+def forget_after_gap(records: Ledger, num_slices: int) -> None:
+    """Forget records after the first slice without one. The slice that reaches a limit is read
+    again, so its file must be fetched in this attempt."""
+    gap = next((index for index in range(num_slices) if index not in records), num_slices)
+    for index in range(gap, num_slices):
+        records.discard(index)
 
 
 def encoded(
@@ -347,9 +401,11 @@ def encoded(
     slices: Iterable[Slice],
     remote: RemoteInputs,
     assembly: Assembly | None = None,
+    limit: TokenLimit | None = None,
 ) -> Generator[PartRecord, None, None]:
     """Records of these slices as the runner makes them; fewer than slices if the watch stops it.
-    With an assembly, shard tasks are carried out as they become due, before new slices."""
+    With an assembly, shard tasks are carried out as they become due, before new slices. With a
+    limit, slices after it are not begun, and those that were are not passed on."""
     slices = list(slices)
     if remote.inputs:
         remote.begin(slices)
@@ -357,12 +413,14 @@ def encoded(
     under_way: dict[int, Slice] = {}
 
     def begun() -> Iterator[Slice | None]:
-        for slice_ in remote.as_they_arrive(slices):
+        arriving = remote.as_they_arrive(slices)
+        for slice_ in arriving if limit is None else limit.handed_out(arriving, under_way):
             if slice_ is not None:
                 under_way[slice_.index] = slice_
             yield slice_
 
-    workload = Workload(begun(), len(slices), deque() if assembly is None else assembly.due)
+    num_slices = len(slices) + (limit is not None)
+    workload = Workload(begun(), num_slices, deque() if assembly is None else assembly.due)
     if assembly is None or assembly.is_done:
         workload.close()
     with contextlib.closing(
@@ -370,11 +428,20 @@ def encoded(
     ) as running:
         for record in running:
             if isinstance(record, PartRecord):
-                remote.release(under_way.pop(record.slice_index))
                 context.watch.recorded(record)
-                if assembly is not None:
-                    assembly.add(record)
-                yield record
+                slice_ = under_way.pop(record.slice_index)
+                if limit is None:
+                    remote.release(slice_)
+                    needed = [record]
+                else:
+                    needed = limit.added([record], slice_)
+                    for done in limit.take_done():
+                        remote.release(done)
+                for one in needed:
+                    if assembly is not None:
+                        end_at(limit, assembly)
+                        assembly.add(one)
+                    yield one
             elif assembly is not None:
                 assembly.done(record)
             if assembly is not None and assembly.is_done:

@@ -78,6 +78,26 @@ def test_limit_docs_downloads_only_the_files_it_needs(here, tmp_path, server):
     assert len(list((tmp_path / "home").rglob("*.parquet"))) == 2
 
 
+def test_where_downloads_only_files_in_which_a_row_can_pass(here, tmp_path, server):
+    done = here.tokenmill(*FINEWEB, tmp_path / "out", "--where", "number == 2 and id >= ''")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "train.bin").read_bytes() == oracle.stream(oracle.ids(TEXTS[2]))
+    assert "1,200 rows = 300 written + 900 filtered + " in done.stderr
+    [file] = (tmp_path / "home").rglob("*.parquet")
+    assert file.name == "002_00000.parquet"
+
+
+def test_limit_tokens_reads_its_last_file_again_before_it_is_removed(here, tmp_path):
+    documents = oracle.ids(ALL)
+    limit = sum(map(len, documents[:450])) - 1
+    options = ("--limit-tokens", limit, "--no-keep-downloads")
+    done = here.tokenmill(*FINEWEB, tmp_path / "out", *options)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "train.bin").read_bytes() == oracle.stream(documents[:450])
+    assert "001_00000.parquet, row 149" in done.stderr
+    assert not list((tmp_path / "home").rglob("*.parquet"))
+
+
 def test_jsonl_on_the_hub_is_fetched_before_it_is_cut(tmp_path):
     files = {
         f"data/{name}.jsonl": "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()

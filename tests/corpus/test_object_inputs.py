@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import random
 import subprocess
 import sys
 from argparse import Namespace
@@ -487,6 +488,33 @@ def test_prepare_when_limited_then_the_same_documents(kind, tmp_path, texts, upl
     remote = tokenmill.prepare(upload(path), tmp_path / "remote", **options)
     assert remote.counts.num_rows == 123
     assert shards_of(remote) == shards_of(local)
+
+
+# Rows that are chosen
+
+
+@pytest.mark.parametrize("is_sorted", [True, False], ids=["statistics", "column"])
+def test_where_when_a_tenth_passes_then_little_else_is_fetched(is_sorted, tmp_path, upload, s3):
+    rng = random.Random(2)
+    texts = ["".join(rng.choices("abcdefgh ", k=4000)) for _ in range(1000)]  # hardly compressible
+    # Where other groups have 0 and 9, their statistics do not rule 5 out, but the column does.
+    others = (0, 0) if is_sorted else (0, 9)
+    scores = [5 if number // 100 == 7 else others[number % 2] for number in range(1000)]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": texts, "score": scores}), path, row_group_size=50)
+    url = upload(str(path))
+    where = "score == 5"
+    amounts = []
+    for number, options in enumerate(({}, {"where": where, "val": "none"})):
+        _forget_edges()
+        s3.served.clear()
+        found = tokenmill.prepare(url, tmp_path / str(number), num_proc=1, **options)
+        amounts.append(sum(size for request, size in s3.served if request.startswith("GET")))
+    assert found.counts.num_written == 100 and found.counts.num_filtered == 900
+    assert amounts[0] > path.stat().st_size * 0.9
+    assert amounts[1] <= 0.15 * amounts[0]
+    local = tokenmill.prepare(path, tmp_path / "local", num_proc=1, where=where, val="none")
+    assert shards_of(found) == shards_of(local)
 
 
 # What is begun ahead

@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ from tokenmill.storage import hashing, local  # noqa: E402
 
 SEPARATOR = "\n\n"
 READ = ReadOptions(separator=SEPARATOR, span_bytes=2000, batch_bytes=700)
+# Where rows are chosen, columns are decoded in another way, and a footer's statistics are believed.
+WHERE = "len(text) > 3 or text is null or text matches '^a' or text in ('', 'b')"
 RUN_EVERY = 6  # of inputs: goes through a whole run and not only through its reader
 PROBES = ["the mill grinds the grain", "", "東京 👍🏽 naïve", "a" * 300 + "!", "<|endoftext|> x\n"]
 EOT = 50256
@@ -90,20 +93,25 @@ def input_trial(kind: str, case: int, folder: Path) -> Found:
     path.write_bytes(data)
     if case % RUN_EVERY == 0:
         return whole_run(path, folder)
-    return {"rows": num_rows_read(path), "name": path.name}
+    read = READ
+    if case % 3 == 1:
+        is_text = source_of(path).kind == "text"
+        where = None if is_text else WHERE
+        read = replace(READ, where=where, sample=0.8 if case % 2 else None)
+    return {"rows": num_rows_read(path, read), "name": path.name}
 
 
-def num_rows_read(path: Path) -> int:
+def num_rows_read(path: Path, read: ReadOptions) -> int:
     source = source_of(path)
-    reader = reader_for(source.kind, READ)
+    reader = reader_for(source.kind, read)
     num_rows = 0
-    for span in cut(source, READ).spans:
+    for span in cut(source, read).spans:
         before = num_rows
         for batch in reader.batches(span):
             batch.texts.validate(full=True)
             if any(batch.texts[position].is_valid for position in batch.bad):
                 raise Wrong("a bad row with text")
-            num_rows += len(batch.texts)
+            num_rows += batch.num_rows
         if span.num_rows not in (None, num_rows - before):
             raise Wrong(f"{num_rows - before} rows where {span.num_rows} were announced")
     return num_rows
@@ -127,7 +135,7 @@ def whole_run(path: Path, folder: Path) -> Found:
         if not counts.is_conserved:
             raise Wrong(f"not conserved: {counts}")
         num_eot = int(np.count_nonzero(np.fromfile(out / "train.bin", "<u2") == EOT))
-        if num_eot != counts.num_written or counts.num_rows != num_rows_read(path):
+        if num_eot != counts.num_written or counts.num_rows != num_rows_read(path, READ):
             raise Wrong(f"{num_eot} EOT ids: {counts}")
         return {"rows": counts.num_rows, "name": path.name}
     except TokenmillError:

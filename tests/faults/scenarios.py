@@ -43,7 +43,7 @@ class Scenario:
 
 def corpus(folder: Path) -> str:
     path = folder / "corpus.jsonl"
-    lines = [json.dumps({"text": text}) for text in TEXTS]
+    lines = [json.dumps({"text": text, "n": n}) for n, text in enumerate(TEXTS)]
     lines.insert(7, '{"text": broken')
     path.write_text("\n".join(lines) + "\n")
     return str(path)
@@ -137,6 +137,21 @@ def mds_files() -> Files:
     }
 
 
+@functools.cache
+def chosen_files() -> Files:
+    """Every row but each third, until there are 5,000 tokens."""
+    documents, num_tokens = [], 0
+    for number, document in enumerate(oracle.ids(TEXTS)):
+        if number % 3 and num_tokens < 5000:
+            documents.append(document)
+            num_tokens += len(document)
+    return {"train.bin": oracle.stream(documents)}
+
+
+# Each third of the rows.
+CHOSEN = f"n not in ({', '.join(map(str, range(0, len(TEXTS), 3)))})"
+
+
 def whole_documents(documents: list[list[int]], most: int) -> list[list[list[int]]]:
     shards: list[list[list[int]]] = [[]]
     for document in documents:
@@ -161,6 +176,11 @@ SCENARIOS = [
     ),
     Scenario("convert", converted, datatrove_files),
     Scenario("one megatron", functools.partial(prepared, format="megatron"), one_megatron_files),
+    Scenario(
+        "chosen",
+        functools.partial(prepared, val="none", where=CHOSEN, limit_tokens=5000),
+        chosen_files,
+    ),
     Scenario("partition", functools.partial(parted, format="npy", shard_tokens=2000), npy_files),
 ]
 

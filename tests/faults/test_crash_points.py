@@ -27,6 +27,7 @@ EVERY = {
     "convert": 3,
     "partition": 2,
     "one megatron": 2,
+    "chosen": 3,
 }
 
 

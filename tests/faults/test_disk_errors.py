@@ -19,6 +19,7 @@ EVERY = {
     "mds": 12,
     "npy": 12,
     "convert": 12,
+    "chosen": 12,
     "partition": 12,
     "one megatron": 12,
 }

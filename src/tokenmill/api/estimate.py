@@ -10,6 +10,7 @@ from tokenmill.encodings import Encoding
 from tokenmill.estimate import Estimate
 from tokenmill.estimate import estimate as estimated
 from tokenmill.words.keywords import suggesting
+from tokenmill.words.quantities import Quantity
 
 
 @suggesting
@@ -24,6 +25,9 @@ def estimate(
     input_format: str | None = None,
     text_column: str = "text",
     separator: str | None = None,
+    where: str | None = None,
+    sample: float | None = None,
+    limit_tokens: Quantity | None = None,
     eot: str | None = None,
     num_proc: int | None = None,
 ) -> Estimate:

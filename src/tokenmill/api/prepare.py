@@ -30,7 +30,10 @@ def prepare(
     input_format: str | None = None,
     text_column: str = "text",
     separator: str | None = None,
+    where: str | None = None,
+    sample: float | None = None,
     limit_docs: Quantity | None = None,
+    limit_tokens: Quantity | None = None,
     shard_tokens: Quantity | None = None,
     seq_len: Quantity | None = None,
     name: str | None = None,
@@ -64,6 +67,9 @@ def prepare(
     sources          files, folders, globs or URLs, one or many
     out              the output folder, or its URL
     tokenizer        a name, the path of a vocabulary file, or an `Encoding`
+    where            an expression: only rows that pass, as in 'int_score >= 3 and lang == "en"'
+    sample           only this share of the rows, over the whole corpus
+    limit_tokens     whole documents, in the order of the sources, until there are so many tokens
     val              "fraction", "first-shard" or "none": what is held out for validation
     seq_len          tokens per sample, if the format holds samples; "document" for one per document
     progress         show progress on stderr; in a notebook, below the cell

@@ -116,6 +116,7 @@ class Assembly(Books):
         self._layout = layout
         self._options = options
         self._num_slices = num_slices
+        self._last_index: int | None = None  # of the last slice, if it is not the plan's
         self._num_buckets = num_buckets
         self.records = Ledger()  # of parts
         self._totals = PartTotals()
@@ -141,6 +142,12 @@ class Assembly(Books):
         if self._fitted is None:
             self._totals += record
         self._feed()
+
+    def end_with(self, index: int, num_slices: int) -> None:
+        """Note that there are `num_slices` slices, the last of which has another index than its
+        place."""
+        self._num_slices = num_slices
+        self._last_index = index
 
     def done(self, record: ShardRecord) -> None:
         super().done(record)
@@ -196,8 +203,11 @@ class Assembly(Books):
 
     def _feed_parts(self) -> None:
         """Feed the parts after the last one fed, as far as they have records."""
-        while self._num_fed in self.records and len(self.due) < MAX_DUE:
-            index, self._num_fed = self._num_fed, self._num_fed + 1
+        while self._num_fed < self._num_slices and len(self.due) < MAX_DUE:
+            index = self._index_at(self._num_fed)
+            if index not in self.records:
+                break
+            self._num_fed += 1
             sizes, runs = self.records.extent(index)
             for split, num_bytes in enumerate(sizes):
                 if not num_bytes:
@@ -206,6 +216,11 @@ class Assembly(Books):
                 assert isinstance(source, PartsInOrder)
                 for block in source.blocks(index, runs):
                     self._put(number, block)
+
+    def _index_at(self, place: int) -> int:
+        """The index of the slice at a place in the plan's order."""
+        is_last = self._last_index is not None and place == self._num_slices - 1
+        return self._last_index if is_last and self._last_index is not None else place
 
     def _feed_buckets(self) -> None:
         for number, source in enumerate(self._sources):

@@ -42,7 +42,7 @@ examples:
     )
     prepare.add_sources(parser)
     parser.add_argument("-o", "--out", help="where the output would go: is there room?")
-    prepare.add_reading_options(parser)
+    prepare.add_choosing_options(prepare.add_reading_options(parser))
     prepare.add_encoding_options(parser)
     parser.add_argument(
         "--format",

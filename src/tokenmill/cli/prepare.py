@@ -67,6 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
     what = add_reading_options(parser)
+    add_choosing_options(what)
     what.add_argument("--limit-docs", metavar="N", help="only the first N documents")
     what.add_argument(
         "--on-bad-document",
@@ -116,7 +117,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=int,
         metavar="S",
-        help=f"of the shuffle and the split (default: {Config.seed})",
+        help=f"of the shuffle, the split and the sample (default: {Config.seed})",
     )
 
     running = parser.add_argument_group("how it runs")
@@ -189,6 +190,27 @@ def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
         "in a folder: the files of this kind; for text, every file that may be text",
     )
     return what
+
+
+def add_choosing_options(what: argparse._ArgumentGroup) -> None:
+    """Options for which rows go in."""
+    what.add_argument(
+        "--where",
+        metavar="EXPR",
+        help="only rows that pass, as in 'int_score >= 3 and language == \"en\"'; "
+        "docs/choosing-rows.md has the grammar",
+    )
+    what.add_argument(
+        "--sample",
+        type=float,
+        metavar="F",
+        help="only this share of the rows, over the whole corpus, by a hash of --seed and row",
+    )
+    what.add_argument(
+        "--limit-tokens",
+        metavar="N",
+        help="whole documents, in the order of the sources, until there are N tokens: 1B",
+    )
 
 
 def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

@@ -266,7 +266,8 @@ class Progress:
             self._stream.flush()
 
     def _size(self, index: int) -> int:
-        return self._sizes[index - self._first]
+        place = index - self._first
+        return self._sizes[place] if place < len(self._sizes) else 0  # one that is cut short
 
     def _fields(self, now: float) -> list[str]:
         in_flight = self._in_flight.items()

@@ -26,9 +26,7 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
         f"{head}{counted(counts.num_written, 'document')}, {shown_bytes(counts.text_bytes)} of "
         f"text -> {counted(manifest.num_tokens, 'token')}{shown_speed(seconds, text_bytes)}",
         *_file_lines(manifest),
-        f"  {counted(counts.num_rows, 'row')} = {counts.num_written:,} written + "
-        f"{counts.num_empty:,} empty + {counts.num_null:,} null + "
-        f"{counts.num_quarantined:,} quarantined",
+        f"  {counted(counts.num_rows, 'row')} = {counts.shown_sum}",
         f"  {manifest.identity['encoding']['name']}, {options['dtype']}, "
         f"format {options['format']}, {_shown_eot(manifest)}, "
         f"{'shuffled' if options['shuffle'] else 'in order'}; "

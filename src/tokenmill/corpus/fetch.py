@@ -147,7 +147,7 @@ class RemoteInputs:
 
     def release(self, slice_: Slice) -> None:
         """Note that a slice is done; files that no other slice needs may be removed."""
-        for source in {span.input for span in slice_.spans}:
+        for source in slice_.inputs_read:
             if source.name in self._files:
                 self._uses[source.name] -= 1
                 if self._uses[source.name]:
@@ -181,5 +181,5 @@ class RemoteInputs:
 
 
 def _names(slice_: Slice) -> dict[str, None]:
-    """The inputs of a slice, in order."""
-    return dict.fromkeys(span.input.name for span in slice_.spans)
+    """The inputs that a slice reads, in order."""
+    return dict.fromkeys(source.name for source in slice_.inputs_read)

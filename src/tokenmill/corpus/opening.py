@@ -56,7 +56,7 @@ def unreadable_input(source: Input, error: Exception) -> TokenmillError:
 def with_small_ahead(spans: Iterable[Span]) -> Iterator[Span]:
     """The spans; small objects, which take one request each, are prefetched while an earlier span
     is processed."""
-    return _with_edges_ahead(spans, lambda span: span.input, _whole_if_small)
+    return _with_edges_ahead(spans, lambda span: span.input, _whole_if_small, _is_read)
 
 
 def with_structure_ahead(sources: Iterable[Input]) -> Iterator[Input]:
@@ -68,17 +68,23 @@ def _with_edges_ahead(
     items: Iterable[Item],
     input_of: Callable[[Item], Input],
     wanted: Callable[[Input], Range | None],
+    is_read: Callable[[Item], bool] = lambda item: True,
 ) -> Iterator[Item]:
     waiting: collections.deque[Item] = collections.deque()
     for item in items:
         source = input_of(item)
-        edge = None if store_of(source.path).has_quick_calls else wanted(source)
+        is_here = store_of(source.path).has_quick_calls or not is_read(item)
+        edge = None if is_here else wanted(source)
         if edge is not None:
             fetch_ahead(source.path, source.digest, edge)
         waiting.append(item)
         if edge is None or len(waiting) > MAX_AHEAD_OBJECTS:
             yield waiting.popleft()
     yield from waiting
+
+
+def _is_read(span: Span) -> bool:
+    return not span.is_ruled_out
 
 
 def _whole_if_small(source: Input) -> Range | None:

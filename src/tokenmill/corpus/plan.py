@@ -23,10 +23,10 @@ from typing import Any, Protocol
 
 from tokenmill.config import Config
 from tokenmill.corpus.opening import with_structure_ahead
-from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.readers import Reader, ReadOptions, reader_for
 from tokenmill.corpus.slices import SliceTable
 from tokenmill.corpus.spans import Input, Slice, Span
-from tokenmill.errors import ConflictError, DamagedWorkError
+from tokenmill.errors import ConfigError, ConflictError, DamagedWorkError
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import checked_object, checksum_of, checksummed
 
@@ -124,7 +124,7 @@ def cut(
     max_rows: int | None = None,
     alive: Callable[[], None] = lambda: None,
 ) -> Cut:
-    """Cut one input into spans; with `max_rows`, only its first rows.
+    """Cut one input into spans; with `max_rows`, only its first rows that go in.
 
     If the file does not state its number of rows, they are counted; `alive` is called meanwhile.
     """
@@ -135,20 +135,28 @@ def cut(
     limited: list[Span] = []
     left = max_rows
     for span in spans:
-        found = span.num_rows
-        if found is None:
-            found = 0
-            for batch in reader.batches(dataclasses.replace(span, max_rows=left)):
-                found += len(batch.texts)
-                alive()
+        found, last = span.num_rows, left
+        if found is None or options.is_choosy:
+            found, last = _reach(reader, span, left, alive)
         if found >= left:
-            share = left / found
+            share = 1.0 if options.is_choosy else left / found
             text_bytes = max(1, int(span.text_bytes * share))
-            limited.append(dataclasses.replace(span, max_rows=left, text_bytes=text_bytes))
+            limited.append(dataclasses.replace(span, max_rows=last, text_bytes=text_bytes))
             return Cut(tuple(limited), max_rows)
         left -= found
         limited.append(span)
     return Cut(tuple(limited), max_rows - left)
+
+
+def _reach(reader: Reader, span: Span, wanted: int, alive: Callable[[], None]) -> tuple[int, int]:
+    """How many rows of the span go in, up to `wanted`, and after how many rows that is."""
+    found = 0
+    for batch in reader.batches(span):
+        alive()
+        if found + len(batch.texts) >= wanted:
+            return wanted, batch.first_row + int(batch.rows[wanted - found - 1]) + 1
+        found += len(batch.texts)
+    return found, 0
 
 
 def cut_here(
@@ -185,6 +193,9 @@ def read_options(config: Config) -> ReadOptions:
         separator=config.separator,
         replace_bad_text=config.on_bad_document == "replace",
         span_bytes=config.slice_bytes,
+        where=config.where,
+        sample=config.sample,
+        seed=config.seed if config.sample is not None else 0,
     )
 
 
@@ -222,7 +233,14 @@ def _limited(
     """The spans of the first `num_rows` rows. Takes one input at a time and stops when it has
     enough."""
     for source in inputs:
-        cuts = list(cutter([structure_of(source)], options, num_rows))
+        structure = structure_of(source)
+        if options.is_choosy and structure != source:
+            raise ConfigError(
+                f"{source.name}: how many of its rows go in is known once it is downloaded, so "
+                "--limit-docs cannot be applied to --where or --sample here",
+                hint="--limit-tokens 100M in place of --limit-docs",
+            )
+        cuts = list(cutter([structure], options, num_rows))
         yield from _spans([source], cuts)
         num_rows -= cuts[0].num_rows or 0
         if not num_rows:

@@ -56,15 +56,27 @@ class Span:
     num_rows: int | None = None  # rows in the span, where the file says so
     max_rows: int | None = None  # read no further than this (--limit-docs)
 
+    @property
+    def is_ruled_out(self) -> bool:
+        """Whether nothing is read: `num_rows` rows that --where leaves out, by the file's own
+        statistics."""
+        return self.start == self.stop and self.input.num_bytes > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:
     index: int
     spans: tuple[Span, ...]
+    max_tokens: int | None = None  # it ends with the document that reaches this (--limit-tokens)
 
     @property
     def text_bytes(self) -> int:
         return sum(span.text_bytes for span in self.spans)
+
+    @property
+    def inputs_read(self) -> list[Input]:
+        """The inputs whose content is needed, each once."""
+        return list(dict.fromkeys(span.input for span in self.spans if not span.is_ruled_out))
 
     def read_from(self, places: Mapping[str, str]) -> Slice:
         """The same slice, with the inputs that `places` names at the paths given there."""
@@ -76,7 +88,7 @@ class Slice:
             else span
             for span in self.spans
         )
-        return Slice(self.index, tuple(spans))
+        return replace(self, spans=tuple(spans))
 
     def to_plain(self) -> dict[str, Any]:
         """JSON-ready data; each input appears once, and spans refer to it by position."""
@@ -84,6 +96,7 @@ class Slice:
         position = {source: i for i, source in enumerate(inputs)}
         return {
             "index": self.index,
+            "max_tokens": self.max_tokens,
             "inputs": [source.to_plain() for source in inputs],
             "spans": [
                 [
@@ -102,4 +115,5 @@ class Slice:
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> Slice:
         inputs = [Input(*fields) for fields in plain["inputs"]]
-        return Slice(plain["index"], tuple(Span(inputs[i], *rest) for i, *rest in plain["spans"]))
+        spans = tuple(Span(inputs[i], *rest) for i, *rest in plain["spans"])
+        return Slice(plain["index"], spans, plain["max_tokens"])

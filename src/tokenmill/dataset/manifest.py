@@ -4,7 +4,7 @@ It names every file with size, sha256, tokens and documents, accounts for every 
 nothing that depends on time, machine or worker count: the same run has the same manifest. A folder
 without one is not a dataset. A manifest may come from anyone, so no name in it is trusted. Its own
 sha256 (`manifest_sha256_of`) protects against accidents and edits by hand,
-not against people who can attackers.
+not against attackers.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ class Manifest:
 
     def to_plain(self) -> dict[str, Any]:
         plain = asdict(replace(self, slice_documents={}))  # it may hold millions of numbers
+        plain["counts"] = self.counts.to_plain()
         plain["slice_documents"] = {name: list(n) for name, n in self.slice_documents.items()}
         for name in ("notes", "revisions"):
             if not plain[name]:

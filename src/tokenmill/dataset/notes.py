@@ -74,7 +74,7 @@ def notes_of(finished: Finished) -> list[str]:
     return [
         *training_notes(options["format"], options["dtype"], options["eot"], encoding),
         *_split_notes(options, finished.splits, finished.split_rule),
-        *_document_notes(finished.counts),
+        *_document_notes(finished.counts, finished.identity["options"]),
     ]
 
 
@@ -142,8 +142,14 @@ def _is_shrunk(options: Mapping[str, Any], val: SplitSums) -> bool:
     return options["shard_tokens"] is None and usual is not None and val.num_tokens < usual
 
 
-def _document_notes(counts: Counts) -> list[str]:
+def _document_notes(counts: Counts, options: Mapping[str, Any]) -> list[str]:
     found = []
+    if counts.num_filtered:
+        given = {f"--{name}": options.get(name) for name in ("where", "sample")}
+        why = " and ".join(f"{name} {value!r}" for name, value in given.items() if value)
+        found.append(
+            f"{counts.num_filtered:,} of {counted(counts.num_rows, 'row')} filtered: {why}"
+        )
     if counts.num_replaced:
         found.append(f"{counted(counts.num_replaced, 'document')} had bytes replaced by U+FFFD")
     if counts.num_quarantined:

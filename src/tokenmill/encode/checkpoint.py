@@ -3,7 +3,7 @@
     records/ledger.bin          the records up to some moment: head, kinds, rows, sha256
     records/00000042.json       a record since, or one that has no row
 
-A million record files take 25 s to read; their rows, 137 MB, a fraction of a second. The driver
+A million record files take 25 s to read; their rows, 145 MB, a fraction of a second. The driver
 saves its ledger whenever it has grown by an eighth. So all checkpoints of a run together are nine
 times its ledger, and a resumed run reads at most a ninth of the records from files. A run of fewer
 than MIN_RECORDS slices has no checkpoint.

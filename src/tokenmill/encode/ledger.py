@@ -1,8 +1,8 @@
-"""The ledger: all records of a run in 137 bytes each, where objects take 900.
+"""The ledger: all records of a run in 145 bytes each, where objects take 900.
 
 The driver needs every record until the end, for the manifest, and a run may have a million. Records
-with quarantined rows or several chunks are kept as objects: there are few. checkpoint.py saves the
-rows as they are.
+with quarantined rows, several chunks or an early end are kept as objects: there are few.
+checkpoint.py saves the rows as they are.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Ledger(Mapping[int, PartRecord]):
             *chunk.num_tokens,
             *chunk.num_documents,
             *(c.num_rows, c.num_written, c.num_empty, c.num_null),
-            *(c.num_quarantined, c.num_replaced, c.text_bytes),
+            *(c.num_quarantined, c.num_replaced, c.text_bytes, c.num_filtered),
         )
 
     def discard(self, index: int) -> None:
@@ -132,6 +132,11 @@ class Ledger(Mapping[int, PartRecord]):
         """The rows that were left out, in plan order."""
         return (row for index in sorted(self._odd) for row in self._odd[index].quarantined)
 
+    @property
+    def last_place(self) -> str:
+        """Where a limit cut the run short; empty if none did."""
+        return next(filter(None, (record.last_place for record in self._odd.values())), "")
+
     def __getitem__(self, index: int) -> PartRecord:
         if index not in self:
             raise KeyError(index)
@@ -170,6 +175,7 @@ class Ledger(Mapping[int, PartRecord]):
         return (
             len(record.chunks) == 1
             and not record.quarantined
+            and not record.last_place
             and all(len(digest) in (0, 32) for digest in record.checksum)
             and self.plan_id in ("", record.plan_id)
         )

@@ -12,7 +12,7 @@ Text never becomes a Python `str` here, and tokens leave the process only throug
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from tokenmill.corpus.prefetch import batches_of
 from tokenmill.corpus.readers import Reader, TextBatch
 from tokenmill.corpus.spans import Slice, Span
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
-from tokenmill.encode.documents import data_of, held_out, packed
+from tokenmill.encode.documents import EOTS_PER_DOCUMENT, data_of, held_out, packed
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Report, Step
 from tokenmill.encode.part import PartWriter
 from tokenmill.encode.record import Counts, PartRecord, Quarantined
@@ -44,11 +44,14 @@ def encode_slice(
     writer = PartWriter(job.work, slice_.index, job.dtype, job.num_buckets, job.seed)
     try:
         work = _SliceWork(job, slice_, writer, report or (lambda step: None), caution)
-        with unchanged_objects(span.input for span in slice_.spans):
+        with unchanged_objects(slice_.inputs_read):
+            if slice_.max_tokens is not None:
+                slice_ = work.shortened(slice_.max_tokens)
             for number, span in enumerate(with_small_ahead(slice_.spans)):
                 work.encode_span(number, span)
             work.encode_held()
-        return writer.commit(job.plan_id, work.counts, tuple(work.quarantined))
+        quarantined = tuple(work.quarantined)
+        return writer.commit(job.plan_id, work.counts, quarantined, work.last_place)
     finally:
         writer.discard()
 
@@ -62,8 +65,8 @@ class _Held:
     reader: Reader
     first_row: int
     texts: pa.LargeStringArray  # to be encoded
-    positions: npt.NDArray[np.int64]  # of these texts in the batch
-    bad: dict[int, str]
+    positions: npt.NDArray[np.int64]  # of these texts among the batch's rows
+    bad: dict[int, str]  # by such a position
     counts: Counts
 
     @property
@@ -88,12 +91,14 @@ class _SliceWork:
         self._last = (0, 0, 0)  # rows, tokens, bytes encoded since the last step
         self.counts = Counts()
         self.quarantined: list[Quarantined] = []
+        self.last_place = ""  # of the last document, if a limit cut the slice short
 
     def encode_span(self, number: int, span: Span) -> None:
-        require_unchanged(span.input)
+        if not span.is_ruled_out:
+            require_unchanged(span.input)
         reader, batches = batches_of(span, self._job.read)
         for batch in batches:
-            self._report(Step(number, batch.first_row, len(batch.texts), *self._last))
+            self._report(Step(number, batch.first_row, batch.num_rows, *self._last))
             self._last = (0, 0, 0)
             held = self._sifted(number, span, reader, batch)
             self._held.append(held)
@@ -101,6 +106,27 @@ class _SliceWork:
             is_full = self._held_bytes >= HOLD_BYTES or len(self._held) >= HOLD_BATCHES
             if is_full or self._caution.one_by_one:
                 self.encode_held()
+
+    def shortened(self, max_tokens: int) -> Slice:
+        """The slice up to the document that reaches `max_tokens`. It is encoded twice to find out,
+        so that its rows are then counted as those of any slice."""
+        for number, span in enumerate(self._slice.spans):
+            reader, batches = batches_of(span, self._job.read)
+            for batch in batches:
+                self._report(Step(number, batch.first_row, batch.num_rows))
+                held = self._sifted(number, span, reader, batch)
+                tokens = self._encoded([held], held.texts)
+                lengths = np.diff(tokens.offsets) + EOTS_PER_DOCUMENT[self._job.eot]
+                lengths[list(tokens.failed)] = 0
+                ends = np.cumsum(lengths)
+                if len(ends) and ends[-1] >= max_tokens:
+                    last = int(held.positions[np.searchsorted(ends, max_tokens)])
+                    row = batch.first_row + last
+                    self.last_place = f"{span.input.name}, {reader.place(span, row)}"
+                    head = replace(span, max_rows=row + 1)
+                    return Slice(self._slice.index, (*self._slice.spans[:number], head))
+                max_tokens -= int(ends[-1]) if len(ends) else 0
+        return replace(self._slice, max_tokens=None)
 
     def encode_held(self) -> None:
         """Encode all held batches in one call of the engine."""
@@ -128,14 +154,14 @@ class _SliceWork:
         self._last = (sum(one.num_rows for one in held), len(tokens.ids), text_bytes)
 
     def _sifted(self, number: int, span: Span, reader: Reader, batch: TextBatch) -> _Held:
-        """Separate the rows to encode from those that are bad, null or empty."""
-        texts = batch.texts
-        bad = dict(batch.bad)
+        """Separate the rows to encode from those that are filtered, bad, null or empty."""
+        texts, rows = batch.texts, batch.rows
+        bad = {int(rows[i]): reason for i, reason in batch.bad.items()}
         for (skip_span, row), reason in self._caution.skip.items():
-            if skip_span == number and 0 <= row - batch.first_row < len(texts):
+            if skip_span == number and row - batch.first_row in rows:
                 bad[row - batch.first_row] = reason
         keep = np.ones(len(texts), np.bool_)
-        keep[list(bad)] = False
+        keep[np.searchsorted(rows, list(bad))] = False
         num_null = num_empty = 0
         if texts.null_count:
             null = nulls_of(texts)
@@ -146,16 +172,15 @@ class _SliceWork:
             num_empty = int(np.count_nonzero(empty & keep))
             keep &= ~empty
         counts = Counts(
-            num_rows=len(texts),
+            num_rows=batch.num_rows,
+            num_filtered=batch.num_rows - len(texts),
             num_empty=num_empty,
             num_null=num_null,
             num_replaced=batch.num_replaced,
         )
         if not keep.all():
             texts = texts.filter(mask(keep))
-        return _Held(
-            number, span, reader, batch.first_row, texts, np.flatnonzero(keep), bad, counts
-        )
+        return _Held(number, span, reader, batch.first_row, texts, rows[keep], bad, counts)
 
     def _encoded(self, held: list[_Held], texts: pa.LargeStringArray) -> TokenArray:
         if not self._caution.one_by_one:

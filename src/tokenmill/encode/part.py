@@ -72,7 +72,11 @@ class PartWriter:
             self._write_chunk()
 
     def commit(
-        self, plan_id: str, counts: Counts, quarantined: tuple[Quarantined, ...]
+        self,
+        plan_id: str,
+        counts: Counts,
+        quarantined: tuple[Quarantined, ...],
+        last_place: str = "",
     ) -> PartRecord:
         if any(self._held) or not self._chunks:
             self._write_chunk()
@@ -87,6 +91,7 @@ class PartWriter:
             tuple(self._chunks),
             counts,
             quarantined,
+            last_place,
         )
         data = checksummed(json.dumps(record.to_plain(), sort_keys=True).encode())
         files.write_record(record_path(self._work, self._slice_index), data, is_durable=False)

@@ -29,7 +29,8 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The counts of a slice's rows. Nothing vanishes: `num_rows` is the sum of the next four."""
+    """The counts of a slice's rows. Nothing vanishes: `num_rows` is the sum of those written,
+    filtered, empty, null and quarantined."""
 
     num_rows: int = 0
     num_written: int = 0
@@ -38,6 +39,7 @@ class Counts:
     num_quarantined: int = 0
     num_replaced: int = 0  # written rows in which bytes became U+FFFD
     text_bytes: int = 0  # of the written rows
+    num_filtered: int = 0  # rows that --where or --sample left out
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f) + getattr(other, f) for f in Counts.__slots__))
@@ -45,7 +47,24 @@ class Counts:
     @property
     def is_conserved(self) -> bool:
         kept = self.num_written + self.num_empty + self.num_null + self.num_quarantined
-        return self.num_rows == kept
+        return self.num_rows == kept + self.num_filtered
+
+    @property
+    def shown_sum(self) -> str:
+        """What became of the rows, for a person."""
+        filtered = f"{self.num_filtered:,} filtered + " if self.num_filtered else ""
+        return (
+            f"{self.num_written:,} written + {filtered}{self.num_empty:,} empty + "
+            f"{self.num_null:,} null + {self.num_quarantined:,} quarantined"
+        )
+
+    def to_plain(self) -> dict[str, int]:
+        """Plain data. Without rows that were filtered it is as if the count did not exist, so that
+        manifests keep their sha256."""
+        plain = asdict(self)
+        if not self.num_filtered:
+            del plain["num_filtered"]
+        return plain
 
 
 class PartChunk(NamedTuple):
@@ -66,6 +85,7 @@ class PartRecord:
     chunks: tuple[PartChunk, ...]
     counts: Counts
     quarantined: tuple[Quarantined, ...] = ()
+    last_place: str = ""  # of the last document, if a limit cut the slice short
 
     @property
     def num_tokens(self) -> int:
@@ -81,8 +101,9 @@ class PartRecord:
                 {"num_tokens": chunk.num_tokens, "num_documents": chunk.num_documents}
                 for chunk in self.chunks
             ],
-            "counts": {name: getattr(self.counts, name) for name in Counts.__slots__},
+            "counts": self.counts.to_plain(),
             "quarantined": [asdict(row) for row in self.quarantined],
+            **({"last_place": self.last_place} if self.last_place else {}),
         }
 
     @staticmethod
@@ -98,6 +119,7 @@ class PartRecord:
             chunks,
             Counts(**plain["counts"]),
             tuple(Quarantined(**q) for q in plain["quarantined"]),
+            plain.get("last_place", ""),
         )
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokenmill.arrays import mask, offsets_of
-from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.readers import ReadOptions, TextBatch, reader_for
 from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.estimate.sample import num_cells
 
@@ -51,9 +51,11 @@ class Reading:
     _spent: dict[str, tuple[float, int]] = field(default_factory=dict)  # (seconds, bytes of text)
     _open_seconds: float | None = None
 
-    def kept(self, texts: pa.LargeStringArray, num_bad: int) -> npt.NDArray[np.bool_]:
-        """Which rows a run would encode; counts them all."""
-        self.num_rows += len(texts)
+    def kept(
+        self, texts: pa.LargeStringArray, num_bad: int, num_rows: int
+    ) -> npt.NDArray[np.bool_]:
+        """Which texts a run would encode; counts them all, and the rows without a text."""
+        self.num_rows += num_rows
         self.num_bad += num_bad
         keep = np.ones(len(texts), np.bool_)
         if texts.null_count:
@@ -95,8 +97,9 @@ class _Table:
 
 def whole_unit(unit: Slice, reading: Reading) -> Iterator[Cell]:
     """The whole unit, a batch at a time. (A compressed file may hold any amount of text.)"""
-    for texts, num_bad in _batches(unit, reading):
-        keep = reading.kept(texts, num_bad)
+    for batch in _batches(unit, reading):
+        texts = batch.texts
+        keep = reading.kept(texts, len(batch.bad), batch.num_rows)
         yield Cell(texts if keep.all() else texts.filter(mask(keep)), frame_bytes=0.0)
 
 
@@ -117,8 +120,9 @@ def table_cells(unit: Slice, numbers: Sequence[int], reading: Reading) -> list[C
     cells = []
     for number in numbers:
         start, stop = int(edges[number]), int(edges[number + 1])
-        if table.is_whole and text_bytes:
-            share = float(offsets[stop] - offsets[start]) / text_bytes
+        if table.is_whole:  # without any text, all cells are alike
+            own = float(offsets[stop] - offsets[start])
+            share = own / text_bytes if text_bytes else 1 / count
         else:
             share = head_share * (stop - start) / max(1, len(table.texts))
         cells.append(
@@ -163,11 +167,12 @@ def _table(unit: Slice, reading: Reading, min_bytes: int) -> _Table:
     parts, rows = [], []
     num_rows = num_bytes = 0
     is_whole = True
-    for texts, num_bad in _batches(unit, reading):
-        keep = reading.kept(texts, num_bad)
+    for batch in _batches(unit, reading):
+        texts = batch.texts
+        keep = reading.kept(texts, len(batch.bad), batch.num_rows)
         parts.append(texts if keep.all() else texts.filter(mask(keep)))
-        rows.append(np.flatnonzero(keep) + num_rows)
-        num_rows += len(texts)
+        rows.append(batch.rows[keep] + num_rows)
+        num_rows += batch.num_rows
         num_bytes += texts.nbytes
         if num_bytes >= max_bytes:
             is_whole = num_rows == unit_rows(unit)
@@ -177,12 +182,11 @@ def _table(unit: Slice, reading: Reading, min_bytes: int) -> _Table:
     return _Table(texts, found.astype(np.int64), num_rows, is_whole)
 
 
-def _batches(unit: Slice, reading: Reading) -> Iterator[tuple[pa.LargeStringArray, int]]:
-    """(texts, how many are bad)."""
+def _batches(unit: Slice, reading: Reading) -> Iterator[TextBatch]:
     for span in unit.spans:
         began = time.perf_counter() + reading.open_seconds(span.input)
         for batch in reader_for(span.input.kind, reading.options).batches(span):
             num_bytes = batch.texts.nbytes
             reading.spent("read", time.perf_counter() - began, num_bytes)
-            yield batch.texts, len(batch.bad)
+            yield batch
             began = time.perf_counter()

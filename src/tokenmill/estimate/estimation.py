@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +88,8 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
     config = resolved(asked, encoding)
     sample = sample or default_sample(encoding)
     frame = frame_of_plan(plan, config, sample) if plan else frame_of(config, sample)
-    found = _limited(text_estimate_of(frame, config, encoding, sample), config)
+    found = _sampled(text_estimate_of(frame, config, encoding, sample), config)
+    found = _limited(found, config)
     num_tokens = _num_tokens(found, config)
     if not num_tokens:
         raise InputError(
@@ -146,16 +148,42 @@ def _num_tokens(found: TextEstimate, config: Config) -> int:
     return round(found.num_tokens + EOTS_PER_DOCUMENT[str(config.eot)] * found.num_documents)
 
 
-def _limited(found: TextEstimate, config: Config) -> TextEstimate:
-    """No more documents than --limit-docs. (Files that are not here are counted whole.)"""
-    if config.limit_docs is None or found.num_documents <= config.limit_docs:
+def _sampled(found: TextEstimate, config: Config) -> TextEstimate:
+    """The share of --sample, which no reading of a few rows could tell better."""
+    if config.sample is None:
         return found
-    share = config.limit_docs / found.num_documents
+    # Two standard errors of the number of rows drawn, and half as much again for their lengths.
+    num_drawn = max(1.0, found.num_documents * config.sample)
+    reach = 3 * math.sqrt((1 - config.sample) / num_drawn)
+    return dataclasses.replace(
+        found,
+        method="sample" if found.method == "counted" else found.method,
+        text_bytes=found.text_bytes * config.sample,
+        num_documents=found.num_documents * config.sample,
+        num_tokens=found.num_tokens * config.sample,
+        relative_reach=None
+        if found.relative_reach is None
+        else math.hypot(found.relative_reach, reach),
+    )
+
+
+def _limited(found: TextEstimate, config: Config) -> TextEstimate:
+    """No more documents than --limit-docs (files that are not here are counted whole), and no more
+    tokens than --limit-tokens, but for the end of the last document."""
+    share = 1.0
+    if config.limit_docs is not None:
+        share = min(share, config.limit_docs / max(1.0, found.num_documents))
+    is_reached = False
+    if config.limit_tokens is not None:
+        own = config.limit_tokens / max(1, _num_tokens(found, config))
+        is_reached, share = own < share, min(share, own)
     return dataclasses.replace(
         found,
         text_bytes=found.text_bytes * share,
-        num_documents=config.limit_docs,
+        num_documents=found.num_documents * share,
         num_tokens=found.num_tokens * share,
+        method="sample" if is_reached and found.method == "counted" else found.method,
+        relative_reach=0.0 if is_reached else found.relative_reach,
     )
 
 

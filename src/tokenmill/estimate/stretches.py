@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from tokenmill.arrays import binary_array_of, mask
 from tokenmill.corpus.opening import opened, unreadable_input
-from tokenmill.corpus.readers.jsonrows import rows_of
+from tokenmill.corpus.readers.jsonl import rows_in
 from tokenmill.corpus.readers.rows import checked_rows
 from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.errors import InputError, NetworkError
@@ -171,14 +171,14 @@ def _texts_of(block: bytes, kind: str, reading: Reading) -> pa.LargeStringArray:
     """The documents in a block that a run would encode."""
     replace = reading.options.replace_bad_text
     if kind == "jsonl":
-        rows = rows_of(block, reading.options.text_column, replace)
+        rows = rows_in(block, reading.options)
     else:
         mark, _ = _separator(kind, reading)
         documents = [block] if mark is None else block.split(mark)
         if mark is not None and not documents[-1]:
             documents.pop()
         rows = checked_rows(binary_array_of(documents), replace)
-    return rows.texts.filter(mask(reading.kept(rows.texts, len(rows.bad))))
+    return rows.texts.filter(mask(reading.kept(rows.texts, len(rows.bad), rows.num_rows)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,11 @@ from tokenmill.estimate.survey import Measured, Survey
 from tokenmill.settings import TEXT_BYTES_PER_TOKEN
 from tokenmill.words.plural import counted, noun_for
 
+_WHERE_NOTE = (
+    "how many rows pass --where is known once they are read: this counts every row group that the "
+    "statistics do not rule out as a whole"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TextEstimate:
@@ -42,9 +47,11 @@ def text_estimate_of(
     frame: Frame, config: Config, encoding: EncodingId, sample: Sample
 ) -> TextEstimate:
     if not frame.units:
-        return _assumed(frame)
+        return _assumed(frame, config)
     sample = sample.among(frame.inputs)
-    options = dataclasses.replace(read_options(config), batch_bytes=sample.cell_bytes)
+    # The share of --sample is known, and taken of the result.
+    read = dataclasses.replace(read_options(config), sample=None)
+    options = dataclasses.replace(read, batch_bytes=sample.cell_bytes)
     reading = Reading(options, config.empty == "keep", sample.cell_bytes)
     survey = Survey(Encoding(encoding), reading)
     drawing = drawing_of(frame.units, sample)
@@ -53,7 +60,7 @@ def text_estimate_of(
         found = _counted(cells)
     else:
         found = _extrapolated(frame, cells, reading, EOTS_PER_DOCUMENT[str(config.eot)])
-        if not frame.absent.inputs and config.limit_docs is None:
+        if not frame.absent.inputs and config.limit_docs is None and config.where is None:
             found = _compared_with_publisher(found, frame, drawing, cells, encoding)
     found = dataclasses.replace(
         found,
@@ -64,10 +71,10 @@ def text_estimate_of(
         num_bad=reading.num_bad,
         notes=found.notes + _notes_on(reading, config),
     )
-    return _with_absent(found, frame)
+    return _with_absent(found, frame, config)
 
 
-def _assumed(frame: Frame) -> TextEstimate:
+def _assumed(frame: Frame, config: Config) -> TextEstimate:
     text_bytes, num_rows = frame.absent.text_bytes, frame.absent.num_rows
     return TextEstimate(
         "assumed",
@@ -79,6 +86,7 @@ def _assumed(frame: Frame) -> TextEstimate:
             f"no text was looked at: the files are on the Hub. {TEXT_BYTES_PER_TOKEN} bytes a "
             "token are assumed (English: 4 to 5, Chinese: 1.5 to 3); for an interval and the time, "
             "fetch one of them and estimate again: what is in the cache is looked at",
+            *((_WHERE_NOTE,) if config.where is not None else ()),
         ),
     )
 
@@ -181,14 +189,14 @@ def _by_publisher(count: PublisherCount, cells: list[Measured]) -> tuple[Total, 
     return tokens, tokens.value / max(1, count.total)
 
 
-def _with_absent(found: TextEstimate, frame: Frame) -> TextEstimate:
+def _with_absent(found: TextEstimate, frame: Frame, config: Config) -> TextEstimate:
     """Add the remote files, assuming that they are like the local ones."""
     absent = frame.absent
     if not absent.inputs:
         return found
     scale = 1 + absent.text_bytes / max(1, frame.text_bytes)
     num_documents = found.num_documents * scale
-    if absent.num_rows is not None:
+    if absent.num_rows is not None and config.where is None:
         num_documents = found.num_documents + absent.num_rows
     total = len(frame.inputs) + len(absent.inputs)
     verb = noun_for(len(absent.inputs), "is", "are")

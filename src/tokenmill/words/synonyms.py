@@ -23,6 +23,8 @@ _OPTIONS = {
     "input_format": "input_type file_type file_format data_format in_format reader",
     "limit_docs": "limit max_docs num_docs max_documents num_documents max_samples num_samples "
     "max_rows docs limit_documents",
+    "where": "filter filters query condition predicate select",
+    "limit_tokens": "max_tokens num_tokens token_limit token_budget total_tokens tokens",
     "on_bad_document": "on_error on_bad errors skip_errors",
     "max_bad_fraction": "max_errors max_error_fraction max_bad",
     "pattern": "regex pat_str split_pattern pretokenizer",
@@ -54,7 +56,7 @@ _OPTIONS = {
     "verbose": "debug log_level loglevel",
     "progress": "verbose tqdm show_progress progress_bar",
     "revision": "branch commit",
-    "sample": "num_samples",
+    "sample": "num_samples subsample sample_fraction sample_rate fraction",
     "full": "all thorough",
 }
 _COMMANDS = {

@@ -6,6 +6,9 @@ in `bad`; encode/mill.py counts, quarantines or stops. A reader knows nothing ab
     parquet.py  arrow.py  jsonl.py  text.py    the four kinds, each a Reader
     naming.py      how to read a file, by its name; advice if no reader takes it
     column.py      which column holds the text (parquet, arrow)
+    choice.py      which rows of a table go in (--where, --sample); sample.py which of any file
+    row_groups.py  the same for parquet, where whole row groups may be left out
+    column_chunks.py    parquet's columns in a row group: where they are, what decoding may take
     pages.py       how many rows of a parquet column can safely be decoded at once
     rows.py        raw Arrow arrays -> valid UTF-8 rows -> numbered batches of even size
     bytestream.py  bytes of a span, decompressed (jsonl, text); signature.py knows their first bytes
@@ -33,10 +36,12 @@ from os.path import splitext
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tokenmill.corpus.spans import Input, Span
-from tokenmill.errors import unknown_name
+from tokenmill.errors import ConfigError, unknown_name
 from tokenmill.plugins import outside, outside_names
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
 KINDS: Final = ("parquet", "arrow", "jsonl", "text")
@@ -66,21 +71,47 @@ class ReadOptions:
     replace_bad_text: bool = False  # invalid UTF-8 becomes U+FFFD (and is counted) instead of bad
     span_bytes: int = 32 << 20  # approximate text per span
     batch_bytes: int = 4 << 20  # approximate text per batch
+    where: str | None = None  # an expression (tokenmill.where): only the rows that pass go in
+    sample: float | None = None  # only this share of the rows goes in (sample.py)
+    seed: int = 0  # of the sample
+
+    @property
+    def is_choosy(self) -> bool:
+        """Whether some rows may be left out."""
+        return self.where is not None or self.sample is not None
 
 
 @dataclass(frozen=True, slots=True)
 class TextBatch:
-    """Some consecutive rows of a span. `texts[i]` is row `first_row + i` of the span, from 0.
+    """Some consecutive rows of a span. `texts[i]` is row `first_row + i` of the span, from 0,
+    unless rows were left out.
 
     `texts` is a `large_string` array of valid UTF-8; null where the row is null or bad. It may be a
     slice of a larger array (`texts.offset` is not always 0) or be in a memory-mapped file, and the
     bytes beneath a null are unspecified.
+
+    If rows were left out (--where, --sample), `positions` says which of the `num_rows` rows that
+    the batch covers have a text here; there may be none.
     """
 
     texts: pa.LargeStringArray
     first_row: int
     bad: Mapping[int, str] = field(default_factory=dict)  # position in texts -> reason
     num_replaced: int = 0  # rows in which something was replaced by U+FFFD
+    positions: npt.NDArray[np.int64] | None = None  # None: all rows
+    num_covered: int | None = None  # None: as many as texts
+
+    @property
+    def num_rows(self) -> int:
+        """The rows that the batch covers, also those that were left out."""
+        return len(self.texts) if self.num_covered is None else self.num_covered
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Where each text is among the rows that the batch covers."""
+        import numpy as np
+
+        return np.arange(len(self.texts)) if self.positions is None else self.positions
 
 
 class Reader(Protocol):
@@ -146,6 +177,11 @@ def reader_for(kind: str, options: ReadOptions) -> Reader:
 
         return TextReader(options)
     if kind in outside_names(GROUP):
+        if options.is_choosy:
+            raise ConfigError(
+                f"the reader {kind!r} comes from a plugin: it does not know --where and --sample",
+                hint="leave them out, or write the rows to keep as a .jsonl file first",
+            )
         found: Reader = outside(GROUP, kind)(options)
         return found
     raise unknown_name("input format", kind, kinds())

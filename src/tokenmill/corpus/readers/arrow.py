@@ -18,6 +18,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from tokenmill.corpus.readers import ReadOptions, TextBatch
+from tokenmill.corpus.readers.choice import RowChoice
 from tokenmill.corpus.readers.column import text_column_index
 from tokenmill.corpus.readers.ipc import (
     FEATHER_V1_MAGIC,
@@ -28,9 +29,11 @@ from tokenmill.corpus.readers.ipc import (
     batch_index_of,
 )
 from tokenmill.corpus.readers.native import native_file
-from tokenmill.corpus.readers.rows import sound_binary, text_batches
+from tokenmill.corpus.readers.rows import Raw, sound_binary, text_batches
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, NetworkError
+from tokenmill.where.columns import fields_of
+from tokenmill.where.parser import parsed
 
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
 
@@ -46,7 +49,7 @@ class ArrowReader:
             expect([(0, source.num_bytes)])
             is_file = _is_file(file, source.name)
             found = batch_index_of(file, source.name, is_file)
-            text_column_index(found.schema, self.options.text_column, source.name)
+            self._included(found.schema, source.name)
             if is_file:
                 num_batches = self._file_reader(file, source.name).num_record_batches
                 if num_batches != len(found.batches):
@@ -57,7 +60,7 @@ class ArrowReader:
             return [span for span in self._spans(source, found, is_file) if span.num_rows]
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
-        return text_batches(span, self._arrays(span), self.options)
+        return text_batches(span, self._raws(span), self.options)
 
     def place(self, span: Span, row: int) -> str:
         return f"row {span.first_row + row}"
@@ -84,15 +87,15 @@ class ArrowReader:
             num_bytes += size
         return spans
 
-    def _arrays(self, span: Span) -> Iterator[pa.Array]:
+    def _raws(self, span: Span) -> Iterator[Raw]:
         path = span.input.name
         num_read = 0
         with native_file(span.input, is_mapped=True) as (file, expect):
             try:
                 if not _is_file(file, path):
                     expect([(span.start, span.stop)])
-                for column in self._columns(file, span):
-                    yield sound_binary(column)
+                for raw in self._chosen(span, self._batches(file, span)):
+                    yield raw
                     num_read += 1
             except NetworkError:
                 raise
@@ -103,30 +106,41 @@ class ArrowReader:
                     hint="the file is damaged; fetch it again",
                 ) from error
 
-    def _columns(self, file: pa.NativeFile, span: Span) -> Iterator[pa.Array]:
+    def _chosen(self, span: Span, batches: Iterator[pa.RecordBatch]) -> Iterator[Raw]:
+        name = self.options.text_column
+        choice: RowChoice | None = None
+        first_row = 0
+        for batch in batches:
+            texts = batch.column(batch.schema.get_field_index(name))
+            if not self.options.is_choosy:
+                yield Raw(sound_binary(texts))
+                continue
+            choice = choice or RowChoice(batch.schema, span, self.options)
+            yield choice.among(first_row, len(batch), batch).of(sound_binary(texts))
+            first_row += len(batch)
+
+    def _batches(self, file: pa.NativeFile, span: Span) -> Iterator[pa.RecordBatch]:
+        """Record batches with the columns that are needed, and perhaps others."""
         path = span.input.name
         if _is_file(file, path):
             reader = self._file_reader(file, path)
             for index in range(span.start, span.stop):
-                yield reader.get_batch(index).column(0)
+                yield reader.get_batch(index)
             return
         file.seek(0)
         schema = pa.ipc.open_stream(file).schema
-        column = text_column_index(schema, self.options.text_column, path)
+        included = self._included(schema, path)
         file.seek(span.start)
         if span.start == 0:  # a whole stream with dictionaries: the first batch starts further on
-            for batch in pa.ipc.open_stream(file, options=_only(column)):
-                yield batch.column(0)
+            yield from pa.ipc.open_stream(file, options=_only(included))
             return
         while file.tell() < span.stop:
-            batch = pa.ipc.read_record_batch(pa.ipc.read_message(file), schema)
-            yield batch.column(column)
+            yield pa.ipc.read_record_batch(pa.ipc.read_message(file), schema)
 
     def _file_reader(self, file: pa.NativeFile, path: str) -> pa.RecordBatchFileReader:
         try:
             schema = pa.ipc.open_file(file).schema
-            column = text_column_index(schema, self.options.text_column, path)
-            return pa.ipc.open_file(file, options=_only(column))
+            return pa.ipc.open_file(file, options=_only(self._included(schema, path)))
         except NetworkError:
             raise
         except READ_FAILURES as error:
@@ -135,9 +149,17 @@ class ArrowReader:
                 hint="fetch it again if it was cut short, or leave it out",
             ) from error
 
+    def _included(self, schema: pa.Schema, path: str) -> list[int]:
+        """The positions of the columns that are needed."""
+        found = {text_column_index(schema, self.options.text_column, path)}
+        if self.options.where is not None:
+            fields = fields_of(parsed(self.options.where), schema, path).values()
+            found |= {schema.get_field_index(field.names[0]) for field in fields}
+        return sorted(found)
 
-def _only(column: int) -> pa.ipc.IpcReadOptions:
-    return pa.ipc.IpcReadOptions(included_fields=[column], use_threads=False)
+
+def _only(columns: list[int]) -> pa.ipc.IpcReadOptions:
+    return pa.ipc.IpcReadOptions(included_fields=columns, use_threads=False)
 
 
 def _text_bytes(batch: Batch) -> int:

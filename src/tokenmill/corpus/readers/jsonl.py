@@ -21,10 +21,20 @@ from tokenmill.corpus.readers.bytestream import (
     is_counted_from_start,
     too_long,
 )
-from tokenmill.corpus.readers.jsonrows import WHITESPACE, BadLine, object_of, rows_of
-from tokenmill.corpus.readers.rows import numbered
+from tokenmill.corpus.readers.json_choice import LineChoice, choice_of
+from tokenmill.corpus.readers.jsonrows import (
+    WHITESPACE,
+    BadLine,
+    chosen_rows,
+    lines_in,
+    object_of,
+    rows_of,
+)
+from tokenmill.corpus.readers.rows import Rows, numbered
+from tokenmill.corpus.readers.sample import sampled, sampler_of
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError
+from tokenmill.where.parser import parsed
 
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
 MAX_COUNTED_BYTES = 1 << 30  # before a span: a second of counting, for a line number
@@ -49,11 +59,8 @@ class JsonlReader:
         return [Span(source, 0, source.num_bytes, text_bytes)]
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
-        name, replace = self.options.text_column, self.options.replace_bad_text
-        return numbered(
-            span,
-            (rows_of(block, name, replace) for block in _blocks(span, self.options.batch_bytes)),
-        )
+        rows = (rows_in(block, self.options) for block in _blocks(span, self.options.batch_bytes))
+        return numbered(span, sampled(rows, sampler_of(span, self.options)))
 
     def place(self, span: Span, row: int) -> str:
         # Rows are requested in order, so the lines are scanned once, not once per bad row.
@@ -73,12 +80,13 @@ class JsonlReader:
             lines.pop()  # may be cut short
         lines = [line for line in lines if line.strip(WHITESPACE)][:_FIRST_LINES]
         _check_is_lines(source, head, lines)
-        keys: dict[str, None] = {}
+        objects = []
         for line in lines:
             try:
-                keys.update(dict.fromkeys(object_of(line.decode(errors="replace"))))
+                objects.append(object_of(line.decode(errors="replace")))
             except (BadLine, RecursionError):
                 continue
+        keys = dict.fromkeys(key for one in objects for key in one)
         name = self.options.text_column
         if keys and name not in keys:
             near = difflib.get_close_matches(name, keys, n=1)
@@ -87,6 +95,9 @@ class JsonlReader:
                 f"they have {', '.join(list(keys)[:50])}",
                 hint=f"--text-column {near[0] if near else 'NAME'}",
             )
+        if objects and self.options.where is not None:
+            which = f"its first {len(lines)} lines"
+            line_choice(self.options).require_fields(objects, source.name, which)
 
 
 def _check_is_lines(source: Input, head: bytes, lines: list[bytes]) -> None:
@@ -107,6 +118,20 @@ def _check_is_lines(source: Input, head: bytes, lines: list[bytes]) -> None:
 
 # Functions, not methods: a reader that keeps an unfinished generator must not be referenced by it,
 # or the file stays open until the garbage collector runs.
+
+
+def line_choice(options: ReadOptions) -> LineChoice:
+    assert options.where is not None
+    return choice_of(parsed(options.where), options.replace_bad_text)
+
+
+def rows_in(block: bytes, options: ReadOptions) -> Rows:
+    """The rows of a block of whole lines that pass --where, if there is one."""
+    name, replace = options.text_column, options.replace_bad_text
+    if options.where is None:
+        return rows_of(block, name, replace)
+    lines = lines_in(block)
+    return chosen_rows(lines, line_choice(options).among(lines), name, replace)
 
 
 def _lines_of_rows(span: Span, batch_bytes: int) -> Iterator[int]:

@@ -14,13 +14,15 @@ last wins.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from tokenmill.corpus.readers.rows import Rows
+from tokenmill.corpus.readers.choice import Chosen
+from tokenmill.corpus.readers.rows import Rows, without_bad
 
 WHITESPACE = b" \t\r\n"
 # Numbers are never the text. float has no limit of 4,300 digits, which int has since Python 3.11.
@@ -31,6 +33,7 @@ _KIND_NAMES: dict[type, str] = {
     list: "an array",
     str: "a string",
     float: "a number",
+    int: "a number",
     bool: "a boolean",
 }
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
@@ -46,14 +49,28 @@ def rows_of(block: bytes, name: str, replace: bool) -> Rows:
     return Rows(texts) if texts is not None else _rows_by_line(block, name, replace)
 
 
-def object_of(line: str) -> dict[str, Any]:
+def chosen_rows(lines: Sequence[bytes], chosen: Chosen, name: str, replace: bool) -> Rows:
+    """The rows of these lines that go in."""
+    positions = np.flatnonzero(chosen.is_in)
+    rows = _rows_of_lines((lines[i] for i in positions.tolist()), name, replace)
+    bad = {int(np.searchsorted(positions, row)): why for row, why in chosen.bad.items()}
+    rows = Rows(rows.texts, rows.bad, rows.replaced, positions, len(lines))
+    return without_bad(rows, bad)
+
+
+def lines_in(block: bytes) -> list[bytes]:
+    """The lines of a block that are rows."""
+    return [line for line in block.split(b"\n") if line.strip(WHITESPACE)]
+
+
+def object_of(line: str, decoder: json.JSONDecoder = DECODER) -> dict[str, Any]:
     """The object on a line. Raises BadLine; RecursionError if it is nested too deeply."""
     try:
-        value = DECODER.decode(line)
+        value = decoder.decode(line)
     except json.JSONDecodeError as error:
         raise BadLine(f"not JSON: {error.msg} at column {error.colno}") from None
     if not isinstance(value, dict):
-        raise BadLine(f"the line is {_kind_of(value)}, not an object")
+        raise BadLine(f"the line is {kind_of(value)}, not an object")
     return value
 
 
@@ -109,12 +126,14 @@ def _is_utf8(block: bytes) -> bool:
 def _rows_by_line(block: bytes, name: str, replace: bool) -> Rows:
     if not block.translate(None, WHITESPACE):  # 2.7 GB/s; gigabytes of line ends, 25 MB/s by line
         return Rows(pa.nulls(0, pa.large_string()))
+    return _rows_of_lines(lines_in(block), name, replace)
+
+
+def _rows_of_lines(lines: Iterable[bytes], name: str, replace: bool) -> Rows:
     texts: list[str | None] = []
     bad: dict[int, str] = {}
     replaced: list[int] = []
-    for line in block.split(b"\n"):
-        if not line.strip(WHITESPACE):
-            continue
+    for line in lines:
         try:
             text, is_replaced = _text_of(line, name, replace)
         except BadLine as reason:
@@ -126,15 +145,19 @@ def _rows_by_line(block: bytes, name: str, replace: bool) -> Rows:
     return Rows(pa.array(texts, pa.large_string()), bad, tuple(replaced))
 
 
-def _text_of(line: bytes, name: str, replace: bool) -> tuple[str | None, bool]:
-    """(text, was something replaced) of one line."""
-    is_replaced = False
+def decoded_line(line: bytes, replace: bool) -> tuple[str, bool]:
+    """(text of the line, was something replaced)."""
     try:
-        decoded = line.decode()
+        return line.decode(), False
     except UnicodeDecodeError as error:
         if not replace:
             raise BadLine(f"invalid UTF-8 at byte {error.start} of the line") from None
-        decoded, is_replaced = line.decode(errors="replace"), True
+        return line.decode(errors="replace"), True
+
+
+def _text_of(line: bytes, name: str, replace: bool) -> tuple[str | None, bool]:
+    """(text, was something replaced) of one line."""
+    decoded, is_replaced = decoded_line(line, replace)
     try:
         text = object_of(decoded).get(name)
     except (BadLine, RecursionError) as error:
@@ -146,14 +169,19 @@ def _text_of(line: bytes, name: str, replace: bool) -> tuple[str | None, bool]:
     if text is None:
         return None, is_replaced
     if not isinstance(text, str):
-        raise BadLine(f"field {name!r} is {_kind_of(text)}, not a string")
+        raise BadLine(f"field {name!r} is {kind_of(text)}, not a string")
+    text, has_surrogate = valid_text(text)
+    return text, is_replaced or has_surrogate
+
+
+def valid_text(text: str) -> tuple[str, bool]:
+    """(text, was something replaced): a lone surrogate is replaced exactly as tiktoken does."""
     try:
         text.encode()
-    except UnicodeEncodeError:  # a lone surrogate, replaced exactly as tiktoken does
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        is_replaced = True
-    return text, is_replaced
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"), True
+    return text, False
 
 
-def _kind_of(value: object) -> str:
+def kind_of(value: object) -> str:
     return _KIND_NAMES.get(type(value), "null")

@@ -21,8 +21,9 @@ processes that may die (runners/cutting.py), except with --num-proc 1.
 
 from __future__ import annotations
 
+import itertools
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 
 import pyarrow as pa
@@ -30,27 +31,20 @@ import pyarrow.parquet as pq
 
 from tokenmill.corpus.opening import ranged_file
 from tokenmill.corpus.readers import ReadOptions, TextBatch
+from tokenmill.corpus.readers.choice import Chosen, joined
 from tokenmill.corpus.readers.column import text_column_index
-from tokenmill.corpus.readers.pages import repeatable_bytes
-from tokenmill.corpus.readers.rows import sound_binary, text_batches
+from tokenmill.corpus.readers.column_chunks import READ_FAILURES, chunk_of
+from tokenmill.corpus.readers.group_reads import Columns, GroupReads
+from tokenmill.corpus.readers.row_groups import GroupChoice
+from tokenmill.corpus.readers.rows import Raw, left_out, sound_binary, text_batches
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError, NetworkError
-from tokenmill.storage.range_reader import Range, RangedFile
+from tokenmill.storage.range_reader import RangedFile
 
 MAX_GROUP_BYTES = 4 << 30  # of one row group's text, uncompressed
 MAX_GROUP_ROWS = 1 << 31
 MAX_RATIO = 1000  # uncompressed : compressed, for row groups over MIN_BOMB_BYTES
 MIN_BOMB_BYTES = 256 << 20
-# Sizes in the footer are those of encoded pages: a column of repeated texts decodes to far more. So
-# the rows decoded at a time are limited, by number and by their largest possible bytes; rows.py
-# joins the results. Joining costs: pyarrow's dictionaries of 4 MB limit it to 320 rows of 4 kB,
-# which reads 3 to 15 % slower than 1,024 rows; with a limit of 256 MB it was 30 %.
-MAX_DECODED_ROWS = 1024
-MAX_DECODED_BYTES = 1280 << 20
-UNKNOWN_ROWS = 16  # if the pages are unknown (pages.py)
-# A smaller chunk cannot be a bomb, so its pages need not be read.
-_MAX_EXPANSION = {"UNCOMPRESSED": 1, "SNAPPY": 22, "LZ4": 256, "GZIP": 1032}
-_READ_FAILURES = (pa.ArrowException, OSError, UnicodeError)
 
 
 class ParquetReader:
@@ -63,80 +57,118 @@ class ParquetReader:
         with _opened(source) as (file, _):
             column = _leaf_column(file, self.options.text_column, source.name)
             _check_sizes(file.metadata, column, source)
-            return self._runs(file.metadata, column, source)
+            groups = Span(source, 0, file.metadata.num_row_groups, 0)
+            choice = GroupChoice(file, groups, self.options) if self.options.is_choosy else None
+            return self._runs(file.metadata, column, source, choice)
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
-        return text_batches(span, self._arrays(span), self.options)
+        return text_batches(span, self._raws(span), self.options)
 
     def place(self, span: Span, row: int) -> str:
         return f"row {span.first_row + row}"
 
-    def _runs(self, metadata: pq.FileMetaData, column: int, source: Input) -> list[Span]:
+    def _runs(
+        self,
+        metadata: pq.FileMetaData,
+        column: int,
+        source: Input,
+        choice: GroupChoice | None,
+    ) -> list[Span]:
+        """Runs of row groups to read, and of row groups that are ruled out."""
         spans: list[Span] = []
         start = first_row = num_rows = num_bytes = 0
+        was_out = False
         for group in range(metadata.num_row_groups):
-            size = _chunk(metadata, group, column, source.name).total_uncompressed_size
-            if group > start and num_bytes + size > self.options.span_bytes:
-                spans.append(Span(source, start, group, num_bytes, first_row, num_rows))
+            is_out = choice is not None and choice.is_ruled_out(group)
+            chunk = chunk_of(metadata, group, column, source.name)
+            size = 0 if is_out else chunk.total_uncompressed_size
+            is_full = num_bytes + size > self.options.span_bytes or is_out != was_out
+            if group > start and is_full:
+                stop = start if was_out else group
+                spans.append(Span(source, start, stop, num_bytes, first_row, num_rows))
                 start, first_row = group, first_row + num_rows
                 num_rows = num_bytes = 0
             num_rows += metadata.row_group(group).num_rows
             num_bytes += size
-        spans.append(Span(source, start, metadata.num_row_groups, num_bytes, first_row, num_rows))
+            was_out = is_out
+        stop = start if was_out else metadata.num_row_groups
+        spans.append(Span(source, start, stop, num_bytes, first_row, num_rows))
         return [span for span in spans if span.num_rows]
 
-    def _arrays(self, span: Span) -> Iterator[pa.Array]:
+    def _raws(self, span: Span) -> Iterator[Raw]:
+        if span.is_ruled_out:
+            yield left_out(span.num_rows or 0)
+            return
         name, path = self.options.text_column, span.input.name
         with (
             _opened(span.input) as (file, ranged),
             nullcontext(ranged) if ranged else _mapped(span.input) as data,
         ):
-            column = _leaf_column(file, name, path)
+            column = Columns([name], [_leaf_column(file, name, path)])
             if span.stop > file.metadata.num_row_groups:
                 raise InputError(f"{path}: row group {span.stop - 1} is gone; the file has changed")
-            if ranged is not None:
-                groups = range(span.start, span.stop)
-                ranged.expect(chunk_range(_chunk(file.metadata, i, column, path)) for i in groups)
-            for some, batch_rows in self._reads(file.metadata, column, span, data):
-                try:
-                    batches = file.iter_batches(
-                        batch_rows, row_groups=some, columns=[name], use_threads=False
-                    )
-                    for batch in batches:
-                        yield sound_binary(batch.column(0))
-                except NetworkError:
-                    raise
-                except _READ_FAILURES as error:
-                    which = f"{some[0]}" if len(some) == 1 else f"{some[0]}-{some[-1]}"
-                    raise InputError(
-                        f"{path}: row group {which}: cannot decode column {name!r}: {error}",
-                        hint="the file is damaged; fetch it again",
-                    ) from error
+            reads = GroupReads(file, data, span, self.options.batch_bytes)
+            try:
+                if self.options.is_choosy:
+                    yield from self._chosen(reads, column)
+                else:
+                    yield from self._all(reads, column)
+            except pa.ArrowException as error:
+                raise InputError(
+                    f"{path}: row groups {span.start} to {span.stop - 1}: {error}",
+                    hint="the file is damaged; fetch it again",
+                ) from error
 
-    def _reads(
-        self, metadata: pq.FileMetaData, column: int, span: Span, data: mmap.mmap | RangedFile
-    ) -> Iterator[tuple[list[int], int]]:
-        """(row groups, rows per batch): small neighbours merged, a large group in even batches."""
-        groups: list[int] = []
-        num_bytes = num_rows = 0
-        limit = most_rows = min(MAX_DECODED_ROWS, span.num_rows or MAX_DECODED_ROWS)
-        for group in range(span.start, span.stop):
-            chunk = _chunk(metadata, group, column, span.input.name)
-            size = chunk.total_uncompressed_size
-            if groups and num_bytes + size > self.options.batch_bytes:
-                yield groups, min(most_rows, self._batch_rows(num_bytes, num_rows))
-                groups, num_bytes, num_rows = [], 0, 0
-                most_rows = limit
-            groups.append(group)
-            num_bytes += size
-            num_rows += metadata.row_group(group).num_rows
-            most_rows = min(most_rows, _decodable_rows(chunk, data, limit))
-        if groups:
-            yield groups, min(most_rows, self._batch_rows(num_bytes, num_rows))
+    def _all(self, reads: GroupReads, column: Columns) -> Iterator[Raw]:
+        groups = range(reads.span.start, reads.span.stop)
+        reads.expect(groups, column)
+        for batch in reads.batches(groups, column):
+            yield Raw(sound_binary(batch.column(0)))
 
-    def _batch_rows(self, num_bytes: int, num_rows: int) -> int:
-        num_batches = max(1, round(num_bytes / self.options.batch_bytes))
-        return max(1, -(-num_rows // num_batches))
+    def _chosen(self, reads: GroupReads, column: Columns) -> Iterator[Raw]:
+        """The rows that go in. The text is read last, unless it decides itself."""
+        span, [name] = reads.span, column.names
+        groups = range(span.start, span.stop)
+        choice = GroupChoice(reads.file, span, self.options)
+        deciding = Columns(choice.columns, choice.leaves)
+        reads.expect(groups, deciding)
+        if name in choice.columns:
+            yield from _each_chosen(choice, name, reads.batches(groups, deciding))
+            return
+        by_group = choice.by_group(reads.batches(groups, deciding))
+        wanted = {group for group in groups if by_group[group].is_in.any()}
+        reads.expect(sorted(wanted), column)
+        for is_wanted, run in itertools.groupby(groups, wanted.__contains__):
+            some = list(run)
+            chosen = joined([by_group[group] for group in some])
+            if is_wanted:
+                batches = reads.batches(some, column)
+                yield from _parts_chosen(chosen, (batch.column(0) for batch in batches))
+            else:
+                yield left_out(len(chosen.is_in))
+
+
+def _each_chosen(
+    choice: GroupChoice, name: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[Raw]:
+    """The text of batches that hold all columns."""
+    first_row = 0
+    for batch in batches:
+        texts = batch.column(batch.schema.get_field_index(name))
+        yield choice.among(first_row, batch).of(sound_binary(texts))
+        first_row += len(batch)
+
+
+def _parts_chosen(chosen: Chosen, arrays: Iterable[pa.Array]) -> Iterator[Raw]:
+    """The text of arrays that together have the rows of `chosen`."""
+    start = 0
+    for array in arrays:
+        stop = start + len(array)
+        part = chosen.part(start, stop)
+        if len(part.is_in) != len(array):
+            break  # too many rows: their number shows it
+        yield part.of(sound_binary(array))
+        start = stop
 
 
 @contextmanager
@@ -152,7 +184,7 @@ def _opened(source: Input) -> Iterator[tuple[pq.ParquetFile, RangedFile | None]]
         )
     except NetworkError:
         raise
-    except _READ_FAILURES as error:
+    except READ_FAILURES as error:
         raise InputError(
             f"{source.name}: not a readable parquet file: {error}",
             hint="fetch it again if it was cut short, or leave it out",
@@ -172,45 +204,16 @@ def _mapped(source: Input) -> Iterator[mmap.mmap]:
         yield data
 
 
-def chunk_range(chunk: pq.ColumnChunkMetaData) -> Range:
-    """The byte range of a column chunk's pages."""
-    start = chunk.data_page_offset
-    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
-        start = chunk.dictionary_page_offset
-    return start, start + chunk.total_compressed_size
-
-
-def _decodable_rows(chunk: pq.ColumnChunkMetaData, data: mmap.mmap | RangedFile, limit: int) -> int:
-    """The number of rows, up to `limit`, that cannot decode to more than MAX_DECODED_BYTES."""
-    expansion = _MAX_EXPANSION.get(chunk.compression)
-    if expansion and limit * chunk.total_compressed_size * expansion <= MAX_DECODED_BYTES:
-        return limit
-    most = repeatable_bytes(data, *chunk_range(chunk))
-    if most is None:
-        return UNKNOWN_ROWS
-    return max(1, min(limit, MAX_DECODED_BYTES // max(1, most)))
-
-
 def _leaf_column(file: pq.ParquetFile, name: str, path: str) -> int:
     """The text column's index among the leaf columns, as the footer counts them."""
     try:
         text_column_index(file.schema_arrow, name, path)
         leaves = [i for i in range(len(file.schema)) if file.schema.column(i).path == name]
-    except _READ_FAILURES as error:
+    except READ_FAILURES as error:
         raise InputError(f"{path}: not a readable parquet schema: {error}") from error
     if len(leaves) != 1:
         raise ConfigError(f"{path}: {len(leaves)} columns are named {name!r}; rename one of them")
     return leaves[0]
-
-
-def _chunk(metadata: pq.FileMetaData, group: int, column: int, path: str) -> pq.ColumnChunkMetaData:
-    try:
-        return metadata.row_group(group).column(column)
-    except (IndexError, *_READ_FAILURES) as error:
-        raise InputError(
-            f"{path}: row group {group}: its columns are not those of the schema: {error}",
-            hint="the file is damaged; fetch it again",
-        ) from error
 
 
 def _check_sizes(metadata: pq.FileMetaData, column: int, source: Input) -> None:
@@ -218,7 +221,7 @@ def _check_sizes(metadata: pq.FileMetaData, column: int, source: Input) -> None:
     total_compressed = total_rows = 0
     for group in range(metadata.num_row_groups):
         num_rows = metadata.row_group(group).num_rows
-        chunk = _chunk(metadata, group, column, source.name)
+        chunk = chunk_of(metadata, group, column, source.name)
         size, compressed = chunk.total_uncompressed_size, chunk.total_compressed_size
         total_compressed += max(0, compressed)
         total_rows += num_rows

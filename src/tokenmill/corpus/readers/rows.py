@@ -8,14 +8,14 @@ for English, 2.5 for Chinese, 1.4 for text with an accent in every word. Python'
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import nulls_of, numbers_of, offsets_of
+from tokenmill.arrays import indices, nulls_of, numbers_of, offsets_of
 from tokenmill.corpus.readers import ReadOptions, TextBatch
 from tokenmill.corpus.spans import Span
 from tokenmill.errors import InputError
@@ -25,44 +25,123 @@ MAX_BATCH_ROWS = 1 << 16  # empty rows have no bytes, but still cost memory
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Consecutive rows. Null in `texts` where a row is null or bad; `replaced` holds positions."""
+    """Consecutive rows. Null in `texts` where a row is null or bad; `bad` and `replaced` are by
+    place in `texts`. If rows were left out, `positions` says which ones the texts are."""
 
     texts: pa.LargeStringArray
     bad: dict[int, str] = field(default_factory=dict)
     replaced: tuple[int, ...] = ()
+    positions: npt.NDArray[np.int64] | None = None  # None: all rows
+    num_covered: int | None = None  # None: as many as texts
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.texts) if self.num_covered is None else self.num_covered
 
     def head(self, num_rows: int) -> Rows:
+        count, positions = num_rows, self.positions
+        if positions is not None:
+            count = int(np.searchsorted(positions, num_rows))
+            positions = positions[:count]
         return Rows(
-            self.texts.slice(0, num_rows),
-            {row: reason for row, reason in self.bad.items() if row < num_rows},
-            tuple(row for row in self.replaced if row < num_rows),
+            self.texts.slice(0, count),
+            {row: reason for row, reason in self.bad.items() if row < count},
+            tuple(row for row in self.replaced if row < count),
+            positions,
+            None if positions is None else num_rows,
+        )
+
+    def only(self, drawn: npt.NDArray[np.bool_]) -> Rows:
+        """Those that are drawn, of all rows that these cover."""
+        rows = np.arange(len(self.texts)) if self.positions is None else self.positions
+        kept = np.flatnonzero(drawn[rows])
+        place = {at: new for new, at in enumerate(kept.tolist())}
+        return Rows(
+            self.texts.take(indices(kept)),
+            {place[at]: reason for at, reason in self.bad.items() if at in place},
+            tuple(place[at] for at in self.replaced if at in place),
+            rows[kept],
+            self.num_rows,
+        )
+
+    def batch(self, first_row: int) -> TextBatch:
+        num_replaced = len(self.replaced)
+        return TextBatch(
+            self.texts, first_row, self.bad, num_replaced, self.positions, self.num_covered
         )
 
 
-def text_batches(
-    span: Span, arrays: Iterable[pa.Array], options: ReadOptions
-) -> Iterator[TextBatch]:
-    """Batches of a text column, from arrays of any size that `sound_binary` has checked."""
-    rows = (
-        checked_rows(piece, options.replace_bad_text)
-        for array in arrays
-        for piece in _pieces(array, options.batch_bytes)
-    )
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Consecutive rows of a text column as `sound_binary` returns it, not checked yet. If rows were
+    left out, `array` has the others, `positions` says which, and `bad` those to quarantine."""
+
+    array: pa.Array
+    positions: npt.NDArray[np.int64] | None = None
+    num_covered: int = 0
+    bad: Mapping[int, str] = field(default_factory=dict)  # by place in `array`
+
+
+NO_TEXT = pa.nulls(0, pa.large_binary())
+
+
+def left_out(num_rows: int) -> Raw:
+    """Rows of which none goes in."""
+    return Raw(NO_TEXT, np.empty(0, np.int64), num_rows)
+
+
+def text_batches(span: Span, raws: Iterable[Raw], options: ReadOptions) -> Iterator[TextBatch]:
+    """Batches of a text column, from arrays of any size."""
+    rows = (piece for raw in raws for piece in _checked_pieces(raw, options))
     return numbered(span, _gathered(rows, options.batch_bytes))
+
+
+def _checked_pieces(raw: Raw, options: ReadOptions) -> Iterator[Rows]:
+    """The rows in pieces of about `batch_bytes`. A piece ends with a row that goes in; the last
+    also covers those after it."""
+    positions = raw.positions
+    if positions is None:
+        for piece in _pieces(raw.array, options.batch_bytes):
+            yield checked_rows(piece, options.replace_bad_text)
+        return
+    start = first_row = 0
+    for piece in _pieces(raw.array, options.batch_bytes):
+        rows, stop = checked_rows(piece, options.replace_bad_text), start + len(piece)
+        end = int(positions[stop - 1]) + 1
+        bad = {at - start: why for at, why in raw.bad.items() if start <= at < stop}
+        own = positions[start:stop] - first_row
+        yield without_bad(Rows(rows.texts, rows.bad, rows.replaced, own, end - first_row), bad)
+        start, first_row = stop, end
+    if first_row < raw.num_covered:
+        nothing = pa.nulls(0, pa.large_string())
+        yield Rows(nothing, positions=positions[:0], num_covered=raw.num_covered - first_row)
+
+
+def without_bad(rows: Rows, bad: Mapping[int, str]) -> Rows:
+    """The same rows, of which more are bad; these have no text."""
+    if not bad:
+        return rows
+    texts = rows.texts.to_pylist()
+    for at in bad:
+        texts[at] = None
+    replaced = tuple(at for at in rows.replaced if at not in bad)
+    all_bad = {**bad, **rows.bad}
+    found = pa.array(texts, pa.large_string())
+    return Rows(found, all_bad, replaced, rows.positions, rows.num_covered)
 
 
 def numbered(span: Span, parts: Iterable[Rows]) -> Iterator[TextBatch]:
     """Rows as batches: numbered within the span, cut at `max_rows`, counted against `num_rows`."""
     first_row = 0
     for part in parts:
-        if span.max_rows is not None and first_row + len(part.texts) >= span.max_rows:
+        if span.max_rows is not None and first_row + part.num_rows >= span.max_rows:
             part = part.head(span.max_rows - first_row)  # noqa: PLW2901
-            if len(part.texts):
-                yield TextBatch(part.texts, first_row, part.bad, len(part.replaced))
+            if part.num_rows:
+                yield part.batch(first_row)
             return
-        if len(part.texts):
-            yield TextBatch(part.texts, first_row, part.bad, len(part.replaced))
-        first_row += len(part.texts)
+        if part.num_rows:
+            yield part.batch(first_row)
+        first_row += part.num_rows
     if span.num_rows is not None and first_row != span.num_rows:
         raise InputError(
             f"{span.input.name}: read {first_row} rows where the file announces {span.num_rows}, "
@@ -174,7 +253,7 @@ def _gathered(parts: Iterable[Rows], batch_bytes: int) -> Iterator[Rows]:
     waiting: list[Rows] = []
     num_bytes = num_rows = 0
     for part in parts:
-        size, count = part.texts.nbytes, len(part.texts)
+        size, count = part.texts.nbytes, part.num_rows
         if waiting and (num_bytes + size > batch_bytes or num_rows + count > MAX_BATCH_ROWS):
             yield _joined(waiting)
             waiting, num_bytes, num_rows = [], 0, 0
@@ -190,9 +269,22 @@ def _joined(parts: list[Rows]) -> Rows:
         return parts[0]
     bad: dict[int, str] = {}
     replaced: list[int] = []
+    first = 0
+    for part in parts:
+        bad.update((first + row, reason) for row, reason in part.bad.items())
+        replaced.extend(first + row for row in part.replaced)
+        first += len(part.texts)
+    texts = pa.concat_arrays([part.texts for part in parts])
+    return Rows(texts, bad, tuple(replaced), *_joined_positions(parts))
+
+
+def _joined_positions(parts: list[Rows]) -> tuple[npt.NDArray[np.int64] | None, int | None]:
+    if all(part.positions is None for part in parts):
+        return None, None
+    positions = []
     first_row = 0
     for part in parts:
-        bad.update((first_row + row, reason) for row, reason in part.bad.items())
-        replaced.extend(first_row + row for row in part.replaced)
-        first_row += len(part.texts)
-    return Rows(pa.concat_arrays([part.texts for part in parts]), bad, tuple(replaced))
+        own = np.arange(len(part.texts)) if part.positions is None else part.positions
+        positions.append(own + first_row)
+        first_row += part.num_rows
+    return np.concatenate(positions), first_row

@@ -28,6 +28,7 @@ from tokenmill.corpus.readers.bytestream import (
 )
 from tokenmill.corpus.readers.native import native_file
 from tokenmill.corpus.readers.rows import Rows, checked_rows, numbered
+from tokenmill.corpus.readers.sample import sampled, sampler_of
 from tokenmill.corpus.readers.signature import UTF8_BOM
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError
@@ -48,6 +49,11 @@ class TextReader:
             raise ConfigError("the separator is empty", hint=r"--separator '\n\n'")
 
     def spans(self, source: Input) -> list[Span]:
+        if self.options.where is not None:
+            raise ConfigError(
+                f"{source.name}: plain text has no columns, so --where has nothing to test",
+                hint="leave --where out, or give the text as .jsonl or .parquet",
+            )
         head_of(source)
         if self.separator is not None and not source.compression:
             return cut_spans(source, self.separator, self.options.span_bytes)
@@ -56,7 +62,7 @@ class TextReader:
         return [Span(source, 0, source.num_bytes, text_bytes, 0, num_rows)]
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
-        return numbered(span, self._rows(span))
+        return numbered(span, sampled(self._rows(span), sampler_of(span, self.options)))
 
     def place(self, span: Span, row: int) -> str:
         if self.separator is None:

@@ -142,7 +142,8 @@ class DocumentIndex:
             first = 0
             for chunk in self._chunks.get(index, [counts]):
                 for split, count in enumerate(chunk):
-                    keys[split].append(shuffle_keys(self._corpus.config.seed, index, first, count))
+                    own = self._corpus.index_of(index)
+                    keys[split].append(shuffle_keys(self._corpus.config.seed, own, first, count))
                     first += count
         ranks = []
         for of_split in keys:

@@ -20,7 +20,7 @@ from tokenmill.formats import DatasetFiles
 from tokenmill.words.plural import counted
 
 NOT_ASKED_FOR = "not asked for: --sample 100 or --full"
-_COUNTS = ("num_rows", "num_written", "num_empty", "num_null", "num_quarantined")
+_COUNTS = ("num_rows", "num_written", "num_filtered", "num_empty", "num_null", "num_quarantined")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +20,12 @@ from tokenmill.arrays import mask, offsets_of
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan, make_plan, read_options
 from tokenmill.corpus.readers import Reader, TextBatch, reader_for
+from tokenmill.corpus.slices import SliceTable
 from tokenmill.corpus.spans import Slice, Span
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
 from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
 from tokenmill.encode.documents import held_out
-from tokenmill.encode.record import Counts
+from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
 from tokenmill.formats import DatasetFiles
 
@@ -47,6 +49,33 @@ class Corpus:
     config: Config
     plan: Plan
     quarantined: Mapping[str, frozenset[str]]  # by input: the places of rows that were left out
+    # The index under which the last slice was encoded, if --limit-tokens cut it short.
+    last_index: int | None = None
+
+    def index_of(self, place: int) -> int:
+        """The index under which the slice at a place was encoded."""
+        is_last = self.last_index is not None and place == len(self.plan.slices) - 1
+        return self.last_index if is_last and self.last_index is not None else place
+
+    def cut_short(self, num_documents: Sequence[int]) -> Corpus:
+        """The corpus as far as a limit let it in: so many slices, with so many documents each."""
+        last, slices = len(num_documents) - 1, self.plan.slices
+        if not 0 <= last < len(slices):
+            return self
+        cut = chain(slices[:last], [self._shortened(slices[last], num_documents[last])])
+        plan = Plan(self.plan.identity, self.plan.inputs, SliceTable.of(self.plan.inputs, cut))
+        return replace(self, plan=plan, last_index=len(slices))
+
+    def _shortened(self, slice_: Slice, num_documents: int) -> Slice:
+        """The slice up to its document number `num_documents`."""
+        for number, span in enumerate(slice_.spans):
+            for (train, val), _ in self.documents(Slice(slice_.index, (span,))):
+                rows = np.sort(np.concatenate([train.rows, val.rows]))
+                if 0 < num_documents <= len(rows):
+                    head = replace(span, max_rows=int(rows[num_documents - 1]) + 1)
+                    return Slice(slice_.index, (*slice_.spans[:number], head))
+                num_documents -= len(rows)
+        return slice_
 
     @property
     def num_rows(self) -> int | None:
@@ -69,13 +98,11 @@ class Corpus:
     def _sifted(
         self, span: Span, reader: Reader, batch: TextBatch
     ) -> tuple[tuple[SplitTexts, SplitTexts], Counts]:
-        texts = batch.texts
+        texts, rows = batch.texts, batch.rows
         is_bad = np.zeros(len(texts), np.bool_)
         is_bad[list(batch.bad)] = True
         if places := self.quarantined.get(span.input.name):
-            found = [
-                reader.place(span, batch.first_row + row) in places for row in range(len(texts))
-            ]
+            found = [reader.place(span, batch.first_row + row) in places for row in rows.tolist()]
             is_bad |= np.array(found, np.bool_)
         is_null = is_empty = np.zeros(len(texts), np.bool_)
         if texts.null_count:  # only then, because the call may import pandas
@@ -83,12 +110,13 @@ class Corpus:
         if self.config.empty == "drop":
             is_empty = (np.diff(offsets_of(texts)) == 0) & ~is_null & ~is_bad
         keep = ~(is_bad | is_null | is_empty)
-        texts, rows = texts.filter(mask(keep)), batch.first_row + np.flatnonzero(keep)
+        texts, rows = texts.filter(mask(keep)), batch.first_row + rows[keep]
         is_val = np.zeros(len(texts), np.bool_)
         if self.config.val_fraction:
             is_val = held_out(texts, self.config.val_fraction, self.config.seed)
         counts = Counts(
-            num_rows=len(keep),
+            num_rows=batch.num_rows,
+            num_filtered=batch.num_rows - len(keep),
             num_written=len(texts),
             num_empty=int(is_empty.sum()),
             num_null=int(is_null.sum()),
@@ -122,7 +150,12 @@ def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -
         raise NotAtHand(error.message, error.hint) from None
     except (TypeError, ValueError) as error:  # options of a forged manifest
         raise NotAtHand(f"its options cannot be used: {error!r}") from None
-    return Corpus(config, plan, _quarantined(files, manifest))
+    corpus = Corpus(config, plan, _quarantined(files, manifest))
+    written = manifest.num_tokens + sum(s.num_tail_tokens for s in manifest.splits.values())
+    if config.limit_tokens is None or written < config.limit_tokens:
+        return corpus
+    counts = [manifest.slice_documents.get(split, []) for split in SPLITS]
+    return corpus.cut_short([sum(both) for both in zip(*counts, strict=False)])
 
 
 def _quarantined(files: DatasetFiles, manifest: Manifest) -> dict[str, frozenset[str]]:

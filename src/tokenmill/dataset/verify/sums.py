@@ -15,11 +15,7 @@ def contradictions(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
     """The contradictions, one line each."""
     counts = manifest.counts
     if not counts.is_conserved:
-        yield (
-            f"{counted(counts.num_rows, 'row')} != {counts.num_written:,} written + "
-            f"{counts.num_empty:,} empty + {counts.num_null:,} null + "
-            f"{counts.num_quarantined:,} quarantined"
-        )
+        yield f"{counted(counts.num_rows, 'row')} != {counts.shown_sum}"
     if counts.num_replaced > counts.num_written:
         yield f"{counted(counts.num_replaced, 'row')} replaced, but {counts.num_written:,} written"
     names = collections.Counter(file.name for file in manifest.files)

@@ -1,0 +1,124 @@
+"""Which rows of a table go in: the one place where --where and --sample decide.
+
+A value that is not valid UTF-8 is bad like a bad text: if it decides about its row, the row is
+quarantined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill.arrays import indices, nulls_of
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
+from tokenmill.corpus.readers.sample import sampler_of
+from tokenmill.corpus.spans import Span
+from tokenmill.where.columns import Field, Fields, fields_of, kind_of
+from tokenmill.where.parser import parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which rows go in; those that are `bad` are to be quarantined, and are among them."""
+
+    is_in: npt.NDArray[np.bool_]
+    bad: dict[int, str]
+
+    def of(self, texts: pa.Array) -> Raw:
+        """The rows of a text column that go in."""
+        positions = np.flatnonzero(self.is_in)
+        texts = texts if len(positions) == len(texts) else texts.take(indices(positions))
+        bad = {int(np.searchsorted(positions, row)): why for row, why in self.bad.items()}
+        return Raw(texts, positions, len(self.is_in), bad)
+
+    def only(self, drawn: npt.NDArray[np.bool_]) -> Chosen:
+        """Those of them that are drawn, too."""
+        bad = {row: reason for row, reason in self.bad.items() if drawn[row]}
+        return Chosen(self.is_in & drawn, bad)
+
+    def part(self, start: int, stop: int) -> Chosen:
+        bad = {row - start: reason for row, reason in self.bad.items() if start <= row < stop}
+        return Chosen(self.is_in[start:stop], bad)
+
+
+def joined(parts: Sequence[Chosen]) -> Chosen:
+    bad: dict[int, str] = {}
+    first = 0
+    for part in parts:
+        bad.update((first + row, reason) for row, reason in part.bad.items())
+        first += len(part.is_in)
+    return Chosen(np.concatenate([np.empty(0, np.bool_), *(part.is_in for part in parts)]), bad)
+
+
+def chosen_of(outcome: pa.BooleanArray, bad: dict[int, str]) -> Chosen:
+    """The rows whose outcome is true, and the bad rows whose outcome is unknown."""
+    is_null = nulls_of(outcome)
+    is_in = _values_of(outcome) & ~is_null
+    bad = {row: reason for row, reason in bad.items() if is_null[row]}
+    is_in[list(bad)] = True
+    return Chosen(is_in, bad)
+
+
+class RowChoice:
+    """The choice among the rows of a span. Raises ConfigError for a column that is not there."""
+
+    def __init__(self, schema: pa.Schema, span: Span, options: ReadOptions) -> None:
+        self._replace = options.replace_bad_text
+        self._sampler = sampler_of(span, options)
+        self.expression = None if options.where is None else parsed(options.where)
+        self.fields: Fields = {}  # by their names in the expression
+        if self.expression is not None:
+            self.fields = fields_of(self.expression, schema, span.input.name)
+
+    def among(self, first_row: int, num_rows: int, batch: pa.RecordBatch | None = None) -> Chosen:
+        """Which rows go in, of these rows of the span. `batch` has the columns of the expression.
+        Raises ArrowInvalid for a column that is not sound."""
+        chosen = Chosen(np.ones(num_rows, np.bool_), {})
+        if self.expression is not None:
+            assert batch is not None
+            chosen = self._passing(batch)
+        if self._sampler is None:
+            return chosen
+        return chosen.only(self._sampler.drawn(first_row, num_rows))
+
+    def _passing(self, batch: pa.RecordBatch) -> Chosen:
+        from tokenmill.where.evaluation import outcomes  # 35 ms that only --where should pay
+
+        assert self.expression is not None
+        bad: dict[int, str] = {}
+        layers = {names: [self._values(batch, field, bad)] for names, field in self.fields.items()}
+        return chosen_of(outcomes(self.expression, layers.__getitem__), bad)
+
+    def _values(self, batch: pa.RecordBatch, field: Field, bad: dict[int, str]) -> pa.Array:
+        """A column, checked in full: files are not trusted."""
+        array = _column(batch, field)
+        if kind_of(field.type) == "text":
+            rows = checked_rows(sound_binary(array), self._replace)
+            bad.update((row, f"column {field.path!r}: {why}") for row, why in rows.bad.items())
+            return rows.texts
+        array.validate(full=True)
+        if pa.types.is_dictionary(array.type):
+            return array.dictionary.take(array.indices)
+        return array
+
+
+def _values_of(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    if not len(array):
+        return np.zeros(0, np.bool_)
+    bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(np.bool_)
+
+
+def _column(batch: pa.RecordBatch, field: Field) -> pa.Array:
+    import pyarrow.compute as pc
+
+    array = batch.column(batch.schema.get_field_index(field.names[0]))
+    array.validate()
+    for name in field.names[1:]:
+        array = pc.struct_field(array, [array.type.get_field_index(name)])
+    return array

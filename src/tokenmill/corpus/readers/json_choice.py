@@ -1,0 +1,209 @@
+"""Which JSON lines go in, by --where.
+
+Each line is parsed by Python on its own, at 330 MB/s: types differ from line to line, so there is
+no schema that pyarrow's parser could use. A field that a line does not have is null. A field of a
+type that cannot be tested as the expression does is bad: if it decides about its line, the line is
+quarantined. The first lines of a file are looked at when the plan is made.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tokenmill.corpus.readers.choice import Chosen, chosen_of
+from tokenmill.corpus.readers.jsonrows import BadLine, decoded_line, kind_of, object_of, valid_text
+from tokenmill.where.columns import kinds_for, misspelled, require_patterns
+from tokenmill.where.tree import Expression
+
+_MAX_DIGITS = 400  # more are no int64; Python itself refuses 4,300
+_INT64 = range(-(1 << 63), 1 << 63)
+_TYPES: dict[str, tuple[type, ...]] = {
+    "a boolean": (bool,),
+    "a number": (int, float),
+    "a time": (),  # JSON has none
+    "text": (str,),
+    "a list": (list,),
+}
+Names = tuple[str, ...]
+
+
+def _number(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_number)
+
+
+class LineChoice:
+    """An expression over the fields of JSON lines. Raises ConfigError if a field is tested as two
+    different types."""
+
+    def __init__(self, expression: Expression, replace: bool) -> None:
+        self._expression = expression
+        self._replace = replace
+        self._types = _types_of(expression)
+        require_patterns(expression)
+
+    def require_fields(self, objects: Sequence[dict[str, Any]], path: str, lines: str) -> None:
+        """Raise ConfigError if no object has a field, or if one has it with another type."""
+        for test in self._expression.tests:
+            column = test.column
+            found = [_value(one, column.names) for one in objects]
+            if all(value is _MISSING for value in found):
+                what = f"{path}: no field {str(column)!r} in {lines}"
+                known = dict.fromkeys(key for one in objects for key in _paths(one))
+                raise misspelled(self._expression, column, known, what)
+            for value in found:
+                if value is not _MISSING and (problem := self._problem(column.names, value)):
+                    raise self._expression.mistake(f"{path}: {problem}", column)
+
+    def among(self, lines: Sequence[bytes]) -> Chosen:
+        """Which lines go in; those that are no JSON object are bad."""
+        from tokenmill.where.evaluation import outcomes
+
+        objects: list[dict[str, Any]] = []
+        bad: dict[int, str] = {}
+        for line in lines:
+            try:
+                objects.append(object_of(decoded_line(line, self._replace)[0], _DECODER))
+            except BadLine as reason:
+                bad[len(objects)] = str(reason)
+                objects.append({})
+            except RecursionError:
+                bad[len(objects)] = "not JSON: nested too deeply"
+                objects.append({})
+        broken = list(bad)
+        layers = {names: self._layers(names, objects, bad) for names in self._types}
+        outcome = outcomes(self._expression, layers.__getitem__)
+        if broken:  # nothing is known of them, not even what is null
+            is_broken = np.zeros(len(lines), np.bool_)
+            is_broken[broken] = True
+            outcome = _with_nulls(outcome, is_broken)
+        return chosen_of(outcome, bad)
+
+    def _layers(
+        self, names: Names, objects: Iterable[dict[str, Any]], bad: dict[int, str]
+    ) -> list[pa.Array]:
+        """A field of all lines, as arrays by type."""
+        values = []
+        for row, one in enumerate(objects):
+            value = _value(one, names)
+            if value is _MISSING:
+                value = None
+            if problem := self._problem(names, value):
+                bad.setdefault(row, problem)
+                value = None
+            values.append(value)
+        types = self._types[names]
+        if types is None:
+            return [pa.array([None if value is None else True for value in values], pa.bool_())]
+        return [layer for type_ in types for layer in _ARRAYS[type_](values)]
+
+    def _problem(self, names: Names, value: Any) -> str | None:
+        types = self._types[names]
+        if types is None or value is None:
+            return None
+        if isinstance(value, types) and (not isinstance(value, bool) or bool in types):
+            return None
+        shown = " or ".join(_SHOWN[type_] for type_ in types if type_ is not float)
+        return f"field {'.'.join(names)!r} is {kind_of(value)}, and is tested as {shown}"
+
+
+def _types_of(expression: Expression) -> dict[Names, tuple[type, ...] | None]:
+    """The types that each field is tested as; None: any."""
+    found: dict[Names, tuple[type, ...] | None] = {}
+    for test in expression.tests:
+        names, kinds = test.column.names, kinds_for(test)
+        types = tuple(type_ for kind in kinds for type_ in _TYPES.get(kind, ())) if kinds else None
+        before = found.get(names)
+        if before is not None and types is not None:
+            types = tuple(type_ for type_ in before if type_ in types)
+        elif types is None:
+            types = before
+        if types == ():
+            what = f"{test.column} is tested as two different types"
+            raise expression.mistake(what, test.column)
+        found[names] = types
+    return found
+
+
+class _Missing:
+    pass
+
+
+_MISSING = _Missing()
+
+
+def _value(one: dict[str, Any], names: Names) -> Any:
+    """A field, by its dotted name or from object to object."""
+    whole = ".".join(names)
+    if whole in one:
+        return one[whole]
+    value: Any = one
+    for name in names:
+        value = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
+    return value
+
+
+def _paths(one: dict[str, Any], prefix: str = "") -> list[str]:
+    found = [f"{prefix}{key}" for key in one]
+    if not prefix:
+        for key, value in one.items():
+            found += _paths(value, f"{key}.") if isinstance(value, dict) else []
+    return found
+
+
+def _texts(values: list[Any]) -> list[pa.Array]:
+    texts = (valid_text(value)[0] if isinstance(value, str) else None for value in values)
+    return [pa.array(list(texts), pa.large_string())]
+
+
+def _integers(values: list[Any]) -> list[pa.Array]:
+    own = [value if type(value) is int and value in _INT64 else None for value in values]
+    return [pa.array(own, pa.int64())]
+
+
+def _floats(values: list[Any]) -> list[pa.Array]:
+    """The other numbers; an integer that no int64 holds is the nearest one of these."""
+    others = (
+        type(value) is float or (type(value) is int and value not in _INT64) for value in values
+    )
+    own = [_float(value) if is_own else None for value, is_own in zip(values, others, strict=True)]
+    return [pa.array(own, pa.float64())]
+
+
+def _float(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _booleans(values: list[Any]) -> list[pa.Array]:
+    return [pa.array([v if isinstance(v, bool) else None for v in values], pa.bool_())]
+
+
+def _lists(values: list[Any]) -> list[pa.Array]:
+    own = [[None] * len(value) if isinstance(value, list) else None for value in values]
+    return [pa.array(own, pa.large_list(pa.null()))]
+
+
+_ARRAYS = {str: _texts, int: _integers, float: _floats, bool: _booleans, list: _lists}
+_SHOWN = {str: "text", int: "a number", bool: "a boolean", list: "a list"}
+
+
+def _with_nulls(outcome: pa.BooleanArray, is_null: Any) -> pa.BooleanArray:
+    import pyarrow.compute as pc
+
+    from tokenmill.arrays import mask
+
+    return pc.if_else(mask(is_null), pa.scalar(None, pa.bool_()), outcome)
+
+
+choice_of = functools.lru_cache(maxsize=16)(LineChoice)

@@ -1,0 +1,12 @@
+"""`--where`: which rows go in, by an expression over their columns.
+
+    tree.py         the expression as plain data
+    parser.py       text -> tree, with a caret under what is wrong; never `eval`
+    columns.py      the tree's columns found in a schema, and their types checked
+    evaluation.py   tree and Arrow arrays -> which rows pass
+    statistics.py   whether any row of a parquet row group can pass, by its footer
+
+Nulls as in SQL: a test of a null is neither true nor false, `not` leaves it so, and a row passes
+only if the whole is true. So `x != 3` does not let a null through, and neither does `not x == 3`;
+`x is null` does.
+"""

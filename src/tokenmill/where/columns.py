@@ -1,0 +1,192 @@
+"""The columns of an expression, found in a schema: names and types are checked before anything is
+read.
+
+A dotted name is a column of exactly that name, or else a field of a struct.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tokenmill.errors import ConfigError
+from tokenmill.where.moments import moment_of
+from tokenmill.where.tree import (
+    Column,
+    Expression,
+    Flag,
+    IsNull,
+    Match,
+    Membership,
+    Relation,
+    Test,
+    Value,
+)
+
+_SHOWN_NAMES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a table: the names that lead to it from the top, and its type."""
+
+    names: tuple[str, ...]
+    type: pa.DataType
+
+    @property
+    def path(self) -> str:
+        return ".".join(self.names)
+
+
+Fields = Mapping[tuple[str, ...], Field]  # by the names in the expression
+
+
+def fields_of(expression: Expression, schema: pa.Schema, path: str) -> Fields:
+    """The expression's columns in the schema of `path`. Raises ConfigError for a column that is not
+    there, or of a type that cannot be tested like this."""
+    found: dict[tuple[str, ...], Field] = {}
+    for test in expression.tests:
+        column = test.column
+        field = _field(expression, schema, column, path)
+        found[column.names] = field
+        if problem := _problem(test, field.type):
+            what = f"{path}: {column} is {field.type}{problem}"
+            raise expression.mistake(what, column, _way_out(test, kind_of(field.type)))
+    require_patterns(expression)
+    return found
+
+
+def require_patterns(expression: Expression) -> None:
+    """Raise ConfigError for a regular expression that RE2 does not take."""
+    import pyarrow.compute as pc
+
+    for test in expression.tests:
+        if isinstance(test, Match):
+            try:
+                pc.match_substring_regex(pa.nulls(1, pa.large_string()), test.pattern)
+            except pa.ArrowException as error:
+                hint = "the syntax is RE2's: github.com/google/re2/wiki/Syntax"
+                raise expression.mistake(f"{error}", test.column, hint) from None
+
+
+def kind_of(type_: pa.DataType) -> str:
+    """What values of a type can be tested for."""
+    types = pa.types
+    if types.is_dictionary(type_):
+        type_ = type_.value_type
+    if types.is_boolean(type_):
+        return "a boolean"
+    if types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_):
+        return "a number"
+    if types.is_date(type_) or types.is_timestamp(type_):
+        return "a time"
+    if types.is_list(type_) or types.is_large_list(type_):
+        return "a list"
+    is_text = (
+        *(types.is_string, types.is_large_string, types.is_string_view),
+        *(types.is_binary, types.is_large_binary, types.is_binary_view),
+    )
+    return "text" if any(test(type_) for test in is_text) else "something else"
+
+
+def kinds_for(test: Test) -> tuple[str, ...]:
+    """The kinds of columns that a test can be made of; empty: all."""
+    if isinstance(test, IsNull):
+        return ()
+    if isinstance(test, Flag):
+        return ("a boolean",)
+    if isinstance(test, Match):
+        return ("text",)
+    if test.of_length:
+        return ("text", "a list")
+    return _common([_kinds_of_value(value) for value in _values(test)])
+
+
+def misspelled(
+    expression: Expression, column: Column, known: Iterable[str], what: str
+) -> ConfigError:
+    """The error for a column that is not there; suggests the one that is meant."""
+    known = list(known)
+    near = difflib.get_close_matches(str(column), known, n=1)
+    names = ", ".join(known[:_SHOWN_NAMES]) or "none"
+    hint = f"did you mean {near[0]}?" if near else f"there are {names}"
+    return expression.mistake(what, column, hint)
+
+
+def _field(expression: Expression, schema: pa.Schema, column: Column, path: str) -> Field:
+    for names in ((str(column),), column.names):
+        indices = schema.get_all_field_indices(names[0])
+        if len(indices) > 1:
+            raise expression.mistake(f"{path}: {len(indices)} columns have this name", column)
+        if indices:
+            type_ = schema.field(indices[0]).type
+            for name in names[1:]:
+                at = type_.get_field_index(name) if pa.types.is_struct(type_) else -1
+                if at < 0:
+                    break
+                type_ = type_.field(at).type
+            else:
+                return Field(names, type_)
+    raise misspelled(expression, column, _paths(schema), f"{path}: no column {str(column)!r}")
+
+
+def _paths(schema: pa.Schema) -> list[str]:
+    """The names of all columns and fields of structs."""
+    found: list[str] = []
+    waiting = [(field.name, field.type) for field in schema]
+    while waiting:
+        name, type_ = waiting.pop(0)
+        found.append(name)
+        if pa.types.is_struct(type_):
+            waiting += [(f"{name}.{inner.name}", inner.type) for inner in type_]
+    return found
+
+
+def _problem(test: Test, type_: pa.DataType) -> str:
+    """What is wrong with the test of such a column; empty: nothing."""
+    kinds = kinds_for(test)
+    if kinds and kind_of(type_) not in kinds:
+        what = "its length" if getattr(test, "of_length", False) else "it"
+        return f", and {what} is tested as {kinds[-1] if kinds else 'something'}"
+    if kind_of(type_) == "a time":
+        for value in _values(test):
+            try:
+                moment_of(str(value), type_)
+            except ValueError as error:
+                return f": {error}"
+    return ""
+
+
+def _way_out(test: Test, kind: str) -> str | None:
+    values = _values(test)
+    if kind == "text" and values:
+        return f'text in quotes: "{values[0]}"'
+    if kind == "a number" and isinstance(values[:1], tuple) and values:
+        return f"a number without quotes: {values[0]}"
+    return {
+        "a time": '"2024-01-31" or "2024-01-31T12:00:00"',
+        "a boolean": f"{test.column} or not {test.column}",
+        "a list": f"len({test.column}) > 0",
+        "something else": f"{test.column} is not null",
+    }.get(kind)
+
+
+def _values(test: Test) -> tuple[Value, ...]:
+    if isinstance(test, Relation):
+        return (test.value,)
+    return test.values if isinstance(test, Membership) else ()
+
+
+def _kinds_of_value(value: Value) -> tuple[str, ...]:
+    if isinstance(value, bool):
+        return ("a boolean",)
+    return ("a time", "text") if isinstance(value, str) else ("a number",)
+
+
+def _common(kinds: list[tuple[str, ...]]) -> tuple[str, ...]:
+    first, *others = kinds
+    found = tuple(kind for kind in first if all(kind in other for other in others))
+    return found or ("values of one kind",)

@@ -1,0 +1,114 @@
+"""An expression as plain data: tests of columns, joined by and, or, not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tokenmill.errors import ConfigError
+
+Value = str | int | float | bool
+_SHOWN = 100  # characters of an expression around a mistake
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as written: `meta.lang` has two names. `start` and `stop` are its place in the
+    text."""
+
+    names: tuple[str, ...]
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return ".".join(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    column: Column
+    operator: str  # == != < <= > >=
+    value: Value
+    of_length: bool = False  # len(column)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    column: Column
+    values: tuple[Value, ...]
+    of_length: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    column: Column
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    column: Column
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A boolean column on its own."""
+
+    column: Column
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Any:
+    nodes: tuple[Node, ...]
+
+
+Test = Relation | Membership | Match | IsNull | Flag
+Node = Test | Not | All | Any
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    text: str
+    root: Node
+
+    @property
+    def tests(self) -> list[Test]:
+        return list(_tests(self.root))
+
+    @property
+    def columns(self) -> list[tuple[str, ...]]:
+        """The names of the columns, each once."""
+        return list(dict.fromkeys(test.column.names for test in self.tests))
+
+    def mistake(self, what: str, column: Column, hint: str | None = None) -> ConfigError:
+        return mistake(self.text, what, column.start, column.stop, hint)
+
+
+def _tests(node: Node) -> Iterator[Test]:
+    if isinstance(node, Not):
+        yield from _tests(node.node)
+    elif isinstance(node, (All, Any)):
+        for inner in node.nodes:
+            yield from _tests(inner)
+    else:
+        yield node
+
+
+def mistake(text: str, what: str, start: int, stop: int, hint: str | None = None) -> ConfigError:
+    """The error that shows the expression with a caret under what is wrong."""
+    first = max(0, start - _SHOWN // 2)
+    shown = "".join(c if c.isprintable() else " " for c in text[first : first + _SHOWN])
+    before = "... " if first else ""
+    carets = "^" * max(1, min(stop, first + _SHOWN) - start)
+    place = " " * (len(before) + start - first)
+    return ConfigError(f"--where: {what}\n  {before}{shown}\n  {place}{carets}", hint=hint)

@@ -1,0 +1,291 @@
+"""--where against Python's own evaluation of rows, for every kind of file; and its mistakes."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.corpus.readers.test_contract import source_of
+from tests.where.expressions import expressions, rows
+from tokenmill.config import Config
+from tokenmill.corpus.plan import cut
+from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.errors import ConfigError
+from tokenmill.where.parser import MAX_DEPTH, parsed
+
+SCHEMA = pa.schema(
+    [
+        ("text", pa.string()),
+        ("count", pa.int64()),
+        ("score", pa.float64()),
+        ("word", pa.string()),
+        ("flag", pa.bool_()),
+        ("meta", pa.struct([("n", pa.int16())])),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+
+
+def written(folder: Path, table_rows: list[dict]) -> list[Path]:
+    """The rows as parquet, in small row groups with statistics and without, Arrow and JSON."""
+    table = pa.Table.from_pylist(table_rows, SCHEMA)
+    paths = [folder / name for name in ("a.parquet", "b.parquet", "c.arrow", "d.jsonl")]
+    pq.write_table(table, paths[0], row_group_size=2)
+    pq.write_table(table, paths[1], write_statistics=False)
+    with pa.OSFile(str(paths[2]), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
+        writer.write_table(table, max_chunksize=3)
+    paths[3].write_text("".join(json.dumps(row) + "\n" for row in table_rows))
+    return paths
+
+
+def rows_in(path: Path, options: ReadOptions) -> list[int]:
+    """The numbers of the rows that go in; every other row must be covered, too."""
+    source = source_of(path)
+    reader = reader_for(source.kind, options)
+    found: list[int] = []
+    num_rows = 0
+    for span in cut(source, options).spans:
+        for batch in reader.batches(span):
+            assert not batch.bad and len(batch.texts) == len(batch.rows) <= batch.num_rows
+            found += (num_rows + batch.rows).tolist()
+            num_rows += batch.num_rows
+    return [*found, -num_rows]
+
+
+# The first row, so that JSON has all fields: one that no line has is taken for a misspelling.
+FULL = {
+    "text": "x",
+    "count": 1,
+    "score": 0.5,
+    "word": "a",
+    "flag": True,
+    "tags": [],
+    "meta": {"n": 1},
+}
+
+
+@given(st.lists(rows, max_size=7), expressions, st.sampled_from([1, 40, 1 << 20]))
+@settings(max_examples=60, deadline=None, database=None)
+def test_where_when_rows_and_expression_are_any_then_python_agrees(table_rows, expression, size):
+    text, meaning = expression
+    table_rows = [FULL, *table_rows]
+    expected = [number for number, row in enumerate(table_rows) if meaning(row) is True]
+    with tempfile.TemporaryDirectory() as folder:
+        for path in written(Path(folder), table_rows):
+            options = ReadOptions(where=text, span_bytes=size, batch_bytes=size)
+            assert rows_in(path, options) == [*expected, -len(table_rows)], (text, path.name)
+
+
+def test_where_when_statistics_rule_out_a_row_group_then_it_is_not_opened(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"text": ["x"] * 40, "score": sorted([1, 2, 3, 4] * 10)})
+    pq.write_table(table, path, row_group_size=10)
+    options = ReadOptions(where="score >= 3 or score in (7, 9)", span_bytes=1)
+    spans = cut(source_of(path), options).spans
+    assert [(s.start, s.stop, s.first_row, s.num_rows) for s in spans] == [
+        (0, 0, 0, 20),
+        (2, 3, 20, 10),
+        (3, 4, 30, 10),
+    ]
+    path.unlink()
+    [batch] = reader_for("parquet", options).batches(spans[0])
+    assert len(batch.texts) == 0 and batch.num_rows == 20
+
+
+def test_where_when_fields_of_a_struct_are_null_then_the_struct_is_not_ruled_out(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = {"text": ["x"] * 2, "meta": [{"n": None}] * 2, "tags": [[], []]}
+    pq.write_table(pa.table(table, _schema_of("text", "meta", "tags")), path)
+    for where in ("meta is not null", "tags is not null", "meta.n is null", "len(tags) == 0"):
+        assert rows_in(path, ReadOptions(where=where)) == [0, 1, -2], where
+
+
+def _schema_of(*names: str) -> pa.Schema:
+    return pa.schema([SCHEMA.field(name) for name in names])
+
+
+@pytest.mark.parametrize(
+    ("type_", "where", "expected"),
+    [
+        (pa.date32(), 'when >= "2024-01-02"', [1, 2]),
+        (pa.date64(), 'when == "2024-01-02"', [1]),
+        (pa.timestamp("s"), 'when < "2024-01-02T00:00:00.5"', [0, 1]),
+        (pa.timestamp("ns", "UTC"), 'when in ("2024-01-03", "2024-01-02T01:00:00+01:00")', [1, 2]),
+        (pa.timestamp("us"), 'not when == "2024-01-02"', [0, 2]),
+    ],
+    ids=str,
+)
+def test_where_when_column_is_a_time_then_quotes_hold_a_date(tmp_path, type_, where, expected):
+    days = pa.array([19723, 19724, 19725], pa.int32()).cast(pa.date32()).cast(type_)
+    pq.write_table(pa.table({"text": ["x"] * 3, "when": days}), tmp_path / "a.parquet")
+    assert rows_in(tmp_path / "a.parquet", ReadOptions(where=where)) == [*expected, -3]
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (pa.uint64(), [0, 3, 2**63 + 1]),
+        (pa.int8(), [0, 3, 127]),
+        (pa.float32(), [0, 3, 99]),
+        (pa.decimal128(9, 2), [0, 3, 99]),
+        (pa.dictionary(pa.int8(), pa.int64()), [0, 3, 99]),
+    ],
+    ids=str,
+)
+def test_where_when_number_does_not_fit_the_type_then_it_still_compares(tmp_path, type_, values):
+    path = tmp_path / "a.parquet"
+    is_dictionary = pa.types.is_dictionary(type_)
+    column = pa.array(values, pa.int64() if is_dictionary else type_)
+    column = column.dictionary_encode() if is_dictionary else column
+    pq.write_table(pa.table({"text": ["x"] * 3, "n": column}), path)
+    for where, expected in [
+        ("n < 1e300 and n > -99999999999999999999", [0, 1, 2]),
+        ("n == 3.5 or n != -1 and n >= 2.5", [1, 2]),
+        ("not n > 3", [0, 1]),
+    ]:
+        assert rows_in(path, ReadOptions(where=where)) == [*expected, -3], where
+
+
+MISTAKES = [
+    ("int_scor >= 3", "no column 'int_scor'", "^^^^^^^^", "did you mean int_score?"),
+    ('int_score >= "3"', "int_score is int64, and it is tested as text", "^^^^^^^^^", "quotes: 3"),
+    ("lang == 3", "lang is string, and it is tested as a number", "^^^^", 'quotes: "3"'),
+    ("len(int_score) > 3", "its length is tested", "^^^^^^^^^", None),
+    ("lang", "tested as a boolean", "^^^^", None),
+    ("meta == 3", "meta is struct", "^^^^", "meta is not null"),
+    ("meta.no is null", "no column 'meta.no'", "^^^^^^^", "meta.n?"),
+    ('lang matches "("', "missing )", "^^^^", "RE2"),
+    ("lang in (1, 'a')", "values of one kind", "^^^^", None),
+    ("day >= 'soon'", "'soon' is not a date", "^^^", "2024-01-31"),
+]
+
+
+@pytest.mark.parametrize(("where", "what", "carets", "hint"), MISTAKES, ids=lambda case: case)
+def test_where_when_column_or_type_is_wrong_then_plan_fails_with_a_caret(
+    tmp_path, where, what, carets, hint
+):
+    columns = {
+        "text": ["x"],
+        "int_score": [3],
+        "lang": ["en"],
+        "meta": [{"n": 1}],
+        "day": pa.array([0], pa.int32()).cast(pa.date32()),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(ConfigError) as caught:
+        cut(source_of(tmp_path / "a.parquet"), ReadOptions(where=where))
+    shown = str(caught.value).split("\n")
+    assert what in shown[0] and (hint or "") in (caught.value.hint or "")
+    assert shown[1].strip() == where
+    assert shown[2].strip() == carets
+    word = shown[1][shown[2].index("^") : shown[2].rindex("^") + 1]
+    assert (where.find(word) >= 0 and word.isidentifier()) or "." in word
+
+
+def test_where_when_json_field_is_unknown_or_of_another_type_then_plan_fails(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "x", "int_score": 3, "m": {"lang": "en"}}\n' * 3)
+    for where, what in [
+        ("int_scor > 2", "no field 'int_scor' in its first 3 lines"),
+        ("int_score == '3'", "field 'int_score' is a number, and is tested as text"),
+        ("m.lang > 2", "'m.lang' is a string, and is tested as a number"),
+        ("int_score > 2 and int_score == 'x'", "tested as two different types"),
+    ]:
+        with pytest.raises(ConfigError, match=r"(?s)--where: .*\^") as caught:
+            cut(source_of(path), ReadOptions(where=where))
+        assert what in caught.value.message
+
+
+def test_where_when_json_type_changes_later_then_row_is_bad_if_it_decides(tmp_path):
+    path = tmp_path / "a.jsonl"
+    good = '{"text": "x", "n": 3, "ok": true}\n' * 100
+    path.write_text(good + '{"text": "y", "n": "3"}\n{"text": "z", "ok": false, "n": []}\nbroken\n')
+    options = ReadOptions(where="ok != false and n > 2")
+    reader = reader_for("jsonl", options)
+    [batch] = [batch for span in reader.spans(source_of(path)) for batch in reader.batches(span)]
+    assert batch.num_rows == 103 and batch.rows[100:].tolist() == [100, 102]
+    assert batch.bad == {
+        100: "field 'n' is a string, and is tested as a number",
+        101: "not JSON: Expecting value at column 1",
+    }
+
+
+def test_where_when_other_column_is_not_utf8_then_row_is_bad_if_it_decides(tmp_path):
+    path = tmp_path / "a.parquet"
+    lang = pa.array([b"en", b"\xff", b"\xff", b"de"]).view(pa.string())
+    pq.write_table(pa.table({"text": list("abcd"), "lang": lang, "n": [1, 1, 2, 1]}), path)
+    options = ReadOptions(where="n == 1 and lang == 'en'")
+    reader = reader_for("parquet", options)
+    [batch] = [batch for span in reader.spans(source_of(path)) for batch in reader.batches(span)]
+    assert batch.texts.to_pylist() == ["a", None] and batch.rows.tolist() == [0, 1]
+    assert batch.bad == {1: "column 'lang': invalid UTF-8 at byte 0 (0xff)"}
+
+
+def test_where_when_source_is_plain_text_then_is_refused(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("x")
+    with pytest.raises(ConfigError, match="plain text has no columns"):
+        cut(source_of(path), ReadOptions(where="a == 1"))
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [
+        ("a = 1", "expected `and`, `or` or the end"),
+        ("a == null", "nothing equals null"),
+        ("a >= 1 < 5", "one comparison at a time"),
+        ("a == b", "not with another column"),
+        ("a == 'x", "the quote ' is not closed"),
+        ("(a == 1", "expected `)`, got the end"),
+        ("a in ()", "expected a column or a value"),
+        ("a in (1,", "got the end"),
+        ("a == 1 b", "got `b`"),
+        ("and", "expected a column or a value, got `and`"),
+        ("a ; b", "unexpected ';'"),
+        ("a == \x00", "unexpected '\\x00'"),
+        ("1 == 1", "two values"),
+        ("a matches 3", "in quotes"),
+        ("a == 1e999", "too large"),
+        ("a == " + "9" * 5000, "a number of 5,000 digits"),
+        ("(" * 10_000, f"nested more than {MAX_DEPTH} deep"),
+        ("not " * 10_000, f"nested more than {MAX_DEPTH} deep"),
+        ("a == 1 or " * 10_000, "--where has 100,000 characters"),
+        ('a == "\\ud800"', "half of a surrogate pair"),
+        ("a == '\udcff'", "not valid Unicode"),
+        ("", "--where is empty"),
+        ("__import__('os').system('true')", "got `(`"),
+    ],
+    ids=lambda case: case[:20],
+)
+def test_where_when_expression_is_wrong_then_config_says_where(where, what):
+    with pytest.raises(ConfigError) as caught:
+        Config(sources=("a",), out="b", where=where)
+    assert what in caught.value.message
+    caught.value.message.encode()  # it can be printed
+    assert max(map(len, caught.value.message.split("\n"))) < 200
+
+
+def test_where_when_names_and_strings_are_odd_then_they_are_read(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = {"text": ["x"] * 2, "my col": ["a\tb", "c"], "and": [1, 2], "größe": [3, 4]}
+    pq.write_table(pa.table({**table, "a.b": [5, 6], "n": ["\0", "x"]}), path)
+    for where in ["`my col` == 'a\\tb'", "`and` == 1", "größe < 4", "a.b == 5", 'n == "\\u0000"']:
+        assert rows_in(path, ReadOptions(where=where)) == [0, -2], where
+    catastrophic = ReadOptions(where="text matches '^(a+)+$' or `my col` matches '(x+x+)+y'")
+    assert rows_in(path, catastrophic) == [-2]
+
+
+@given(st.text(max_size=30) | st.text("()ab=<>'\"\\`.,1 -notrdi", max_size=40))
+@settings(max_examples=300, deadline=None, database=None)
+def test_where_when_text_is_any_then_it_is_parsed_or_refused(text):
+    try:
+        parsed(text)
+    except ConfigError as error:
+        assert error.message.startswith("--where")
