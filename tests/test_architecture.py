@@ -136,6 +136,7 @@ def test_public_names_are_these_and_all_resolve():
         "convert",
         "estimate",
         "get_encoding",
+        "open",
         "prepare",
         "verify",
     }

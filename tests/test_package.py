@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MAKEFILE = (ROOT / "Makefile").read_text()
 HOME = PROJECT["project"]["urls"]["Repository"]
 # What is imported only where an extra, or Ray's or a store's own user, has brought it.
-OPTIONAL = {"ray", "fsspec", "gcsfs"}
+OPTIONAL = {"ray", "fsspec", "gcsfs", "datasets", "torch"}
 
 
 def built(folder: Path, target: Path) -> None:

@@ -4,6 +4,7 @@
     tokenmill.prepare("corpus/*.parquet", "out", tokenizer="gpt2", format="nanogpt")
     tokenmill.verify("out").is_whole
     tokenmill.convert("out", "other", format="megatron")
+    tokenmill.open("out")["train"].document(0)
     tokenmill.get_encoding("gpt2").encode_ordinary("hello world")
     dataset.map(tokenmill.Tokenize("gpt2"), batched=True, num_proc=8)
 
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tokenmill.api.convert import convert as convert
     from tokenmill.api.estimate import estimate as estimate
+    from tokenmill.api.open import open as open
     from tokenmill.api.prepare import prepare as prepare
     from tokenmill.api.verify import VerifyReport as VerifyReport
     from tokenmill.api.verify import verify as verify
@@ -41,6 +43,7 @@ _HOMES = {
     "convert": "tokenmill.api.convert",
     "estimate": "tokenmill.api.estimate",
     "get_encoding": "tokenmill.encodings",
+    "open": "tokenmill.api.open",
     "prepare": "tokenmill.api.prepare",
     "verify": "tokenmill.api.verify",
 }

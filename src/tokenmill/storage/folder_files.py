@@ -47,6 +47,10 @@ class FolderFiles:
             raise IntegrityError(f"{path} cannot be read: {error.strerror}") from error
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
+    def stamp(self, name: str) -> str:
+        found = os.stat(self._inside(name))
+        return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
+
     def local_path(self, name: str) -> str:
         path = self._inside(name)
         if os.path.exists(path) and not os.path.isfile(path):

@@ -1,0 +1,93 @@
+"""A dataset that was opened to be read: `tokenmill.open`."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from tokenmill.dataset.index_cache import IndexCache
+from tokenmill.dataset.inspect.folder import LookedInto
+from tokenmill.dataset.manifest import Manifest, manifest_sha256_of
+from tokenmill.dataset.split import Split
+from tokenmill.errors import unknown_name
+
+
+class OpenedDataset:
+    """Its splits by name: `data["train"]`. Use it in a `with`, or `close()` it; the arrays that it
+    gave out stay valid."""
+
+    def __init__(self, looked: LookedInto, cache: IndexCache | None = None) -> None:
+        self._looked = looked
+        self._cache = IndexCache() if cache is None else cache
+        self._opened: dict[str, Split] = {}
+
+    @property
+    def path(self) -> str:
+        """The folder or URL, as the user named it."""
+        return self._looked.dataset.name
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What `tokenmill.json` says; None for shards that tokenmill did not write."""
+        return self._looked.dataset.manifest
+
+    @property
+    def format(self) -> str:
+        return self._looked.dataset.format.name
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self._looked.dataset.streams)
+
+    @property
+    def num_tokens(self) -> int:
+        return self._looked.dataset.num_tokens
+
+    def __getitem__(self, split: str) -> Split:
+        if split not in self._looked.dataset.streams:
+            raise unknown_name(f"split of {self.path}", split, self.splits)
+        if split not in self._opened:
+            self._opened[split] = Split(self._looked, split, self._key, self._cache)
+        return self._opened[split]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.splits)
+
+    def __len__(self) -> int:
+        return len(self.splits)
+
+    def close(self) -> None:
+        """Close all files. Reading again raises ConfigError."""
+        for split in self.splits:
+            self[split].shards.close()
+
+    def __enter__(self) -> OpenedDataset:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        dataset, encoding = self._looked.dataset, self._looked.made_with
+        splits = ", ".join(f"{name} {s.num_tokens:,}" for name, s in dataset.streams.items())
+        made = f", {encoding.name}" if encoding is not None else ""
+        ours = "" if self.manifest is not None else ", no manifest"
+        return f"<tokenmill dataset {self.path}: tokens {splits}; {self.format}{made}{ours}>"
+
+    @functools.cached_property
+    def _key(self) -> Any:
+        """Identifies the files' content: by the manifest, or else by their sizes and times."""
+        if self.manifest is not None:
+            return manifest_sha256_of(self.manifest.to_plain())
+        files = self._looked.dataset.files
+        names = [name for name in files.names() if files.size(name) is not None]
+        place = self.path if files.is_far else os.path.realpath(self.path)
+        return [place, *([name, files.stamp(name)] for name in names)]
