@@ -20,7 +20,7 @@ LAYERS = {
     "seams": ["config", "encodings", "formats"],
     "the mill": ["corpus", "encode", "assemble"],
     "work": ["settings", "runners"],
-    "datasets": ["dataset", "estimate", "doctor", "testing"],
+    "datasets": ["dataset", "loader", "estimate", "doctor", "testing"],
     "the run": ["run", "partition"],
     "surface": ["cli", "api"],
 }
@@ -129,6 +129,7 @@ def test_public_names_are_these_and_all_resolve():
         "Config",
         "Encoding",
         "Estimate",
+        "Loader",
         "Manifest",
         "Tokenize",
         "VerifyReport",

@@ -5,6 +5,7 @@
     tokenmill.verify("out").is_whole
     tokenmill.convert("out", "other", format="megatron")
     tokenmill.open("out")["train"].document(0)
+    tokenmill.Loader("out", seq_len=1024, batch_size=32)
     tokenmill.get_encoding("gpt2").encode_ordinary("hello world")
     dataset.map(tokenmill.Tokenize("gpt2"), batched=True, num_proc=8)
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tokenmill.encodings import Encoding as Encoding
     from tokenmill.encodings import get_encoding as get_encoding
     from tokenmill.estimate import Estimate as Estimate
+    from tokenmill.loader.loader import Loader as Loader
 
 __version__ = "0.1.0"
 
@@ -37,6 +39,7 @@ _HOMES = {
     "Config": "tokenmill.config",
     "Encoding": "tokenmill.encodings",
     "Estimate": "tokenmill.estimate",
+    "Loader": "tokenmill.loader.loader",
     "Manifest": "tokenmill.dataset.manifest",
     "Tokenize": "tokenmill.encode.datasets_map",
     "VerifyReport": "tokenmill.api.verify",

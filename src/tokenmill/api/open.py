@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 
-from tokenmill.dataset.inspect.folder import look_into
-from tokenmill.dataset.opened import OpenedDataset
+from tokenmill.dataset.opened import OpenedDataset, opened
 from tokenmill.encodings import Encoding
-from tokenmill.errors import ConfigError
 from tokenmill.words.keywords import suggesting
 
 
@@ -32,18 +30,10 @@ def open(
     The arguments are for folders that tokenmill did not write; `tokenizer` may also give the file
     of a dataset's tokenizer, for texts.
     """
-    path = os.fspath(path)
-    if path.startswith("hf://"):
-        name = path.removeprefix("hf://").removeprefix("datasets/")
-        raise ConfigError(
-            f"{path}: a dataset on the Hub is not read in place",
-            hint=f"hf download {name} --repo-type dataset --local-dir data/{name.split('/')[-1]}, "
-            "and open that folder",
-        )
     if tokenizer is not None and not isinstance(tokenizer, Encoding):
         tokenizer = os.fspath(tokenizer)
-    looked = look_into(
-        path,
+    return opened(
+        os.fspath(path),
         format_name=format,
         dtype=dtype,
         tokenizer=tokenizer,
@@ -51,4 +41,3 @@ def open(
         eot_token=eot_token,
         eot=eot,
     )
-    return OpenedDataset(looked)

@@ -5,21 +5,64 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from tokenmill.dataset.index_cache import IndexCache
-from tokenmill.dataset.inspect.folder import LookedInto
+from tokenmill.dataset.inspect.folder import LookedInto, look_into
 from tokenmill.dataset.manifest import Manifest, manifest_sha256_of
 from tokenmill.dataset.split import Split
-from tokenmill.errors import unknown_name
+from tokenmill.encodings import Encoding
+from tokenmill.errors import ConfigError, unknown_name
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a dataset was opened: what another process needs to open it, too."""
+
+    path: str
+    format_name: str | None = None
+    dtype: str | None = None
+    tokenizer: str | Encoding | None = None
+    pattern: str | None = None
+    eot_token: str | None = None
+    eot: str | None = None
+
+
+def opened(path: str, **options: Any) -> OpenedDataset:
+    """Open a dataset to read it; options are the fields of Opening."""
+    return reopened(Opening(path, **options))
+
+
+def reopened(opening: Opening) -> OpenedDataset:
+    if opening.path.startswith("hf://"):
+        name = opening.path.removeprefix("hf://").removeprefix("datasets/")
+        raise ConfigError(
+            f"{opening.path}: a dataset on the Hub is not read in place",
+            hint=f"hf download {name} --repo-type dataset --local-dir data/{name.split('/')[-1]}, "
+            "and open that folder",
+        )
+    looked = look_into(
+        opening.path,
+        format_name=opening.format_name,
+        dtype=opening.dtype,
+        tokenizer=opening.tokenizer,
+        pattern=opening.pattern,
+        eot_token=opening.eot_token,
+        eot=opening.eot,
+    )
+    return OpenedDataset(opening, looked)
 
 
 class OpenedDataset:
     """Its splits by name: `data["train"]`. Use it in a `with`, or `close()` it; the arrays that it
     gave out stay valid."""
 
-    def __init__(self, looked: LookedInto, cache: IndexCache | None = None) -> None:
+    def __init__(
+        self, opening: Opening, looked: LookedInto, cache: IndexCache | None = None
+    ) -> None:
+        self._opening = opening
         self._looked = looked
         self._cache = IndexCache() if cache is None else cache
         self._opened: dict[str, Split] = {}
@@ -74,6 +117,10 @@ class OpenedDataset:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Other processes open it again."""
+        return reopened, (self._opening,)
 
     def __repr__(self) -> str:
         dataset, encoding = self._looked.dataset, self._looked.made_with
