@@ -1,4 +1,4 @@
-"""What a Loader must give, as lists and loops: the order of docs/training.md, restated in plain Python.
+"""What a Loader must give, as lists and loops: its order, restated in plain Python.
 
 Nothing here is shared with the loader but the definition. Slow and obvious by intent.
 """

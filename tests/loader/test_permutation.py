@@ -67,7 +67,7 @@ def test_low_bits_of_place_and_row_are_independent():
 
 @pytest.mark.parametrize("size", [3, 4, 5])
 def test_every_order_of_a_few_rows_comes_up_about_as_often(size):
-    orders = {order: 0 for order in itertools.permutations(range(size))}
+    orders = dict.fromkeys(itertools.permutations(range(size)), 0)
     count = 20 * len(orders)
     for seed in range(count):
         orders[tuple(Permutation(size, seed)(np.arange(size)).tolist())] += 1

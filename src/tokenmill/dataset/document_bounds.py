@@ -80,7 +80,7 @@ class DocumentBounds:
         """The number of the document that holds each token."""
         units = np.searchsorted(self._starts, tokens, "right") - 1
         found = np.empty(len(tokens), np.int64)
-        for unit in np.unique(units).tolist():
+        for unit in sorted(set(units.tolist())):
             those = units == unit
             within = np.searchsorted(self._ends(unit), tokens[those] - self._starts[unit], "right")
             found[those] = self._before[unit] + within

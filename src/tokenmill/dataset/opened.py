@@ -93,7 +93,7 @@ class OpenedDataset:
         if split not in self._looked.dataset.streams:
             raise unknown_name(f"split of {self.path}", split, self.splits)
         if split not in self._opened:
-            self._opened[split] = Split(self._looked, split, self._key, self._cache)
+            self._opened[split] = Split(self._looked, split, self._key_of_content, self._cache)
         return self._opened[split]
 
     def __iter__(self) -> Iterator[str]:
@@ -121,6 +121,9 @@ class OpenedDataset:
     def __reduce__(self) -> tuple[Any, ...]:
         """Other processes open it again."""
         return reopened, (self._opening,)
+
+    def _key_of_content(self) -> Any:
+        return self._key
 
     def __repr__(self) -> str:
         dataset, encoding = self._looked.dataset, self._looked.made_with

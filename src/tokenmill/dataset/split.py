@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 
 
 class Split:
-    """`looked` is the dataset that it belongs to; `key` identifies the dataset for the cache."""
+    """`looked` is the dataset that it belongs to; `key` says what identifies it in the cache."""
 
-    def __init__(self, looked: LookedInto, name: str, key: Any, cache: IndexCache | None) -> None:
+    def __init__(
+        self, looked: LookedInto, name: str, key: Callable[[], Any], cache: IndexCache | None
+    ) -> None:
         self.name = name
         self._looked = looked
         self._key = key
@@ -71,7 +73,7 @@ class Split:
     @functools.cached_property
     def bounds(self) -> DocumentBounds:
         """Where documents begin and end. Raises ConfigError if nothing says so."""
-        return DocumentBounds(self._stream, self.shards, self._cache, self._key)
+        return DocumentBounds(self._stream, self.shards, self._cache, self._key())
 
     # Tokens and documents
 

@@ -32,7 +32,7 @@ MAX_DOCUMENT_TOKENS = 1 << 28
 Tokens = npt.NDArray[np.integer]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StreamShard:
     """A shard of the stream. Counts are None if only the file itself says them."""
 

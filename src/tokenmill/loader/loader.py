@@ -177,7 +177,7 @@ class Loader:
         tokens = np.empty((count, self.seq_len + 1), self._dtype)
         starts = np.empty(tokens.shape, np.bool_) if self._extras else None
         eots = np.full((count, 1), -1, np.int64) if self._extras else None
-        for number in np.unique(numbers).tolist():
+        for number in sorted(set(numbers.tolist())):
             source, places = self._sources[number], np.flatnonzero(numbers == number)
             found = source.order.rows(turns[places])
             source.rows.read(found, tokens, places)
@@ -293,7 +293,7 @@ class Loader:
     def _origins(self, ranges: Sequence[Range]) -> list[RowOrigin]:
         numbers, turns = self._at(ranges)
         found: list[RowOrigin | None] = [None] * len(numbers)
-        for number in np.unique(numbers).tolist():
+        for number in sorted(set(numbers.tolist())):
             source, places = self._sources[number], np.flatnonzero(numbers == number)
             rows = source.order.rows(turns[places])
             starts = rows * self.seq_len

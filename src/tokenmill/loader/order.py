@@ -70,7 +70,7 @@ class RowOrder:
 
 def grouped(keys: Numbers, values: Numbers, function: Callable[[int, Numbers], Numbers]) -> Numbers:
     """`function` of each group of values that have the same key."""
-    different = np.unique(keys).tolist()
+    different = sorted(set(keys.tolist()))
     if len(different) == 1:
         return function(different[0], values)
     found = np.empty(len(values), np.int64)

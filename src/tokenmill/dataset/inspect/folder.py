@@ -144,8 +144,8 @@ def _require_agreement(manifest: Manifest, asked: dict[str, str | None]) -> None
 
 def _require_sizes(files: DatasetFiles, manifest: Manifest) -> None:
     """Raise IntegrityError unless every file exists inside the folder with the manifest's size."""
-    for file in manifest.files:
-        found = files.size(file.name)
+    sizes = files.sizes([file.name for file in manifest.files])
+    for file, found in zip(manifest.files, sizes, strict=True):
         if found != file.num_bytes:
             seen = "is missing" if found is None else f"has {counted(found, 'byte')}"
             raise IntegrityError(
