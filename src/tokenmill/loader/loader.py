@@ -94,7 +94,25 @@ class Loader:
         self.epochs = None if epochs is None else _at_least_one("epochs", epochs)
         self._dtype, self._prefetch = np.dtype(_one_of("dtype", dtype, DTYPES)), prefetch
         self._extras = (extras,) if isinstance(extras, str) else tuple(extras)
+        skip = list(skip)
+        stages = list(stages)
         self._skips = Skips(skip)
+        self._given = {
+            "seq_len": self.seq_len,
+            "batch_size": self.batch_size,
+            "weights": weights,
+            "stages": stages,
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "seed": self.seed,
+            "split": split,
+            "shuffle": shuffle,
+            "epochs": self.epochs,
+            "skip": skip,
+            "extras": self._extras,
+            "dtype": dtype,
+            "prefetch": prefetch,
+        }
         self._require_consistent()
         self._sources = sources_of(sources, split, self.seq_len, shuffle, self.seed)
         self._mixture = Mixture(
@@ -128,13 +146,15 @@ class Loader:
             if ahead is not None:
                 ahead.close()
 
-    def batches(self, worker: int = 0, num_workers: int = 1) -> Iterator[TokenBatch]:
-        """Every `num_workers`-th batch from here on, beginning with number `worker`; made in this
-        thread, and not counted."""
-        place, number = self._rows, 0
+    def batches(
+        self, worker: int = 0, num_workers: int = 1, num_made: int = 0
+    ) -> Iterator[TokenBatch]:
+        """Every `num_workers`-th batch from here on, beginning with number `worker`, without the
+        first `num_made` of those; made in this thread, and not counted."""
+        place, number, worker = self._rows, 0, worker + num_made * num_workers
         while (ranges := self._step(place)) is not None:
             place = ranges[-1][1]
-            if number % num_workers == worker:
+            if number >= worker and (number - worker) % num_workers == 0:
                 yield self._batch(ranges, place)
             number += 1
 
@@ -205,6 +225,11 @@ class Loader:
             return found[0]
         numbers, turns = zip(*found, strict=True)
         return np.concatenate(numbers), np.concatenate(turns)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Worker processes open the datasets again."""
+        datasets = {source.name: source.dataset for source in self._sources}
+        return _rebuilt, (datasets, self._given, self._rows)
 
     # State
 
@@ -345,6 +370,12 @@ class Loader:
                     f"{source.name} has {stored} tokens, which {self._dtype} does not hold",
                     hint="dtype='int64'",
                 )
+
+
+def _rebuilt(sources: Mapping[str, Given], given: dict[str, Any], rows: int) -> Loader:
+    loader = Loader(sources, **given)
+    loader.advance_to(rows)
+    return loader
 
 
 def _at_least_one(option: str, value: object) -> int:
