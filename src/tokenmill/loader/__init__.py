@@ -8,6 +8,7 @@ one counter. Each module is one of the functions that this is made of:
     mixing.py        which source, and which of its rows, comes at a place of the run
     steps.py         which places make up a step, and which a rank's part of it
     rows.py          the tokens of a source's rows, copied out of its shards
+    block_cache.py   the same from an object store, fetched ahead
     masks.py         where documents begin in them
     batch.py         what a trainer gets
     source.py        a dataset by name, and what identifies its content

@@ -12,6 +12,7 @@ same data and options can go on from any state.
 
 from __future__ import annotations
 
+import collections
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from tokenmill.words.keywords import suggesting
 from tokenmill.words.plural import counted
 from tokenmill.words.quantities import Quantity, count_of
 
+AHEAD_STEPS = 4
 DTYPES = ("int32", "int64", "uint16", "uint32")
 Stages = Iterable[tuple[Quantity, Mapping[str, float]]]
 
@@ -57,6 +59,14 @@ class SourceProgress:
     delivered_tokens: int
     skipped_tokens: int
     epochs: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A batch to be made."""
+
+    rows: int  # the run's counter after it
+    parts: list[tuple[Source, Numbers, Numbers]]  # of each source: places in the batch, and rows
 
 
 class Loader:
@@ -152,11 +162,15 @@ class Loader:
         """Every `num_workers`-th batch from here on, beginning with number `worker`, without the
         first `num_made` of those; made in this thread, and not counted."""
         place, number, worker = self._rows, 0, worker + num_made * num_workers
+        planned: collections.deque[_Plan] = collections.deque()
         while (ranges := self._step(place)) is not None:
             place = ranges[-1][1]
             if number >= worker and (number - worker) % num_workers == 0:
-                yield self._batch(ranges, place)
+                planned.append(self._planned(ranges))
             number += 1
+            if len(planned) > self._num_ahead:
+                yield self._batch(planned.popleft())
+        yield from map(self._batch, planned)
 
     @property
     def num_rows(self) -> int | None:
@@ -190,16 +204,30 @@ class Loader:
 
     # Making a batch
 
-    def _batch(self, ranges: Sequence[Range], rows: int) -> TokenBatch:
+    @functools.cached_property
+    def _num_ahead(self) -> int:
+        """Steps whose rows are requested ahead, where they come from a store."""
+        return AHEAD_STEPS if any(source.rows.cache for source in self._sources) else 0
+
+    def _planned(self, ranges: Sequence[Range]) -> _Plan:
         count = self.batch_size // self.world_size
         own = part_of(ranges, self.rank * count, (self.rank + 1) * count)
         numbers, turns = self._at(own)
+        parts = []
+        for number in sorted(set(numbers.tolist())):
+            source, places = self._sources[number], np.flatnonzero(numbers == number)
+            rows = source.order.rows(turns[places])
+            parts.append((source, places, rows))
+            if source.rows.cache is not None:
+                source.rows.cache.expect(rows.tolist())
+        return _Plan(ranges[-1][1], parts)
+
+    def _batch(self, plan: _Plan) -> TokenBatch:
+        count = self.batch_size // self.world_size
         tokens = np.empty((count, self.seq_len + 1), self._dtype)
         starts = np.empty(tokens.shape, np.bool_) if self._extras else None
         eots = np.full((count, 1), -1, np.int64) if self._extras else None
-        for number in sorted(set(numbers.tolist())):
-            source, places = self._sources[number], np.flatnonzero(numbers == number)
-            found = source.order.rows(turns[places])
+        for source, places, found in plan.parts:
             source.rows.read(found, tokens, places)
             if starts is not None and eots is not None:
                 starts[places] = masks.starts_of(source.rows, found, tokens[places])
@@ -208,7 +236,7 @@ class Loader:
         extras: dict[str, Any] = {}
         if starts is not None and eots is not None:
             extras = self._made_extras(starts, tokens, eots)
-        return TokenBatch(tokens[:, :-1], tokens[:, 1:], rows, **extras)
+        return TokenBatch(tokens[:, :-1], tokens[:, 1:], plan.rows, **extras)
 
     def _made_extras(self, starts: masks.Flags, tokens: Any, eots: Numbers) -> dict[str, Any]:
         makers: dict[str, Callable[[], Any]] = {
@@ -303,6 +331,8 @@ class Loader:
         """Close the files of all sources."""
         for source in self._sources:
             source.dataset.close()
+            if source.rows.cache is not None:
+                source.rows.cache.close()
 
     def __repr__(self) -> str:
         sources = ", ".join(

@@ -14,14 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.dataset.split import Split
+from tokenmill.loader.block_cache import BlockCache
 from tokenmill.loader.permutation import Numbers
 
 Buffer = npt.NDArray[Any]
 
 
 class SplitRows:
-    def __init__(self, split: Split, seq_len: int) -> None:
+    """`is_scattered`: rows next to each other are not read soon after each other."""
+
+    def __init__(self, split: Split, seq_len: int, is_scattered: bool = True) -> None:
         self.split = split
+        self.cache = BlockCache(split, seq_len, is_scattered) if split.files.is_far else None
         self.seq_len = seq_len
         self.num_rows = max(0, (split.num_tokens - 1) // seq_len)
         stream = split.stream
@@ -35,6 +39,10 @@ class SplitRows:
 
     def read(self, rows: Numbers, out: Buffer, places: Numbers) -> None:
         """Copy rows into `out`, each to its place."""
+        if self.cache is not None:
+            for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+                out[place] = self.cache.row(row)
+            return
         starts = rows * self.seq_len
         shards = np.searchsorted(self._starts, starts, "right") - 1
         ends = starts + self.seq_len + 1

@@ -47,7 +47,7 @@ def sources_of(
     for name in sorted(named):
         one = named[name]
         dataset = one if isinstance(one, OpenedDataset) else opened(os.fspath(one))
-        rows = SplitRows(dataset[split], seq_len)
+        rows = SplitRows(dataset[split], seq_len, shuffle == "full")
         if not rows.num_rows:
             raise ConfigError(
                 f"{name}: {dataset.path} has {rows.split.num_tokens:,} tokens of {split}, and a "
