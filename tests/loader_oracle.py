@@ -33,7 +33,7 @@ def hashed(number: int, key: int) -> int:
 
 def permuted(number: int, size: int, *parts) -> int:
     bits = max(2, (size - 1).bit_length())
-    keys = words(24 if bits < 16 else 8, size, *parts)
+    keys = words(24 if bits < 11 else 8, size, *parts)
     low = bits - bits // 2
     while True:
         left, right = number >> low, number & ((1 << low) - 1)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 ROUNDS = 8
-SMALL_BITS, SMALL_ROUNDS = 16, 24  # for sizes below 2^16
+SMALL_BITS, SMALL_ROUNDS = 11, 24  # for sizes up to 2^10
 _MULTIPLIERS = np.array([0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93], np.uint64)
 _SHIFT = np.uint64(32)
 

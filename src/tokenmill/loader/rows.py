@@ -46,21 +46,15 @@ class SplitRows:
         starts = rows * self.seq_len
         shards = np.searchsorted(self._starts, starts, "right") - 1
         ends = starts + self.seq_len + 1
-        is_split = ends > self._starts[shards + 1]
+        is_cut = ends > self._starts[shards + 1]
         within = starts - self._starts[shards]
-        in_shard_order = np.argsort(shards, kind="stable")
-        array, last = None, -1
-        for number, shard, start, is_cut in zip(
-            in_shard_order.tolist(),
-            shards[in_shard_order].tolist(),
-            within[in_shard_order].tolist(),
-            is_split[in_shard_order].tolist(),
-            strict=True,
-        ):
+        array, last, length = None, -1, self.seq_len + 1
+        order = np.argsort(shards, kind="stable")
+        columns = (column[order].tolist() for column in (places, shards, within, is_cut, starts))
+        for place, shard, start, cut, first in zip(*columns, strict=True):
             if shard != last:
                 array, last = self.split.shards.array(shard), shard
-            if array is None or is_cut:
-                first = int(starts[number])
-                out[places[number]] = self.split.tokens(first, first + self.seq_len + 1)
+            if array is None or cut:
+                out[place] = self.split.tokens(first, first + length)
             else:
-                out[places[number]] = array[start : start + self.seq_len + 1]
+                out[place] = array[start : start + length]
