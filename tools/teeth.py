@@ -40,6 +40,7 @@ CHANGED = "tests/faults/test_changed_world.py"
 KILLS = "tests/faults/test_kills.py"
 PARTITIONS = "tests/test_partition.py"
 OVERWRITE = "tests/faults/test_overwrite.py"
+LOADER = "tests/loader/test_loader.py"
 SHARD_TASKS = "tests/assemble/test_shard_tasks.py tests/runners/test_shard_writing.py"
 
 MOVE = "        _move_files(staged, out, manifest)\n"
@@ -304,6 +305,63 @@ BUGS = [
         'unicodedata.category(char)[0] not in "CZ"',
         "unicodedata.category(char)",
         "tests/faults/test_security.py",
+    ),
+    Bug(
+        "count rows that the loader prepared ahead as read",
+        "loader/loader.py",
+        "                yield self._batch(planned.popleft())\n",
+        "                self._rows = place\n"
+        "                yield self._batch(planned.popleft())\n",
+        f"{LOADER} -k yielded",
+    ),
+    Bug(
+        "round the loader's counter down to whole steps",
+        "loader/loader.py",
+        "        self._rows = rows\n        self._version += 1\n",
+        "        self._rows = rows - rows % self.batch_size\n        self._version += 1\n",
+        f"{LOADER} -k divide",
+    ),
+    Bug(
+        "load a loader's state on other data",
+        "loader/state.py",
+        "        elif was[name] != now[name]:",
+        "        elif False:",
+        f"{LOADER} -k refused",
+    ),
+    Bug(
+        "shuffle a loader's rows once for all epochs",
+        "loader/order.py",
+        'self._permutation(self.num_rows, "rows", epoch)',
+        'self._permutation(self.num_rows, "rows", 0)',
+        f"{LOADER} -k another_order",
+    ),
+    Bug(
+        "permute a loader's rows over too few bits where they are 2^k + 1",
+        "loader/permutation.py",
+        "        bits = max(2, (size - 1).bit_length())\n",
+        "        bits = max(2, (size - 2).bit_length())\n",
+        "tests/loader/test_permutation.py -k edges",
+    ),
+    Bug(
+        "let the last target of a loader's row begin no document",
+        "loader/masks.py",
+        "found[place, bounds.ends_between(start, start + rows.seq_len) - start] = True",
+        "found[place, bounds.ends_between(start, start + rows.seq_len - 1) - start] = True",
+        f"{LOADER} -k masks",
+    ),
+    Bug(
+        "take half an index of documents for a whole one",
+        "dataset/index_cache.py",
+        "data[:_HEAD_BYTES] != xxhash.xxh3_64_digest(body)",
+        "False",
+        "tests/dataset/test_open.py -k index",
+    ),
+    Bug(
+        "read a map of a file that was cut off",
+        "dataset/open_shards.py",
+        "                self._require_size(position, found)\n",
+        "                pass\n",
+        "tests/dataset/test_open.py -k cut_off",
     ),
 ]
 
