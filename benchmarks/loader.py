@@ -103,7 +103,7 @@ def started(data: str) -> dict:
     import tokenmill
 
     loader = tokenmill.Loader(data, seq_len=4096, batch_size=64, dtype="int32")
-    made = time.perf_counter() - begin
+    made, peak = time.perf_counter() - begin, megabytes("VmHWM")
     batches = iter(loader)
     next(batches)
     first, first_cpu = time.perf_counter() - begin, time.process_time()
@@ -120,15 +120,16 @@ def started(data: str) -> dict:
         "seconds_to_first_batch": round(first, 3),
         "cpu_seconds_to_first_batch": round(first_cpu, 3),
         "seconds_to_resume": round(resumed, 3),
-        "peak_megabytes": round(peak_megabytes(), 1),
+        "peak_megabytes_of_start": round(peak, 1),
+        "peak_megabytes": round(megabytes("VmHWM"), 1),
+        "own_megabytes": round(megabytes("RssAnon"), 1),  # without pages of mapped files
     }
 
 
-def peak_megabytes() -> float:
+def megabytes(name: str) -> float:
     """Of this process alone: ru_maxrss begins with that of its parent."""
-    [line] = [
-        line for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line
-    ]
+    lines = Path("/proc/self/status").read_text().splitlines()
+    [line] = [line for line in lines if line.startswith(f"{name}:")]
     return int(line.split()[1]) / 1024
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -19,6 +20,7 @@ from corpora import made_texts
 from oracle import ids
 from tokenmill.dataset import document_bounds, index_cache
 from tokenmill.dataset.index_cache import IndexCache
+from tokenmill.dataset.manifest import manifest_sha256_of
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import NAMES
 from tokenmill.formats.llmc import LlmcFormat
@@ -221,3 +223,12 @@ def test_manifest_that_miscounts_documents_is_found_out(prepared, tmp_path):
     tokens.tofile(tmp_path / "train.bin")
     with pytest.raises(IntegrityError, match="EOT ids, but should hold"):
         tokenmill.open(tmp_path)["train"].document(0)
+
+
+def test_sha256_of_a_manifest_made_in_pieces_is_that_of_the_whole(prepared):
+    plain = json.loads(Path(prepared["megatron"], "tokenmill.json").read_bytes())
+    for one in (plain, {**plain, "inputs": [], "splits": {}}, {"b": (1, "ü"), "a": None}, {}):
+        rest = {name: value for name, value in one.items() if name != "sha256"}
+        whole = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+        assert manifest_sha256_of(one) == whole
+    assert plain["sha256"] == manifest_sha256_of(plain)

@@ -9,6 +9,7 @@ blocks used last stay in memory, up to 512 MiB for each source: twice what a win
 from __future__ import annotations
 
 import collections
+import os
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -30,6 +31,11 @@ class BlockCache:
         block_bytes = self.block_rows * seq_len * split.dtype.itemsize
         self._max_blocks = max(2, MAX_BYTES // block_bytes)
         self._blocks: collections.OrderedDict[int, Future[Tokens]] = collections.OrderedDict()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._blocks.clear()
         self._pool = ThreadPoolExecutor(NUM_REQUESTS, "tokenmill blocks")
 
     def expect(self, rows: Iterable[int]) -> None:
@@ -53,6 +59,8 @@ class BlockCache:
         self._blocks.clear()
 
     def _block(self, block: int) -> Future[Tokens]:
+        if self._process != os.getpid():  # a forked worker has none of the pool's threads
+            self._begin()
         found = self._blocks.get(block)
         if found is None:
             found = self._blocks[block] = self._pool.submit(self._fetched, block)
