@@ -83,6 +83,13 @@ def test_weights_as_people_write_them_are_exact():
     assert abs(thirds["b"] / thirds["a"] - 2) < 1e-11
 
 
+def test_order_of_a_mixture_is_frozen():
+    """Another machine, a later release: the same order, in which states of older runs go on."""
+    mixture = mixture_of([(0, {"a": 0.7, "b": 0.3}), (30, {"a": 1, "b": 2})])
+    order = "".join(mixture.names[number] for number in mixture.at(0, 60)[0])
+    assert order == "aaabaaabbbaaaababaaabaaaaabaababbbababbbabbabbbbaabbbaabbbaa"
+
+
 def test_sources_in_another_order_are_the_same_mixture():
     """torchtitan's: reordering the list reseeds the others."""
     one = mixture_of([(0, {"a": 1, "b": 2, "c": 2})])
