@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import tokenmill
 from corpora import made_texts
 from oracle import ids
-from tokenmill.dataset import document_bounds, index_cache
+from tokenmill.dataset import document_bounds, index_cache, open_shards
 from tokenmill.dataset.index_cache import IndexCache
 from tokenmill.dataset.manifest import manifest_sha256_of
 from tokenmill.errors import ConfigError, IntegrityError
@@ -90,6 +90,16 @@ def test_tokens_of_a_mapped_shard_are_views_that_outlive_the_dataset(prepared):
     assert view.tolist() == expected
     with pytest.raises(ConfigError, match="was closed"):
         data["train"].document(3)
+
+
+def test_shards_that_are_too_many_to_be_open_at_once_are_opened_again(prepared, monkeypatch):
+    monkeypatch.setattr(open_shards, "MAX_OPEN", 2)
+    part = tokenmill.open(prepared["npy"])["train"]
+    expected = part.tokens().tolist()
+    assert len(part.stream.shards) > 5
+    for start in random.Random(0).sample(range(len(expected) - 1500), 30):
+        assert part.tokens(start, start + 1500).tolist() == expected[start : start + 1500]
+        assert len(part.shards._open) <= 2
 
 
 def test_datasets_gets_the_documents_lazily(prepared):

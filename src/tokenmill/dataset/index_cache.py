@@ -39,6 +39,7 @@ class IndexCache:
     def __init__(self, folder: str | None = None, max_bytes: int = MAX_BYTES) -> None:
         self.folder = cache_folder() if folder is None else folder
         self._max_bytes = max_bytes
+        self._num_new_bytes = max_bytes  # since the folder was last looked through
 
     def get(self, key: Any) -> Numbers | None:
         """The numbers that were put there; None if there are none, or not all of them."""
@@ -56,7 +57,10 @@ class IndexCache:
         body = np.ascontiguousarray(numbers, "<i8").tobytes()
         with contextlib.suppress(OutputError, OSError):
             files.make_folder(self.folder)
-            self._make_room(len(body))
+            self._num_new_bytes += len(body)
+            if self._num_new_bytes > self._max_bytes // 64:
+                self._make_room(len(body))
+                self._num_new_bytes = 0
             files.write_file(self._path(key), xxhash.xxh3_64_digest(body) + body, is_durable=False)
 
     def _path(self, key: Any) -> str:

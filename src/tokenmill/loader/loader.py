@@ -70,6 +70,9 @@ class _Plan:
 
 
 class Loader:
+    """Batches of tokens, a run of them: `for batch in loader` goes on where the last loop was left,
+    and `state_dict` says where that is. docs/training.md has examples."""
+
     @suggesting
     def __init__(
         self,
