@@ -276,6 +276,10 @@ def test_state_loaded_while_iterating_is_an_error_and_not_a_mixture_of_two_runs(
     loader.load_state_dict(loader.state_dict())
     with pytest.raises(ConflictError, match="begin: for batch in loader"):
         next(batches)
+    first, second = iter(loader), iter(loader)
+    next(first), next(second)
+    with pytest.raises(ConflictError, match="another loop begun"):
+        next(first)
 
 
 # Documents

@@ -11,6 +11,7 @@ one counter. Each module is one of the functions that this is made of:
     block_cache.py   the same from an object store, fetched ahead
     masks.py         where documents begin in them
     batch.py         what a trainer gets
+    options.py       the options, checked
     source.py        a dataset by name, and what identifies its content
     state.py         the counter, and what must not have changed when it is loaded
     prefetch.py      a thread that makes batches ahead

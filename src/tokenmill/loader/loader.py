@@ -16,19 +16,19 @@ import collections
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from tokenmill.errors import ConfigError, ConflictError, unknown_name
+from tokenmill.errors import ConfigError, ConflictError
 from tokenmill.loader import masks
-from tokenmill.loader.batch import EXTRAS, TokenBatch
-from tokenmill.loader.mixing import MAX_PLACES, Mixture, Stage, stage_of
-from tokenmill.loader.order import SHUFFLES
+from tokenmill.loader.batch import TokenBatch
+from tokenmill.loader.mixing import Mixture
+from tokenmill.loader.options import LoaderOptions, Stages, Weights, stages_given
 from tokenmill.loader.permutation import Numbers
 from tokenmill.loader.prefetch import Prefetch
-from tokenmill.loader.source import Given, Source, sources_of
+from tokenmill.loader.source import Given, Source, sources_of, stages_of
 from tokenmill.loader.state import checked_rows, data_of, mix_of, require_same, state_of
 from tokenmill.loader.steps import Range, Skips, part_of
 from tokenmill.words.keywords import suggesting
@@ -36,8 +36,6 @@ from tokenmill.words.plural import counted
 from tokenmill.words.quantities import Quantity, count_of
 
 AHEAD_STEPS = 4
-DTYPES = ("int32", "int64", "uint16", "uint32")
-Stages = Iterable[tuple[Quantity, Mapping[str, float]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class Loader:
         *,
         seq_len: Quantity,
         batch_size: Quantity,
-        weights: Mapping[str, float] | None = None,
+        weights: Weights | None = None,
         stages: Stages = (),
         rank: int = 0,
         world_size: int = 1,
@@ -100,38 +98,28 @@ class Loader:
         `skip`: ranges of rows of the run to leave out. `extras`: any of cu_seqlens, position_ids,
         document_ids and loss_mask. `prefetch`: steps that a thread prepares ahead.
         """
-        self.seq_len = _at_least_one("seq_len", seq_len)
-        self.batch_size = _at_least_one("batch_size", batch_size)
-        self.rank, self.world_size = operator.index(rank), operator.index(world_size)
-        self.seed, self.split, self.shuffle = operator.index(seed), split, shuffle
-        self.epochs = None if epochs is None else _at_least_one("epochs", epochs)
-        self._dtype, self._prefetch = np.dtype(_one_of("dtype", dtype, DTYPES)), prefetch
-        self._extras = (extras,) if isinstance(extras, str) else tuple(extras)
-        skip = list(skip)
-        stages = list(stages)
-        self._skips = Skips(skip)
-        self._given = {
-            "seq_len": self.seq_len,
-            "batch_size": self.batch_size,
-            "weights": weights,
-            "stages": stages,
-            "rank": self.rank,
-            "world_size": self.world_size,
-            "seed": self.seed,
-            "split": split,
-            "shuffle": shuffle,
-            "epochs": self.epochs,
-            "skip": skip,
-            "extras": self._extras,
-            "dtype": dtype,
-            "prefetch": prefetch,
-        }
-        self._require_consistent()
-        self._sources = sources_of(sources, split, self.seq_len, shuffle, self.seed)
+        self.options = LoaderOptions(
+            seq_len=count_of("seq_len", seq_len),
+            batch_size=count_of("batch_size", batch_size),
+            weights=weights,
+            stages=stages_given(stages),
+            rank=operator.index(rank),
+            world_size=operator.index(world_size),
+            seed=operator.index(seed),
+            split=split,
+            shuffle=shuffle,
+            epochs=None if epochs is None else count_of("epochs", epochs),
+            skip=tuple(skip),
+            extras=(extras,) if isinstance(extras, str) else tuple(extras),
+            dtype=dtype,
+            prefetch=prefetch,
+        )
+        self._skips = Skips(self.options.skip)
+        self._sources = sources_of(sources, self.options)
         self._mixture = Mixture(
             [source.name for source in self._sources],
-            list(_stages(self._sources, weights, stages, self.seq_len)),
-            self.seed,
+            stages_of(self._sources, self.options),
+            self.options.seed,
         )
         self._require_documents()
         self._require_ids()
@@ -143,14 +131,15 @@ class Loader:
     def __iter__(self) -> Iterator[TokenBatch]:
         """The batches from here on. The counter counts what was handed out, not what was
         prepared."""
+        self._version += 1
         version = self._version
         made: Iterator[TokenBatch] = self.batches()
-        ahead = Prefetch(made, self._prefetch) if self._prefetch else None
+        ahead = Prefetch(made, self.options.prefetch) if self.options.prefetch else None
         try:
             for batch in ahead or made:
                 if version != self._version:
                     raise ConflictError(
-                        "a state was loaded while the loader was iterated",
+                        "a state was loaded, or another loop begun, while the loader was iterated",
                         hint="load the state first, then begin: for batch in loader",
                     )
                 self._rows = batch.rows
@@ -184,13 +173,13 @@ class Loader:
         """The steps that are left. Raises TypeError for a run without an end, as `len` does."""
         if self._end is None:
             raise TypeError("the run has no end: epochs=None")
-        return self._num_delivered(self._rows, self._end) // self.batch_size
+        return self._num_delivered(self._rows, self._end) // self.options.batch_size
 
     @functools.cached_property
     def _end(self) -> int | None:
-        if self.epochs is None:
+        if self.options.epochs is None:
             return None
-        return self._mixture.end([self.epochs * one.rows.num_rows for one in self._sources])
+        return self._mixture.end([self.options.epochs * one.rows.num_rows for one in self._sources])
 
     def _num_delivered(self, start: int, stop: int) -> int:
         skipped = sum(
@@ -202,7 +191,7 @@ class Loader:
 
     def _step(self, place: int) -> list[Range] | None:
         """The places of the step that begins at a place; None if the run has not as many left."""
-        ranges = self._skips.next(place, self.batch_size)
+        ranges = self._skips.next(place, self.options.batch_size)
         return ranges if self._end is None or ranges[-1][1] <= self._end else None
 
     # Making a batch
@@ -213,8 +202,8 @@ class Loader:
         return AHEAD_STEPS if any(source.rows.cache for source in self._sources) else 0
 
     def _planned(self, ranges: Sequence[Range]) -> _Plan:
-        count = self.batch_size // self.world_size
-        own = part_of(ranges, self.rank * count, (self.rank + 1) * count)
+        count = self.options.rank_rows
+        own = part_of(ranges, self.options.rank * count, (self.options.rank + 1) * count)
         numbers, turns = self._at(own)
         parts = []
         for number in sorted(set(numbers.tolist())):
@@ -226,10 +215,10 @@ class Loader:
         return _Plan(ranges[-1][1], parts)
 
     def _batch(self, plan: _Plan) -> TokenBatch:
-        count = self.batch_size // self.world_size
-        tokens = np.empty((count, self.seq_len + 1), self._dtype)
-        starts = np.empty(tokens.shape, np.bool_) if self._extras else None
-        eots = np.full((count, 1), -1, np.int64) if self._extras else None
+        count = self.options.rank_rows
+        tokens = np.empty((count, self.options.seq_len + 1), np.dtype(self.options.dtype))
+        starts = np.empty(tokens.shape, np.bool_) if self.options.extras else None
+        eots = np.full((count, 1), -1, np.int64) if self.options.extras else None
         for source, places, found in plan.parts:
             source.rows.read(found, tokens, places)
             if starts is not None and eots is not None:
@@ -248,7 +237,7 @@ class Loader:
             "document_ids": lambda: masks.document_ids(starts),
             "loss_mask": lambda: masks.loss_mask(starts, tokens, eots),
         }
-        return {name: makers[name]() for name in self._extras}
+        return {name: makers[name]() for name in self.options.extras}
 
     def _at(self, ranges: Sequence[Range]) -> tuple[Numbers, Numbers]:
         found = [self._mixture.at(start, stop) for start, stop in ranges]
@@ -260,7 +249,7 @@ class Loader:
     def __reduce__(self) -> tuple[Any, ...]:
         """Worker processes open the datasets again."""
         datasets = {source.name: source.dataset for source in self._sources}
-        return _rebuilt, (datasets, self._given, self._rows)
+        return _rebuilt, (datasets, asdict(self.options), self._rows)
 
     # State
 
@@ -288,10 +277,10 @@ class Loader:
 
     def _settings(self, rows: int) -> dict[str, Any]:
         return {
-            "seq_len": self.seq_len,
-            "seed": self.seed,
-            "shuffle": self.shuffle,
-            "split": self.split,
+            "seq_len": self.options.seq_len,
+            "seed": self.options.seed,
+            "shuffle": self.options.shuffle,
+            "split": self.options.split,
             "mix": mix_of(self._mixture.stages, rows),
             "data": self._data,
         }
@@ -307,7 +296,7 @@ class Loader:
         order. Steps are those of a run with this batch_size from its beginning."""
         if step < 0:
             raise ConfigError(f"there is no step {step}")
-        place = self._skips.nth(step * self.batch_size)
+        place = self._skips.nth(step * self.options.batch_size)
         ranges = self._step(place)
         if ranges is None:
             raise ConfigError(f"the run has no step {step:,}: it ends before")
@@ -323,9 +312,9 @@ class Loader:
         planned, counts = self._mixture.planned(self._rows), self._mixture.counts(self._rows)
         for number, source in enumerate(self._sources):
             found[source.name] = SourceProgress(
-                float(planned[number] * self.seq_len),
-                (counts[number] - skipped[number]) * self.seq_len,
-                skipped[number] * self.seq_len,
+                float(planned[number] * self.options.seq_len),
+                (counts[number] - skipped[number]) * self.options.seq_len,
+                skipped[number] * self.options.seq_len,
                 counts[number] / source.rows.num_rows,
             )
         return found
@@ -343,54 +332,35 @@ class Loader:
             f"({counted(one.rows.num_left_out, 'token')} left out)"
             for one in self._sources
         )
+        options = self.options
         return (
-            f"<Loader at row {self._rows:,}: {sources}; seq_len {self.seq_len:,}, batch_size "
-            f"{self.batch_size:,}, rank {self.rank} of {self.world_size}>"
+            f"<Loader at row {self._rows:,}: {sources}; seq_len {options.seq_len:,}, batch_size "
+            f"{options.batch_size:,}, rank {options.rank} of {options.world_size}>"
         )
 
     def _origins(self, ranges: Sequence[Range]) -> list[RowOrigin]:
+        seq_len = self.options.seq_len
         numbers, turns = self._at(ranges)
         found: list[RowOrigin | None] = [None] * len(numbers)
         for number in sorted(set(numbers.tolist())):
             source, places = self._sources[number], np.flatnonzero(numbers == number)
             rows = source.order.rows(turns[places])
-            starts = rows * self.seq_len
+            starts = rows * seq_len
             bounds = source.rows.split.bounds
             firsts = bounds.numbers_at(starts).tolist()
-            lasts = bounds.numbers_at(starts + self.seq_len - 1).tolist()
+            lasts = bounds.numbers_at(starts + seq_len - 1).tolist()
             epochs = (turns[places] // source.rows.num_rows).tolist()
             for place, epoch, row, first, last in zip(
                 places.tolist(), epochs, rows.tolist(), firsts, lasts, strict=True
             ):
                 documents = range(first, last + 1)
-                found[place] = RowOrigin(source.name, epoch, row, row * self.seq_len, documents)
+                found[place] = RowOrigin(source.name, epoch, row, row * seq_len, documents)
         return [origin for origin in found if origin is not None]
 
     # Checks
 
-    def _require_consistent(self) -> None:
-        if self.shuffle not in SHUFFLES:
-            raise unknown_name("shuffle", str(self.shuffle), ("full", "block", "None"))
-        for name in self._extras:
-            _one_of("extra", name, EXTRAS)
-        if not 0 <= self.rank < self.world_size:
-            raise ConfigError(
-                f"rank {self.rank} of world_size {self.world_size}",
-                hint="ranks are 0 to world_size - 1: RANK and WORLD_SIZE of torchrun",
-            )
-        if self.batch_size % self.world_size:
-            less = max(self.batch_size // self.world_size, 1) * self.world_size
-            raise ConfigError(
-                f"batch_size {self.batch_size:,} rows cannot be shared by {self.world_size} ranks",
-                hint=f"batch_size={less}: it is that of all ranks together",
-            )
-        if self.batch_size > MAX_PLACES:
-            raise ConfigError(f"batch_size {self.batch_size:,} is over {MAX_PLACES:,}")
-        if self._prefetch < 0:
-            raise ConfigError(f"prefetch={self._prefetch}", hint="prefetch=0: no thread")
-
     def _require_documents(self) -> None:
-        if self._extras:
+        if self.options.extras:
             for source in self._sources:
                 _ = source.rows.split.bounds  # which refuses what has no documents
 
@@ -398,9 +368,9 @@ class Loader:
         """The dtype must hold what is stored."""
         for source in self._sources:
             stored = source.rows.split.dtype
-            if self._dtype.itemsize < stored.itemsize:
+            if np.dtype(self.options.dtype).itemsize < stored.itemsize:
                 raise ConfigError(
-                    f"{source.name} has {stored} tokens, which {self._dtype} does not hold",
+                    f"{source.name} has {stored} tokens, which {self.options.dtype} does not hold",
                     hint="dtype='int64'",
                 )
 
@@ -409,36 +379,3 @@ def _rebuilt(sources: Mapping[str, Given], given: dict[str, Any], rows: int) -> 
     loader = Loader(sources, **given)
     loader.advance_to(rows)
     return loader
-
-
-def _at_least_one(option: str, value: object) -> int:
-    found = count_of(option, value)
-    if found < 1:
-        raise ConfigError(f"{option} is at least 1, got {found}")
-    return found
-
-
-def _one_of(what: str, name: str, known: tuple[str, ...]) -> str:
-    if name not in known:
-        raise unknown_name(what, str(name), known)
-    return name
-
-
-def _stages(
-    sources: Sequence[Source], weights: Mapping[str, float] | None, stages: Stages, seq_len: int
-) -> Iterator[Stage]:
-    """The stages in rows, the first of which begins with the run."""
-    names = [source.name for source in sources]
-    sizes = {source.name: source.rows.num_rows for source in sources}
-    given = [(0, weights or sizes)]
-    given += [(count_of("stages", start), later) for start, later in stages]
-    last = -1
-    for token, one in sorted(given, key=lambda item: item[0]):
-        row = round(token / seq_len) if token < 1 << 50 else token // seq_len
-        if row <= last:
-            raise ConfigError(
-                f"two stages begin at row {row:,}",
-                hint="weights= is the stage from token 0; stages= are those that follow",
-            )
-        last = row
-        yield stage_of(row, one, names)

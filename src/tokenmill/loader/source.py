@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenmill.dataset.opened import OpenedDataset, opened
 from tokenmill.dataset.split import Split
 from tokenmill.errors import ConfigError
+from tokenmill.loader.mixing import Stage, stage_of
+from tokenmill.loader.options import LoaderOptions
 from tokenmill.loader.order import RowOrder
 from tokenmill.loader.rows import SplitRows
 
@@ -36,13 +38,12 @@ class Source:
         return content_of(self.dataset, self.rows.split)
 
 
-def sources_of(
-    given: Given | Mapping[str, Given], split: str, seq_len: int, shuffle: str | None, seed: int
-) -> list[Source]:
+def sources_of(given: Given | Mapping[str, Given], options: LoaderOptions) -> list[Source]:
     """Sorted by name, so that it does not matter in which order they are given."""
     named = given if isinstance(given, Mapping) else {"data": given}
     if not named:
         raise ConfigError("there are no sources", hint="Loader({'web': 'data/web'}, ...)")
+    seq_len, split, shuffle = options.seq_len, options.split, options.shuffle
     found = []
     for name in sorted(named):
         one = named[name]
@@ -54,8 +55,25 @@ def sources_of(
                 f"row of seq_len {seq_len:,} needs {seq_len + 1:,}",
                 hint=f"seq_len={max(1, rows.split.num_tokens - 1)}, or more data",
             )
-        order = RowOrder(rows.num_rows, shuffle, seed, name)
+        order = RowOrder(rows.num_rows, shuffle, options.seed, name)
         found.append(Source(name, dataset, rows, order))
+    return found
+
+
+def stages_of(sources: Sequence[Source], options: LoaderOptions) -> list[Stage]:
+    """The stages in rows, the first of which begins with the run."""
+    names = [source.name for source in sources]
+    sizes = {source.name: source.rows.num_rows for source in sources}
+    given = [(0, options.weights or sizes), *options.stages]
+    found: list[Stage] = []
+    for token, weights in sorted(given, key=lambda item: item[0]):
+        row = (2 * token + options.seq_len) // (2 * options.seq_len)
+        if found and row <= found[-1].start:
+            raise ConfigError(
+                f"two stages begin at row {row:,}",
+                hint="weights= is the stage from token 0; stages= are those that follow",
+            )
+        found.append(stage_of(row, weights, names))
     return found
 
 
