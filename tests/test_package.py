@@ -22,7 +22,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MAKEFILE = (ROOT / "Makefile").read_text()
 HOME = PROJECT["project"]["urls"]["Repository"]
 # What is imported only where an extra, or Ray's or a store's own user, has brought it.
-OPTIONAL = {"ray", "fsspec", "gcsfs", "hf_xet"}  # huggingface_hub brings the last, if it can
+# huggingface_hub brings hf_xet, if it can
+OPTIONAL = {"ray", "fsspec", "gcsfs", "hf_xet", "datasets", "torch"}
 
 
 def built(folder: Path, target: Path) -> None:

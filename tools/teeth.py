@@ -44,6 +44,7 @@ DOWNLOADS = "tests/corpus/download/test_downloads.py"
 OVERWRITE = "tests/faults/test_overwrite.py"
 CHECKPOINTS = "tests/encode/test_checkpoint.py tests/assemble/test_resume.py"
 XET = "tests/corpus/test_xet.py"
+LOADER = "tests/loader/test_loader.py"
 SHARD_TASKS = "tests/assemble/test_shard_tasks.py tests/runners/test_shard_writing.py"
 
 MOVE = "        _move_files(staged, out, manifest)\n"
@@ -454,6 +455,63 @@ BUGS = [
         "            os._exit(0)  # the other end is gone",
         "            time.sleep(600)  # the other end is gone",
         XET,
+    ),
+    Bug(
+        "count rows that the loader prepared ahead as read",
+        "loader/loader.py",
+        "                yield self._batch(planned.popleft())\n",
+        "                self._rows = place\n"
+        "                yield self._batch(planned.popleft())\n",
+        f"{LOADER} -k yielded",
+    ),
+    Bug(
+        "round the loader's counter down to whole steps",
+        "loader/loader.py",
+        "        self._rows = rows\n        self._version += 1\n",
+        "        self._rows = rows - rows % self.batch_size\n        self._version += 1\n",
+        f"{LOADER} -k divide",
+    ),
+    Bug(
+        "load a loader's state on other data",
+        "loader/state.py",
+        "        elif was[name] != now[name]:",
+        "        elif False:",
+        f"{LOADER} -k refused",
+    ),
+    Bug(
+        "shuffle a loader's rows once for all epochs",
+        "loader/order.py",
+        'self._permutation(self.num_rows, "rows", epoch)',
+        'self._permutation(self.num_rows, "rows", 0)',
+        f"{LOADER} -k another_order",
+    ),
+    Bug(
+        "let a loader's permutation leave its domain by one",
+        "loader/permutation.py",
+        "outside = np.flatnonzero(found >= self.size)",
+        "outside = np.flatnonzero(found > self.size)",
+        "tests/loader/test_permutation.py -k edges",
+    ),
+    Bug(
+        "let the last target of a loader's row begin no document",
+        "loader/masks.py",
+        "found[place, bounds.ends_between(start, start + rows.seq_len) - start] = True",
+        "found[place, bounds.ends_between(start, start + rows.seq_len - 1) - start] = True",
+        f"{LOADER} -k masks",
+    ),
+    Bug(
+        "take half an index of documents for a whole one",
+        "dataset/index_cache.py",
+        "data[:_HEAD_BYTES] != xxhash.xxh3_64_digest(body)",
+        "False",
+        "tests/dataset/test_open.py -k index",
+    ),
+    Bug(
+        "read a map of a file that was cut off",
+        "dataset/open_shards.py",
+        "                self._require_size(position, found)\n",
+        "                pass\n",
+        "tests/dataset/test_open.py -k cut_off",
     ),
 ]
 

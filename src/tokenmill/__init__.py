@@ -5,6 +5,8 @@
     tokenmill.verify("out").is_whole
     tokenmill.convert("out", "other", format="megatron")
     tokenmill.push("out", "my-name/mine")
+    tokenmill.open("out")["train"].document(0)
+    tokenmill.Loader("out", seq_len=1024, batch_size=32)
     tokenmill.get_encoding("gpt2").encode_ordinary("hello world")
     dataset.map(tokenmill.Tokenize("gpt2"), batched=True, num_proc=8)
 
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tokenmill.api.convert import convert as convert
     from tokenmill.api.estimate import estimate as estimate
+    from tokenmill.api.open import open as open
     from tokenmill.api.prepare import prepare as prepare
     from tokenmill.api.push import push as push
     from tokenmill.api.verify import VerifyReport as VerifyReport
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from tokenmill.encodings import Encoding as Encoding
     from tokenmill.encodings import get_encoding as get_encoding
     from tokenmill.estimate import Estimate as Estimate
+    from tokenmill.loader.loader import Loader as Loader
 
 __version__ = "0.1.0"
 
@@ -37,12 +41,14 @@ _HOMES = {
     "Config": "tokenmill.config",
     "Encoding": "tokenmill.encodings",
     "Estimate": "tokenmill.estimate",
+    "Loader": "tokenmill.loader.loader",
     "Manifest": "tokenmill.dataset.manifest",
     "Tokenize": "tokenmill.encode.datasets_map",
     "VerifyReport": "tokenmill.api.verify",
     "convert": "tokenmill.api.convert",
     "estimate": "tokenmill.api.estimate",
     "get_encoding": "tokenmill.encodings",
+    "open": "tokenmill.api.open",
     "prepare": "tokenmill.api.prepare",
     "push": "tokenmill.api.push",
     "verify": "tokenmill.api.verify",

@@ -46,6 +46,8 @@ def test_names_are_sorted_as_in_a_folder_and_sizes_are_those_of_the_files(files)
     for name, data in FILES.items():
         assert files.has(name) and files.size(name) == len(data)
     assert not files.has("absent") and files.size("absent") is None
+    assert files.sizes([*FILES, "absent"]) == [*map(len, FILES.values()), None]
+    assert len({files.stamp(name) for name in FILES}) > 1
     assert files.path_of("train.bin") == f"{files.label}/train.bin"
 
 

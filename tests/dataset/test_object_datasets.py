@@ -180,6 +180,30 @@ def test_inspect_when_url_then_the_documents_of_the_folder(name, small, upload):
 
 
 @pytest.mark.parametrize("name", ["nanogpt", "npy", "megatron", "parquet", "mds"])
+def test_open_when_url_then_the_tokens_and_documents_of_the_folder(name, small, upload):
+    here, there = tokenmill.open(small(name)), tokenmill.open(upload(small(name)))
+    assert here.splits == there.splits and there.num_tokens == here.num_tokens
+    for split in here:
+        ours, theirs = here[split], there[split]
+        assert len(ours) == len(theirs) and np.array_equal(ours.tokens(), theirs.tokens())
+        for number in (0, 7, len(ours) - 1):
+            assert np.array_equal(ours.document(number), theirs.document(number))
+            assert ours.text(number) == theirs.text(number)
+
+
+@pytest.mark.parametrize("shuffle", ["full", "block"])
+@pytest.mark.parametrize("name", ["npy", "parquet"])
+def test_loader_when_url_then_the_rows_of_the_folder(name, shuffle, small, upload):
+    options = {"seq_len": 64, "batch_size": 24, "shuffle": shuffle, "epochs": 1}
+    here, there = (
+        tokenmill.Loader(place, **options) for place in (small(name), upload(small(name)))
+    )
+    for ours, theirs in zip(here, there, strict=True):
+        assert np.array_equal(ours.tokens, theirs.tokens)
+    assert here.state_dict() == there.state_dict()
+
+
+@pytest.mark.parametrize("name", ["nanogpt", "npy", "megatron", "parquet", "mds"])
 def test_convert_when_source_is_a_url_then_the_bytes_of_the_folder(name, small, upload, tmp_path):
     other = "parquet" if name != "parquet" else "megatron"
     folder = small(name)

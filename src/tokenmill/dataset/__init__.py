@@ -3,6 +3,8 @@
 manifest.py, notes.py, trainers.py               the proof of a finished run; what to tell people
 dataset.py, inference.py, encoding.py            an open dataset: its format, dtype and tokenizer
 files.py                                         where its files are: a local folder, or below a URL
+opened.py, split.py                              `tokenmill.open`: tokens and documents for people
+open_shards.py, document_bounds.py, index_cache.py    random access to shards and documents
 stream.py, tokens.py                             a split's tokens and documents; tokens in blocks
 convert.py, verify/, inspect/                    the commands of these names
 """

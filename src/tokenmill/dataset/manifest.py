@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -226,7 +226,23 @@ def _require_small(num_bytes: int, path: str) -> None:
 def manifest_sha256_of(plain: dict[str, Any]) -> str:
     """The sha256 that a manifest carries: of its other fields, independent of their layout."""
     rest = {name: value for name, value in plain.items() if name != "sha256"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    found = hashlib.sha256()
+    for piece in _dumped(rest):
+        found.update(piece.encode())
+    return found.hexdigest()
+
+
+def _dumped(plain: dict[str, Any]) -> Iterator[str]:
+    """`json.dumps(plain, sort_keys=True)` in pieces: that of 10,000 files at once takes 25 MB."""
+    for number, (name, value) in enumerate(sorted(plain.items())):
+        yield f"{', ' if number else '{'}{json.dumps(name)}: "
+        if isinstance(value, (list, tuple)) and value:
+            for place, item in enumerate(value):
+                yield f"{', ' if place else '['}{json.dumps(item, sort_keys=True)}"
+            yield "]"
+        else:
+            yield json.dumps(value, sort_keys=True)
+    yield "}" if plain else "{}"
 
 
 def laid_out(plain: dict[str, Any]) -> bytes:

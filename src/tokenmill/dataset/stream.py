@@ -32,7 +32,7 @@ MAX_DOCUMENT_TOKENS = 1 << 28
 Tokens = npt.NDArray[np.integer]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StreamShard:
     """A shard of the stream. Counts are None if only the file itself says them."""
 
@@ -105,9 +105,13 @@ class Stream:
     def knows_documents(self) -> bool:
         return self.has_boundaries or self._eot is not None
 
+    def position_of(self, token: int) -> int:
+        """The position of the shard that holds a token."""
+        return bisect.bisect_right(self._starts, token, hi=len(self.shards)) - 1
+
     def shard_at(self, token: int) -> tuple[StreamShard, int]:
         """The shard that holds a token, and the token's position in it."""
-        position = bisect.bisect_right(self._starts, token, hi=len(self.shards)) - 1
+        position = self.position_of(token)
         return self.shards[position], token - self._starts[position]
 
     def tokens(self, start: int, stop: int) -> Tokens:

@@ -137,6 +137,12 @@ class DatasetFiles(Protocol):
     def size(self, name: str) -> int | None:
         """The size in bytes; None if there is no regular file of that name."""
 
+    def sizes(self, names: Sequence[str]) -> list[int | None]:
+        """The size of each, quickly for thousands of them."""
+
+    def stamp(self, name: str) -> str:
+        """Changes whenever the file does: its size and time, or an object's tag."""
+
     def local_path(self, name: str) -> str | None:
         """The local path, for libraries that open paths; None for an object."""
 

@@ -31,11 +31,11 @@ class MappedShard:
         self.dtype = array.dtype.name
         self.num_tokens = len(array)
         self.has_boundaries = ends is not None
-        self._array = array
+        self.array = array  # mapped, or fetched from an object when a slice is taken
         self._ends = ends
 
     def tokens(self, start: int, stop: int) -> npt.NDArray[np.integer]:
-        return self._array[start:stop]
+        return self.array[start:stop]
 
     def ends(self) -> npt.NDArray[np.int64] | None:
         return self._ends() if self._ends is not None else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -46,6 +47,20 @@ class FolderFiles:
         except OSError as error:
             raise IntegrityError(f"{path} cannot be read: {error.strerror}") from error
         return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+    def sizes(self, names: Sequence[str]) -> list[int | None]:
+        plain: dict[str, int] = {}
+        for folder in {os.path.dirname(name) for name in names}:
+            with contextlib.suppress(OSError), os.scandir(self._inside(folder)) as entries:
+                for entry in entries:
+                    if entry.is_file(follow_symlinks=False):
+                        num_bytes = entry.stat(follow_symlinks=False).st_size
+                        plain[os.path.join(folder, entry.name)] = num_bytes
+        return [plain[name] if name in plain else self.size(name) for name in names]
+
+    def stamp(self, name: str) -> str:
+        found = os.stat(self._inside(name))
+        return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
 
     def local_path(self, name: str) -> str:
         path = self._inside(name)

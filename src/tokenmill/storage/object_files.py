@@ -65,6 +65,12 @@ class ObjectFiles:
     def size(self, name: str) -> int | None:
         return self._objects[name].num_bytes if name in self._objects else None
 
+    def sizes(self, names: Sequence[str]) -> list[int | None]:
+        return [self.size(name) for name in names]
+
+    def stamp(self, name: str) -> str:
+        return f"{self._num_bytes(name)}-{self._objects[name].tag}"
+
     def local_path(self, name: str) -> None:
         return None
 

@@ -12,7 +12,13 @@ import functools
 from dataclasses import dataclass
 
 from tokenmill.dataset.dataset import Dataset, open_dataset
-from tokenmill.dataset.encoding import NamedTokenizer, is_same, made_with_of, vocabulary_file
+from tokenmill.dataset.encoding import (
+    NamedTokenizer,
+    is_same,
+    made_with_of,
+    require_same,
+    vocabulary_file,
+)
 from tokenmill.dataset.files import files_at
 from tokenmill.dataset.inspect.lengths import FAR_INDEX_TOKENS, INDEX_TOKENS, UNPACKED_INDEX_TOKENS
 from tokenmill.dataset.inspect.token_bytes import TokenBytes
@@ -71,7 +77,7 @@ def look_into(
     *,
     format_name: str | None = None,
     dtype: str | None = None,
-    tokenizer: str | None = None,
+    tokenizer: str | Encoding | None = None,
     pattern: str | None = None,
     eot_token: str | None = None,
     eot: str | None = None,
@@ -82,7 +88,7 @@ def look_into(
     """
     files, named = files_at(folder), None
     if not files.has(MANIFEST_NAME) and tokenizer is not None:
-        named = get_encoding(tokenizer, pattern=pattern, eot=eot_token)
+        named = _named(tokenizer, pattern, eot_token)
     dataset = open_dataset(
         files,
         format_name=format_name,
@@ -98,10 +104,19 @@ def look_into(
     made_with = _identity(files, dataset.manifest)
     if tokenizer is None:
         encoding, missing = _shipped(made_with)
+    elif isinstance(tokenizer, Encoding):
+        require_same(tokenizer.identity, made_with)
+        encoding, missing = tokenizer, None
     else:
         asked = NamedTokenizer(tokenizer, pattern, eot_token)
         encoding, missing = asked.encoding_of(made_with), None
     return LookedInto(_by_eot(dataset), made_with, encoding, missing)
+
+
+def _named(tokenizer: str | Encoding, pattern: str | None, eot_token: str | None) -> Encoding:
+    if isinstance(tokenizer, Encoding):
+        return tokenizer
+    return get_encoding(tokenizer, pattern=pattern, eot=eot_token)
 
 
 def _by_eot(dataset: Dataset) -> Dataset:
@@ -129,8 +144,8 @@ def _require_agreement(manifest: Manifest, asked: dict[str, str | None]) -> None
 
 def _require_sizes(files: DatasetFiles, manifest: Manifest) -> None:
     """Raise IntegrityError unless every file exists inside the folder with the manifest's size."""
-    for file in manifest.files:
-        found = files.size(file.name)
+    sizes = files.sizes([file.name for file in manifest.files])
+    for file, found in zip(manifest.files, sizes, strict=True):
         if found != file.num_bytes:
             seen = "is missing" if found is None else f"has {counted(found, 'byte')}"
             raise IntegrityError(

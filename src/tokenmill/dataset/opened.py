@@ -1,0 +1,143 @@
+"""A dataset that was opened to be read: `tokenmill.open`."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from tokenmill.dataset.index_cache import IndexCache
+from tokenmill.dataset.inspect.folder import LookedInto, look_into
+from tokenmill.dataset.manifest import Manifest, manifest_sha256_of
+from tokenmill.dataset.split import Split
+from tokenmill.encodings import Encoding
+from tokenmill.errors import ConfigError, unknown_name
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a dataset was opened: what another process needs to open it, too."""
+
+    path: str
+    format_name: str | None = None
+    dtype: str | None = None
+    tokenizer: str | Encoding | None = None
+    pattern: str | None = None
+    eot_token: str | None = None
+    eot: str | None = None
+
+
+def opened(path: str, **options: Any) -> OpenedDataset:
+    """Open a dataset to read it; options are the fields of Opening."""
+    return reopened(Opening(path, **options))
+
+
+def reopened(opening: Opening) -> OpenedDataset:
+    if opening.path.startswith("hf://"):
+        name = opening.path.removeprefix("hf://").removeprefix("datasets/")
+        raise ConfigError(
+            f"{opening.path}: a dataset on the Hub is not read in place",
+            hint=f"hf download {name} --repo-type dataset --local-dir data/{name.split('/')[-1]}, "
+            "and open that folder",
+        )
+    looked = look_into(
+        opening.path,
+        format_name=opening.format_name,
+        dtype=opening.dtype,
+        tokenizer=opening.tokenizer,
+        pattern=opening.pattern,
+        eot_token=opening.eot_token,
+        eot=opening.eot,
+    )
+    return OpenedDataset(opening, looked)
+
+
+class OpenedDataset:
+    """Its splits by name: `data["train"]`. Use it in a `with`, or `close()` it; the arrays that it
+    gave out stay valid."""
+
+    def __init__(
+        self, opening: Opening, looked: LookedInto, cache: IndexCache | None = None
+    ) -> None:
+        self._opening = opening
+        self._looked = looked
+        self._cache = IndexCache() if cache is None else cache
+        self._opened: dict[str, Split] = {}
+
+    @property
+    def path(self) -> str:
+        """The folder or URL, as the user named it."""
+        return self._looked.dataset.name
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What `tokenmill.json` says; None for shards that tokenmill did not write."""
+        return self._looked.dataset.manifest
+
+    @property
+    def format(self) -> str:
+        return self._looked.dataset.format.name
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self._looked.dataset.streams)
+
+    @property
+    def num_tokens(self) -> int:
+        return self._looked.dataset.num_tokens
+
+    def __getitem__(self, split: str) -> Split:
+        if split not in self._looked.dataset.streams:
+            raise unknown_name(f"split of {self.path}", split, self.splits)
+        if split not in self._opened:
+            self._opened[split] = Split(self._looked, split, self._key_of_content, self._cache)
+        return self._opened[split]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.splits)
+
+    def __len__(self) -> int:
+        return len(self.splits)
+
+    def close(self) -> None:
+        """Close all files. Reading again raises ConfigError."""
+        for split in self.splits:
+            self[split].shards.close()
+
+    def __enter__(self) -> OpenedDataset:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Other processes open it again."""
+        return reopened, (self._opening,)
+
+    def _key_of_content(self) -> Any:
+        return self._key
+
+    def __repr__(self) -> str:
+        dataset, encoding = self._looked.dataset, self._looked.made_with
+        splits = ", ".join(f"{name} {s.num_tokens:,}" for name, s in dataset.streams.items())
+        made = f", {encoding.name}" if encoding is not None else ""
+        ours = "" if self.manifest is not None else ", no manifest"
+        return f"<tokenmill dataset {self.path}: tokens {splits}; {self.format}{made}{ours}>"
+
+    @functools.cached_property
+    def _key(self) -> Any:
+        """Identifies the files' content: by the manifest, or else by their sizes and times."""
+        if self.manifest is not None:
+            return manifest_sha256_of(self.manifest.to_plain())
+        files = self._looked.dataset.files
+        names = [name for name in files.names() if files.size(name) is not None]
+        place = self.path if files.is_far else os.path.realpath(self.path)
+        return [place, *([name, files.stamp(name)] for name in names)]

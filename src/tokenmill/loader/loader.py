@@ -1,0 +1,381 @@
+"""`tokenmill.Loader`: batches of tokens for a trainer, from shards of any format.
+
+    loader = tokenmill.Loader("data/mine", seq_len=1024, batch_size=512, rank=rank, world_size=8)
+    for batch in loader:
+        loss = model(batch.tokens, batch.targets)
+        checkpoint["loader"] = loader.state_dict()
+
+A step is the next `batch_size` rows of the run, on all ranks together; rank r takes the r-th
+contiguous part. So the ranks side by side are the step, for any world size, and any loader of the
+same data and options can go on from any state.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenmill.errors import ConfigError, ConflictError
+from tokenmill.loader import masks
+from tokenmill.loader.batch import TokenBatch
+from tokenmill.loader.mixing import Mixture
+from tokenmill.loader.options import LoaderOptions, Stages, Weights, stages_given
+from tokenmill.loader.permutation import Numbers
+from tokenmill.loader.prefetch import Prefetch
+from tokenmill.loader.source import Given, Source, sources_of, stages_of
+from tokenmill.loader.state import checked_rows, data_of, mix_of, require_same, state_of
+from tokenmill.loader.steps import Range, Skips, part_of
+from tokenmill.words.keywords import suggesting
+from tokenmill.words.plural import counted
+from tokenmill.words.quantities import Quantity, count_of
+
+AHEAD_STEPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrigin:
+    """Where a row of a step came from."""
+
+    source: str
+    epoch: int  # of the source, from 0
+    row: int  # of the source's split
+    start: int  # its first token, in the split
+    documents: range  # numbers of the documents that its inputs are from
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """What a source has given. `planned_tokens` is what the weights ask for, skipped rows too."""
+
+    planned_tokens: float
+    delivered_tokens: int
+    skipped_tokens: int
+    epochs: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A batch to be made."""
+
+    rows: int  # the run's counter after it
+    parts: list[tuple[Source, Numbers, Numbers]]  # of each source: places in the batch, and rows
+
+
+class Loader:
+    """Batches of tokens, a run of them: `for batch in loader` goes on where the last loop was left,
+    and `state_dict` says where that is. docs/training.md has examples."""
+
+    @suggesting
+    def __init__(
+        self,
+        sources: Given | Mapping[str, Given],
+        *,
+        seq_len: Quantity,
+        batch_size: Quantity,
+        weights: Weights | None = None,
+        stages: Stages = (),
+        rank: int = 0,
+        world_size: int = 1,
+        seed: int = 0,
+        split: str = "train",
+        shuffle: str | None = "full",
+        epochs: int | None = None,
+        skip: Iterable[Range] = (),
+        extras: Sequence[str] = (),
+        dtype: str = "int64",
+        prefetch: int = 2,
+    ) -> None:
+        """`sources`: a dataset (a path, a URL, or what `tokenmill.open` returned), or several by
+        name. `weights`: how many tokens of each, as ratios; by default as many as they have.
+        `stages`: [("50B", {"web": 0.6, "code": 0.4})], other weights from that token of the run on.
+        `epochs`: the run ends before a source begins one more; None: it goes on for ever.
+        `skip`: ranges of rows of the run to leave out. `extras`: any of cu_seqlens, position_ids,
+        document_ids and loss_mask. `prefetch`: steps that a thread prepares ahead.
+        """
+        self.options = LoaderOptions(
+            seq_len=count_of("seq_len", seq_len),
+            batch_size=count_of("batch_size", batch_size),
+            weights=weights,
+            stages=stages_given(stages),
+            rank=operator.index(rank),
+            world_size=operator.index(world_size),
+            seed=operator.index(seed),
+            split=split,
+            shuffle=shuffle,
+            epochs=None if epochs is None else count_of("epochs", epochs),
+            skip=tuple(skip),
+            extras=(extras,) if isinstance(extras, str) else tuple(extras),
+            dtype=dtype,
+            prefetch=prefetch,
+        )
+        self._skips = Skips(self.options.skip)
+        self._sources = sources_of(sources, self.options)
+        self._mixture = Mixture(
+            [source.name for source in self._sources],
+            stages_of(self._sources, self.options),
+            self.options.seed,
+        )
+        self._require_documents()
+        self._require_ids()
+        self._rows = 0
+        self._version = 0  # of the counter: a running iterator notices that it was set
+
+    # Iteration
+
+    def __iter__(self) -> Iterator[TokenBatch]:
+        """The batches from here on. The counter counts what was handed out, not what was
+        prepared."""
+        self._version += 1
+        version = self._version
+        made: Iterator[TokenBatch] = self.batches()
+        ahead = Prefetch(made, self.options.prefetch) if self.options.prefetch else None
+        try:
+            for batch in ahead or made:
+                if version != self._version:
+                    raise ConflictError(
+                        "a state was loaded, or another loop begun, while the loader was iterated",
+                        hint="load the state first, then begin: for batch in loader",
+                    )
+                self._rows = batch.rows
+                yield batch
+        finally:
+            if ahead is not None:
+                ahead.close()
+
+    def batches(
+        self, worker: int = 0, num_workers: int = 1, num_made: int = 0
+    ) -> Iterator[TokenBatch]:
+        """Every `num_workers`-th batch from here on, beginning with number `worker`, without the
+        first `num_made` of those; made in this thread, and not counted."""
+        place, number, worker = self._rows, 0, worker + num_made * num_workers
+        planned: collections.deque[_Plan] = collections.deque()
+        while (ranges := self._step(place)) is not None:
+            place = ranges[-1][1]
+            if number >= worker and (number - worker) % num_workers == 0:
+                planned.append(self._planned(ranges))
+            number += 1
+            if len(planned) > self._num_ahead:
+                yield self._batch(planned.popleft())
+        yield from map(self._batch, planned)
+
+    @property
+    def num_rows(self) -> int | None:
+        """The rows of the run, skipped ones too; None: it has no end."""
+        return self._end
+
+    def __len__(self) -> int:
+        """The steps that are left. Raises TypeError for a run without an end, as `len` does."""
+        if self._end is None:
+            raise TypeError("the run has no end: epochs=None")
+        return self._num_delivered(self._rows, self._end) // self.options.batch_size
+
+    @functools.cached_property
+    def _end(self) -> int | None:
+        if self.options.epochs is None:
+            return None
+        return self._mixture.end([self.options.epochs * one.rows.num_rows for one in self._sources])
+
+    def _num_delivered(self, start: int, stop: int) -> int:
+        skipped = sum(
+            min(last, stop) - max(first, start)
+            for first, last in self._skips.ranges
+            if first < stop and last > start
+        )
+        return max(0, stop - start) - skipped
+
+    def _step(self, place: int) -> list[Range] | None:
+        """The places of the step that begins at a place; None if the run has not as many left."""
+        ranges = self._skips.next(place, self.options.batch_size)
+        return ranges if self._end is None or ranges[-1][1] <= self._end else None
+
+    # Making a batch
+
+    @functools.cached_property
+    def _num_ahead(self) -> int:
+        """Steps whose rows are requested ahead, where they come from a store."""
+        return AHEAD_STEPS if any(source.rows.cache for source in self._sources) else 0
+
+    def _planned(self, ranges: Sequence[Range]) -> _Plan:
+        count = self.options.rank_rows
+        own = part_of(ranges, self.options.rank * count, (self.options.rank + 1) * count)
+        numbers, turns = self._at(own)
+        parts = []
+        for number in sorted(set(numbers.tolist())):
+            source, places = self._sources[number], np.flatnonzero(numbers == number)
+            rows = source.order.rows(turns[places])
+            parts.append((source, places, rows))
+            if source.rows.cache is not None:
+                source.rows.cache.expect(rows.tolist())
+        return _Plan(ranges[-1][1], parts)
+
+    def _batch(self, plan: _Plan) -> TokenBatch:
+        count = self.options.rank_rows
+        tokens = np.empty((count, self.options.seq_len + 1), np.dtype(self.options.dtype))
+        starts = np.empty(tokens.shape, np.bool_) if self.options.extras else None
+        eots = np.full((count, 1), -1, np.int64) if self.options.extras else None
+        for source, places, found in plan.parts:
+            source.rows.read(found, tokens, places)
+            if starts is not None and eots is not None:
+                starts[places] = masks.starts_of(source.rows, found, tokens[places])
+                eot_id = source.rows.split.stream.eot_id
+                eots[places] = -1 if eot_id is None else eot_id
+        extras: dict[str, Any] = {}
+        if starts is not None and eots is not None:
+            extras = self._made_extras(starts, tokens, eots)
+        return TokenBatch(tokens[:, :-1], tokens[:, 1:], plan.rows, **extras)
+
+    def _made_extras(self, starts: masks.Flags, tokens: Any, eots: Numbers) -> dict[str, Any]:
+        makers: dict[str, Callable[[], Any]] = {
+            "cu_seqlens": lambda: masks.cu_seqlens(starts),
+            "position_ids": lambda: masks.position_ids(starts),
+            "document_ids": lambda: masks.document_ids(starts),
+            "loss_mask": lambda: masks.loss_mask(starts, tokens, eots),
+        }
+        return {name: makers[name]() for name in self.options.extras}
+
+    def _at(self, ranges: Sequence[Range]) -> tuple[Numbers, Numbers]:
+        found = [self._mixture.at(start, stop) for start, stop in ranges]
+        if len(found) == 1:
+            return found[0]
+        numbers, turns = zip(*found, strict=True)
+        return np.concatenate(numbers), np.concatenate(turns)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Worker processes open the datasets again."""
+        datasets = {source.name: source.dataset for source in self._sources}
+        return _rebuilt, (datasets, asdict(self.options), self._rows)
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run is: plain values for JSON, under 1 kB, the same on every rank."""
+        return self.state_at(self._rows)
+
+    def state_at(self, rows: int) -> dict[str, Any]:
+        """The state after a batch whose `rows` this is, for batches that other processes made."""
+        return state_of(rows, self._settings(rows))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, of any world size, batch size and number of workers.
+
+        Raises ConflictError, with what differs, if the data or an option would give other rows.
+        """
+        rows = checked_rows(state)
+        require_same(state, self._settings(rows))
+        self._rows = rows
+        self._version += 1
+
+    def advance_to(self, rows: int) -> None:
+        """Count a batch that another process made: its `rows`."""
+        self._rows = rows
+
+    def _settings(self, rows: int) -> dict[str, Any]:
+        return {
+            "seq_len": self.options.seq_len,
+            "seed": self.options.seed,
+            "shuffle": self.options.shuffle,
+            "split": self.options.split,
+            "mix": mix_of(self._mixture.stages, rows),
+            "data": self._data,
+        }
+
+    @functools.cached_property
+    def _data(self) -> dict[str, str]:
+        return data_of({source.name: source.content for source in self._sources})
+
+    # Questions
+
+    def documents_of(self, step: int) -> list[RowOrigin]:
+        """Where each row of a step came from, and which documents it saw, rows of all ranks in
+        order. Steps are those of a run with this batch_size from its beginning."""
+        if step < 0:
+            raise ConfigError(f"there is no step {step}")
+        place = self._skips.nth(step * self.options.batch_size)
+        ranges = self._step(place)
+        if ranges is None:
+            raise ConfigError(f"the run has no step {step:,}: it ends before")
+        return self._origins(ranges)
+
+    def progress(self) -> dict[str, SourceProgress]:
+        """What the weights ask for so far, and what each source has given."""
+        skipped = [0] * len(self._sources)
+        for first, last in self._skips.before(self._rows):
+            before, after = self._mixture.counts(first), self._mixture.counts(last)
+            skipped = [n + b - a for n, a, b in zip(skipped, before, after, strict=True)]
+        found = {}
+        planned, counts = self._mixture.planned(self._rows), self._mixture.counts(self._rows)
+        for number, source in enumerate(self._sources):
+            found[source.name] = SourceProgress(
+                float(planned[number] * self.options.seq_len),
+                (counts[number] - skipped[number]) * self.options.seq_len,
+                skipped[number] * self.options.seq_len,
+                counts[number] / source.rows.num_rows,
+            )
+        return found
+
+    def close(self) -> None:
+        """Close the files of all sources."""
+        for source in self._sources:
+            source.dataset.close()
+            if source.rows.cache is not None:
+                source.rows.cache.close()
+
+    def __repr__(self) -> str:
+        sources = ", ".join(
+            f"{one.name} {counted(one.rows.num_rows, 'row')} "
+            f"({counted(one.rows.num_left_out, 'token')} left out)"
+            for one in self._sources
+        )
+        options = self.options
+        return (
+            f"<Loader at row {self._rows:,}: {sources}; seq_len {options.seq_len:,}, batch_size "
+            f"{options.batch_size:,}, rank {options.rank} of {options.world_size}>"
+        )
+
+    def _origins(self, ranges: Sequence[Range]) -> list[RowOrigin]:
+        seq_len = self.options.seq_len
+        numbers, turns = self._at(ranges)
+        found: list[RowOrigin | None] = [None] * len(numbers)
+        for number in sorted(set(numbers.tolist())):
+            source, places = self._sources[number], np.flatnonzero(numbers == number)
+            rows = source.order.rows(turns[places])
+            starts = rows * seq_len
+            bounds = source.rows.split.bounds
+            firsts = bounds.numbers_at(starts).tolist()
+            lasts = bounds.numbers_at(starts + seq_len - 1).tolist()
+            epochs = (turns[places] // source.rows.num_rows).tolist()
+            for place, epoch, row, first, last in zip(
+                places.tolist(), epochs, rows.tolist(), firsts, lasts, strict=True
+            ):
+                documents = range(first, last + 1)
+                found[place] = RowOrigin(source.name, epoch, row, row * seq_len, documents)
+        return [origin for origin in found if origin is not None]
+
+    # Checks
+
+    def _require_documents(self) -> None:
+        if self.options.extras:
+            for source in self._sources:
+                _ = source.rows.split.bounds  # which refuses what has no documents
+
+    def _require_ids(self) -> None:
+        """The dtype must hold what is stored."""
+        for source in self._sources:
+            stored = source.rows.split.dtype
+            if np.dtype(self.options.dtype).itemsize < stored.itemsize:
+                raise ConfigError(
+                    f"{source.name} has {stored} tokens, which {self.options.dtype} does not hold",
+                    hint="dtype='int64'",
+                )
+
+
+def _rebuilt(sources: Mapping[str, Given], given: dict[str, Any], rows: int) -> Loader:
+    loader = Loader(sources, **given)
+    loader.advance_to(rows)
+    return loader

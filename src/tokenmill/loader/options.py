@@ -1,0 +1,80 @@
+"""The options of a Loader as plain values, checked once: what worker processes get, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tokenmill.errors import ConfigError, unknown_name
+from tokenmill.loader.batch import EXTRAS
+from tokenmill.loader.mixing import MAX_PLACES
+from tokenmill.loader.order import SHUFFLES
+from tokenmill.loader.steps import Range
+from tokenmill.words.quantities import Quantity, count_of
+
+DTYPES = ("int32", "int64", "uint16", "uint32")
+Weights = Mapping[str, float]
+Stages = Iterable[tuple[Quantity, Weights]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoaderOptions:
+    """Raises ConfigError, with what to type, for values that contradict each other."""
+
+    seq_len: int
+    batch_size: int
+    weights: Weights | None
+    stages: tuple[tuple[int, Weights], ...]  # (first token of the run, weights)
+    rank: int
+    world_size: int
+    seed: int
+    split: str
+    shuffle: str | None
+    epochs: int | None
+    skip: tuple[Range, ...]
+    extras: tuple[str, ...]
+    dtype: str
+    prefetch: int
+
+    @property
+    def rank_rows(self) -> int:
+        """Rows of a step that a rank takes."""
+        return self.batch_size // self.world_size
+
+    def __post_init__(self) -> None:
+        for option in ("seq_len", "batch_size", "epochs"):
+            value = getattr(self, option)
+            if value is not None and value < 1:
+                raise ConfigError(f"{option} is at least 1, got {value}")
+        if self.shuffle not in SHUFFLES:
+            raise unknown_name("shuffle", str(self.shuffle), ("full", "block", "None"))
+        for name in self.extras:
+            _require_known("extra", name, EXTRAS)
+        _require_known("dtype", self.dtype, DTYPES)
+        if self.prefetch < 0:
+            raise ConfigError(f"prefetch={self.prefetch}", hint="prefetch=0: no thread")
+        self._require_shares()
+
+    def _require_shares(self) -> None:
+        if not 0 <= self.rank < self.world_size:
+            raise ConfigError(
+                f"rank {self.rank} of world_size {self.world_size}",
+                hint="ranks are 0 to world_size - 1: RANK and WORLD_SIZE of torchrun",
+            )
+        if self.batch_size % self.world_size:
+            less = max(self.batch_size // self.world_size, 1) * self.world_size
+            raise ConfigError(
+                f"batch_size {self.batch_size:,} rows cannot be shared by {self.world_size} ranks",
+                hint=f"batch_size={less}: it is that of all ranks together",
+            )
+        if self.batch_size > MAX_PLACES:
+            raise ConfigError(f"batch_size {self.batch_size:,} is over {MAX_PLACES:,}")
+
+
+def stages_given(stages: Stages) -> tuple[tuple[int, Weights], ...]:
+    return tuple((count_of("stages", start), weights) for start, weights in stages)
+
+
+def _require_known(what: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise unknown_name(what, str(name), tuple(known))

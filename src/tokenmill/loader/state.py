@@ -1,0 +1,83 @@
+"""The state of a run: one counter, and what determines the rows, to notice that it has changed.
+
+Free to change: world size, batch size, workers, prefetch, what is skipped, stages that have not
+begun, `epochs`, and where the data is. Everything else would give other rows under the same number,
+and is refused by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tokenmill.errors import ConfigError, ConflictError
+from tokenmill.loader.mixing import Stage
+
+VERSION = 1
+# Sources are named one by one as long as a state stays under 1 kB.
+MAX_DATA_BYTES = 600
+
+_MEANINGS = {
+    "seq_len": "tokens a row",
+    "seed": "the seed",
+    "shuffle": "the kind of shuffle",
+    "split": "the split",
+    "mix": "the weights up to here",
+}
+
+
+def state_of(rows: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {"tokenmill_loader": VERSION, "rows": rows, **settings}
+
+
+def data_of(contents: Mapping[str, str]) -> dict[str, str]:
+    """The content of each source by name; of all together if they are many."""
+    plain = dict(contents)
+    if len(json.dumps(plain)) <= MAX_DATA_BYTES:
+        return plain
+    return {f"all {len(plain)}": _hash_of(sorted(plain.items()))}
+
+
+def mix_of(stages: Sequence[Stage], rows: int) -> str:
+    """Identifies the weights that had a part in the first `rows` rows."""
+    begun = [stage for stage in stages if stage.start < rows] or stages[:1]
+    return _hash_of([[stage.start, stage.weights] for stage in begun])
+
+
+def checked_rows(state: Mapping[str, Any]) -> int:
+    """The counter of a state. Raises ConfigError if it is not one of ours."""
+    rows = state.get("rows") if isinstance(state, Mapping) else None
+    if type(rows) is not int or rows < 0 or state.get("tokenmill_loader") != VERSION:
+        raise ConfigError(
+            f"this is not the state of a Loader: {str(state)[:100]}",
+            hint="load what loader.state_dict() returned",
+        )
+    return rows
+
+
+def require_same(state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raise ConflictError, with every field that differs, unless the state is of the same run."""
+    lines = []
+    for name, meaning in _MEANINGS.items():
+        if state.get(name) != own[name]:
+            lines.append(f"{name} ({meaning}) was {state.get(name)!r}, is {own[name]!r}")
+    was, now = state.get("data", {}), own["data"]
+    for name in sorted({*was, *now}):
+        if name not in now:
+            lines.append(f"data: the source {name} is gone")
+        elif name not in was:
+            lines.append(f"data: the source {name} is new")
+        elif was[name] != now[name]:
+            lines.append(f"data: the content of {name} was {was[name]}, is {now[name]}")
+    if lines:
+        raise ConflictError(
+            "\n  ".join(["the state is of another run:", *lines]),
+            hint="use the same data and options; batch_size, world_size, skip, epochs and stages "
+            "that have not begun may differ",
+        )
+
+
+def _hash_of(plain: Any) -> str:
+    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]

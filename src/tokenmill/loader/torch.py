@@ -1,0 +1,85 @@
+"""The loader for `torch.utils.data`: batches as tensors, made in worker processes if asked for.
+
+    batches = TorchLoader(loader, num_workers=4)            counts in this process: elastic
+    for batch in batches: model(batch["tokens"].to(device), batch["targets"].to(device))
+    batches.state_dict()
+
+    torchdata.stateful_dataloader.StatefulDataLoader(TorchRows(loader), batch_size=None)
+
+Worker w of n makes steps w, w + n, ... of the rank's run, and torch's DataLoader takes them in
+turn: the order is that of one process. There is no DistributedSampler: the loader has its rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+try:
+    import torch
+    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+except ImportError as error:
+    raise ImportError("tokenmill.loader.torch needs torch: pip install tokenmill[torch]") from error
+
+from tokenmill.loader.batch import TokenBatch
+from tokenmill.loader.loader import Loader
+
+Tensors = dict[str, Any]
+
+
+def tensors_of(batch: TokenBatch) -> Tensors:
+    """Its arrays as tensors that share memory with it, and `rows`, the run's counter after it."""
+    found: Tensors = {name: torch.from_numpy(array) for name, array in batch.arrays().items()}
+    return {**found, "rows": batch.rows}
+
+
+class TorchRows(IterableDataset[Tensors]):
+    """A rank's batches as a dataset for DataLoader(..., batch_size=None).
+
+    Its state is that of the process it is in, which torchdata's StatefulDataLoader keeps for each
+    worker: it must be loaded with as many workers as it was saved with. TorchLoader need not be.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        super().__init__()
+        self.loader = loader
+        self._begun: dict[str, Any] = loader.state_dict()  # where the counting of batches began
+        self._num_made = 0
+
+    def __iter__(self) -> Iterator[Tensors]:
+        info = get_worker_info()
+        worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
+        self.loader.load_state_dict(self._begun)
+        for batch in self.loader.batches(worker, num_workers, self._num_made):
+            self._num_made += 1
+            yield tensors_of(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"begun": self._begun, "made": self._num_made}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.loader.load_state_dict(state["begun"])
+        self._begun, self._num_made = dict(state["begun"]), int(state["made"])
+
+
+class TorchLoader:
+    """A DataLoader over a Loader whose state is the Loader's own: any number of workers may go on
+    from it. `options` are those of torch's DataLoader, such as pin_memory and prefetch_factor."""
+
+    def __init__(self, loader: Loader, num_workers: int = 0, **options: Any) -> None:
+        self.loader = loader
+        self._options = {**options, "num_workers": num_workers, "batch_size": None}
+
+    def __iter__(self) -> Iterator[Tensors]:
+        for batch in DataLoader(TorchRows(self.loader), **self._options):
+            self.loader.advance_to(batch["rows"])
+            yield batch
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.loader.load_state_dict(state)

@@ -1,0 +1,31 @@
+"""docs/training.md: its blocks run as they stand, one after the other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tokenmill
+from corpora import made_texts
+
+pytest.importorskip("torch")
+GUIDE = Path(__file__).parent.parent.parent / "docs" / "training.md"
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_guide_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("web", 0), ("code", 1)):
+        pq.write_table(pa.table({"text": made_texts(600, seed)}), f"{name}.parquet")
+        tokenmill.prepare(f"{name}.parquet", f"data/{name}", runner="inline")
+    names: dict[str, object] = {}
+    for language, block in BLOCKS:
+        assert language == "python"
+        exec(compile(block, "docs/training.md", "exec"), names)
+        assert "Traceback" not in capsys.readouterr().err
+    assert names["state"]["rows"] == 32 and len(BLOCKS) == 6
+    assert names["micro_batches"][3].shape == (8, 128)
