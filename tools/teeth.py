@@ -549,7 +549,7 @@ def is_caught(bug: Bug) -> tuple[bool, float]:
     """Whether a test turned red, and after how many seconds."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("src", "tests"):
+        for name in ("src", "tests", "docs"):
             shutil.copytree(ROOT / name, Path(folder, name))
         shutil.copy(ROOT / "pyproject.toml", folder)
         Path(folder, "src", "tokenmill", bug.file).write_text(planted(bug, Path(folder, "src")))

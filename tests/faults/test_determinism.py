@@ -4,6 +4,7 @@ seed, the locale, the time zone. One set of sha256 per format, and the oracle's 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import random
@@ -185,8 +186,9 @@ def test_batches_of_any_size_give_the_same_bytes(
     """Inline, in this process: what a reader hands over at once, what the engine is given at once,
     how much is read from a part and written to a shard at once."""
     batch_bytes, hold_bytes, hold_batches = batch
-    *others, _ = ReadOptions.__init__.__defaults__
-    monkeypatch.setattr(ReadOptions.__init__, "__defaults__", (*others, batch_bytes))
+    fields = dataclasses.fields(ReadOptions)
+    defaults = {one.name: one.default for one in fields} | {"batch_bytes": batch_bytes}
+    monkeypatch.setattr(ReadOptions.__init__, "__defaults__", tuple(defaults.values()))
     assert ReadOptions().batch_bytes == batch_bytes
     monkeypatch.setattr(mill, "HOLD_BYTES", hold_bytes)
     monkeypatch.setattr(mill, "HOLD_BATCHES", hold_batches)

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import scenarios
@@ -20,10 +21,12 @@ from power import LossyDisk
 from scenarios import Files, Scenario, converted, corpus, differences, prepared, small_pieces
 
 import tokenmill
+from tokenmill.dataset import publication
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.inspect import look_into
 from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.places import WORK_NAME
+from tokenmill.encode import part
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError, OutputError
 from tokenmill.storage import files, hashing, objects
 from tokenmill.storage.hashing import PIECE_BYTES
@@ -465,8 +468,8 @@ class Store:
     def run(self) -> None:
         FEWER.run(self._source, self.out, overwrite=True)
 
-    def crash(self, monkeypatch, name: str, calls: int = 1) -> None:
-        """Until the so many-th call of a function of `storage` in publication."""
+    def crash(self, monkeypatch, name: str, calls: int = 1, module=publication) -> None:
+        """Until the so many-th call of a function of `storage.files` by a module."""
         real, left = getattr(files, name), [calls]
 
         def dying(*arguments, **options):
@@ -476,7 +479,7 @@ class Store:
             return real(*arguments, **options)
 
         with monkeypatch.context() as patch, pytest.raises(Gone):
-            patch.setattr(files, name, dying)
+            patch.setattr(module, "files", SimpleNamespace(**{**vars(files), name: dying}))
             self.run()
 
 
@@ -516,7 +519,7 @@ def test_overwrite_in_a_store_when_publication_was_interrupted_then_it_continues
 
 
 def test_reader_of_a_store_when_nothing_was_published_then_it_sees_the_old_one(store, monkeypatch):
-    store.crash(monkeypatch, "write_record", calls=6)
+    store.crash(monkeypatch, "write_record", calls=6, module=part)
     assert tokenmill.verify(store.out).is_whole
     assert store.files() == store.old
     store.run()

@@ -139,12 +139,13 @@ def fsync_folder(path: str) -> None:
 
 def make_folder(path: str) -> None:
     """Make a folder and the missing ones above it, each so that it survives a power loss."""
-    parent = os.path.dirname(os.path.abspath(path))
-    if not os.path.lexists(parent):
-        make_folder(parent)
+    changed = [os.path.dirname(os.path.abspath(path))]  # folders that get a new entry
+    while not os.path.lexists(changed[-1]):
+        changed.append(os.path.dirname(changed[-1]))
     with as_output_error("create the folder", path):
         os.makedirs(path, exist_ok=True)
-    fsync_folder(parent)
+    for folder in changed:
+        fsync_folder(folder)
 
 
 def remove(path: str) -> None:
