@@ -31,7 +31,7 @@ from tokenmill.storage.range_reader import Begun
 from tokenmill.storage.retry import Notice
 
 AHEAD_BYTES = 4 << 30
-NUM_FOOTERS = 8  # asked for at a time
+NUM_FOOTERS = 32  # asked for at a time
 
 
 def most_bytes_ahead(sizes: Sequence[int]) -> int:

@@ -4,18 +4,18 @@ The count is doubled as long as that adds at least 15% of what it would add if e
 brought as much as the others. If it does not, the line is full, or the server limits us, and the
 count is taken back. Later it is tried again, ever less often, with half as many more. So a line
 of 10 Mbit/s stays with the few that it began with, and where a CDN limits each connection, 32 are
-reached after three steps.
+reached after two steps.
 
 Only time in which every connection had something to fetch is measured.
 """
 
 from __future__ import annotations
 
-FIRST_CONNECTIONS = 6  # as browsers have for one host
+FIRST_CONNECTIONS = 8
 MAX_CONNECTIONS = 32
 # A measurement takes so long, and so many bytes for each connection: they arrive in blocks.
-MEASURED_SECONDS = 0.25
-MEASURED_BYTES = 2 << 20
+MEASURED_SECONDS = 0.2
+MEASURED_BYTES = 1 << 20
 SETTLING_LATENCIES = 2.0  # a new connection has sent nothing before it is made and asked
 WORTHWHILE = 0.15
 # The first pause after a trial that failed, also in measurements; then twice as long, and so on.
