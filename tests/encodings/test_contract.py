@@ -67,7 +67,7 @@ def of_ranks(pattern: str) -> Callable[[Path], Made]:
             special_tokens={"<|endoftext|>": len(BYTES + MERGES)},
         )
         path = write_ranks(folder / "small.tiktoken", BYTES + MERGES)
-        return get_encoding(path, pattern=pattern), truth.encode_ordinary
+        return get_encoding(path, pattern=pattern, eot=300), truth.encode_ordinary
 
     return make
 

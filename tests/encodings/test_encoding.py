@@ -291,7 +291,7 @@ def test_name_when_unknown_then_error_lists_names_and_mentions_paths() -> None:
 
 def test_eot_when_it_is_another_special_token_of_the_encoding_then_that_ends_documents() -> None:
     assert get_encoding("cl100k_base", eot="<|endofprompt|>").eot_token == 100276
-    with pytest.raises(ConfigError, match=r"no special token '</s>'; known: <\|endoftext\|>"):
+    with pytest.raises(ConfigError, match=r"no special token '</s>'; it has: <\|endoftext\|>"):
         get_encoding("gpt2", eot="</s>")
     with pytest.raises(ConfigError, match="has the pattern gpt2, not cl100k"):
         get_encoding("gpt2", pattern="cl100k")

@@ -244,7 +244,7 @@ OPTIONS = [
         restores="mine.tiktoken",
     ),
     Change("tokenizer", r"encoding\.name: was 'mine', now 'gpt2'", options=("--tokenizer", "gpt2")),
-    Change("EOT token", r"encoding\.eot: was", options=("--eot-token", "<|end|>")),
+    Change("EOT token", r"encoding\.eot: was", options=("--eot-token", "<|end|>=50300")),
     Change("EOT policy", r"options\.eot: was 'prepend', now 'append'", options=("--eot", "append")),
     Change("dtype", r"options\.dtype: was 'uint16', now 'uint32'", options=("--dtype", "uint32")),
     Change(

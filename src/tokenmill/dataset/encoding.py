@@ -35,9 +35,8 @@ class NamedTokenizer:
         pattern = self.pattern
         if pattern is None and os.path.isfile(self.name) and not self.name.endswith(".json"):
             pattern = made_with.pattern
-        # A file of ranks has no EOT: the manifest gives its text, or its id if that is not the
-        # next.
-        eots = (made_with.eot, str(made_with.eot_token), None) if self.eot is None else (self.eot,)
+        # A file of ranks has no EOT: the manifest gives its text and its id.
+        eots = (made_with.eot_option, None) if self.eot is None else (self.eot,)
         candidates = []
         for eot in eots:
             try:

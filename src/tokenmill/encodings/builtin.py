@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tokenmill.encodings.eot import special_named
 from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.patterns import PATTERNS
 from tokenmill.errors import ConfigError
@@ -75,12 +76,7 @@ def shipped_identity(name: str, pattern: str | None, eot: str | None) -> Encodin
             f"the encoding {name} has the pattern {shipped.pattern}, not {pattern}",
             hint="leave the pattern out, or give the path of a .tiktoken file",
         )
-    eot = _EOT if eot is None else eot
-    if eot not in shipped.special_tokens:
-        raise ConfigError(
-            f"the encoding {name} has no special token {eot!r}; "
-            f"known: {', '.join(shipped.special_tokens)}"
-        )
+    eot = special_named(eot or _EOT, shipped.special_tokens, f"the encoding {name}")
     expression = PATTERNS[shipped.pattern].expression
     return EncodingId(
         name=name,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tokenmill.encodings.eot import special_named
 from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError
@@ -139,7 +140,4 @@ def _eot(asked: str | None, specials: Mapping[str, int], where: str) -> str:
             f"{where}: which special token ends a document? none has a usual name; it has: {known}",
             hint="--eot-token TEXT (or get_encoding(path, eot=TEXT))",
         )
-    for text, token in specials.items():
-        if asked in (text, str(token)):
-            return text
-    raise ConfigError(f"{where}: no special token {asked!r}; it has: {known}")
+    return special_named(asked, specials, where)
