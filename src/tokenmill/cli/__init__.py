@@ -25,6 +25,7 @@ from tokenmill.cli import (
     help,
     inspect,
     prepare,
+    tokenizers,
     verify,
 )
 from tokenmill.cli.paint import labelled
@@ -41,6 +42,7 @@ _COMMANDS = (
     inspect,
     convert,
     formats,
+    tokenizers,
     doctor,
     demo,
     completion,

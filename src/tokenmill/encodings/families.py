@@ -23,11 +23,10 @@ class RankFamily:
     special_tokens: Mapping[str, int]
     eot: str
     bos: str | None
+    n_vocab: int
     checked: str
-
-    @property
-    def n_vocab(self) -> int:
-        return max(self.special_tokens.values()) + 1
+    # It has tokens that no merge reaches, on which gigatoken panics: tiktoken serves.
+    has_unreachable: bool = False
 
 
 def _numbered(texts: list[str], start: int) -> dict[str, int]:
@@ -97,7 +96,9 @@ FAMILIES = (
         _numbered(_LLAMA3_SPECIAL, 128_000),
         "<|end_of_text|>",
         "<|begin_of_text|>",
+        128_256,
         "llama-models 0.3.0",
+        has_unreachable=True,
     ),
     RankFamily(
         "llama4",
@@ -108,6 +109,7 @@ FAMILIES = (
         _numbered(_LLAMA4_SPECIAL, 200_000),
         "<|end_of_text|>",
         "<|begin_of_text|>",
+        202_048,
         "llama-models 0.3.0",
     ),
     RankFamily(
@@ -119,11 +121,12 @@ FAMILIES = (
         _numbered([*_QWEN_SPECIAL, *(f"<|extra_{i}|>" for i in range(205))], 151_643),
         "<|endoftext|>",
         None,
+        151_851,
         "dashscope 2.0.2",
     ),
 )
 
-_OPENAI = tuple(
+OPENAI = tuple(
     RankFamily(
         name,
         name,
@@ -133,6 +136,7 @@ _OPENAI = tuple(
         known.special_tokens,
         "<|endoftext|>",
         None,
+        known.max_token_value + 1,
         "tiktoken",
     )
     for name, known in SHIPPED_ENCODINGS.items()
@@ -141,5 +145,5 @@ _OPENAI = tuple(
 
 def family_of(file_sha256: str) -> RankFamily | None:
     """The family whose file of ranks this is; for one file with two names, the first."""
-    known = (family for family in (*_OPENAI, *FAMILIES) if family.file_sha256 == file_sha256)
+    known = (family for family in (*OPENAI, *FAMILIES) if family.file_sha256 == file_sha256)
     return next(known, None)

@@ -12,7 +12,8 @@ import functools
 
 from tokenmill.encodings.builtin import SHIPPED_ENCODINGS, shipped_identity
 from tokenmill.encodings.identity import EncodingId
-from tokenmill.encodings.reference import Engine, Reference
+from tokenmill.encodings.reference import Engine, Reference, ReferenceEngine
+from tokenmill.encodings.tekken import tekken_reference, tekken_special_tokens
 from tokenmill.encodings.tiktoken import rank_file_engine, special_tokens, tiktoken_reference
 from tokenmill.errors import IntegrityError
 
@@ -28,6 +29,8 @@ def engine_of(identity: EncodingId) -> Engine:
             from tokenmill.encodings.huggingface import huggingface_engine  # 11 ms
 
             engine = huggingface_engine(identity, lambda: reference_of(identity))
+        elif identity.kind == "tekken":
+            engine = ReferenceEngine(reference_of(identity))
         else:
             engine = rank_file_engine(identity, lambda: reference_of(identity))
         _ENGINES[identity.sha256] = engine
@@ -42,6 +45,8 @@ def reference_of(identity: EncodingId) -> Reference:
             from tokenmill.encodings.huggingface import huggingface_reference
 
             reference = huggingface_reference(identity)
+        elif identity.kind == "tekken":
+            reference = tekken_reference(identity)
         else:
             reference = tiktoken_reference(identity)
         _REFERENCES[identity.sha256] = reference
@@ -54,6 +59,8 @@ def special_tokens_of(identity: EncodingId) -> dict[str, int]:
         from tokenmill.encodings.huggingface import huggingface_special_tokens
 
         return huggingface_special_tokens(identity)
+    if identity.kind == "tekken":
+        return tekken_special_tokens(identity)
     return special_tokens(identity)
 
 

@@ -7,6 +7,7 @@ model has a `tokenizer.json` beside it.
 
 from __future__ import annotations
 
+from tokenmill.encodings.tokenizer_json import TO_TOKENIZER_JSON
 from tokenmill.errors import ConfigError
 
 _PIECE, _TEXT = 0x0A, 0x0A  # field 1, of variable length: of the message, and of a piece
@@ -18,7 +19,5 @@ def refuse_sentencepiece(data: bytes, where: str) -> None:
         return
     raise ConfigError(
         f"{where}: a SentencePiece model, which is not read",
-        hint='name the tokenizer.json of the same model; where there is none: python -c "from '
-        "transformers import AutoTokenizer as A; "
-        "A.from_pretrained('FOLDER').save_pretrained('OUT')\" makes it",
+        hint=TO_TOKENIZER_JSON,
     )

@@ -145,8 +145,9 @@ def rank_file_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine
 
     if any(identity.file_sha256 == known.file_sha256 for known in SHIPPED_ENCODINGS.values()):
         return GigatokenEngine(build, reference, TIKTOKEN_GAP)
-    ranks = _ranks(identity)
-    if scheme is not None and are_dense(ranks):
+    ranks, family = _ranks(identity), family_of(identity.file_sha256)
+    is_refused = family is not None and family.has_unreachable
+    if scheme is not None and are_dense(ranks) and not is_refused:
         try:
             engine: Engine = GigatokenEngine(build, reference, TIKTOKEN_GAP)
             engine = NfcEngine(engine) if pattern.is_nfc else engine
