@@ -25,4 +25,4 @@ def test_tokenizers_when_shown_then_says_how_to_name_each_and_any_other(capsys) 
     shown = capsys.readouterr().out
     assert "EOT <|end_of_text|> = 128001, BOS <|begin_of_text|> = 128000" in shown
     assert "--tokenizer FILE, the tokenizer.model of Llama 4" in shown
-    assert "--pattern NAME|REGEX and --eot-token TEXT=ID" in shown
+    assert "also --pattern NAME|REGEX and --eot-token TEXT=ID" in shown

@@ -253,11 +253,3 @@ def test_family_when_listed_then_has_the_ids_of_its_library(
     assert sorted(specials.values()) == list(range(ranks_end, n_vocab))
     assert (specials[family.eot], family.n_vocab) == (eot, n_vocab)
     assert (None if family.bos is None else specials[family.bos]) == bos
-
-
-def test_sentencepiece_model_when_named_then_is_refused_by_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.model"
-    path.write_bytes(bytes.fromhex("0a0e0a053c756e6b3e15000000001802") + b"\x0a\x0c\x0a\x03<s>")
-    with pytest.raises(ConfigError, match=r"tokenizer\.model: a SentencePiece model") as caught:
-        get_encoding(path)
-    assert "tokenizer.json" in str(caught.value.hint)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 import tiktoken
 
+import tokenmill
 from tokenmill.encodings import get_encoding
 from tokenmill.encodings.selfcheck import probe_texts
 from tokenmill.errors import ConfigError
@@ -103,3 +104,13 @@ def test_real_tekken_when_encoded_then_equals_mistral_common() -> None:
     for text in probe_texts(["</s>", "[INST]"]):
         assert encoding.encode_ordinary(text) == truth.encode(text, bos=False, eos=False)
     assert (encoding.eot_token, encoding.n_vocab) == (truth.eos_id, truth.n_words)
+
+
+def test_tekken_when_prepared_with_then_the_dataset_verifies(tmp_path: Path) -> None:
+    path, source = written(tmp_path, tekken()), tmp_path / "a.txt"
+    source.write_text("hello 12\n")
+    tokenmill.prepare(source, tmp_path / "out", tokenizer=path, num_proc=1, val="none")
+    report = tokenmill.verify(
+        tmp_path / "out", tokenizer=path, sources=source, sample="1", num_proc=1
+    )
+    assert report.is_whole

@@ -40,9 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 _FILES = {
     "any other": "--tokenizer FILE",
-    "tokenizer.json": "  says everything; tokenizers' ids",
-    "tekken.json": "  says everything; mistral-common's ids",
-    "rank files": "  need --pattern NAME|REGEX and --eot-token TEXT=ID",
+    "tokenizer.json": "  tokenizers' ids",
+    "tekken.json": "  mistral-common's ids; checked with Mistral's of 2024-07 and 2024-09",
+    "SentencePiece": "  byte-fallback BPE, sentencepiece's ids; checked with Mistral's v1 and v2",
+    "ranks": "  of another family: also --pattern NAME|REGEX and --eot-token TEXT=ID",
 }
 
 

@@ -62,7 +62,11 @@ def is_same(found: EncodingId, expected: EncodingId) -> bool:
 
 def vocabulary_file(made_with: EncodingId) -> str:
     """A description of the needed file that its owner recognises."""
-    files = {"tiktoken": "a .tiktoken file", "tekken": "a tekken.json"}
+    files = {
+        "tiktoken": "a .tiktoken file",
+        "tekken": "a tekken.json",
+        "sentencepiece": "a SentencePiece model",
+    }
     file = files.get(made_with.kind, "a tokenizer.json")
     return f"{made_with.name}, {file} with sha256 {made_with.file_sha256[:12]}"
 

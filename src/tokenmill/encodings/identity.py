@@ -20,7 +20,8 @@ from tokenmill.errors import IntegrityError
 @dataclass(frozen=True, slots=True)
 class EncodingId:
     name: str
-    kind: str  # "tiktoken" (ranks), "tekken" (a tekken.json), "huggingface" (a tokenizer.json)
+    # "tiktoken" (ranks), "tekken", "sentencepiece" (their files), "huggingface" (a tokenizer.json)
+    kind: str
     source: str | None  # absolute path of the file; None: it comes with the package
     file_sha256: str
     pattern: str | None  # a name in patterns.py, or an expression; None where the file says it

@@ -17,6 +17,7 @@ from tokenmill.encodings.tekken import tekken_reference, tekken_special_tokens
 from tokenmill.encodings.tiktoken import rank_file_engine, special_tokens, tiktoken_reference
 from tokenmill.errors import IntegrityError
 
+_OF_TOKENIZERS = ("huggingface", "sentencepiece")  # the library that is their reference
 _ENGINES: dict[str, Engine] = {}
 _REFERENCES: dict[str, Reference] = {}
 
@@ -25,7 +26,7 @@ def engine_of(identity: EncodingId) -> Engine:
     engine = _ENGINES.get(identity.sha256)
     if engine is None:
         _check_shipped(identity)
-        if identity.kind == "huggingface":
+        if identity.kind in _OF_TOKENIZERS:
             from tokenmill.encodings.huggingface import huggingface_engine  # 11 ms
 
             engine = huggingface_engine(identity, lambda: reference_of(identity))
@@ -41,7 +42,7 @@ def reference_of(identity: EncodingId) -> Reference:
     reference = _REFERENCES.get(identity.sha256)
     if reference is None:
         _check_shipped(identity)
-        if identity.kind == "huggingface":
+        if identity.kind in _OF_TOKENIZERS:
             from tokenmill.encodings.huggingface import huggingface_reference
 
             reference = huggingface_reference(identity)
@@ -55,7 +56,7 @@ def reference_of(identity: EncodingId) -> Reference:
 
 @functools.cache
 def special_tokens_of(identity: EncodingId) -> dict[str, int]:
-    if identity.kind == "huggingface":
+    if identity.kind in _OF_TOKENIZERS:
         from tokenmill.encodings.huggingface import huggingface_special_tokens
 
         return huggingface_special_tokens(identity)

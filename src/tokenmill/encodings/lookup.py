@@ -11,6 +11,7 @@ from tokenmill.encodings.builtin import ENCODING_NAMES, shipped_identity
 from tokenmill.encodings.encoding import Encoding
 from tokenmill.encodings.families import FAMILIES
 from tokenmill.encodings.identity import EncodingId
+from tokenmill.encodings.sentencepiece import is_sentencepiece, sentencepiece_identity
 from tokenmill.encodings.tekken import is_tekken, tekken_identity
 from tokenmill.encodings.tiktoken import rank_file_identity
 from tokenmill.encodings.tokenizer_json import tokenizer_json_identity
@@ -49,6 +50,8 @@ def get_encoding(
         raise _no_such_encoding(os.fspath(name))
     if path.suffix == ".json":
         return Encoding(_json_identity(path, pattern, eot))
+    if is_sentencepiece(vocabulary_bytes(path)):
+        return Encoding(sentencepiece_identity(path, pattern, eot))
     return Encoding(rank_file_identity(path, pattern, eot))
 
 

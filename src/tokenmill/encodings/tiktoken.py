@@ -26,7 +26,6 @@ from tokenmill.encodings.reference import (
     ReferenceLoader,
 )
 from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
-from tokenmill.encodings.sentencepiece import refuse_sentencepiece
 from tokenmill.encodings.unicode_gap import TIKTOKEN_GAP
 from tokenmill.encodings.vocabulary_file import SHIPPED, checked_bytes, vocabulary_bytes
 from tokenmill.errors import ConfigError, TokenmillError
@@ -40,7 +39,6 @@ _MAX_EOT_TOKEN = 1 << 24
 def rank_file_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
     """The identity of a user's file. Its pattern and special ids are its family's, or given."""
     data = vocabulary_bytes(path)
-    refuse_sentencepiece(data, str(path))
     file_sha256 = hashlib.sha256(data).hexdigest()
     family = family_of(file_sha256)
     chosen = _family_pattern(family, pattern, path) if family else pattern_named(pattern, str(path))

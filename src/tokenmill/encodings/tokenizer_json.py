@@ -31,11 +31,6 @@ _USUAL_EOT = (
     "<|end|>",
 )
 _MAX_ID = 1 << 24
-TO_TOKENIZER_JSON = (
-    "name the tokenizer.json of the same model; where there is none, transformers makes it: "
-    'python -c "from transformers import AutoTokenizer as A; '
-    "A.from_pretrained('FOLDER').save_pretrained('OUT')\""
-)
 
 
 def tokenizer_json_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
@@ -72,7 +67,7 @@ def parsed_tokenizer_json(data: bytes, where: str) -> dict[str, Any]:
     if isinstance(plain, dict) and plain and all(type(i) is int for i in plain.values()):
         raise ConfigError(
             f"{where}: a vocab.json, which says neither the merges nor how text is cut; not read",
-            hint=TO_TOKENIZER_JSON,
+            hint="name the tokenizer.json of the same model",
         )
     if not isinstance(plain, dict) or not isinstance(plain.get("model"), dict):
         raise ConfigError(
