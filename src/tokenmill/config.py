@@ -191,7 +191,7 @@ def _tokenizer_options(config: Config) -> dict[str, str | None]:
     return {
         "tokenizer": identity.source or identity.name,
         "pattern": identity.pattern,
-        "eot_token": identity.eot,
+        "eot_token": identity.eot_option,
     }
 
 

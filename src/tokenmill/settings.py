@@ -21,7 +21,12 @@ from tokenmill.formats import DTYPE_BYTES, Format, Layout, chosen_dtype, get_for
 BYTES_VERSION = 2  # raised when the same inputs and options would give other bytes
 BUCKET_BYTES = 32 << 20
 MAX_BUCKETS = 4096
-_ENGINES = {"tiktoken": ("gigatoken", "tiktoken"), "huggingface": ("gigatoken", "tokenizers")}
+_ENGINES = {
+    "tiktoken": ("gigatoken", "tiktoken"),
+    "tekken": ("tiktoken",),
+    "huggingface": ("gigatoken", "tokenizers"),
+    "sentencepiece": ("gigatoken", "tokenizers"),
+}
 # Bytes of text per token where no text was looked at: English is near 4.4 with gpt2, Chinese 1.5.
 TEXT_BYTES_PER_TOKEN = 4.0
 

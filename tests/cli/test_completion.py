@@ -25,7 +25,7 @@ CASES = [
     ("tokenmill completion ", {"bash", "zsh", "fish"}, set()),
     ("tokenmill prepare --over", {"--overwrite"}, {"--out"}),
     ("tokenmill prepare x.txt --eot ", {"append", "prepend", "both", "none"}, {"--out"}),
-    ("tokenmill prepare --tokenizer o", {"o200k_base"}, {"gpt2"}),
+    ("tokenmill prepare --tokenizer p", {"p50k_base"}, {"gpt2"}),
     ("tokenmill convert a b --format meg", {"megatron"}, {"nanogpt"}),
     ("tokenmill verify data --fu", {"--full"}, {"--overwrite"}),
 ]

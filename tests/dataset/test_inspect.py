@@ -620,7 +620,7 @@ def test_tokenizer_files_are_named_again_and_compared(tmp_path, small):
     vocabulary = Path(oracle.VOCAB) / "r50k_base.tiktoken"
     mine = tmp_path / "mine.tiktoken"
     mine.write_bytes(vocabulary.read_bytes())
-    for eot_token in (None, "50300"):
+    for eot_token in (None, "<|mine|>=50300"):
         folder = tmp_path / f"eot-{eot_token}"
         out = prepared(
             folder, small, tokenizer=str(mine), pattern="gpt2", eot_token=eot_token, val="none"
@@ -947,5 +947,5 @@ def test_command_when_there_is_no_text_then_json_says_why(tmp_path, small):
     assert plain["documents"][0]["text"] is None and "--tokenizer FILE" in plain["missing"]
     named = json.loads(inspect(out, "--doc", 0, "--json", "--tokenizer", mine).stdout)
     assert named["documents"][0]["text"] == small[0] and named["missing"] is None
-    other = inspect(out, "--doc", 0, "--tokenizer", mine, "--eot-token", "<|other|>")
+    other = inspect(out, "--doc", 0, "--tokenizer", mine, "--eot-token", "<|other|>=50300")
     assert other.returncode == 2 and "the tokens were made with" in other.stderr

@@ -282,7 +282,7 @@ def of_a_file(corpus, tmp_path) -> tuple[Path, Path]:
     """A dataset made with a vocabulary file, and the file."""
     mine = tmp_path / "mine.tiktoken"
     shutil.copy(VOCABULARY, mine)
-    options = {"tokenizer": str(mine), "pattern": "gpt2", "eot_token": "<|the end|>"}
+    options = {"tokenizer": str(mine), "pattern": "gpt2", "eot_token": "<|the end|>=50257"}
     return prepared(corpus, tmp_path / "mine", val="none", **options), mine
 
 
@@ -298,10 +298,15 @@ def test_command_when_the_tokenizer_is_a_file_then_exit_9_until_it_is_named(of_a
 
 def test_command_when_another_tokenizer_is_named_then_exit_2_also_without_comparing(of_a_file):
     out, mine = of_a_file
-    for named in (["cl100k_base"], [mine, "--pattern", "cl100k"], [mine, "--eot-token", "<|no|>"]):
+    another = "the tokens were made with"
+    for named, says in (
+        (["cl100k_base"], another),
+        ([mine, "--pattern", "cl100k"], "has the pattern gpt2, not cl100k"),
+        ([mine, "--eot-token", "<|no|>=50300"], another),
+    ):
         for asked in ([], ["--full"]):
             done = command(out, "--tokenizer", *named, *asked)
-            assert done.returncode == 2 and "the tokens were made with" in done.stderr, done.stderr
+            assert done.returncode == 2 and says in done.stderr, done.stderr
     with pytest.raises(ConfigError, match="were made with mine"):
         verify(out, encoding=get_encoding("cl100k_base").identity)
 
@@ -309,7 +314,7 @@ def test_command_when_another_tokenizer_is_named_then_exit_2_also_without_compar
 def test_verify_when_the_eot_is_an_id_then_the_file_alone_is_enough(corpus, tmp_path):
     mine = tmp_path / "mine.tiktoken"
     shutil.copy(VOCABULARY, mine)
-    options = {"tokenizer": str(mine), "pattern": "gpt2", "eot_token": "50300"}
+    options = {"tokenizer": str(mine), "pattern": "gpt2", "eot_token": "<|mine|>=50300"}
     out = prepared(corpus, tmp_path / "mine", val="none", **options)
     report = verify(out, full=True, tokenizer=NamedTokenizer(str(mine)))
     assert report.is_complete and status(report)["sources"] == "passed"

@@ -54,6 +54,7 @@ SIZES = {  # (n_vocab, eot_token), as tiktoken has them
     "p50k_base": (50281, 50256),
     "cl100k_base": (100277, 100257),
     "o200k_base": (200019, 199999),
+    "o200k_harmony": (201088, 199999),
 }
 
 
@@ -240,7 +241,7 @@ def test_equality_when_names_differ_but_tokens_do_not_then_encodings_are_equal()
     assert get_encoding("gpt2") == get_encoding("r50k_base")
     assert hash(get_encoding("gpt2")) == hash(get_encoding("r50k_base"))
     assert get_encoding("gpt2") != get_encoding("p50k_base")
-    assert len({get_encoding(name).identity.sha256 for name in ENCODING_NAMES}) == 4
+    assert len({get_encoding(name).identity.sha256 for name in ENCODING_NAMES}) == 5
     assert get_encoding("gpt2") != "gpt2"
 
 
@@ -253,6 +254,7 @@ def test_identity_when_computed_then_never_changes_between_versions() -> None:
         "p50k_base": "f19f8c9d20512ad9",
         "cl100k_base": "a7a813addd9bb32f",
         "o200k_base": "c085d4058546dc0b",
+        "o200k_harmony": "c1bd6ba82fe547e8",
     }
 
 
@@ -291,7 +293,7 @@ def test_name_when_unknown_then_error_lists_names_and_mentions_paths() -> None:
 
 def test_eot_when_it_is_another_special_token_of_the_encoding_then_that_ends_documents() -> None:
     assert get_encoding("cl100k_base", eot="<|endofprompt|>").eot_token == 100276
-    with pytest.raises(ConfigError, match=r"no special token '</s>'; known: <\|endoftext\|>"):
+    with pytest.raises(ConfigError, match=r"no special token '</s>'; it has: <\|endoftext\|>"):
         get_encoding("gpt2", eot="</s>")
     with pytest.raises(ConfigError, match="has the pattern gpt2, not cl100k"):
         get_encoding("gpt2", pattern="cl100k")

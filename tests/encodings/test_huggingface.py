@@ -326,6 +326,34 @@ def test_eot_when_not_given_then_is_looked_for_or_asked_for(tmp_path: Path) -> N
         get_encoding(folder, eot=1, pattern="gpt2")
 
 
+def test_vocab_json_when_named_then_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.json"
+    path.write_text('{"a": 0, "b": 1}')
+    with pytest.raises(ConfigError, match=r"vocab\.json: a vocab\.json, which says") as caught:
+        get_encoding(path)
+    assert "tokenizer.json" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("eos", ["<stop>", {"content": "<stop>", "special": True}])
+def test_eot_when_no_usual_one_then_is_that_of_the_config_beside(tmp_path: Path, eos: Any) -> None:
+    saved(byte_level(special_tokens=["<bos>", "<stop>"]), tmp_path)
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps({"eos_token": eos}))
+    assert get_encoding(tmp_path).identity.eot == "<stop>"
+    assert get_encoding(tmp_path, eot="<bos>").identity.eot == "<bos>"
+    for useless in ({"eos_token": "<other>"}, [], {"eos_token": 7}):
+        config.write_text(json.dumps(useless))
+        with pytest.raises(ConfigError, match="which special token ends a document"):
+            get_encoding(tmp_path)
+    config.write_text("{")
+    with pytest.raises(ConfigError, match=r"tokenizer_config\.json: not JSON"):
+        get_encoding(tmp_path)
+    # An eos_token that ends a turn of a chat does not replace the usual end of documents.
+    saved(byte_level(special_tokens=["<turn>", "<|endoftext|>"]), tmp_path)
+    config.write_text(json.dumps({"eos_token": "<turn>"}))
+    assert get_encoding(tmp_path).identity.eot == "<|endoftext|>"
+
+
 def test_file_when_changed_after_the_identity_was_made_then_is_refused(tmp_path: Path) -> None:
     # No other test has it: a process that has loaded an encoding does not read its file again.
     path = saved(byte_level(special_tokens=["</s>", "<changed>"]), tmp_path)

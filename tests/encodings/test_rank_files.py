@@ -13,6 +13,7 @@ import tiktoken
 
 import tokenmill.encodings
 from tokenmill.encodings import Encoding, get_encoding
+from tokenmill.encodings.families import FAMILIES
 from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.patterns import PATTERNS
 from tokenmill.errors import ConfigError, IntegrityError
@@ -48,7 +49,7 @@ def test_rank_file_when_it_is_a_copy_of_a_shipped_one_then_is_the_same_encoding(
 def test_rank_file_when_encoded_then_equals_tiktoken(tmp_path: Path, pattern: str) -> None:
     merges = [b"he", b"ll", b"hell", b"hello", b" w", b"or", b" wor", b"ld", b"  ", b"\xe6\x9d"]
     path = write_ranks(tmp_path / "small.tiktoken", BYTES + merges)
-    encoding = get_encoding(str(path), pattern=pattern)
+    encoding = get_encoding(str(path), pattern=pattern, eot=266)
     truth = tiktoken.Encoding(
         "small",
         pat_str=PATTERNS[pattern].expression,
@@ -68,7 +69,7 @@ def test_rank_file_when_a_token_is_out_of_reach_of_merges_then_still_equals_tikt
     # tiktoken takes a whole piece that is a token, though no merge leads to it.
     tokens = [*BYTES, b"zqxj", b"ab", b" mill"]
     path = write_ranks(tmp_path / "odd.tiktoken", tokens)
-    encoding = get_encoding(path, pattern="gpt2")
+    encoding = get_encoding(path, pattern="gpt2", eot=300)
     truth = tiktoken.Encoding(
         "odd",
         pat_str=PATTERNS["gpt2"].expression,
@@ -88,11 +89,17 @@ def test_rank_file_when_ids_have_a_hole_then_tiktoken_serves(tmp_path: Path) -> 
 
 def test_rank_file_when_eot_is_named_then_that_ends_documents(tmp_path: Path) -> None:
     path = write_ranks(tmp_path / "v.tiktoken", [*BYTES, b"</s>"])
-    assert get_encoding(path, pattern="gpt2", eot="<end>").identity.eot == "<end>"
+    named = get_encoding(path, pattern="gpt2", eot="<end>=260").identity
+    assert (named.eot, named.eot_token) == ("<end>", 260)
+    assert get_encoding(path, pattern="gpt2", eot=named.eot_option).identity == named
     assert get_encoding(path, pattern="gpt2", eot="300").eot_token == 300
-    assert get_encoding(path, pattern="gpt2", eot="300") != get_encoding(path, pattern="gpt2")
+    assert get_encoding(path, pattern="gpt2", eot="300") != Encoding(named)
+    for eot in (None, "<end>"):
+        with pytest.raises(ConfigError, match=r"its ranks end at 256") as caught:
+            get_encoding(path, pattern="gpt2", eot=eot)
+        assert f"--eot-token '{eot or '<|endoftext|>'}=257'" in str(caught.value.hint)
     with pytest.raises(ConfigError, match="'</s>' is an ordinary token"):
-        get_encoding(path, pattern="gpt2", eot="</s>")
+        get_encoding(path, pattern="gpt2", eot="</s>=257")
     with pytest.raises(ConfigError, match="the id 7 is taken"):
         get_encoding(path, pattern="gpt2", eot=7)
 
@@ -100,7 +107,7 @@ def test_rank_file_when_eot_is_named_then_that_ends_documents(tmp_path: Path) ->
 def test_pattern_when_missing_or_unknown_then_error_lists_patterns(tmp_path: Path) -> None:
     path = write_ranks(tmp_path / "v.tiktoken", BYTES)
     for pattern in (None, "gpt4"):
-        with pytest.raises(ConfigError, match="gpt2, cl100k, o200k, r50k, p50k"):
+        with pytest.raises(ConfigError, match="gpt2, cl100k, o200k, qwen, r50k, p50k"):
             get_encoding(path, pattern=pattern)
 
 
@@ -153,13 +160,13 @@ def test_rank_file_when_changed_after_the_identity_was_made_then_is_refused(
     tmp_path: Path,
 ) -> None:
     path = write_ranks(tmp_path / "v.tiktoken", [*BYTES, b"first version"])
-    encoding = get_encoding(path, pattern="gpt2")
+    encoding = get_encoding(path, pattern="gpt2", eot=257)
     sent = pickle.dumps(encoding)
     write_ranks(path, [*BYTES, b"other version"])
     there = pickle.loads(sent)  # noqa: S301
     with pytest.raises(IntegrityError, match=r"v\.tiktoken: the vocabulary changed: sha256 is"):
         there.encode_array(pa.array(["x"], pa.large_string()))
-    assert get_encoding(path, pattern="gpt2") != encoding
+    assert get_encoding(path, pattern="gpt2", eot=257) != encoding
 
 
 def test_shipped_file_when_damaged_then_says_to_install_again(
@@ -175,3 +182,74 @@ def test_shipped_file_when_damaged_then_says_to_install_again(
     with pytest.raises(IntegrityError, match="damaged") as caught:
         rank_files.tiktoken_reference(identity)
     assert caught.value.hint and "pip install" in caught.value.hint
+
+
+def test_copy_of_a_known_file_when_nothing_is_given_then_its_family_says_all(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "copy.tiktoken"
+    path.write_bytes((R50K.parent / "cl100k_base.tiktoken").read_bytes())
+    encoding = get_encoding(path)
+    assert encoding == get_encoding("cl100k_base")  # 100257; the first id after the ranks is 100256
+    assert encoding.eot_token == 100257 and encoding.n_vocab == 100277
+    assert get_encoding(path, eot="<|mine|>=100300").special_tokens_set > {"<|fim_prefix|>"}
+    with pytest.raises(ConfigError, match="has the pattern cl100k, not gpt2"):
+        get_encoding(path, pattern="gpt2")
+    with pytest.raises(ConfigError, match=r"<\|endoftext\|> has the id 100257, not 100256"):
+        get_encoding(path, eot="<|endoftext|>=100256")
+    with pytest.raises(ConfigError, match="the id 100258 is taken"):
+        get_encoding(path, eot="<|mine|>=100258")
+
+
+def test_own_pattern_when_encoded_then_equals_tiktoken(tmp_path: Path) -> None:
+    path = write_ranks(tmp_path / "own.tiktoken", [*BYTES, b"ab", b"12", b"ab12"])
+    expression = r"\p{L}+|\p{N}|\s+|."
+    encoding = get_encoding(path, pattern=expression, eot=300)
+    assert ordinary(encoding, ["ab12 ab"]) == [[256, 49, 50, 32, 256]]
+    again = pickle.loads(pickle.dumps(encoding))  # noqa: S301
+    assert again == encoding != get_encoding(path, pattern="gpt2", eot=300)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [(r"\p{L}+|\s+", "leaves out a part of the text"), (r"(\p{L}+|", "cannot be used")],
+)
+def test_own_pattern_when_it_loses_text_or_is_none_then_is_refused(
+    tmp_path: Path, expression: str, message: str
+) -> None:
+    path = write_ranks(tmp_path / "own.tiktoken", BYTES)
+    with pytest.raises(ConfigError, match=message):
+        get_encoding(path, pattern=expression, eot=300)
+
+
+def test_own_pattern_when_a_document_loses_text_then_that_document_fails(tmp_path: Path) -> None:
+    path = write_ranks(tmp_path / "own.tiktoken", BYTES)
+    encoding = get_encoding(path, pattern=r"[^\x{16a0}]", eot=300)  # no probe has this rune
+    tokens = encoding.encode_array(pa.array(["a", "a\u16a0b"], pa.large_string()))
+    assert list(tokens.failed) == [1] and tokens.document(0).tolist() == [97]
+
+
+def test_qwen_pattern_when_text_is_decomposed_then_it_is_composed_first(tmp_path: Path) -> None:
+    path = write_ranks(tmp_path / "q.tiktoken", [*BYTES, "é".encode()])
+    encoding = get_encoding(path, pattern="qwen", eot=300)
+    assert ordinary(encoding, ["e\u0301 12"]) == [[256, 32, 49, 50]]
+    assert encoding.encode_ordinary("e\u0301") == [256]
+    assert encoding.encode("e\u0301<|endoftext|>", allowed_special="all") == [256, 300]
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks_end", "eot", "bos", "n_vocab"),
+    [
+        ("llama3", 128_000, 128_001, 128_000, 128_256),
+        ("llama4", 200_000, 200_001, 200_000, 202_048),
+        ("qwen", 151_643, 151_643, None, 151_851),
+    ],
+)
+def test_family_when_listed_then_has_the_ids_of_its_library(
+    name: str, ranks_end: int, eot: int, bos: int | None, n_vocab: int
+) -> None:
+    [family] = [family for family in FAMILIES if family.name == name]
+    specials = family.special_tokens
+    assert sorted(specials.values()) == list(range(ranks_end, n_vocab))
+    assert (specials[family.eot], family.n_vocab) == (eot, n_vocab)
+    assert (None if family.bos is None else specials[family.bos]) == bos

@@ -156,7 +156,8 @@ def vocabulary_trial(kind: str, case: int, folder: Path) -> Found:
     loading._ENGINES.clear()
     loading._REFERENCES.clear()
     loading.special_tokens_of.cache_clear()
-    encoding = get_encoding(path, pattern="cl100k" if kind == "ranks" else None)
+    told = {"pattern": "cl100k", "eot": "1000000"} if kind == "ranks" else {}
+    encoding = get_encoding(path, **told)
     tokens = encoding.encode_array(pa.array(PROBES, pa.large_string()))
     if len(tokens.ids) and tokens.ids.max() > encoding.max_token_value:
         raise Wrong(f"id {tokens.ids.max()} over {encoding.max_token_value}")

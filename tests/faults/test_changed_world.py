@@ -42,6 +42,8 @@ pytestmark = [
 
 NUM_FILES = 3
 
+EOT = "<|endoftext|>=50256"
+
 
 @dataclass(frozen=True)
 class World:
@@ -69,7 +71,7 @@ class World:
         return self.root / "corpus" / f"{number}.jsonl"
 
     def command(self, *more: str, sources: list[str] | None = None) -> list[str]:
-        tokenizer = ["--tokenizer", str(self.tokenizer), "--pattern", "gpt2"]
+        tokenizer = ["--tokenizer", str(self.tokenizer), "--pattern", "gpt2", "--eot-token", EOT]
         shards = ["--format", "npy", "--shard-tokens", "2000", "--num-proc", "1"]
         sources = sources or [str(self.root / "corpus")]
         return ["prepare", *sources, "-o", self.out, *tokenizer, *shards, *more]
@@ -123,6 +125,7 @@ def resumes(world: World) -> None:
             shard_tokens=2000,
             tokenizer=str(world.tokenizer),
             pattern="gpt2",
+            eot_token=EOT,
             slice_bytes=SLICE_BYTES,
         )
     check_whole(world)
@@ -244,7 +247,7 @@ OPTIONS = [
         restores="mine.tiktoken",
     ),
     Change("tokenizer", r"encoding\.name: was 'mine', now 'gpt2'", options=("--tokenizer", "gpt2")),
-    Change("EOT token", r"encoding\.eot: was", options=("--eot-token", "<|end|>")),
+    Change("EOT token", r"encoding\.eot: was", options=("--eot-token", "<|end|>=50300")),
     Change("EOT policy", r"options\.eot: was 'prepend', now 'append'", options=("--eot", "append")),
     Change("dtype", r"options\.dtype: was 'uint16', now 'uint32'", options=("--dtype", "uint32")),
     Change(

@@ -26,6 +26,7 @@ from tokenmill.cli import (
     inspect,
     prepare,
     push,
+    tokenizers,
     verify,
 )
 from tokenmill.cli.paint import labelled
@@ -43,6 +44,7 @@ _COMMANDS = (
     convert,
     push,
     formats,
+    tokenizers,
     doctor,
     demo,
     completion,

@@ -89,7 +89,7 @@ def add_stranger_options(parser: argparse.ArgumentParser) -> None:
         help="of files without header (default: inferred)",
     )
     group.add_argument("--tokenizer", metavar="NAME|FILE", help="what made the tokens")
-    group.add_argument("--pattern", metavar="NAME", help="for a .tiktoken file")
+    group.add_argument("--pattern", metavar="NAME|REGEX", help="for a .tiktoken file")
     group.add_argument("--eot-token", metavar="TEXT", help="the special token between documents")
     group.add_argument(
         "--eot",

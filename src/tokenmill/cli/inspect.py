@@ -82,7 +82,7 @@ examples:
     tokens.add_argument(
         "--tokenizer", metavar="NAME|FILE", help="what made the tokens, if it was a file of yours"
     )
-    tokens.add_argument("--pattern", metavar="NAME", help="for a .tiktoken file")
+    tokens.add_argument("--pattern", metavar="NAME|REGEX", help="for a .tiktoken file")
     tokens.add_argument("--eot-token", metavar="TEXT", help="the special token between documents")
     tokens.add_argument("--eot", choices=("append", "prepend", "both", "none"))
     tokens.add_argument("--format", metavar="NAME", help="if it is not recognised")

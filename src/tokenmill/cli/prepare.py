@@ -220,12 +220,17 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
         "--tokenizer",
         metavar="NAME|FILE",
         help=f"{Config.tokenizer} (default), r50k_base, p50k_base, cl100k_base, o200k_base, "
-        "a .tiktoken file or a tokenizer.json",
+        "o200k_harmony, a tokenizer.json, a tekken.json, a SentencePiece model or a file of ranks; "
+        "see: tokenmill tokenizers",
     )
     how.add_argument(
-        "--pattern", metavar="NAME", help="for a .tiktoken file: gpt2, cl100k or o200k"
+        "--pattern",
+        metavar="NAME|REGEX",
+        help="for a file of ranks that is not known: gpt2, cl100k, o200k, qwen or the expression",
     )
-    how.add_argument("--eot-token", metavar="TEXT", help="the special token that marks documents")
+    how.add_argument(
+        "--eot-token", metavar="TEXT|ID|TEXT=ID", help="the special token that marks documents"
+    )
     how.add_argument(
         "--eot",
         choices=EOT_POLICIES,

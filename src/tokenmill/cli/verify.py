@@ -75,7 +75,7 @@ could not be checked: a source has changed or moved, a tokenizer file is not her
         help="whose ids they are; of our own datasets, where its file is now: --tokenizer alone "
         "is enough, and it is compared",
     )
-    told.add_argument("--pattern", metavar="NAME", help="for a .tiktoken file")
+    told.add_argument("--pattern", metavar="NAME|REGEX", help="for a .tiktoken file")
     told.add_argument("--eot-token", metavar="TEXT", help="the special token that marks documents")
     told.add_argument(
         "--eot", choices=("append", "prepend", "both", "none"), help="where it must be"

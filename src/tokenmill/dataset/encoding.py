@@ -35,9 +35,8 @@ class NamedTokenizer:
         pattern = self.pattern
         if pattern is None and os.path.isfile(self.name) and not self.name.endswith(".json"):
             pattern = made_with.pattern
-        # A file of ranks has no EOT: the manifest gives its text, or its id if that is not the
-        # next.
-        eots = (made_with.eot, str(made_with.eot_token), None) if self.eot is None else (self.eot,)
+        # A file of ranks has no EOT: the manifest gives its text and its id.
+        eots = (made_with.eot_option, None) if self.eot is None else (self.eot,)
         candidates = []
         for eot in eots:
             try:
@@ -63,7 +62,12 @@ def is_same(found: EncodingId, expected: EncodingId) -> bool:
 
 def vocabulary_file(made_with: EncodingId) -> str:
     """A description of the needed file that its owner recognises."""
-    file = "a .tiktoken file" if made_with.kind == "tiktoken" else "a tokenizer.json"
+    files = {
+        "tiktoken": "a .tiktoken file",
+        "tekken": "a tekken.json",
+        "sentencepiece": "a SentencePiece model",
+    }
+    file = files.get(made_with.kind, "a tokenizer.json")
     return f"{made_with.name}, {file} with sha256 {made_with.file_sha256[:12]}"
 
 

@@ -7,8 +7,9 @@ Constants, so that naming an encoding reads no file. The special tokens and size
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tokenmill.encodings.eot import special_named
 from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.patterns import PATTERNS
 from tokenmill.errors import ConfigError
@@ -33,6 +34,26 @@ _R50K = ShippedEncoding(
     50256,
 )
 
+_O200K = ShippedEncoding(
+    "o200k_base.tiktoken",
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+    "o200k",
+    {_EOT: 199999, "<|endofprompt|>": 200018},
+    200018,
+)
+_HARMONY = {
+    "<|startoftext|>": 199998,
+    "<|return|>": 200002,
+    "<|constrain|>": 200003,
+    "<|channel|>": 200005,
+    "<|start|>": 200006,
+    "<|end|>": 200007,
+    "<|message|>": 200008,
+    "<|call|>": 200012,
+}
+_RESERVED = {f"<|reserved_{i}|>": i for i in (200000, 200001, 200004, *range(200009, 201088))}
+del _RESERVED["<|reserved_200012|>"]
+
 SHIPPED_ENCODINGS = {
     "gpt2": _R50K,
     "r50k_base": _R50K,
@@ -56,12 +77,11 @@ SHIPPED_ENCODINGS = {
         },
         100276,
     ),
-    "o200k_base": ShippedEncoding(
-        "o200k_base.tiktoken",
-        "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
-        "o200k",
-        {_EOT: 199999, "<|endofprompt|>": 200018},
-        200018,
+    "o200k_base": _O200K,
+    "o200k_harmony": replace(
+        _O200K,
+        special_tokens={**_O200K.special_tokens, **_HARMONY, **_RESERVED},
+        max_token_value=201087,
     ),
 }
 
@@ -75,12 +95,7 @@ def shipped_identity(name: str, pattern: str | None, eot: str | None) -> Encodin
             f"the encoding {name} has the pattern {shipped.pattern}, not {pattern}",
             hint="leave the pattern out, or give the path of a .tiktoken file",
         )
-    eot = _EOT if eot is None else eot
-    if eot not in shipped.special_tokens:
-        raise ConfigError(
-            f"the encoding {name} has no special token {eot!r}; "
-            f"known: {', '.join(shipped.special_tokens)}"
-        )
+    eot = special_named(eot or _EOT, shipped.special_tokens, f"the encoding {name}")
     expression = PATTERNS[shipped.pattern].expression
     return EncodingId(
         name=name,

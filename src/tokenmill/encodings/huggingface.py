@@ -28,6 +28,7 @@ from tokenmill.encodings.reference import (
     reason,
 )
 from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
+from tokenmill.encodings.sentencepiece import tokenizer_json_of_model
 from tokenmill.encodings.tokenizer_json import parsed_tokenizer_json, special_added_tokens
 from tokenmill.encodings.unicode_gap import TOKENIZERS_GAP
 from tokenmill.encodings.vocabulary_file import checked_bytes
@@ -89,7 +90,10 @@ def _plain(identity: EncodingId) -> dict[str, Any]:
     """The file's content, without truncation and padding of documents."""
     assert identity.source is not None
     data = checked_bytes(Path(identity.source), identity.file_sha256)
-    plain = parsed_tokenizer_json(data, identity.source)
+    if identity.kind == "sentencepiece":
+        plain = tokenizer_json_of_model(data, identity.source)
+    else:
+        plain = parsed_tokenizer_json(data, identity.source)
     return {**plain, "truncation": None, "padding": None}
 
 

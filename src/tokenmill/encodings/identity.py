@@ -20,20 +20,26 @@ from tokenmill.errors import IntegrityError
 @dataclass(frozen=True, slots=True)
 class EncodingId:
     name: str
-    kind: str  # "tiktoken" (a file of ranks) or "huggingface" (a tokenizer.json)
+    # "tiktoken" (ranks), "tekken", "sentencepiece" (their files), "huggingface" (a tokenizer.json)
+    kind: str
     source: str | None  # absolute path of the file; None: it comes with the package
     file_sha256: str
-    pattern: str | None  # a name in patterns.py; None where the file says how text is cut
+    pattern: str | None  # a name in patterns.py, or an expression; None where the file says it
     eot: str  # the text of the special token that ends a document
     eot_token: int
     max_token_value: int  # the largest id, special tokens included
     sha256: str
-    # The tokens that a tokenizer.json's template puts before a text; the mill does not.
+    # The tokens that the model's own library puts before a text; the mill does not.
     bos: str | None = None
 
     @property
     def n_vocab(self) -> int:
         return self.max_token_value + 1
+
+    @property
+    def eot_option(self) -> str:
+        """What to give as --eot-token for the same end of documents."""
+        return f"{self.eot}={self.eot_token}"
 
     def to_plain(self) -> dict[str, Any]:
         """Its values; the template's tokens only if there is a template."""

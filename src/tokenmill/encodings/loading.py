@@ -12,10 +12,12 @@ import functools
 
 from tokenmill.encodings.builtin import SHIPPED_ENCODINGS, shipped_identity
 from tokenmill.encodings.identity import EncodingId
-from tokenmill.encodings.reference import Engine, Reference
+from tokenmill.encodings.reference import Engine, Reference, ReferenceEngine
+from tokenmill.encodings.tekken import tekken_reference, tekken_special_tokens
 from tokenmill.encodings.tiktoken import rank_file_engine, special_tokens, tiktoken_reference
 from tokenmill.errors import IntegrityError
 
+_OF_TOKENIZERS = ("huggingface", "sentencepiece")  # the library that is their reference
 _ENGINES: dict[str, Engine] = {}
 _REFERENCES: dict[str, Reference] = {}
 
@@ -24,10 +26,12 @@ def engine_of(identity: EncodingId) -> Engine:
     engine = _ENGINES.get(identity.sha256)
     if engine is None:
         _check_shipped(identity)
-        if identity.kind == "huggingface":
+        if identity.kind in _OF_TOKENIZERS:
             from tokenmill.encodings.huggingface import huggingface_engine  # 11 ms
 
             engine = huggingface_engine(identity, lambda: reference_of(identity))
+        elif identity.kind == "tekken":
+            engine = ReferenceEngine(reference_of(identity))
         else:
             engine = rank_file_engine(identity, lambda: reference_of(identity))
         _ENGINES[identity.sha256] = engine
@@ -38,10 +42,12 @@ def reference_of(identity: EncodingId) -> Reference:
     reference = _REFERENCES.get(identity.sha256)
     if reference is None:
         _check_shipped(identity)
-        if identity.kind == "huggingface":
+        if identity.kind in _OF_TOKENIZERS:
             from tokenmill.encodings.huggingface import huggingface_reference
 
             reference = huggingface_reference(identity)
+        elif identity.kind == "tekken":
+            reference = tekken_reference(identity)
         else:
             reference = tiktoken_reference(identity)
         _REFERENCES[identity.sha256] = reference
@@ -50,10 +56,12 @@ def reference_of(identity: EncodingId) -> Reference:
 
 @functools.cache
 def special_tokens_of(identity: EncodingId) -> dict[str, int]:
-    if identity.kind == "huggingface":
+    if identity.kind in _OF_TOKENIZERS:
         from tokenmill.encodings.huggingface import huggingface_special_tokens
 
         return huggingface_special_tokens(identity)
+    if identity.kind == "tekken":
+        return tekken_special_tokens(identity)
     return special_tokens(identity)
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
 
 from tokenmill.encodings.builtin import ENCODING_NAMES, shipped_identity
 from tokenmill.encodings.encoding import Encoding
+from tokenmill.encodings.families import FAMILIES
+from tokenmill.encodings.identity import EncodingId
+from tokenmill.encodings.sentencepiece import is_sentencepiece, sentencepiece_identity
+from tokenmill.encodings.tekken import is_tekken, tekken_identity
 from tokenmill.encodings.tiktoken import rank_file_identity
 from tokenmill.encodings.tokenizer_json import tokenizer_json_identity
+from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError, unknown_name
 from tokenmill.plugins import outside, outside_names
 
 # Of entry points: functions of plugins that return an Encoding, made by `get_encoding` from the
 # plugin's vocabulary file.
 GROUP = "tokenmill.encodings"
+_FILES_OF_A_FOLDER = ("tokenizer.json", "tekken.json", "tokenizer.model", "qwen.tiktoken")
 _FILE_ENDINGS = (".tiktoken", ".json", ".model")
 
 
@@ -24,24 +31,38 @@ def get_encoding(
 ) -> Encoding:
     """The encoding of that name, or of the vocabulary file at that path.
 
-    A path leads to a `.tiktoken` file of ranks (then `pattern` is needed), a Hugging Face
-    `tokenizer.json`, or a folder that holds one. `eot` is the special token that ends a document,
-    by its text or its id, if it is not the usual one. Never uses the network.
+    A path leads to a file of ranks, a Hugging Face `tokenizer.json`, a `tekken.json`, or a folder
+    that holds one. Ranks of an unknown family need `pattern`, a name or a regular expression. `eot`
+    is the special token that ends a document: its text, its id, or `TEXT=ID`, which ranks of an
+    unknown family need. Never uses the network.
     """
     eot = None if eot is None else str(eot)
     if isinstance(name, str) and name in ENCODING_NAMES:
         return Encoding(shipped_identity(name, pattern, eot))
     if isinstance(name, str) and name in outside_names(GROUP):
-        found: Encoding = outside(GROUP, name)()
-        return found
+        plugged: Encoding = outside(GROUP, name)()
+        return plugged
     path = Path(name).expanduser().absolute()
-    if path.is_dir() and (path / "tokenizer.json").is_file():
-        path /= "tokenizer.json"
+    if path.is_dir():
+        found = (path / file for file in _FILES_OF_A_FOLDER)
+        path = next((file for file in found if file.is_file()), path)
     if not path.is_file():
         raise _no_such_encoding(os.fspath(name))
     if path.suffix == ".json":
-        return Encoding(tokenizer_json_identity(path, pattern, eot))
+        return Encoding(_json_identity(path, pattern, eot))
+    if is_sentencepiece(vocabulary_bytes(path)):
+        return Encoding(sentencepiece_identity(path, pattern, eot))
     return Encoding(rank_file_identity(path, pattern, eot))
+
+
+def _json_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
+    """Of a tekken.json or a tokenizer.json, whatever its name."""
+    try:
+        plain = json.loads(vocabulary_bytes(path))
+    except (ValueError, RecursionError):
+        plain = None
+    identity = tekken_identity if is_tekken(plain) else tokenizer_json_identity
+    return identity(path, pattern, eot)
 
 
 def _no_such_encoding(name: str) -> ConfigError:
@@ -52,11 +73,19 @@ def _no_such_encoding(name: str) -> ConfigError:
             hint=f"hf download {name} tokenizer.json --local-dir {folder}, "
             f"then: --tokenizer {folder}/tokenizer.json",
         )
+    for family in FAMILIES:
+        if name == family.name:
+            return ConfigError(
+                f"the vocabulary of {family.models} does not come with the package",
+                hint=f"--tokenizer PATH/{family.file}: the published file is recognised, sha256 "
+                f"{family.file_sha256[:12]}...; or the model's tokenizer.json",
+            )
     if os.sep in name or name.endswith(_FILE_ENDINGS):
         return ConfigError(
             f"{name}: no such vocabulary file", hint=f"is it in {os.path.abspath('.')}? see: ls"
         )
     error = unknown_name("encoding", name, (*ENCODING_NAMES, *outside_names(GROUP)))
     return ConfigError(
-        f"{error.message}, or a path to a .tiktoken file or a tokenizer.json", hint=error.hint
+        f"{error.message}, or a path to a .tiktoken file, a tokenizer.json or a tekken.json",
+        hint=error.hint,
     )

@@ -1,12 +1,14 @@
 """The patterns that cut text into pieces before byte-pair merges, by name.
 
-The expressions are tiktoken 0.14's (`tiktoken_ext/openai_public.py`), letter for letter: they are
-part of every encoding's sha256, so rewriting one, even to an equivalent form, changes identities.
-gigatoken implements the same three by hand and knows them by its own names.
+The expressions are tiktoken 0.14's (`tiktoken_ext/openai_public.py`) and, for `qwen`, dashscope
+2.0's, letter for letter: they are part of every encoding's sha256, so rewriting one, even to an
+equivalent form, changes identities. gigatoken implements them by hand and knows them by its own
+names. A user's own expression is its own name, and only tiktoken runs it.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tokenmill.errors import ConfigError, unknown_name
@@ -16,7 +18,13 @@ from tokenmill.errors import ConfigError, unknown_name
 class Pattern:
     name: str
     expression: str
-    gigatoken_name: str
+    gigatoken_name: str | None  # None: an expression of the user's
+    is_nfc: bool = False  # text is brought to NFC first
+
+    @property
+    def rule(self) -> str:
+        """What an encoding's sha256 covers."""
+        return f"NFC, then {self.expression}" if self.is_nfc else self.expression
 
 
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
@@ -42,10 +50,16 @@ _O200K = "|".join(
     )
 )
 
+_QWEN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
 PATTERNS = {
     "gpt2": Pattern("gpt2", _GPT2, "gpt2"),
     "cl100k": Pattern("cl100k", _CL100K, "cl100k"),
     "o200k": Pattern("o200k", _O200K, "o200k"),
+    "qwen": Pattern("qwen", _QWEN, "qwen2", is_nfc=True),
 }
 
 _ALIASES = {"r50k": "gpt2", "p50k": "gpt2"}
@@ -54,14 +68,16 @@ PATTERN_NAMES = (*PATTERNS, *_ALIASES)
 
 
 def pattern_named(name: str | None, needed_by: str) -> Pattern:
-    """The pattern of that name. `needed_by` is the file that does not state its own pattern."""
+    """The pattern of that name, or the one with that expression. `needed_by` is the file that does
+    not state its own pattern."""
     if name is None:
         raise ConfigError(
             f"{needed_by} holds ranks only, and the wrong pattern would give wrong tokens; "
             f"name its pattern, one of: {', '.join(PATTERN_NAMES)}",
-            hint="--pattern cl100k (or get_encoding(path, pattern='cl100k'))",
+            hint="--pattern cl100k (or get_encoding(path, pattern='cl100k')), or the regular "
+            "expression itself",
         )
-    pattern = PATTERNS.get(_ALIASES.get(name, name))
-    if pattern is None:
+    known = PATTERNS.get(_ALIASES.get(name, name))
+    if known is None and re.fullmatch(r"[\w.-]*", name):
         raise unknown_name("pattern", name, PATTERN_NAMES)
-    return pattern
+    return known or Pattern(name, name, None)

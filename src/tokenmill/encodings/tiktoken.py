@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.encodings.builtin import SHIPPED_ENCODINGS
+from tokenmill.encodings.eot import parsed_eot, special_named
+from tokenmill.encodings.families import RankFamily, family_of
 from tokenmill.encodings.gigatoken import GigatokenEngine
 from tokenmill.encodings.identity import EncodingId, identity_sha256
-from tokenmill.encodings.patterns import PATTERNS, pattern_named
+from tokenmill.encodings.normalized import NfcEngine
+from tokenmill.encodings.own_pattern import encoding_of_ranks, require_whole_pieces
+from tokenmill.encodings.patterns import Pattern, pattern_named
 from tokenmill.encodings.ranks import are_dense, parsed_ranks
 from tokenmill.encodings.reference import (
     NOT_FAILURES,
@@ -33,25 +37,19 @@ _MAX_EOT_TOKEN = 1 << 24
 
 
 def rank_file_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
-    """The identity of a user's file. `eot` is a text, or a number: the id of <|endoftext|>."""
-    chosen = pattern_named(pattern, str(path))
+    """The identity of a user's file. Its pattern and special ids are its family's, or given."""
     data = vocabulary_bytes(path)
-    ranks = parsed_ranks(data, str(path))
-    ids = set(ranks.values())
-    text, token = eot or "<|endoftext|>", max(ids) + 1
-    if text.isdecimal():
-        text, token = "<|endoftext|>", int(text)
-    if text.encode() in ranks:
-        raise ConfigError(
-            f"{path}: {text!r} is an ordinary token here, so text could hold it",
-            hint="choose another text: --eot-token '<|end_of_document|>'",
-        )
-    if token in ids or token > _MAX_EOT_TOKEN:
-        raise ConfigError(
-            f"{path}: the id {token} is taken or too large; the smallest after all ranks is "
-            f"{max(ids) + 1}"
-        )
     file_sha256 = hashlib.sha256(data).hexdigest()
+    family = family_of(file_sha256)
+    chosen = _family_pattern(family, pattern, path) if family else pattern_named(pattern, str(path))
+    ranks = parsed_ranks(data, str(path))
+    if chosen.gigatoken_name is None:
+        require_whole_pieces(chosen.expression, str(path))
+    if family is None:
+        text, token = _given_eot(eot, ranks, path)
+    else:
+        text, token = _family_eot(family, eot, ranks, path)
+    specials = {**(family.special_tokens if family else {}), text: token}
     return EncodingId(
         name=path.name.removesuffix(".tiktoken"),
         kind="tiktoken",
@@ -60,50 +58,97 @@ def rank_file_identity(path: Path, pattern: str | None, eot: str | None) -> Enco
         pattern=chosen.name,
         eot=text,
         eot_token=token,
-        max_token_value=max(*ids, token),
-        sha256=identity_sha256(file_sha256, chosen.expression, {text: token}),
+        max_token_value=max(*ranks.values(), *specials.values()),
+        sha256=identity_sha256(file_sha256, chosen.rule, specials),
+        bos=family.bos if family else None,
     )
+
+
+def _family_pattern(family: RankFamily, pattern: str | None, path: Path) -> Pattern:
+    asked = pattern_named(pattern or family.pattern, str(path))
+    if asked.name != family.pattern:
+        raise ConfigError(
+            f"{path} is the file of {family.models}, which has the pattern {family.pattern}, "
+            f"not {pattern}",
+            hint="leave the pattern out",
+        )
+    return asked
+
+
+def _family_eot(
+    family: RankFamily, eot: str | None, ranks: dict[bytes, int], path: Path
+) -> tuple[str, int]:
+    """One of the family's special tokens, or another that the user gives with its id."""
+    text, token = (None, None) if eot is None else parsed_eot(eot)
+    if text is not None and token is not None and text not in family.special_tokens:
+        return _free_id(text, token, {*ranks.values(), *family.special_tokens.values()}, path)
+    text = special_named(eot or family.eot, family.special_tokens, str(path))
+    return text, family.special_tokens[text]
+
+
+def _given_eot(eot: str | None, ranks: dict[bytes, int], path: Path) -> tuple[str, int]:
+    text, token = (None, None) if eot is None else parsed_eot(eot)
+    text, after = text or "<|endoftext|>", max(ranks.values()) + 1
+    if text.encode() in ranks:
+        raise ConfigError(
+            f"{path}: {text!r} is an ordinary token here, so text could hold it",
+            hint=f"choose another text: --eot-token '<|end_of_document|>={after}'",
+        )
+    if token is None:
+        raise ConfigError(
+            f"{path}: which id has {text}, the end of a document? A file of ranks does not say, "
+            f"and this is the file of no family that is known; its ranks end at {after - 1}",
+            hint=f"--eot-token '{text}=ID', with the ID from the model's documentation; for a "
+            f"vocabulary of your own: --eot-token '{text}={after}'",
+        )
+    return _free_id(text, token, set(ranks.values()), path)
+
+
+def _free_id(text: str, token: int, taken: set[int], path: Path) -> tuple[str, int]:
+    if token in taken or token > _MAX_EOT_TOKEN:
+        raise ConfigError(
+            f"{path}: the id {token} is taken or too large; the smallest after all others is "
+            f"{max(taken) + 1}"
+        )
+    return text, token
 
 
 def special_tokens(identity: EncodingId) -> dict[str, int]:
     if identity.source is None:
         return dict(SHIPPED_ENCODINGS[identity.name].special_tokens)
-    return {identity.eot: identity.eot_token}
+    family = family_of(identity.file_sha256)
+    known = family.special_tokens if family else {}
+    return {**known, identity.eot: identity.eot_token}
 
 
 def tiktoken_reference(identity: EncodingId) -> tiktoken.Encoding:
-    import tiktoken
-
     assert identity.pattern is not None
-    return tiktoken.Encoding(
-        identity.name,
-        pat_str=PATTERNS[identity.pattern].expression,
-        mergeable_ranks=_ranks(identity),
-        special_tokens=special_tokens(identity),
-    )
+    pattern = pattern_named(identity.pattern, identity.name)
+    return encoding_of_ranks(identity.name, pattern, _ranks(identity), special_tokens(identity))
 
 
 def rank_file_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine:
     """gigatoken, unless the ids have holes or, for a user's file, it differs from tiktoken."""
     if identity.file_sha256 == SHIPPED_ENCODINGS["p50k_base"].file_sha256:
         return ReferenceEngine(reference())
+    pattern = pattern_named(identity.pattern, identity.name)
+    scheme = pattern.gigatoken_name
 
     def build() -> Any:
         import gigatoken
 
-        assert identity.pattern is not None
         path = _path(identity)
         checked_bytes(path, identity.file_sha256)
-        return gigatoken.Tokenizer.from_tiktoken(
-            path, PATTERNS[identity.pattern].gigatoken_name, special_tokens={}
-        )
+        return gigatoken.Tokenizer.from_tiktoken(path, scheme, special_tokens={})
 
     if any(identity.file_sha256 == known.file_sha256 for known in SHIPPED_ENCODINGS.values()):
         return GigatokenEngine(build, reference, TIKTOKEN_GAP)
-    ranks = _ranks(identity)
-    if are_dense(ranks):
+    ranks, family = _ranks(identity), family_of(identity.file_sha256)
+    is_refused = family is not None and family.has_unreachable
+    if scheme is not None and are_dense(ranks) and not is_refused:
         try:
-            engine = GigatokenEngine(build, reference, TIKTOKEN_GAP)
+            engine: Engine = GigatokenEngine(build, reference, TIKTOKEN_GAP)
+            engine = NfcEngine(engine) if pattern.is_nfc else engine
             if agree(engine, reference(), probe_texts([identity.eot]) + vocabulary_texts(ranks)):
                 return engine
         except (*NOT_FAILURES, ImportError, TokenmillError):

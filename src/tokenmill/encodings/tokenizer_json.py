@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tokenmill.encodings.eot import special_named
 from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError
@@ -42,7 +43,7 @@ def tokenizer_json_identity(path: Path, pattern: str | None, eot: str | None) ->
     data = vocabulary_bytes(path)
     plain = parsed_tokenizer_json(data, str(path))
     specials = special_added_tokens(plain, str(path))
-    text = _eot(eot, specials, str(path))
+    text = _eot(eot or _usual_eot(path, specials), specials, str(path))
     file_sha256 = hashlib.sha256(data).hexdigest()
     return EncodingId(
         name=path.parent.name if path.name == "tokenizer.json" else path.stem,
@@ -63,6 +64,11 @@ def parsed_tokenizer_json(data: bytes, where: str) -> dict[str, Any]:
         plain = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: not a tokenizer.json: {error}") from None
+    if isinstance(plain, dict) and plain and all(type(i) is int for i in plain.values()):
+        raise ConfigError(
+            f"{where}: a vocab.json, which says neither the merges nor how text is cut; not read",
+            hint="name the tokenizer.json of the same model",
+        )
     if not isinstance(plain, dict) or not isinstance(plain.get("model"), dict):
         raise ConfigError(
             f"{where}: not a tokenizer.json: it has no model",
@@ -128,18 +134,31 @@ def _vocabulary_ids(plain: Mapping[str, Any], where: str) -> list[int]:
     return ids
 
 
+def _usual_eot(path: Path, specials: Mapping[str, int]) -> str | None:
+    """A special token with a usual name, or the eos_token of the tokenizer_config.json beside the
+    file. In this order, because the eos_token of a chat model ends a turn, not a document."""
+    usual = next((text for text in _USUAL_EOT if text in specials), None)
+    return usual or _configured_eos(path.with_name("tokenizer_config.json"), specials)
+
+
+def _configured_eos(config: Path, specials: Mapping[str, int]) -> str | None:
+    if not config.is_file():
+        return None
+    try:
+        plain = json.loads(vocabulary_bytes(config))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{config}: not JSON: {error}", hint="--eot-token TEXT") from None
+    eos = plain.get("eos_token") if isinstance(plain, dict) else None
+    text = eos.get("content") if isinstance(eos, dict) else eos  # as a string, or an added token
+    return text if isinstance(text, str) and text in specials else None
+
+
 def _eot(asked: str | None, specials: Mapping[str, int], where: str) -> str:
     """The special token that ends a document: as asked for by text or id, or a usual one."""
-    known = ", ".join(list(specials)[:40]) or "none"
     if asked is None:
-        for text in _USUAL_EOT:
-            if text in specials:
-                return text
+        known = ", ".join(list(specials)[:40]) or "none"
         raise ConfigError(
             f"{where}: which special token ends a document? none has a usual name; it has: {known}",
             hint="--eot-token TEXT (or get_encoding(path, eot=TEXT))",
         )
-    for text, token in specials.items():
-        if asked in (text, str(token)):
-            return text
-    raise ConfigError(f"{where}: no special token {asked!r}; it has: {known}")
+    return special_named(asked, specials, where)

@@ -16,6 +16,7 @@ from tokenmill.config import Config
 from tokenmill.corpus.spans import Input
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT
 from tokenmill.encodings import EncodingId
+from tokenmill.encodings.patterns import pattern_named
 
 REPLACED_BYTES = 3  # U+FFFD, for a single bad byte
 
@@ -35,6 +36,8 @@ def is_plain(source: Input) -> bool:
 def most_of(inputs: Sequence[Input], config: Config, encoding: EncodingId) -> Most | None:
     """`config` is resolved."""
     if encoding.kind != "tiktoken" or not all(map(is_plain, inputs)):
+        return None
+    if pattern_named(encoding.pattern, encoding.name).is_nfc:  # NFC can lengthen a text
         return None
     num_bytes = sum(source.num_bytes for source in inputs)
     num_documents = sum(_most_documents(source, config) for source in inputs)

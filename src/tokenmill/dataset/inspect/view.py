@@ -67,7 +67,7 @@ class View:
         if looked.encoding is None or looked.token_bytes is None:
             return {**plain, "text": None}
         found = pieces(looked.token_bytes, self.ids)
-        if looked.encoding.identity.kind == "huggingface":
+        if looked.encoding.identity.kind in ("huggingface", "sentencepiece"):
             # The library has its own ways of joining tokens (a first space is dropped, for one).
             known = [i for piece in found if piece.kind == "text" for i in piece.ids]
             return {**plain, "text": looked.encoding.decode(known)}

@@ -21,7 +21,12 @@ from tokenmill.errors import ConfigError, IntegrityError
 
 Ids = npt.NDArray[np.int64]
 _AT_ONCE = 32  # documents per thread call: a call costs as much as a short document
-_LIBRARIES = {"tiktoken": "tiktoken", "huggingface": "tokenizers"}
+_LIBRARIES = {
+    "tiktoken": "tiktoken",
+    "tekken": "tiktoken",
+    "huggingface": "tokenizers",
+    "sentencepiece": "tokenizers",
+}
 
 
 class Reencoder:

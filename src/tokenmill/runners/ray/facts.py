@@ -78,7 +78,8 @@ def removal_noticed(path: str | None) -> Iterator[None]:
 def facts_here(encoding: EncodingId, nonce: str | None) -> dict[str, str]:
     """The facts of this process; `nonce` is None while there is no work folder."""
     found = {"tokenmill": __version__}
-    names = (*_LIBRARIES, "tokenizers") if encoding.kind == "huggingface" else _LIBRARIES
+    needs_tokenizers = encoding.kind in ("huggingface", "sentencepiece")
+    names = (*_LIBRARIES, "tokenizers") if needs_tokenizers else _LIBRARIES
     for name in names:
         try:
             found[name] = metadata.version(name)

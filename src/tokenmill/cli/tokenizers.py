@@ -1,0 +1,76 @@
+"""`tokenmill tokenizers`: the vocabularies that are known, and how to name each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from tokenmill.cli.screen import printable
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "tokenizers",
+        help="list the known tokenizers and how to name them",
+        description="List the tokenizers that come with the package, the rank files that are "
+        "recognised by their sha256, and the kinds of files that say everything themselves.",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    rows = [*_rows()]
+    if arguments.json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    width = max(len(row["tokenizer"]) for row in rows)
+    for row in rows:
+        print(printable(f"{row['tokenizer']:<{width}}  {row['name it']}"))
+        print(printable(f"{'':<{width}}    {_facts(row)}"))
+        print(printable(f"{'':<{width}}    checked against {row['checked against']}"))
+    print()
+    for file, meaning in _FILES.items():
+        print(printable(f"{file:<{width}}  {meaning}"))
+    return 0
+
+
+_FILES = {
+    "any other": "--tokenizer FILE",
+    "tokenizer.json": "  tokenizers' ids",
+    "tekken.json": "  mistral-common's ids; checked with Mistral's of 2024-07 and 2024-09",
+    "SentencePiece": "  byte-fallback BPE, sentencepiece's ids; checked with Mistral's v1 and v2",
+    "ranks": "  of another family: also --pattern NAME|REGEX and --eot-token TEXT=ID",
+}
+
+
+def _facts(row: dict[str, Any]) -> str:
+    bos = "no BOS" if row["bos"] is None else f"BOS {row['bos']} = {row['bos id']}"
+    eot = f"EOT {row['eot']} = {row['eot id']}"
+    return f"pattern {row['pattern']}, {row['vocabulary size']:,} ids, {eot}, {bos}"
+
+
+def _rows() -> Iterator[dict[str, Any]]:
+    from tokenmill.encodings.families import FAMILIES, OPENAI
+
+    for family in (*OPENAI, *FAMILIES):
+        specials, bos = family.special_tokens, family.bos
+        is_shipped = family in OPENAI
+        yield {
+            "tokenizer": family.name,
+            "models": family.models,
+            "name it": f"--tokenizer {family.name}"
+            if is_shipped
+            else f"--tokenizer FILE, the {family.file} of {family.models}",
+            "file sha256": family.file_sha256,
+            "pattern": family.pattern,
+            "vocabulary size": family.n_vocab,
+            "eot": family.eot,
+            "eot id": specials[family.eot],
+            "bos": bos,
+            "bos id": None if bos is None else specials[bos],
+            "checked against": family.checked,
+        }

@@ -1,0 +1,28 @@
+"""`tokenmill tokenizers`: every row is true of the encoding that it names."""
+
+from __future__ import annotations
+
+import json
+
+from tokenmill.cli import main
+from tokenmill.encodings import ENCODING_NAMES, get_encoding
+
+
+def test_tokenizers_when_listed_then_rows_are_those_of_the_encodings(capsys) -> None:
+    assert main(["tokenizers", "--json"]) == 0
+    rows = {row["tokenizer"]: row for row in json.loads(capsys.readouterr().out)}
+    assert [*rows] == [*ENCODING_NAMES, "llama3", "llama4", "qwen"]
+    for name in ENCODING_NAMES:
+        encoding, row = get_encoding(name), rows[name]
+        assert row["name it"] == f"--tokenizer {name}"
+        assert row["vocabulary size"] == encoding.n_vocab
+        assert (row["eot"], row["eot id"]) == (encoding.identity.eot, encoding.eot_token)
+        assert row["pattern"] == encoding.identity.pattern
+
+
+def test_tokenizers_when_shown_then_says_how_to_name_each_and_any_other(capsys) -> None:
+    assert main(["tokenizers"]) == 0
+    shown = capsys.readouterr().out
+    assert "EOT <|end_of_text|> = 128001, BOS <|begin_of_text|> = 128000" in shown
+    assert "--tokenizer FILE, the tokenizer.model of Llama 4" in shown
+    assert "also --pattern NAME|REGEX and --eot-token TEXT=ID" in shown
