@@ -34,7 +34,7 @@ from tokenmill.corpus.plan import (
     notes_on,
 )
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Slice
-from tokenmill.dataset.begun_run import begun_in
+from tokenmill.dataset.begun_run import begun_in, is_surely_made_from
 from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
 from tokenmill.dataset.output_names import OutputNames
 from tokenmill.dataset.publication import publish
@@ -169,11 +169,11 @@ def _attempt(context: RunContext) -> Manifest | None:
                 remote = RemoteInputs(config, context.scratch, watch.notice)
                 found = all_inputs(config, remote)
     except NetworkError:
-        # A finished dataset needs no network, and who does not answer has nothing to compare.
+        # A finished dataset needs no network, if it is certain that it was made from these sources.
         manifest = None
         if not config.overwrite:
             manifest = workspace.finished(PrepareRequest(context.identity, None))
-        if manifest is None:
+        if manifest is None or not is_surely_made_from(config.sources, manifest):
             raise
         return manifest
     request = PrepareRequest(context.identity, found.inputs)

@@ -390,3 +390,12 @@ def test_finished_run_is_complete_also_when_the_hub_does_not_answer(here, tmp_pa
     assert done.returncode == 0 and "is complete already" in done.stderr
     done = here.tokenmill(*FINEWEB, tmp_path / "out", "--seed", 3, HF_ENDPOINT="http://127.0.0.1:9")
     assert done.returncode == 6
+    # Another dataset is not complete because the Hub cannot say what is in it.
+    for other in (["allenai/c4"], ["hf://datasets/allenai/c4/en/*.gz"], [tmp_path, "allenai/c4"]):
+        options = ("--no-val", "--num-proc", "2", "-o", tmp_path / "out")
+        done = here.tokenmill("prepare", *other, *options, HF_ENDPOINT="http://127.0.0.1:9")
+        assert done.returncode == 8 and "complete" not in done.stderr, done.stderr
+    done = here.tokenmill(
+        *FINEWEB[:2], "100B", *FINEWEB[3:], tmp_path / "out", HF_ENDPOINT="http://127.0.0.1:9"
+    )
+    assert done.returncode == 8

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tokenmill.config import Config
 from tokenmill.corpus.fetch import RemoteInputs
-from tokenmill.corpus.hub_names import hub_source
+from tokenmill.corpus.hub_listing import matches
+from tokenmill.corpus.hub_names import DatasetName, HubSource, hub_source
 from tokenmill.corpus.plan import Plan, identity_differences
 from tokenmill.corpus.spans import HUB_SCHEME
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
@@ -56,3 +57,26 @@ def begun_in(config: Config, identity: dict[str, Any]) -> BegunRun:
         if not identity_differences(plan.identity, identity):
             return BegunRun(plan.revisions, tuple(s.name for s in plan.inputs))
     return BegunRun()
+
+
+def is_surely_made_from(sources: Sequence[str], manifest: Manifest) -> bool:
+    """Whether a dataset's inputs are what these sources name, as far as that can be told without
+    the Hub: of globs and of whole repositories. Which files a config means, only its card says."""
+    patterns: list[tuple[str, str]] = []
+    for source in map(hub_source, sources):
+        if source is None or (isinstance(source, DatasetName) and source.config is not None):
+            return False
+        pattern = source.pattern if isinstance(source, HubSource) else "**"
+        commit = manifest.revisions.get(f"{source.repo}@{source.revision}", source.revision)
+        patterns.append((f"{HUB_SCHEME}datasets/{source.repo}@{commit}/", pattern))
+    used = set()
+    for path in (one.path for one in manifest.inputs):
+        fitting = {
+            (folder, pattern)
+            for folder, pattern in patterns
+            if path.startswith(folder) and matches(path.removeprefix(folder), pattern)
+        }
+        if not fitting:
+            return False
+        used |= fitting
+    return used == set(patterns)

@@ -316,19 +316,23 @@ class Stream:
                 total += int(np.count_nonzero(self.tokens(first, stop) == self._eot_id))
         return total
 
+    # Threads may ask for different shards at the same time: each returns what it looked at.
+
     def _opened(self, position: int) -> ShardReader:
-        if self._last_opened is None or self._last_opened[0] != position:
+        last = self._last_opened
+        if last is None or last[0] != position:
             shard, reader = self.shards[position], self.shards[position].open()
             if reader.num_tokens != shard.num_tokens:
                 raise IntegrityError(
                     f"{shard.name} holds {reader.num_tokens:,} tokens, but should hold "
                     f"{shard.num_tokens:,}"
                 )
-            self._last_opened = position, reader
-        return self._last_opened[1]
+            self._last_opened = last = position, reader
+        return last[1]
 
     def _ends_of(self, position: int) -> npt.NDArray[np.int64]:
-        if self._last_ends is None or self._last_ends[0] != position:
+        last = self._last_ends
+        if last is None or last[0] != position:
             ends = self._opened(position).ends()
             name, known = self.shards[position].name, self.shards[position].num_documents
             if ends is None:
@@ -337,8 +341,8 @@ class Stream:
                 raise IntegrityError(
                     f"{name} holds {len(ends):,} documents, but should hold {known:,}"
                 )
-            self._last_ends = position, ends
-        return self._last_ends[1]
+            self._last_ends = last = position, ends
+        return last[1]
 
 
 def _steps(start: int, stop: int) -> Iterator[tuple[int, int]]:
