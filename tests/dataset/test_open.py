@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
 import os
 import random
+import threading
 import time
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from oracle import ids
 from tokenmill.dataset import document_bounds, index_cache, open_shards
 from tokenmill.dataset.index_cache import IndexCache
 from tokenmill.dataset.manifest import manifest_sha256_of
+from tokenmill.dataset.stream import Stream, StreamShard
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import NAMES
 from tokenmill.formats.llmc import LlmcFormat
@@ -242,3 +245,33 @@ def test_sha256_of_a_manifest_made_in_pieces_is_that_of_the_whole(prepared):
         whole = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
         assert manifest_sha256_of(one) == whole
     assert plain["sha256"] == manifest_sha256_of(plain)
+
+
+def test_stream_read_by_several_threads_gives_each_its_own_shard():
+    class Numbered:
+        num_tokens = 1
+
+        def __init__(self, number: int) -> None:
+            self._number = number
+
+        def __del__(self) -> None:
+            time.sleep(0)  # another thread's turn, as when a map is closed
+
+        def tokens(self, start: int, stop: int) -> np.ndarray:
+            return np.full(stop - start, self._number, np.uint16)
+
+    shards = [StreamShard(f"{n}.bin", functools.partial(Numbered, n), 1) for n in range(4)]
+    stream = Stream("train", shards, has_boundaries=False, eot=None, eot_id=None)
+    wrong = []
+
+    def read(number: int) -> None:
+        for _ in range(300):
+            if stream.tokens(number, number + 1)[0] != number:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

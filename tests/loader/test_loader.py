@@ -449,3 +449,20 @@ def test_loader_counts_beyond_32_bits(small):
     row = oracle.row_at(31 * (1 << 33), 31, "full", 0, "data")
     assert batch.tokens[0].tolist() == numbered(127, 0)[4 * row : 4 * row + 4]
     assert batch.rows == 31 * (1 << 33) + 2
+
+
+def test_epochs_without_a_whole_step_are_an_error_and_the_rest_of_the_rows_is_said(small):
+    loader = tokenmill.Loader(small, seq_len=4, batch_size=4, epochs=1)
+    assert len(list(loader)) == 7 and "7 steps, then 3 rows left out" in repr(loader)
+    with pytest.raises(ConfigError, match="batch_size 32 needs more than the 31 rows") as error:
+        tokenmill.Loader(small, seq_len=4, batch_size=32, epochs=1)
+    assert "batch_size=31" in (error.value.hint or "")
+
+
+def test_sources_of_two_tokenizers_are_not_mixed(small):
+    other = tokenmill.open(small, tokenizer="cl100k_base", eot="append")
+    gpt2 = tokenmill.open(small, tokenizer="gpt2", eot="append")
+    with pytest.raises(ConfigError, match="web was made with the tokenizer"):
+        tokenmill.Loader({"web": gpt2, "wiki": other}, seq_len=4, batch_size=1)
+    same = tokenmill.open(small, tokenizer="gpt2", eot="append")
+    assert next(iter(tokenmill.Loader({"a": gpt2, "b": same}, seq_len=4, batch_size=1)))

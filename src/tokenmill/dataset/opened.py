@@ -13,7 +13,7 @@ from tokenmill.dataset.index_cache import IndexCache
 from tokenmill.dataset.inspect.folder import LookedInto, look_into
 from tokenmill.dataset.manifest import Manifest, manifest_sha256_of
 from tokenmill.dataset.split import Split
-from tokenmill.encodings import Encoding
+from tokenmill.encodings import Encoding, EncodingId
 from tokenmill.errors import ConfigError, unknown_name
 
 
@@ -66,6 +66,11 @@ class OpenedDataset:
         self._looked = looked
         self._cache = IndexCache() if cache is None else cache
         self._opened: dict[str, Split] = {}
+
+    @property
+    def made_with(self) -> EncodingId | None:
+        """The tokenizer that made the tokens, if it is known."""
+        return self._looked.made_with
 
     @property
     def path(self) -> str:

@@ -123,6 +123,7 @@ class Loader:
         )
         self._require_documents()
         self._require_ids()
+        self._require_a_step()
         self._rows = 0
         self._version = 0  # of the counter: a running iterator notices that it was set
 
@@ -332,10 +333,14 @@ class Loader:
             f"({counted(one.rows.num_left_out, 'token')} left out)"
             for one in self._sources
         )
-        options = self.options
+        options, rest = self.options, ""
+        if self._end is not None:
+            num_left_out = self._num_delivered(0, self._end) % options.batch_size
+            steps = counted(self._num_steps, "step")
+            rest = f"; {steps}, then {counted(num_left_out, 'row')} left out"
         return (
             f"<Loader at row {self._rows:,}: {sources}; seq_len {options.seq_len:,}, batch_size "
-            f"{options.batch_size:,}, rank {options.rank} of {options.world_size}>"
+            f"{options.batch_size:,}, rank {options.rank} of {options.world_size}{rest}>"
         )
 
     def _origins(self, ranges: Sequence[Range]) -> list[RowOrigin]:
@@ -363,6 +368,19 @@ class Loader:
         if self.options.extras:
             for source in self._sources:
                 _ = source.rows.split.bounds  # which refuses what has no documents
+
+    def _require_a_step(self) -> None:
+        if self._end is not None and not self._num_steps:
+            num_rows = self._num_delivered(0, self._end)
+            raise ConfigError(
+                f"a step of batch_size {self.options.batch_size:,} needs more than the "
+                f"{counted(num_rows, 'row')} that epochs={self.options.epochs} has",
+                hint=f"batch_size={max(1, num_rows)}, or a smaller seq_len",
+            )
+
+    @property
+    def _num_steps(self) -> int:
+        return self._num_delivered(0, self._end or 0) // self.options.batch_size
 
     def _require_ids(self) -> None:
         """The dtype must hold what is stored."""

@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tokenmill.dataset.encoding import is_same
 from tokenmill.dataset.opened import OpenedDataset, opened
 from tokenmill.dataset.split import Split
 from tokenmill.errors import ConfigError
@@ -57,7 +58,22 @@ def sources_of(given: Given | Mapping[str, Given], options: LoaderOptions) -> li
             )
         order = RowOrder(rows.num_rows, shuffle, options.seed, name)
         found.append(Source(name, dataset, rows, order))
+    _require_one_tokenizer(found)
     return found
+
+
+def _require_one_tokenizer(sources: Sequence[Source]) -> None:
+    """Of the sources that say which made them: an id would mean two things in one batch."""
+    known = [(one, one.dataset.made_with) for one in sources]
+    named = [(one, made_with) for one, made_with in known if made_with is not None]
+    for one, made_with in named[1:]:
+        first, expected = named[0]
+        if not is_same(made_with, expected):
+            raise ConfigError(
+                f"{first.name} was made with the tokenizer {expected.name}, {one.name} with "
+                f"{made_with.name}: their ids cannot be mixed",
+                hint=f"prepare {one.dataset.path} again with --tokenizer {expected.name}",
+            )
 
 
 def stages_of(sources: Sequence[Source], options: LoaderOptions) -> list[Stage]:
