@@ -38,6 +38,7 @@ def mark_children() -> None:
 
 def ended_orphans() -> list[Orphan]:
     """Those that do not end by themselves soon. They are killed, so that none is left."""
+    time.sleep(0.2)  # a program that is being started has no environment yet
     deadline = time.monotonic() + RETRY_SECONDS
     while (found := _orphans()) and time.monotonic() < deadline:
         time.sleep(0.05)
