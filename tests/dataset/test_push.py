@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -94,12 +95,13 @@ def test_pushed_dataset_is_downloaded_as_it_was_and_verified(name, hub, corpus, 
 
 def test_card_says_how_the_dataset_was_made(hub, corpus, tmp_path):
     options = {"tokenizer": "o200k_base", "val_fraction": 0.25, "shuffle": True, "seed": 3}
+    options |= {"where": "len(text) > 1", "sample": 0.9, "limit_tokens": 900}
     folder = made(corpus, tmp_path / "out", format="parquet", seq_len="document", **options)
     tokenmill.push(folder, REPO)
     card = hub.files_at()["README.md"].decode()
     command = re.search(r"tokenmill prepare SOURCE.*", card)[0]
     again = command.replace("SOURCE", str(corpus)).replace("OUT", str(tmp_path / "again"))
-    assert main([*again.split()[1:], "--num-proc", "1", "-q"]) == 0
+    assert main([*shlex.split(again)[1:], "--num-proc", "1", "-q"]) == 0
     assert contents(tmp_path / "again") == contents(folder)
     assert str(corpus) not in card and "local files" in card
     [config] = yaml.safe_load(card.split("---")[1])["configs"]

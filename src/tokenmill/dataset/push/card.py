@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Iterator
 
@@ -94,7 +95,8 @@ def _body(manifest: Manifest, repo: str, revision: str) -> Iterator[str]:
     yield from ("\n## How it was made\n", "```sh", prepare_command(manifest), "```\n")
     yield from _sources(manifest.inputs)
     if manifest.notes:
-        yield from ("\n## Notes\n", *(_note(note) for note in manifest.notes))
+        notes = (_without_folders(note, manifest.inputs) for note in manifest.notes)
+        yield from ("\n## Notes\n", *map(_note, notes))
     yield (
         "\n## Licence\n\nNot stated. Those of the sources apply to their text; add `license:` to "
         "the header of this page.\n"
@@ -148,6 +150,14 @@ def _source(path: str) -> str:
     if "://" in path:
         return f"`{path.rpartition('/')[0]}/`"
     return "local files"
+
+
+def _without_folders(note: str, inputs: Iterable[ManifestInput]) -> str:
+    """Files of this machine by their names alone: the page is for everybody."""
+    for path in (one.path for one in inputs):
+        if os.path.isabs(path):
+            note = note.replace(path, os.path.basename(path))
+    return note
 
 
 def _note(note: str) -> str:

@@ -13,8 +13,8 @@ from tokenmill.encodings.builtin import ENCODING_NAMES
 from tokenmill.settings import resolved
 
 _PLAIN = (
-    *("input_format", "text_column", "limit_docs", "shard_tokens", "name", "dtype", "eot", "empty"),
-    "on_bad_document",
+    *("input_format", "text_column", "where", "sample", "limit_docs", "limit_tokens"),
+    *("shard_tokens", "name", "dtype", "eot", "empty", "on_bad_document"),
 )
 
 
@@ -33,7 +33,7 @@ def prepare_command(manifest: Manifest) -> str:
 
 def _tokenizer_options(encoding: dict[str, Any]) -> Iterator[str]:
     if encoding["pattern"] is not None:
-        yield f"--pattern {encoding['pattern']}"
+        yield f"--pattern {shlex.quote(encoding['pattern'])}"
     yield f"--eot-token {shlex.quote(encoding['eot'])}"
 
 
@@ -51,4 +51,6 @@ def _changed(options: dict[str, Any], usual: dict[str, Any]) -> Iterator[str]:
     elif "val_fraction" in changed:
         yield f"--val-fraction {options['val_fraction']}"
     if options["shuffle"]:
-        yield f"--shuffle --seed {options['seed']}"
+        yield "--shuffle"
+    if options["shuffle"] or changed.get("sample"):
+        yield f"--seed {options['seed']}"
