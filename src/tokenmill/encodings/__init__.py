@@ -2,7 +2,7 @@
 
     get_encoding("gpt2").encode_array(texts)    Arrow strings in, ids and offsets out
 
-encoding.py is the class; gigatoken.py, tiktoken.py and huggingface.py do its work. Importing this
+encoding.py is the class; lookup.py finds an identity, loading.py builds what does its work. Importing this
 package imports none of those libraries, nor numpy nor pyarrow.
 """
 
