@@ -316,8 +316,9 @@ def _num_missing(work: str, plan: Plan) -> int | None:
     if not store_of(work).has_quick_calls:
         return None
     saved = saved_ledger(work, plan.plan_id)
-    num_filed = sum(index not in saved for index in recorded_indices(work))
-    return len(plan.slices) - len(saved) - num_filed
+    own = range(len(plan.slices))  # the slice that --limit-tokens cuts short comes after these
+    num_filed = sum(index in own and index not in saved for index in recorded_indices(work))
+    return len(own) - len(saved) - num_filed
 
 
 def _config_of(plan: Plan, out: str, max_bad_fraction: float | None) -> tuple[Config, EncodingId]:

@@ -209,17 +209,14 @@ def _carried_out(
         return plan
 
     workspace = Workspace(config.out)
-    with workspace.held(names_of(config), config.overwrite):
+    with workspace.held(names_of(config), config.overwrite), contextlib.closing(remote):
         plan = workspace.begin_or_continue(request, make)
         if warning := room_warning(config, plan):
             context.watch.notice(warning)
-        work = workspace.work_of(plan.plan_id)
-        with contextlib.closing(remote):
-            assembly = assembly_of(config, context.encoding, plan, work)
-            records = _encode(context, plan, found, remote, assembly)
-            if config.limit_docs is None:
-                remote.keep_revisions()
-            return completed(config, plan, records, assembly)
+        assembly = assembly_of(config, context.encoding, plan, workspace.work_of(plan.plan_id))
+        records = _encode(context, plan, found, remote, assembly)
+        remote.keep_revisions()
+        return completed(config, plan, records, assembly)
 
 
 def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -> Manifest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -35,8 +36,9 @@ from hub_corpus import (
 )
 from hub_server import HubServer
 from tokenmill.corpus.fineweb import fineweb_source
+from tokenmill.corpus.hub import Hub
 from tokenmill.corpus.hub_listing import matches
-from tokenmill.corpus.hub_names import HubSource
+from tokenmill.corpus.hub_names import HubFile, HubSource
 from tokenmill.errors import ConfigError
 
 
@@ -399,3 +401,12 @@ def test_finished_run_is_complete_also_when_the_hub_does_not_answer(here, tmp_pa
         *FINEWEB[:2], "100B", *FINEWEB[3:], tmp_path / "out", HF_ENDPOINT="http://127.0.0.1:9"
     )
     assert done.returncode == 8
+
+
+def test_files_of_the_same_name_in_two_repositories_or_commits_have_a_place_each(tmp_path):
+    hub = Hub(str(tmp_path), print)
+    places = {
+        hub.local_path(HubFile(repo, commit * 40, "data/0.parquet", 7, "sha256:"))
+        for repo, commit in itertools.product(("a/corpus", "b/corpus"), "01")
+    }
+    assert len(places) == 4

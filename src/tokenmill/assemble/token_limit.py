@@ -10,6 +10,7 @@ Records are passed on in plan order, and only once it is known that they are bef
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 
 from tokenmill.corpus.slices import SliceTable
@@ -19,11 +20,13 @@ from tokenmill.encode.record import PartRecord
 
 
 class TokenLimit:
-    """`places` says where inputs are read, by name, if not where the plan has them."""
+    """`places` says where inputs are read, by name, if not where the plan has them. One thread adds
+    records while another asks what to hand out."""
 
     def __init__(self, max_tokens: int, slices: SliceTable, places: Mapping[str, str]) -> None:
         self._slices = slices
         self._places = places
+        self._lock = threading.Lock()
         self._left = max_tokens
         self._place = 0  # all slices before it are known, and are before the limit
         self._early: dict[int, PartRecord] = {}  # records of slices after that
@@ -54,6 +57,10 @@ class TokenLimit:
     def added(self, records: Iterable[PartRecord], slice_: Slice | None = None) -> list[PartRecord]:
         """The records, of these and of earlier ones, that are now known to be needed. `slice_` is
         what this attempt has read."""
+        with self._lock:
+            return self._added(records, slice_)
+
+    def _added(self, records: Iterable[PartRecord], slice_: Slice | None) -> list[PartRecord]:
         for record in records:
             index = record.slice_index
             self._early[index] = record
@@ -92,10 +99,17 @@ class TokenLimit:
             if self.last is not None:
                 break
             yield slice_
-        while self.last is None and not self.is_complete:
+        last, is_complete = self._known()
+        while last is None and not is_complete:
             yield None
-        if not self.is_complete:
-            yield self.last
+            last, is_complete = self._known()
+        if not is_complete:
+            yield last
+
+    def _known(self) -> tuple[Slice | None, bool]:
+        """`last` and `is_complete`, of the same moment."""
+        with self._lock:
+            return self.last, self.is_complete
 
     def _before_limit(self) -> Iterator[PartRecord]:
         while self.last is None and self._place in self._early:
@@ -117,10 +131,11 @@ class TokenLimit:
     def _is_reached_before(self, index: int, in_flight: Mapping[int, Slice]) -> bool:
         """Whether the slices before this one, recorded or in flight, reach the limit, as far as one
         can tell: then it is not begun before there are more records."""
-        while self._handed_out < index:
-            if (record := self._early.get(self._handed_out)) is not None:
-                self._early_tokens += record.num_tokens
-            self._handed_out += 1
-        tokens, text_bytes = self._measured
         begun = sum(slice_.text_bytes for slice_ in list(in_flight.values()))
-        return self._early_tokens + begun * tokens / max(1, text_bytes) >= self._left
+        with self._lock:
+            while self._handed_out < index:
+                if (record := self._early.get(self._handed_out)) is not None:
+                    self._early_tokens += record.num_tokens
+                self._handed_out += 1
+            tokens, text_bytes = self._measured
+            return self._early_tokens + begun * tokens / max(1, text_bytes) >= self._left

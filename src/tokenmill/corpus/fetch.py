@@ -83,8 +83,8 @@ class RemoteInputs:
         return bool(self._files) and self._hub.is_offline
 
     def keep_revisions(self) -> None:
-        """Have the cache say so, too, for offline mode. To be called once it has all the files."""
-        if self._files:
+        """Have the cache say so, too, for offline mode, if it has all the files."""
+        if self._files and all(map(self._hub.is_here, self._files.values())):
             self._hub.keep_revisions()
 
     def structure_of(self, source: Input) -> Input:

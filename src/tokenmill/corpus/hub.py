@@ -94,7 +94,8 @@ class Hub:
     def local_path(self, file: HubFile) -> str:
         """Where `download` puts the file."""
         if self._folder is not None:
-            return os.path.join(self._folder, *file.path.split("/"))
+            repo = file.repo.replace("/", "--")
+            return os.path.join(self._folder, repo, file.commit, *file.path.split("/"))
         snapshot = os.path.join(self._cache_folder(file.repo), "snapshots", file.commit)
         return os.path.join(snapshot, *file.path.split("/"))
 
