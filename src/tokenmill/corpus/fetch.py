@@ -49,6 +49,7 @@ class RemoteInputs:
         self._structures = os.path.join(work, "structure")
         self._structure_numbers = itertools.count()
         self._keeps = config.keep_downloads
+        self._needs_all = config.limit_tokens is None
         self._looks_ahead = config.limit_docs is None
         self._files: dict[str, HubFile] = {}
         self.inputs: list[Input] = []
@@ -173,7 +174,8 @@ class RemoteInputs:
 
     def _may_begin(self, name: str) -> bool:
         size = self._files[name].num_bytes
-        has_room = self._keeps or sum(self._held.values()) + size <= AHEAD_BYTES
+        may_have_all = self._keeps and self._needs_all
+        has_room = may_have_all or sum(self._held.values()) + size <= AHEAD_BYTES
         if has_room or name in self._awaited:
             self._held[name] = size
             return True
