@@ -21,6 +21,7 @@ from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
 from tokenmill.dataset.places import plan_path
 from tokenmill.errors import ConflictError, IntegrityError, NetworkError
 from tokenmill.storage import files
+from tokenmill.storage.objects import is_url
 from tokenmill.words.plural import counted
 
 
@@ -60,23 +61,28 @@ def begun_in(config: Config, identity: dict[str, Any]) -> BegunRun:
 
 
 def is_surely_made_from(sources: Sequence[str], manifest: Manifest) -> bool:
-    """Whether a dataset's inputs are what these sources name, as far as that can be told without
-    the Hub: of globs and of whole repositories. Which files a config means, only its card says."""
-    patterns: list[tuple[str, str]] = []
-    for source in map(hub_source, sources):
-        if source is None or (isinstance(source, DatasetName) and source.config is not None):
+    """Whether a dataset's inputs are what these sources name, as far as names can tell, because
+    whoever has them does not answer. Which files a config on the Hub means, only its card says."""
+    patterns: set[str] = set()
+    for given in sources:
+        source = hub_source(given)
+        if source is None:
+            patterns.add(given.rstrip("/") if is_url(given) else os.path.abspath(given))
+        elif isinstance(source, DatasetName) and source.config is not None:
             return False
-        pattern = source.pattern if isinstance(source, HubSource) else "**"
-        commit = manifest.revisions.get(f"{source.repo}@{source.revision}", source.revision)
-        patterns.append((f"{HUB_SCHEME}datasets/{source.repo}@{commit}/", pattern))
-    used = set()
+        else:
+            pattern = source.pattern if isinstance(source, HubSource) else "**"
+            commit = manifest.revisions.get(f"{source.repo}@{source.revision}", source.revision)
+            patterns.add(f"{HUB_SCHEME}datasets/{source.repo}@{commit}/{pattern}")
+    used: set[str] = set()
     for path in (one.path for one in manifest.inputs):
-        fitting = {
-            (folder, pattern)
-            for folder, pattern in patterns
-            if path.startswith(folder) and matches(path.removeprefix(folder), pattern)
-        }
+        fitting = {one for one in patterns if _is_named_by(one, path)}
         if not fitting:
             return False
         used |= fitting
-    return used == set(patterns)
+    return used == patterns
+
+
+def _is_named_by(pattern: str, path: str) -> bool:
+    """A file is named by its own name, by a folder's, or by a glob."""
+    return path == pattern or path.startswith(f"{pattern}/") or matches(path, pattern)
