@@ -309,7 +309,9 @@ def test_convert_when_to_s3_then_the_scratch_folder_holds_a_shard_or_two(
     monkeypatch.setattr(store, "_put_file", looked)
     source = open_dataset(nano)
     convert(source, target_of(f"s3://{bucket}/out", name))
-    assert source.num_tokens > 5 * 3000 and 5000 < max(seen) < 3 * 2 * 3000
+    assert source.num_tokens > 5 * 3000
+    # At least one shard, which parquet compresses; whether two are there at once is chance.
+    assert 2000 < max(seen) < 3 * 2 * 3000
     assert not os.listdir(tmp_path)
 
 
