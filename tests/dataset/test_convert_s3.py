@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -302,6 +303,7 @@ def test_convert_when_to_s3_then_the_scratch_folder_holds_a_shard_or_two(
     seen = []
 
     def looked(path: str, target: str) -> str | None:
+        time.sleep(0.1)  # an upload takes its time, and the next shards are made meanwhile
         seen.append(sum(len(data) for data in files_in(str(tmp_path)).values()))
         return put_file(path, target)
 
@@ -309,9 +311,9 @@ def test_convert_when_to_s3_then_the_scratch_folder_holds_a_shard_or_two(
     monkeypatch.setattr(store, "_put_file", looked)
     source = open_dataset(nano)
     convert(source, target_of(f"s3://{bucket}/out", name))
-    assert source.num_tokens > 5 * 3000
-    # At least one shard, which parquet compresses; whether two are there at once is chance.
-    assert 2000 < max(seen) < 3 * 2 * 3000
+    # Two shards of parquet, each compressed to at most 2,715 bytes, or one of another format.
+    least = 4000 if name == "parquet" else 5000
+    assert source.num_tokens > 5 * 3000 and least < max(seen) < 3 * 2 * 3000
     assert not os.listdir(tmp_path)
 
 
