@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -300,10 +301,11 @@ def test_convert_when_to_s3_then_the_scratch_folder_holds_a_shard_or_two(
     name, nano, bucket, tmp_path, small_batches, monkeypatch
 ):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    seen = []
+    seen, both = [], threading.Barrier(2)
 
     def looked(path: str, target: str) -> str | None:
-        time.sleep(0.1)  # an upload takes its time, and the next shards are made meanwhile
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(1)  # for the other thread's shard, until there is none
         seen.append(sum(len(data) for data in files_in(str(tmp_path)).values()))
         return put_file(path, target)
 
