@@ -32,8 +32,8 @@ from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.spans import Slice
-from tokenmill.dataset.begun_run import begun_in
 from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.pinned_revisions import begun_in
 from tokenmill.dataset.workspace import Workspace, changes_between
 from tokenmill.encode.checkpoint import saved_ledger
 from tokenmill.encode.job import Job

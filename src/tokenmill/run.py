@@ -34,9 +34,9 @@ from tokenmill.corpus.plan import (
     notes_on,
 )
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Slice
-from tokenmill.dataset.begun_run import begun_in, is_surely_made_from
 from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
 from tokenmill.dataset.output_names import OutputNames
+from tokenmill.dataset.pinned_revisions import begun_in, is_surely_made_from
 from tokenmill.dataset.publication import publish
 from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.job import Job, Step

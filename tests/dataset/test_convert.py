@@ -89,7 +89,7 @@ def test_convert_equals_prepare_in_that_format(name, nano, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_convert_stopped_anywhere_continues_to_the_same_bytes(name, nano, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenmill.dataset.tokens.READ_TOKENS", 700)
+    monkeypatch.setattr("tokenmill.dataset.convert_source.READ_TOKENS", 700)
     monkeypatch.setattr("tokenmill.storage.hashing.PIECE_BYTES", 4000)
     monkeypatch.setattr("tokenmill.assemble.writing.MARK_TOKENS", 1000)
     converted(nano, tmp_path / "whole", name)
@@ -117,7 +117,7 @@ class Crash(BaseException):
 
 @pytest.mark.parametrize("name", ["nanogpt", "megatron", "mds"])
 def test_convert_crashed_at_any_storage_operation_continues(name, nano, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenmill.dataset.tokens.READ_TOKENS", 2000)
+    monkeypatch.setattr("tokenmill.dataset.convert_source.READ_TOKENS", 2000)
     monkeypatch.setattr("tokenmill.storage.hashing.PIECE_BYTES", 8000)
     converted(nano, tmp_path / "whole", name)
     target = Target(out=str(tmp_path / "out"), format=name, **options_of(name))

@@ -40,7 +40,7 @@ def short_pauses(monkeypatch):
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    monkeypatch.setattr("tokenmill.dataset.tokens.READ_TOKENS", 700)
+    monkeypatch.setattr("tokenmill.dataset.convert_source.READ_TOKENS", 700)
 
 
 @pytest.fixture
@@ -480,7 +480,8 @@ def test_convert_when_two_run_at_once_then_both_succeed_with_the_same_files(
     nano, s3, bucket, tmp_path
 ):
     script = (
-        "import sys, tokenmill.dataset.tokens; tokenmill.dataset.tokens.READ_TOKENS = 700; "
+        "import sys; from tokenmill.dataset import convert_source as source; "
+        "source.READ_TOKENS = 700; "
         "from tokenmill.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     options = ("--format", "megatron", "--shard-tokens", "1000")

@@ -210,7 +210,7 @@ def test_verify_when_a_source_does_not_answer_then_what_is_wrong_is_reported_all
     def unreachable(*arguments: object) -> None:
         raise NetworkError("the store does not answer")
 
-    monkeypatch.setattr("tokenmill.dataset.verify.sources.located_inputs", unreachable)
+    monkeypatch.setattr("tokenmill.dataset.verify.source_corpus.located_inputs", unreachable)
     with pytest.raises(NetworkError):
         verify(out, full=True)
     with open(out / "train.bin", "r+b") as file:

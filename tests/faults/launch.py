@@ -28,7 +28,7 @@ import pytest
 import scenarios
 from scenarios import Files, differences, looks_complete
 
-from tokenmill.dataset import tokens as dataset_tokens
+from tokenmill.dataset import convert_source
 from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.storage import hashing
 
@@ -43,7 +43,7 @@ NUM_SLICES = 14
 SMALL = {
     "tokenmill.config.Config.slice_bytes": SLICE_BYTES,
     "tokenmill.storage.hashing.PIECE_BYTES": PIECE_BYTES,
-    "tokenmill.dataset.tokens.READ_TOKENS": READ_TOKENS,
+    "tokenmill.dataset.convert_source.READ_TOKENS": READ_TOKENS,
 }
 
 
@@ -112,7 +112,7 @@ def small() -> Iterator[None]:
     """The sizes of SMALL for what is called in this process; the calls name their own slices."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hashing, "PIECE_BYTES", PIECE_BYTES)
-        patch.setattr(dataset_tokens, "READ_TOKENS", READ_TOKENS)
+        patch.setattr(convert_source, "READ_TOKENS", READ_TOKENS)
         yield
 
 

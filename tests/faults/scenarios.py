@@ -20,7 +20,7 @@ import oracle
 import tokenmill
 from corpora import made_texts
 from tokenmill.config import Config, Partition
-from tokenmill.dataset import tokens as dataset_tokens
+from tokenmill.dataset import convert_source
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.manifest import MANIFEST_NAME
@@ -190,7 +190,7 @@ def small_pieces(monkeypatch) -> None:
     of both."""
     monkeypatch.setattr(hashing, "PIECE_BYTES", 3000)
     monkeypatch.setattr(checkpoint, "MIN_RECORDS", 3)
-    monkeypatch.setattr(dataset_tokens, "READ_TOKENS", 1000)
+    monkeypatch.setattr(convert_source, "READ_TOKENS", 1000)
 
 
 def differences(out: str, expected: Files) -> list[str]:

@@ -5,6 +5,6 @@ dataset.py, inference.py, encoding.py            an open dataset: its format, dt
 files.py                                         where its files are: a local folder, or below a URL
 opened.py, split.py                              `tokenmill.open`: tokens and documents for people
 open_shards.py, document_bounds.py, index_cache.py    random access to shards and documents
-stream.py, tokens.py                             a split's tokens and documents; tokens in blocks
+stream.py, convert_source.py                     a split's tokens and documents; tokens in blocks
 convert.py, verify/, inspect/                    the commands of these names
 """

@@ -26,6 +26,7 @@ from tokenmill.assemble.books import Books, Output
 from tokenmill.assemble.writing import carry_out
 from tokenmill.config import Config
 from tokenmill.corpus.plan import identity_differences
+from tokenmill.dataset.convert_source import DatasetTokens
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import (
     Manifest,
@@ -38,7 +39,6 @@ from tokenmill.dataset.manifest import (
 )
 from tokenmill.dataset.output_names import OutputNames
 from tokenmill.dataset.publication import publish
-from tokenmill.dataset.tokens import DatasetTokens
 from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT
 from tokenmill.encode.record import SPLITS, Counts

@@ -21,7 +21,7 @@ from tokenmill.dataset.verify.file_scan import OnProgress
 from tokenmill.dataset.verify.input_candidates import NotAtHand
 from tokenmill.dataset.verify.reencoding import Ids, Reencoder
 from tokenmill.dataset.verify.report import Failure
-from tokenmill.dataset.verify.sources import Corpus, SplitTexts
+from tokenmill.dataset.verify.source_corpus import Corpus, SplitTexts
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import IntegrityError
 from tokenmill.words.plural import counted

@@ -22,7 +22,7 @@ from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.stream import Stream
 from tokenmill.dataset.verify.input_candidates import NotAtHand
 from tokenmill.dataset.verify.report import Failure
-from tokenmill.dataset.verify.sources import Corpus
+from tokenmill.dataset.verify.source_corpus import Corpus
 from tokenmill.encode.documents import shuffle_keys
 from tokenmill.encode.mill import encode_slice
 from tokenmill.encode.record import SPLITS

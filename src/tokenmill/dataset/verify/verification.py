@@ -3,7 +3,7 @@
     manifest      as it was written; its numbers agree            sums.py
     files         present, inside the folder, no extra ones
     contents      hashed and scanned in one pass                  file_scan.py  token_scan.py
-    sources       documents encoded again and compared            resample.py ...
+    sources       documents encoded again and compared            source_check.py ...
 
 It does not stop at the first fault: all files are checked, and faults are named by file and
 document. Without `sample`, `full` or `sources` nothing outside the folder is read.
@@ -38,7 +38,7 @@ from tokenmill.dataset.verify.contents import Totals, check_contents, check_file
 from tokenmill.dataset.verify.file_scan import OnProgress
 from tokenmill.dataset.verify.foreign import Told, check_foreign
 from tokenmill.dataset.verify.report import Failure, Findings, Report
-from tokenmill.dataset.verify.resample import NOT_ASKED_FOR, Asked, check_sources
+from tokenmill.dataset.verify.source_check import NOT_ASKED_FOR, Asked, check_sources
 from tokenmill.dataset.verify.sums import contradictions
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError

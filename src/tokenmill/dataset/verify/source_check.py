@@ -13,7 +13,7 @@ from tokenmill.dataset.verify.file_scan import OnProgress, size_of
 from tokenmill.dataset.verify.input_candidates import NotAtHand
 from tokenmill.dataset.verify.reencoding import Reencoder, identity_of_tokenizer
 from tokenmill.dataset.verify.report import Failure, Findings
-from tokenmill.dataset.verify.sources import Corpus, corpus_of
+from tokenmill.dataset.verify.source_corpus import Corpus, corpus_of
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError, IntegrityError, NetworkError
 from tokenmill.formats import DatasetFiles
