@@ -136,15 +136,15 @@ BUGS = [
     Bug(
         "trust a part by its record alone",
         "assemble/resume.py",
-        "    for split in needed_splits(record, used):\n        path, hasher",
-        "    for split in ():\n        path, hasher",
+        "        for file in needed_files(work, record, used)\n    )",
+        "        for file in ()\n    )",
         f"{CHANGED} {POWER}",
     ),
     Bug(
         "write the record before the part is renamed",
         "encode/part.py",
-        "            file.commit()\n        made = ",
-        "            pass\n        made = ",
+        "            file.commit()\n        for writer in self._kept",
+        "            pass\n        for writer in self._kept",
         f"{CRASHES} {ERRORS}",
     ),
     Bug(

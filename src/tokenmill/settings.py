@@ -143,7 +143,7 @@ def job_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Job:
         work=work,
         plan_id=plan.plan_id,
         encoding=encoding,
-        read=read_options(config),
+        read=read_options(config, plan),
         dtype=config.dtype,
         eot=str(config.eot),
         empty=str(config.empty),

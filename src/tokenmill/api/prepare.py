@@ -34,6 +34,7 @@ def prepare(
     sample: float | None = None,
     limit_docs: Quantity | None = None,
     limit_tokens: Quantity | None = None,
+    keep: str | Iterable[str] | None = None,
     shard_tokens: Quantity | None = None,
     seq_len: Quantity | None = None,
     name: str | None = None,
@@ -70,6 +71,7 @@ def prepare(
     where            an expression: only rows that pass, as in 'int_score >= 3 and lang == "en"'
     sample           only this share of the rows, over the whole corpus
     limit_tokens     whole documents, in the order of the sources, until there are so many tokens
+    keep             columns to keep beside the tokens, as "id,url" or a list of names
     val              "fraction", "first-shard" or "none": what is held out for validation
     seq_len          tokens per sample, if the format holds samples; "document" for one per document
     progress         show progress on stderr; in a notebook, below the cell

@@ -19,7 +19,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tokenmill.config import Config
 from tokenmill.corpus.opening import with_structure_ahead
@@ -29,6 +29,9 @@ from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.errors import ConfigError, ConflictError, DamagedWorkError
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import checked_object, checksum_of, checksummed
+
+if TYPE_CHECKING:
+    from tokenmill.corpus.readers.kept import KeptSchema
 
 PLAN_VERSION = 2
 
@@ -45,6 +48,7 @@ class Plan:
     # reads these. The names of the inputs have them too, so they are no part of `plan_id`, either.
     revisions: Mapping[str, str] = field(default_factory=dict)
     saved_id: str = field(default="", compare=False)  # the id in the loaded file
+    kept_types: str | None = None  # of the columns of --keep (corpus/readers/kept.py)
 
     @property
     def text_bytes(self) -> int:
@@ -79,7 +83,8 @@ class Plan:
             notes = tuple(str(note) for note in plain.get("notes", ()))
             revisions = {str(name): str(c) for name, c in plain.get("revisions", {}).items()}
             plan_id = str(plain.get("plan_id", checksum_of(data)))
-            return Plan(plain["identity"], inputs, slices, notes, revisions, plan_id)
+            types = plain.get("kept_types")
+            return Plan(plain["identity"], inputs, slices, notes, revisions, plan_id, types)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise DamagedWorkError(
                 f"{path} is not a plan that this version can read: {error!r}",
@@ -92,6 +97,7 @@ class Plan:
             "identity": self.identity,
             "inputs": [source.to_plain() for source in self.inputs],
             "slices": self.slices.to_plain(),
+            **({} if self.kept_types is None else {"kept_types": self.kept_types}),
         }
 
     def _checksummed(self) -> bytes:
@@ -109,6 +115,7 @@ class Cut:
 
     spans: tuple[Span, ...]
     num_rows: int | None = None
+    kept_types: str | None = None  # of the columns of --keep
 
 
 class InputCutter(Protocol):
@@ -130,8 +137,9 @@ def cut(
     """
     reader = reader_for(source.kind, options)
     spans = reader.spans(source)
+    types = _kept_types_of(reader, source) if options.keep and spans else None
     if max_rows is None:
-        return Cut(tuple(spans))
+        return Cut(tuple(spans), None, types)
     limited: list[Span] = []
     left = max_rows
     for span in spans:
@@ -142,10 +150,10 @@ def cut(
             share = 1.0 if options.is_choosy else left / found
             text_bytes = max(1, int(span.text_bytes * share))
             limited.append(dataclasses.replace(span, max_rows=last, text_bytes=text_bytes))
-            return Cut(tuple(limited), max_rows)
+            return Cut(tuple(limited), max_rows, types)
         left -= found
         limited.append(span)
-    return Cut(tuple(limited), max_rows - left)
+    return Cut(tuple(limited), max_rows - left, types)
 
 
 def _reach(reader: Reader, span: Span, wanted: int, alive: Callable[[], None]) -> tuple[int, int]:
@@ -180,15 +188,35 @@ def make_plan(
     """
     inputs = tuple(inputs)
     options = read_options(config)
+    kept = _kept_schema() if options.keep else None
     if config.limit_docs is None:
-        spans = _spans(inputs, cutter((structure_of(s) for s in inputs), options, None))
+        spans = _spans(inputs, cutter((structure_of(s) for s in inputs), options, None), kept)
     else:
-        spans = _limited(inputs, config.limit_docs, options, structure_of, cutter)
-    return Plan(identity, inputs, SliceTable.of(inputs, _slices(spans, config.slice_bytes)))
+        spans = _limited(inputs, config.limit_docs, options, structure_of, cutter, kept)
+    slices = SliceTable.of(inputs, _slices(spans, config.slice_bytes))
+    return Plan(identity, inputs, slices, kept_types=None if kept is None else kept.text)
 
 
-def read_options(config: Config) -> ReadOptions:
+# Imported late: they load pyarrow, which a process that only plans need not wait for.
+
+
+def _kept_schema() -> KeptSchema:
+    from tokenmill.corpus.readers.kept import KeptSchema
+
+    return KeptSchema()
+
+
+def _kept_types_of(reader: Reader, source: Input) -> str:
+    from tokenmill.corpus.readers.kept import kept_types_of
+
+    return kept_types_of(reader, source)
+
+
+def read_options(config: Config, plan: Plan | None = None) -> ReadOptions:
+    """With a plan, also the columns to keep are read."""
     return ReadOptions(
+        keep=config.kept_columns,
+        kept_types=None if plan is None else plan.kept_types,
         text_column=config.text_column,
         separator=config.separator,
         replace_bad_text=config.on_bad_document == "replace",
@@ -217,8 +245,10 @@ def _slices(spans: Iterable[Span], slice_bytes: int) -> Iterator[Slice]:
         yield Slice(index, tuple(held))
 
 
-def _spans(inputs: Iterable[Input], cuts: Iterable[Cut]) -> Iterator[Span]:
+def _spans(inputs: Iterable[Input], cuts: Iterable[Cut], kept: KeptSchema | None) -> Iterator[Span]:
     for source, found in zip(inputs, cuts, strict=True):
+        if kept is not None and found.kept_types is not None:
+            kept.add(found.kept_types, source.name)
         for span in found.spans:
             yield dataclasses.replace(span, input=source)
 
@@ -229,6 +259,7 @@ def _limited(
     options: ReadOptions,
     structure_of: Callable[[Input], Input],
     cutter: InputCutter,
+    kept: KeptSchema | None,
 ) -> Iterator[Span]:
     """The spans of the first `num_rows` rows. Takes one input at a time and stops when it has
     enough."""
@@ -241,7 +272,7 @@ def _limited(
                 hint="--limit-tokens 100M in place of --limit-docs",
             )
         cuts = list(cutter([structure], options, num_rows))
-        yield from _spans([source], cuts)
+        yield from _spans([source], cuts, kept)
         num_rows -= cuts[0].num_rows or 0
         if not num_rows:
             return

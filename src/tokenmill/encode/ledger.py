@@ -1,7 +1,8 @@
 """The ledger: all records of a run in 145 bytes each, where objects take 900.
 
 The driver needs every record until the end, for the manifest, and a run may have a million. Records
-with quarantined rows, several chunks or an early end are kept as objects: there are few.
+with quarantined rows, several chunks or an early end stay objects: there are few. So do all records
+of a run with --keep.
 checkpoint.py saves the rows as they are.
 """
 
@@ -176,6 +177,7 @@ class Ledger(Mapping[int, PartRecord]):
             len(record.chunks) == 1
             and not record.quarantined
             and not record.last_place
+            and not any(record.kept_bytes)
             and all(len(digest) in (0, 32) for digest in record.checksum)
             and self.plan_id in ("", record.plan_id)
         )

@@ -26,6 +26,7 @@ from tokenmill.corpus.spans import Slice, Span
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT, data_of, held_out, packed
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Report, Step
+from tokenmill.encode.kept import rows_kept
 from tokenmill.encode.part import PartWriter
 from tokenmill.encode.record import Counts, PartRecord, Quarantined
 from tokenmill.encodings import Encoding, TokenArray
@@ -41,7 +42,8 @@ def encode_slice(
     job: Job, slice_: Slice, report: Report | None = None, caution: Caution = NO_CAUTION
 ) -> PartRecord:
     """Encode one slice and commit its part and record."""
-    writer = PartWriter(job.work, slice_.index, job.dtype, job.num_buckets, job.seed)
+    types = job.read.kept_types
+    writer = PartWriter(job.work, slice_.index, job.dtype, job.num_buckets, job.seed, types)
     try:
         work = _SliceWork(job, slice_, writer, report or (lambda step: None), caution)
         with unchanged_objects(slice_.inputs_read):
@@ -68,6 +70,7 @@ class _Held:
     positions: npt.NDArray[np.int64]  # of these texts among the batch's rows
     bad: dict[int, str]  # by such a position
     counts: Counts
+    kept: pa.StructArray | None = None  # of these texts (--keep)
 
     @property
     def num_rows(self) -> int:
@@ -144,11 +147,15 @@ class _SliceWork:
             first += len(one.texts)
 
         documents = packed(tokens, self._job.dtype, self._job.encoding.eot_token, self._job.eot)
+        kept = None
+        if self._job.read.keep is not None:
+            kept = pa.concat_arrays([one.kept for one in held])
         if tokens.failed:
             good = np.ones(len(texts), np.bool_)
             good[list(tokens.failed)] = False
             texts, documents = texts.filter(mask(good)), documents.filter(mask(good))
-        self._append(texts, documents)
+            kept = None if kept is None else kept.filter(mask(good))
+        self._append(texts, documents, kept)
         text_bytes = len(data_of(texts))
         self.counts += Counts(num_written=len(documents), text_bytes=text_bytes)
         self._last = (sum(one.num_rows for one in held), len(tokens.ids), text_bytes)
@@ -178,9 +185,14 @@ class _SliceWork:
             num_null=num_null,
             num_replaced=batch.num_replaced,
         )
+        kept = None
+        if self._job.read.keep is not None:
+            types = self._job.read.kept_types
+            kept = rows_kept(span, batch.first_row + rows, batch.kept, types)
         if not keep.all():
             texts = texts.filter(mask(keep))
-        return _Held(number, span, reader, batch.first_row, texts, rows[keep], bad, counts)
+            kept = None if kept is None else kept.filter(mask(keep))
+        return _Held(number, span, reader, batch.first_row, texts, rows[keep], bad, counts, kept)
 
     def _encoded(self, held: list[_Held], texts: pa.LargeStringArray) -> TokenArray:
         if not self._caution.one_by_one:
@@ -215,12 +227,19 @@ class _SliceWork:
             )
         self.quarantined.append(Quarantined(span.input.name, place, reason))
 
-    def _append(self, texts: pa.LargeStringArray, documents: pa.LargeBinaryArray) -> None:
+    def _append(
+        self,
+        texts: pa.LargeStringArray,
+        documents: pa.LargeBinaryArray,
+        kept: pa.StructArray | None,
+    ) -> None:
         if not self._job.val_fraction:
-            self._writer.append(0, documents)
+            self._writer.append(0, documents, kept)
             return
         is_val = held_out(texts, self._job.val_fraction, self._job.seed)
         if is_val.any():
-            self._writer.append(1, documents.filter(mask(is_val)))
+            own = None if kept is None else kept.filter(mask(is_val))
+            self._writer.append(1, documents.filter(mask(is_val)), own)
             documents = documents.filter(mask(~is_val))
-        self._writer.append(0, documents)
+            kept = None if kept is None else kept.filter(mask(~is_val))
+        self._writer.append(0, documents, kept)

@@ -28,6 +28,13 @@ from tokenmill.corpus.readers.ipc import (
     BatchIndex,
     batch_index_of,
 )
+from tokenmill.corpus.readers.kept import (
+    KeptColumns,
+    kept_columns,
+    names_of,
+    raw_of,
+    table_schema,
+)
 from tokenmill.corpus.readers.native import native_file
 from tokenmill.corpus.readers.rows import Raw, sound_binary, text_batches
 from tokenmill.corpus.spans import Input, Span
@@ -58,6 +65,11 @@ class ArrowReader:
                         f"the file holds {len(found.batches)}"
                     )
             return [span for span in self._spans(source, found, is_file) if span.num_rows]
+
+    def kept_schema(self, source: Input) -> pa.Schema:
+        with native_file(source, is_mapped=True) as (file, _):
+            opened = pa.ipc.open_file if _is_file(file, source.name) else pa.ipc.open_stream
+            return table_schema(opened(file).schema, self.options.keep or (), source.name)
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
         return text_batches(span, self._raws(span), self.options)
@@ -109,14 +121,17 @@ class ArrowReader:
     def _chosen(self, span: Span, batches: Iterator[pa.RecordBatch]) -> Iterator[Raw]:
         name = self.options.text_column
         choice: RowChoice | None = None
+        columns: KeptColumns | None = None
         first_row = 0
         for batch in batches:
             texts = batch.column(batch.schema.get_field_index(name))
+            columns = columns or kept_columns(batch.schema, self.options, span.input.name)
+            kept = None if columns is None else columns.of(batch)
             if not self.options.is_choosy:
-                yield Raw(sound_binary(texts))
+                yield raw_of(sound_binary(texts), kept)
                 continue
             choice = choice or RowChoice(batch.schema, span, self.options)
-            yield choice.among(first_row, len(batch), batch).of(sound_binary(texts))
+            yield choice.among(first_row, len(batch), batch).of(sound_binary(texts), kept)
             first_row += len(batch)
 
     def _batches(self, file: pa.NativeFile, span: Span) -> Iterator[pa.RecordBatch]:
@@ -155,6 +170,8 @@ class ArrowReader:
         if self.options.where is not None:
             fields = fields_of(parsed(self.options.where), schema, path).values()
             found |= {schema.get_field_index(field.names[0]) for field in fields}
+        for column in self.options.keep or ():
+            found.add(schema.get_field_index(names_of(schema, column, path)[0]))
         return sorted(found)
 
 

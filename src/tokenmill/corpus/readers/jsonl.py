@@ -10,7 +10,10 @@ from __future__ import annotations
 import difflib
 import itertools
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
 
 from tokenmill.corpus.readers import ReadOptions, TextBatch
 from tokenmill.corpus.readers.byte_cuts import cut_spans
@@ -21,7 +24,7 @@ from tokenmill.corpus.readers.bytestream import (
     is_counted_from_start,
     too_long,
 )
-from tokenmill.corpus.readers.json_choice import LineChoice, choice_of
+from tokenmill.corpus.readers.json_choice import EXACT_DECODER, LineChoice, choice_of
 from tokenmill.corpus.readers.jsonrows import (
     WHITESPACE,
     BadLine,
@@ -30,7 +33,8 @@ from tokenmill.corpus.readers.jsonrows import (
     object_of,
     rows_of,
 )
-from tokenmill.corpus.readers.rows import Rows, numbered
+from tokenmill.corpus.readers.kept import kept_of_objects, lines_schema
+from tokenmill.corpus.readers.rows import Rows, numbered, without_bad
 from tokenmill.corpus.readers.sample import sampled, sampler_of
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError
@@ -58,6 +62,12 @@ class JsonlReader:
         text_bytes = source.num_bytes * COMPRESSED_TEXT_RATIO
         return [Span(source, 0, source.num_bytes, text_bytes)]
 
+    def kept_schema(self, source: Input) -> pa.Schema:
+        """By the first lines."""
+        objects, num_lines = self._first_objects(source)
+        which = f"its first {num_lines} lines"
+        return lines_schema(objects, self.options.keep or (), source.name, which)
+
     def batches(self, span: Span) -> Iterator[TextBatch]:
         rows = (rows_in(block, self.options) for block in _blocks(span, self.options.batch_bytes))
         return numbered(span, sampled(rows, sampler_of(span, self.options)))
@@ -73,7 +83,10 @@ class JsonlReader:
             return f"line {line} from byte {span.start} on"
         return f"line {line}"
 
-    def _check_first_lines(self, source: Input) -> None:
+    def _first_objects(self, source: Input) -> tuple[list[dict[str, Any]], int]:
+        """The objects on the first lines, and how many lines these are."""
+        if source.num_bytes == 0 and not source.compression:
+            return [], 0
         head = head_of(source, _FIRST_BYTES)
         lines = head.split(b"\n")
         if len(head) >= _FIRST_BYTES:
@@ -83,20 +96,24 @@ class JsonlReader:
         objects = []
         for line in lines:
             try:
-                objects.append(object_of(line.decode(errors="replace")))
+                objects.append(object_of(line.decode(errors="replace"), EXACT_DECODER))
             except (BadLine, RecursionError):
                 continue
+        return objects, len(lines)
+
+    def _check_first_lines(self, source: Input) -> None:
+        objects, num_lines = self._first_objects(source)
         keys = dict.fromkeys(key for one in objects for key in one)
         name = self.options.text_column
         if keys and name not in keys:
             near = difflib.get_close_matches(name, keys, n=1)
             raise ConfigError(
-                f"{source.name}: no field {name!r} in its first {len(lines)} lines; "
+                f"{source.name}: no field {name!r} in its first {num_lines} lines; "
                 f"they have {', '.join(list(keys)[:50])}",
                 hint=f"--text-column {near[0] if near else 'NAME'}",
             )
         if objects and self.options.where is not None:
-            which = f"its first {len(lines)} lines"
+            which = f"its first {num_lines} lines"
             line_choice(self.options).require_fields(objects, source.name, which)
 
 
@@ -129,9 +146,29 @@ def rows_in(block: bytes, options: ReadOptions) -> Rows:
     """The rows of a block of whole lines that pass --where, if there is one."""
     name, replace = options.text_column, options.replace_bad_text
     if options.where is None:
-        return rows_of(block, name, replace)
+        rows = rows_of(block, name, replace)
+        return rows if options.kept_types is None else _with_kept(rows, lines_in(block), options)
     lines = lines_in(block)
-    return chosen_rows(lines, line_choice(options).among(lines), name, replace)
+    rows = chosen_rows(lines, line_choice(options).among(lines), name, replace)
+    return rows if options.kept_types is None else _with_kept(rows, lines, options)
+
+
+def _with_kept(rows: Rows, lines: Sequence[bytes], options: ReadOptions) -> Rows:
+    """The rows with what is kept of their lines, which are parsed once more."""
+    assert options.keep is not None and options.kept_types is not None
+    chosen = lines if rows.positions is None else [lines[at] for at in rows.positions.tolist()]
+    objects = [_object_or_nothing(line) for line in chosen]
+    kept = kept_of_objects(objects, options.keep, options.kept_types)
+    bad = {at: why for at, why in kept.bad.items() if at not in rows.bad}
+    found = Rows(rows.texts, rows.bad, rows.replaced, rows.positions, rows.num_covered, kept.array)
+    return without_bad(found, bad)
+
+
+def _object_or_nothing(line: bytes) -> dict[str, Any]:
+    try:
+        return object_of(line.decode(errors="replace"), EXACT_DECODER)
+    except (BadLine, RecursionError):
+        return {}
 
 
 def _lines_of_rows(span: Span, batch_bytes: int) -> Iterator[int]:

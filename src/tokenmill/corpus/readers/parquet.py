@@ -35,7 +35,8 @@ from tokenmill.corpus.readers.choice import Chosen, joined
 from tokenmill.corpus.readers.column import text_column_index
 from tokenmill.corpus.readers.column_chunks import READ_FAILURES, chunk_of
 from tokenmill.corpus.readers.group_reads import Columns, GroupReads
-from tokenmill.corpus.readers.row_groups import GroupChoice
+from tokenmill.corpus.readers.kept import Kept, KeptColumns, kept_columns, raw_of, table_schema
+from tokenmill.corpus.readers.row_groups import GroupChoice, leaves_of
 from tokenmill.corpus.readers.rows import Raw, left_out, sound_binary, text_batches
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError, NetworkError
@@ -60,6 +61,15 @@ class ParquetReader:
             groups = Span(source, 0, file.metadata.num_row_groups, 0)
             choice = GroupChoice(file, groups, self.options) if self.options.is_choosy else None
             return self._runs(file.metadata, column, source, choice)
+
+    def kept_schema(self, source: Input) -> pa.Schema:
+        with _opened(source) as (file, _):
+            try:
+                return table_schema(file.schema_arrow, self.options.keep or (), source.name)
+            except READ_FAILURES as error:
+                raise InputError(
+                    f"{source.name}: not a readable parquet schema: {error}"
+                ) from error
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
         return text_batches(span, self._raws(span), self.options)
@@ -104,36 +114,41 @@ class ParquetReader:
             _opened(span.input) as (file, ranged),
             nullcontext(ranged) if ranged else _mapped(span.input) as data,
         ):
-            column = Columns([name], [_leaf_column(file, name, path)])
+            kept = kept_columns(file.schema_arrow, self.options, path)
+            column = _columns(file, [name, *(kept.paths if kept else ())], path)
             if span.stop > file.metadata.num_row_groups:
                 raise InputError(f"{path}: row group {span.stop - 1} is gone; the file has changed")
             reads = GroupReads(file, data, span, self.options.batch_bytes)
             try:
                 if self.options.is_choosy:
-                    yield from self._chosen(reads, column)
+                    yield from self._chosen(reads, column, kept)
                 else:
-                    yield from self._all(reads, column)
+                    yield from self._all(reads, column, kept)
             except pa.ArrowException as error:
                 raise InputError(
                     f"{path}: row groups {span.start} to {span.stop - 1}: {error}",
                     hint="the file is damaged; fetch it again",
                 ) from error
 
-    def _all(self, reads: GroupReads, column: Columns) -> Iterator[Raw]:
+    def _all(self, reads: GroupReads, column: Columns, kept: KeptColumns | None) -> Iterator[Raw]:
         groups = range(reads.span.start, reads.span.stop)
         reads.expect(groups, column)
         for batch in reads.batches(groups, column):
-            yield Raw(sound_binary(batch.column(0)))
+            yield raw_of(*_text_and_kept(batch, column.names[0], kept))
 
-    def _chosen(self, reads: GroupReads, column: Columns) -> Iterator[Raw]:
+    def _chosen(
+        self, reads: GroupReads, column: Columns, kept: KeptColumns | None
+    ) -> Iterator[Raw]:
         """The rows that go in. The text is read last, unless it decides itself."""
-        span, [name] = reads.span, column.names
+        span, name = reads.span, column.names[0]
         groups = range(span.start, span.stop)
         choice = GroupChoice(reads.file, span, self.options)
         deciding = Columns(choice.columns, choice.leaves)
+        if name in choice.columns and kept is not None:
+            deciding = _columns(reads.file, [*choice.columns, *kept.paths], span.input.name)
         reads.expect(groups, deciding)
         if name in choice.columns:
-            yield from _each_chosen(choice, name, reads.batches(groups, deciding))
+            yield from _each_chosen(choice, name, reads.batches(groups, deciding), kept)
             return
         by_group = choice.by_group(reads.batches(groups, deciding))
         wanted = {group for group in groups if by_group[group].is_in.any()}
@@ -143,31 +158,52 @@ class ParquetReader:
             chosen = joined([by_group[group] for group in some])
             if is_wanted:
                 batches = reads.batches(some, column)
-                yield from _parts_chosen(chosen, (batch.column(0) for batch in batches))
+                found = (_text_and_kept(batch, name, kept) for batch in batches)
+                yield from _parts_chosen(chosen, found)
             else:
                 yield left_out(len(chosen.is_in))
 
 
+def _columns(file: pq.ParquetFile, names: Iterable[str], path: str) -> Columns:
+    """Columns by their paths, in this order; not those inside another one."""
+    found = list(dict.fromkeys(names))
+    if len(found) == 1:
+        return Columns(found, [_leaf_column(file, found[0], path)])
+    outer = [one for one in found if not any(one.startswith(f"{other}.") for other in found)]
+    return Columns(outer, leaves_of(file.schema, outer))
+
+
+def _text_and_kept(
+    batch: pa.RecordBatch, name: str, kept: KeptColumns | None
+) -> tuple[pa.Array, Kept | None]:
+    texts = batch.column(batch.schema.get_field_index(name) if kept else 0)
+    return sound_binary(texts), None if kept is None else kept.of(batch)
+
+
 def _each_chosen(
-    choice: GroupChoice, name: str, batches: Iterable[pa.RecordBatch]
+    choice: GroupChoice,
+    name: str,
+    batches: Iterable[pa.RecordBatch],
+    kept: KeptColumns | None,
 ) -> Iterator[Raw]:
     """The text of batches that hold all columns."""
     first_row = 0
     for batch in batches:
         texts = batch.column(batch.schema.get_field_index(name))
-        yield choice.among(first_row, batch).of(sound_binary(texts))
+        columns = None if kept is None else kept.of(batch)
+        yield choice.among(first_row, batch).of(sound_binary(texts), columns)
         first_row += len(batch)
 
 
-def _parts_chosen(chosen: Chosen, arrays: Iterable[pa.Array]) -> Iterator[Raw]:
+def _parts_chosen(chosen: Chosen, found: Iterable[tuple[pa.Array, Kept | None]]) -> Iterator[Raw]:
     """The text of arrays that together have the rows of `chosen`."""
     start = 0
-    for array in arrays:
+    for array, kept in found:
         stop = start + len(array)
         part = chosen.part(start, stop)
         if len(part.is_in) != len(array):
             break  # too many rows: their number shows it
-        yield part.of(sound_binary(array))
+        yield part.of(array, kept)
         start = stop
 
 

@@ -33,6 +33,7 @@ class Rows:
     replaced: tuple[int, ...] = ()
     positions: npt.NDArray[np.int64] | None = None  # None: all rows
     num_covered: int | None = None  # None: as many as texts
+    kept: pa.StructArray | None = None  # columns of the rows of `texts` (--keep)
 
     @property
     def num_rows(self) -> int:
@@ -49,6 +50,7 @@ class Rows:
             tuple(row for row in self.replaced if row < count),
             positions,
             None if positions is None else num_rows,
+            None if self.kept is None else self.kept.slice(0, count),
         )
 
     def only(self, drawn: npt.NDArray[np.bool_]) -> Rows:
@@ -62,12 +64,19 @@ class Rows:
             tuple(place[at] for at in self.replaced if at in place),
             rows[kept],
             self.num_rows,
+            None if self.kept is None else self.kept.take(indices(kept)),
         )
 
     def batch(self, first_row: int) -> TextBatch:
         num_replaced = len(self.replaced)
         return TextBatch(
-            self.texts, first_row, self.bad, num_replaced, self.positions, self.num_covered
+            self.texts,
+            first_row,
+            self.bad,
+            num_replaced,
+            self.positions,
+            self.num_covered,
+            self.kept,
         )
 
 
@@ -80,6 +89,7 @@ class Raw:
     positions: npt.NDArray[np.int64] | None = None
     num_covered: int = 0
     bad: Mapping[int, str] = field(default_factory=dict)  # by place in `array`
+    kept: pa.StructArray | None = None  # columns of the rows of `array` (--keep)
 
 
 NO_TEXT = pa.nulls(0, pa.large_binary())
@@ -101,8 +111,11 @@ def _checked_pieces(raw: Raw, options: ReadOptions) -> Iterator[Rows]:
     also covers those after it."""
     positions = raw.positions
     if positions is None:
+        start = 0
         for piece in _pieces(raw.array, options.batch_bytes):
-            yield checked_rows(piece, options.replace_bad_text)
+            rows = checked_rows(piece, options.replace_bad_text)
+            yield rows if raw.kept is None else _with_kept(rows, raw, start)
+            start += len(piece)
         return
     start = first_row = 0
     for piece in _pieces(raw.array, options.batch_bytes):
@@ -110,11 +123,22 @@ def _checked_pieces(raw: Raw, options: ReadOptions) -> Iterator[Rows]:
         end = int(positions[stop - 1]) + 1
         bad = {at - start: why for at, why in raw.bad.items() if start <= at < stop}
         own = positions[start:stop] - first_row
-        yield without_bad(Rows(rows.texts, rows.bad, rows.replaced, own, end - first_row), bad)
+        kept = None if raw.kept is None else raw.kept.slice(start, len(piece))
+        found = Rows(rows.texts, rows.bad, rows.replaced, own, end - first_row, kept)
+        yield without_bad(found, bad)
         start, first_row = stop, end
     if first_row < raw.num_covered:
         nothing = pa.nulls(0, pa.large_string())
         yield Rows(nothing, positions=positions[:0], num_covered=raw.num_covered - first_row)
+
+
+def _with_kept(rows: Rows, raw: Raw, start: int) -> Rows:
+    """The rows of `raw` from `start` on, with what is kept of them."""
+    assert raw.kept is not None
+    stop = start + len(rows.texts)
+    bad = {at - start: why for at, why in raw.bad.items() if start <= at < stop}
+    kept = raw.kept.slice(start, len(rows.texts))
+    return without_bad(Rows(rows.texts, rows.bad, rows.replaced, kept=kept), bad)
 
 
 def without_bad(rows: Rows, bad: Mapping[int, str]) -> Rows:
@@ -127,7 +151,7 @@ def without_bad(rows: Rows, bad: Mapping[int, str]) -> Rows:
     replaced = tuple(at for at in rows.replaced if at not in bad)
     all_bad = {**bad, **rows.bad}
     found = pa.array(texts, pa.large_string())
-    return Rows(found, all_bad, replaced, rows.positions, rows.num_covered)
+    return Rows(found, all_bad, replaced, rows.positions, rows.num_covered, rows.kept)
 
 
 def numbered(span: Span, parts: Iterable[Rows]) -> Iterator[TextBatch]:
@@ -275,7 +299,14 @@ def _joined(parts: list[Rows]) -> Rows:
         replaced.extend(first + row for row in part.replaced)
         first += len(part.texts)
     texts = pa.concat_arrays([part.texts for part in parts])
-    return Rows(texts, bad, tuple(replaced), *_joined_positions(parts))
+    kept = [part.kept for part in parts if part.kept is not None]
+    return Rows(
+        texts,
+        bad,
+        tuple(replaced),
+        *_joined_positions(parts),
+        pa.concat_arrays(kept) if kept else None,
+    )
 
 
 def _joined_positions(parts: list[Rows]) -> tuple[npt.NDArray[np.int64] | None, int | None]:
