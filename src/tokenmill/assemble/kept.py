@@ -19,12 +19,11 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokenmill.arrays import indices, numbers_of
 from tokenmill.assemble.task import KEPT, Block, End, ShardRecord, ShardTask, Stretch
@@ -35,6 +34,9 @@ from tokenmill.formats import Create, Layout
 from tokenmill.formats.parquet_sink import Sink
 from tokenmill.storage import files
 from tokenmill.storage.store import store_of
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 FOLDER = "__kept__"
 PATTERN = rf"{FOLDER}/(train|val)-\d{{5,}}\.pq"
@@ -258,6 +260,8 @@ def write_sidecar(task: ShardTask, name: str, create: Create) -> None:
 
 
 def _writer(file: Any, schema: pa.Schema) -> AbstractContextManager[pq.ParquetWriter]:
+    import pyarrow.parquet as pq  # 30 ms that only --keep should pay
+
     writer: AbstractContextManager[pq.ParquetWriter] = pq.ParquetWriter(
         Sink(file), schema, compression="zstd", compression_level=3
     )

@@ -14,6 +14,7 @@ from tokenmill.settings import resolved
 
 _PLAIN = (
     *("input_format", "text_column", "where", "sample", "limit_docs", "limit_tokens"),
+    "keep",
     *("shard_tokens", "name", "dtype", "eot", "empty", "on_bad_document"),
 )
 

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from tokenmill.corpus.spans import Slice, Span
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
 from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
 from tokenmill.encode.documents import held_out
+from tokenmill.encode.kept import shown_name
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
 from tokenmill.formats import DatasetFiles
@@ -38,6 +40,13 @@ class SplitTexts:
     rows: npt.NDArray[np.int64]  # of the span
     span: Span
     reader: Reader
+    columns: pa.StructArray | None = None  # those of --keep
+
+    def kept(self, position: int) -> dict[str, Any]:
+        """What should be kept of a document."""
+        own = {} if self.columns is None else self.columns[position].as_py()
+        row = self.span.first_row + int(self.rows[position])
+        return {"_file": shown_name(self.span.input.name), "_row": row, **own}
 
     def place(self, position: int) -> str:
         where = self.reader.place(self.span, int(self.rows[position]))
@@ -91,7 +100,7 @@ class Corpus:
     def documents(self, slice_: Slice) -> Iterator[tuple[tuple[SplitTexts, SplitTexts], Counts]]:
         """The slice's documents for train and for val, in order, and the counts of its rows."""
         for span in slice_.spans:
-            reader = reader_for(span.input.kind, read_options(self.config))
+            reader = reader_for(span.input.kind, read_options(self.config, self.plan))
             for batch in reader.batches(span):
                 yield self._sifted(span, reader, batch)
 
@@ -111,6 +120,7 @@ class Corpus:
             is_empty = (np.diff(offsets_of(texts)) == 0) & ~is_null & ~is_bad
         keep = ~(is_bad | is_null | is_empty)
         texts, rows = texts.filter(mask(keep)), batch.first_row + rows[keep]
+        kept = None if batch.kept is None else batch.kept.filter(mask(keep))
         is_val = np.zeros(len(texts), np.bool_)
         if self.config.val_fraction:
             is_val = held_out(texts, self.config.val_fraction, self.config.seed)
@@ -123,7 +133,13 @@ class Corpus:
             num_quarantined=int(is_bad.sum()),
         )
         train, val = (
-            SplitTexts(texts.filter(mask(own)), rows[own], span, reader)
+            SplitTexts(
+                texts.filter(mask(own)),
+                rows[own],
+                span,
+                reader,
+                None if kept is None else kept.filter(mask(own)),
+            )
             for own in (~is_val, is_val)
         )
         return (train, val), counts
