@@ -92,14 +92,14 @@ class Tail:
     num_eot: int = 0
 
 
-class Source(Protocol):
+class TaskSource(Protocol):
     """Where a task's content comes from."""
 
     def to_plain(self) -> dict[str, Any]:
         """Plain data from which another process can open the source."""
 
 
-class TokenSource(Source, Protocol):
+class TokenSource(TaskSource, Protocol):
     """Where tokens come from: parts, or another dataset."""
 
     def tokens(self, stretch: Stretch) -> Iterable[Any]:
@@ -116,7 +116,7 @@ class ShardTask:
     work: str
     plan_id: str
     layout: Layout
-    source: Source  # a TokenSource, except that of a sidecar
+    source: TaskSource  # a TokenSource, except that of a sidecar
     stream: int  # position in SPLITS
     shard: int  # number in its stream
     piece: int  # number in its shard, or SIDES, or KEPT
@@ -157,7 +157,7 @@ class ShardTask:
         }
 
     @staticmethod
-    def from_plain(plain: dict[str, Any], source: Source) -> ShardTask:
+    def from_plain(plain: dict[str, Any], source: TaskSource) -> ShardTask:
         stretches = (Stretch(tuple(key), *rest) for key, *rest in plain["stretches"])
         return ShardTask(
             **{
