@@ -47,7 +47,7 @@ PLAIN_SUFFIXES = (".md", ".json", ".yaml", ".py", ".gitattributes")
 API_PATH = re.compile(
     r"/api/datasets/([^/]+/[^/]+)(?:/(revision|tree|paths-info|xet-read-token)/(.+))?"
 )
-RESOLVE_PATH = re.compile(r"/datasets/([^/]+/[^/]+)/(resolve)/(.+)")
+RESOLVE_PATH = re.compile(r"/(?:datasets/)?([^/]+/[^/]+)/(resolve)/(.+)")
 CHUNK_BYTES = 256 << 10
 Buffer = bytes | memoryview  # a file's content
 BEFORE_ANSWER = -1

@@ -43,6 +43,7 @@ from tokenmill.encode.job import Job, Step
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import Counts, PartRecord
 from tokenmill.encodings import EncodingId
+from tokenmill.encodings.hub_model import begun_with, model_revision
 from tokenmill.errors import InputError, NetworkError
 from tokenmill.estimate.disk_check import room_warning
 from tokenmill.formats import get_format
@@ -104,14 +105,23 @@ class PrepareRequest:
         return Plan.load(path)
 
     def changes_since(self, plan: Plan) -> list[str]:
-        return differences(plan, self.identity, self.inputs or ())
+        changes = differences(plan, self.identity, self.inputs or ())
+        return changes + _tokenizer_then(self.identity, plan) if changes else []
 
     def changes_from(self, manifest: Manifest) -> list[str]:
         if self.inputs is None:
             return []
         before = {source.path: (source.num_bytes, source.digest) for source in manifest.inputs}
         after = {source.name: (source.num_bytes, source.digest) for source in self.inputs}
-        return input_differences(before, after)
+        return _tokenizer_then(self.identity, manifest) + input_differences(before, after)
+
+
+def _tokenizer_then(identity: dict[str, Any], begun: Plan | Manifest) -> list[str]:
+    """How to name a tokenizer that has changed on the Hub since."""
+    then, now = begun.identity["encoding"], identity["encoding"]
+    named = begun_with(begun.revisions, then["name"])
+    is_another = then["name"] == now["name"] and then["sha256"] != now["sha256"]
+    return [f"it was made with {named}"] if named and is_another else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +145,8 @@ class RunContext:
         cutter = functools.partial(self.runner.cut, watch=self.watch)
         plan = make_plan(self.identity, found.inputs, self.config, remote.structure_of, cutter)
         files.remove_folder(structures)
-        return replace(plan, notes=found.notes, revisions=remote.revisions)
+        revisions = {**remote.revisions, **model_revision(self.encoding)}
+        return replace(plan, notes=found.notes, revisions=revisions)
 
     def job_of(self, plan: Plan) -> Job:
         work = Workspace(self.config.out).work_of(plan.plan_id)

@@ -480,16 +480,6 @@ def test_source_when_its_folder_is_here_then_the_hint_is_not_about_the_hub(tmp_p
     assert "Hub" not in refused(InputError, "elsewhere/b.txt")
 
 
-def test_tokenizer_when_it_is_a_model_of_the_hub_then_the_hint_fetches_its_file(tmp_path):
-    path = written(tmp_path, "a.txt") / "a.txt"
-    done = command("prepare", path, "-o", tmp_path / "o", "--tokenizer", "meta-llama/Llama-3.1-8B")
-    assert done.returncode == 2
-    assert (
-        "hf download meta-llama/Llama-3.1-8B tokenizer.json --local-dir Llama-3.1-8B" in done.stderr
-    )
-    assert "--tokenizer Llama-3.1-8B/tokenizer.json" in done.stderr
-
-
 def test_https_when_nobody_answers_then_it_is_the_network(monkeypatch):
     pytest.importorskip("aiohttp")
     monkeypatch.setattr("tokenmill.storage.retry.UNREACHABLE_SECONDS", 0.0)

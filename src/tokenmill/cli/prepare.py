@@ -220,8 +220,8 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
         "--tokenizer",
         metavar="NAME|FILE",
         help=f"{Config.tokenizer} (default), r50k_base, p50k_base, cl100k_base, o200k_base, "
-        "o200k_harmony, a tokenizer.json, a tekken.json, a SentencePiece model or a file of ranks; "
-        "see: tokenmill tokenizers",
+        "o200k_harmony, a model on the Hub (Qwen/Qwen3-0.6B), a tokenizer.json, a tekken.json, "
+        "a SentencePiece model or a file of ranks; see: tokenmill tokenizers",
     )
     how.add_argument(
         "--pattern",

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.dataset.encoding import is_same, made_with_of, vocabulary_file
+from tokenmill.dataset.encoding import is_same, made_with_of, model_in_cache, vocabulary_file
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.verify.input_candidates import NotAtHand
 from tokenmill.encodings import Encoding, EncodingId, get_encoding
@@ -79,6 +79,8 @@ def identity_of_tokenizer(manifest: Manifest, named: EncodingId | None) -> Encod
             found = None
         if found is not None and is_same(found, made_with):
             return found
+    elif (model := model_in_cache(made_with)) is not None:
+        return model.identity
     raise NotAtHand(
         f"its tokenizer does not come with the package: {vocabulary_file(made_with)}",
         hint="--tokenizer FILE: the same file, wherever it is now",
