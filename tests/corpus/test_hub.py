@@ -142,6 +142,23 @@ def test_keep_downloads_leaves_them_in_the_cache_where_offline_mode_finds_them(h
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
+def test_blob_without_its_link_is_linked_and_not_fetched_again(here, tmp_path, server):
+    assert here.tokenmill(*FINEWEB, tmp_path / "one").returncode == 0
+    links = sorted((tmp_path / "home" / "hub").rglob("*.parquet"))
+    links[1].unlink()  # as if killed just before
+    links[2].unlink()
+    blob = tmp_path / "home" / "hub" / f"datasets--{REPO.replace('/', '--')}" / "blobs"
+    blob /= sha256_of("002_00000")
+    blob.write_bytes(blob.read_bytes()[::-1])  # of the right size, and not what its name says
+    before = server.num_file_bytes_sent
+    done = here.tokenmill(*FINEWEB, tmp_path / "two")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "two" / "train.bin").read_bytes() == EXPECTED
+    whole = len(FILES["sample/10BT/002_00000.parquet"])
+    assert whole <= server.num_file_bytes_sent - before < 1.5 * whole  # and two footers
+    assert sorted((tmp_path / "home" / "hub").rglob("*.parquet")) == links
+
+
 def test_no_keep_downloads_leaves_nothing_behind(here, tmp_path):
     done = here.tokenmill(*FINEWEB, tmp_path / "out", "--no-keep-downloads")
     assert done.returncode == 0, done.stderr
@@ -171,6 +188,19 @@ def test_no_network_is_exit_8_with_the_commands_to_type(tmp_path):
     assert f"hf download {REPO} --repo-type dataset --revision {COMMIT}" in done.stderr
     assert "--include 'sample/10BT/*.parquet' --local-dir DIR" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "include"),
+    [
+        (f"{REPO}:sample-10BT", "--include 'sample/10BT/*.parquet' --local-dir DIR;"),
+        ("roneneldan/TinyStories", "--include 'data/train-*.parquet' --local-dir DIR;"),
+        ("some/corpus:de", "--include 'GLOB' --local-dir DIR, where GLOB matches the files of its"),
+    ],
+)
+def test_no_network_then_the_command_never_fetches_a_whole_repository(name, include, tmp_path):
+    done = Here(None, tmp_path / "home").tokenmill("prepare", name, "-o", tmp_path / "out")
+    assert done.returncode == 8 and include in done.stderr, done.stderr
 
 
 def test_offline_mode_without_a_cache_is_exit_8(tmp_path):

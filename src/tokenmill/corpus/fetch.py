@@ -24,7 +24,7 @@ from tokenmill.config import Config
 from tokenmill.corpus.download.downloads import Downloads
 from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.hub import Hub
-from tokenmill.corpus.hub_names import HubFile, hub_source
+from tokenmill.corpus.hub_names import DatasetName, HubFile, HubSource, hub_source
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.storage import disk, files
 from tokenmill.storage.range_reader import Begun
@@ -58,11 +58,10 @@ class RemoteInputs:
         if sources:
             folder = None if self._keeps else os.path.join(work, "downloads")
             self._hub = Hub(folder, notice, revisions)
-            for source in sources:
-                for file in self._hub.files(source):
-                    if file.url in self._files:
-                        self.again.append(file.url)
-                    self._files[file.url] = file
+            for file in self._listed(sources):
+                if file.url in self._files:
+                    self.again.append(file.url)
+                self._files[file.url] = file
             self.inputs = [self._hub.input(f, config.input_format) for f in self._files.values()]
         self._numbers = {source.name: i for i, source in enumerate(self.inputs)}
         self._footers: dict[str, Begun[bytes]] = {}
@@ -72,6 +71,13 @@ class RemoteInputs:
         self._changed = threading.Condition()
         self._whole_files: Downloads | None = None  # of kinds that cannot be cut before
         self._downloads: Downloads | None = None
+
+    def _listed(self, sources: Iterable[HubSource | DatasetName]) -> list[HubFile]:
+        try:
+            return [file for source in sources for file in self._hub.files(source)]
+        except BaseException:
+            self._hub.close()
+            raise
 
     @property
     def revisions(self) -> dict[str, str]:
