@@ -210,6 +210,7 @@ def _carried_out(
     config = context.config
 
     def make() -> Plan:
+        remote.begin_all(found.inputs)
         plan = context.plan_of(found, remote)
         require_slices(plan, config)
         return plan
