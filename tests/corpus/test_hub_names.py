@@ -22,7 +22,7 @@ from hub_corpus import (
     is_download,
     parquet,
 )
-from hub_server import CONVERTED_COMMIT, TOKEN, HubServer
+from hub_server import CONVERTED_COMMIT, TOKEN, HubServer, Line
 from tokenmill.corpus.dataset_card import CardConfig, card_configs, meant_globs
 from tokenmill.corpus.hub_names import DatasetName, HubSource, hub_source, local_note
 from tokenmill.corpus.presets import PRESETS
@@ -364,7 +364,8 @@ def test_address_that_expired_is_asked_for_again(num_refusals, server, tmp_path)
 
 
 def test_address_that_lives_for_a_moment_is_good_for_every_request(tmp_path):
-    with HubServer(FINEWEB_FILES, repo=REPO, commit=COMMIT, address_seconds=0.4) as server:
+    line = Line(latency_seconds=0.1)  # so that it takes longer
+    with HubServer(FINEWEB_FILES, REPO, COMMIT, address_seconds=0.4, line=line) as server:
         path = f"/datasets/{REPO}/resolve/main/{next(iter(FINEWEB_FILES))}"
         old = answer(server.url, path)[1]["Location"].removeprefix(server.cdn_url)
         assert answer(server.cdn_url, old)[0] == 200
