@@ -436,6 +436,27 @@ BUGS = [
         DOWNLOADS,
     ),
     Bug(
+        "keep the lock of a file whose download was given up",
+        "corpus/download/downloads.py",
+        "                download.in_flight.remove(range_)\n                self._close_unused()\n",
+        "                download.in_flight.remove(range_)\n",
+        DOWNLOADS,
+    ),
+    Bug(
+        "link a blob that is not what its name says",
+        "corpus/hub.py",
+        "if self._has_blob(file) and _has_digest(self._blob_path(file), file.digest):",
+        "if self._has_blob(file):",
+        "tests/corpus/test_hub.py -k blob",
+    ),
+    Bug(
+        "take a config for the whole dataset when the Hub is away",
+        "dataset/pinned_revisions.py",
+        "        elif isinstance(source, DatasetName):\n            return False\n",
+        "        elif isinstance(source, DatasetName):\n            return True\n",
+        "tests/corpus/test_hub_revisions.py",
+    ),
+    Bug(
         "send the token to the CDN",
         "corpus/hub.py",
         'PUBLIC_HEADERS = ("user-agent",)',

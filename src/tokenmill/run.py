@@ -166,18 +166,24 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
 
 def _attempt(context: RunContext) -> Manifest | None:
     """The dataset; None: try again, see Workspace."""
+    with contextlib.ExitStack() as opened:
+        return _attempt_with(context, opened)
+
+
+def _attempt_with(context: RunContext, opened: contextlib.ExitStack) -> Manifest | None:
     config, watch = context.config, context.watch
     workspace = Workspace(config.out)
     try:
         begun = begun_in(config, context.identity)
         remote = RemoteInputs(config, context.scratch, watch.notice, begun.revisions)
+        opened.callback(remote.close)
         begun.require_cached(remote)
         found = all_inputs(config, remote)
         if begun.revisions and config.overwrite:
             request = PrepareRequest(context.identity, found.inputs)
             if not workspace.is_continued(request):  # it begins, with what is on the Hub now
-                remote.close()
                 remote = RemoteInputs(config, context.scratch, watch.notice)
+                opened.callback(remote.close)
                 found = all_inputs(config, remote)
     except NetworkError:
         # A finished dataset needs no network, if it is certain that it was made from these sources.
@@ -215,11 +221,13 @@ def _carried_out(
     config = context.config
 
     def make() -> Plan:
+        remote.begin_all(found.inputs)
         plan = context.plan_of(found, remote)
         require_slices(plan, config)
         return plan
 
     workspace = Workspace(config.out)
+    # Closed before the folder is given up, so that the next run finds no file in use.
     with workspace.held(names_of(config), config.overwrite), contextlib.closing(remote):
         plan = workspace.begin_or_continue(request, make)
         if warning := room_warning(config, plan):

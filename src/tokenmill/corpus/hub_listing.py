@@ -158,6 +158,7 @@ class HubListing:
     def _commit(self, repo: str, revision: str) -> str:
         commit = self._revisions.kept(repo, revision)
         if commit is None:
+            # Also of a commit: without a network this fails at once, the client's listing in 23 s.
             info = self._retry.result_of(
                 lambda: self._api.repo_info(repo, revision=revision, repo_type="dataset")
             )
