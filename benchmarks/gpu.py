@@ -10,8 +10,9 @@ resumed        killed at a random step, the same command again: the same bits
 elastic        killed, resumed with another micro-batch and four simulated ranks: the same rows; the
                losses differ by as much as another micro-batch alone makes them differ (rounding)
 exact          the same with --exact, which adds gradients up as integers: the same bits
-speed          compiled, 512 rows a step: MFU, and the share of the step spent waiting for data
 masks          attention by cu_seqlens, by a block mask and by a dense mask
+speed          compiled, 512 rows a step: MFU, and the share of the step spent waiting for data
+masked         the same with attention within documents
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ import gpu_page
 
 HERE = Path(__file__).resolve().parent
 TRAINER = HERE.parent / "examples" / "train_gpt2.py"
+PARTS = ["losses", "exact", "masks", "speed", "masked"]
 RESULTS = HERE / "gpu.json"
 
 Losses = dict[int, list[float]]  # of each step, by attempt
 TINY = {"seq-len": 32, "layers": 2, "heads": 2, "width": 16, "lr": 0.01, "cpu": True}
 FULL = {"steps": 120, "batch": 64, "micro": 16, "checkpoint": 25, "warmup": 20, "exact_steps": 24}
-FULL |= {"exact_batch": 16, "exact_checkpoint": 5, "speed_batch": 512, "speed_micro": 64}
+FULL |= {"exact_batch": 16, "exact_checkpoint": 5}
+FULL |= {"speed_batch": 512, "speed_micro": 64, "speed_steps": 25}
 SMALL = {"steps": 8, "batch": 8, "micro": 4, "checkpoint": 3, "warmup": 2, "exact_steps": 8}
-SMALL |= {"exact_batch": 8, "exact_checkpoint": 3, "speed_batch": 8, "speed_micro": 4}
+SMALL |= {"exact_batch": 8, "exact_checkpoint": 3}
+SMALL |= {"speed_batch": 8, "speed_micro": 4, "speed_steps": 6}
 
 
 class Trials:
@@ -60,16 +64,18 @@ class Trials:
         subprocess.run(self.command(name, options), check=True, stdout=subprocess.DEVNULL)
         return losses_of(self.below / name)
 
-    def run_killed(self, name: str, options: Mapping[str, Any], step: int) -> Losses:
-        """Kill it with SIGKILL as soon as it has logged this step."""
-        process = subprocess.Popen(self.command(name, options), stdout=subprocess.DEVNULL)
+    def run_killed(
+        self, name: str, options: Mapping[str, Any], step: int, command: Sequence[str] = ()
+    ) -> None:
+        """Kill it, with all its processes, by SIGKILL as soon as it has logged this step."""
+        words = list(command) or self.command(name, options)
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
         while process.poll() is None and step not in losses_of(self.below / name):
             time.sleep(0.005)
         if process.poll() is not None:
             raise SystemExit(f"{name} ended with exit code {process.returncode} before step {step}")
-        process.send_signal(signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        return losses_of(self.below / name)
 
 
 def attempts(folder: Path) -> list[int]:
@@ -146,11 +152,11 @@ def exact(trials: Trials, sizes: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def speed(trials: Trials, sizes: Mapping[str, int], is_tiny: bool) -> dict[str, Any]:
-    options = {"steps": 6 if is_tiny else 30, "checkpoint-every": 1000}
+def speed(trials: Trials, sizes: Mapping[str, int], name: str, **more: bool) -> dict[str, Any]:
+    options = {"steps": sizes["speed_steps"], "checkpoint-every": 1000, **more}
     options |= {"batch-size": sizes["speed_batch"], "micro-batch": sizes["speed_micro"]}
-    trials.run("speed", options if is_tiny else {**options, "compile": True})
-    lines = lines_of(trials.below / "speed")[5:]
+    trials.run(name, options)
+    lines = lines_of(trials.below / name)[5:]
     middle = {key: statistics.median(line[key] for line in lines) for key in lines[0]}
     return {
         "mfu": middle["mfu"],
@@ -238,7 +244,7 @@ def main() -> None:
     parser.add_argument("--corpus", nargs="+", help="or the texts to make one of")
     parser.add_argument("--out", help="folder of gpu.json (default: benchmarks)")
     parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU")
-    parser.add_argument("--only", nargs="+", default=["losses", "exact", "speed", "masks"])
+    parser.add_argument("--only", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--render", action="store_true", help="the page in docs, from gpu.json")
     options = parser.parse_args()
     if options.render:
@@ -262,11 +268,14 @@ def measure(options: argparse.Namespace, below: Path, path: Path) -> None:
     def keep() -> None:
         path.write_text(json.dumps(found, indent=1) + "\n")
 
+    compiled = {} if options.tiny else {"compile": True}
+    masked = {**compiled, "mask-documents": True}
     parts = {
         "losses": lambda: compared(trials, sizes, found, keep),
         "exact": lambda: found.update(exact=exact(trials, sizes)),
-        "speed": lambda: found.update(speed=speed(trials, sizes, options.tiny)),
         "masks": lambda: found.update(masks=masks(data, options.tiny)),
+        "speed": lambda: found.update(speed=speed(trials, sizes, "speed", **compiled)),
+        "masked": lambda: found.update(masked=speed(trials, sizes, "masked", **masked)),
     }
     failed = []
     for name in options.only:

@@ -59,13 +59,22 @@ def shown(difference: float) -> str:
 
 
 def data(found: Mapping[str, Any]) -> str:
-    timing = found["speed"]
+    rows = found["sizes"]["speed_batch"]
     return f"""\
-**Waiting for data.** Compiled, {found["sizes"]["speed_batch"]} rows a step:
-{timing["tokens_per_second"] / 1e6:.2f}M tokens a second, {timing["mfu"]:.1%} MFU (of 989 TFLOP/s).
-Of a step's {timing["seconds"] * 1e3:.0f} ms, {timing["data_seconds"] * 1e3:.1f} ms go to taking the
-next batch and sending it to the GPU: {timing["data_share"]:.2%}, at worst
-{timing["largest_data_share"]:.2%}. The GPU has work meanwhile."""
+**Waiting for data.** Compiled, {rows} rows a step. Data is the time to take the next batch and to
+send it to the GPU, which has work meanwhile; MFU is of 989 TFLOP/s.
+
+| attention | tokens a second | MFU | step | data | share | at worst |
+|---|--:|--:|--:|--:|--:|--:|
+{timing("causal", found["speed"])}
+{timing("within documents, `--mask-documents`", found["masked"])}"""
+
+
+def timing(name: str, found: Mapping[str, Any]) -> str:
+    step, data = f"{found['seconds'] * 1e3:.0f} ms", f"{found['data_seconds'] * 1e3:.1f} ms"
+    shares = f"{found['data_share']:.2%} | {found['largest_data_share']:.2%}"
+    speed = f"{found['tokens_per_second'] / 1e6:.2f}M | {found['mfu']:.1%}"
+    return f"| {name} | {speed} | {step} | {data} | {shares} |"
 
 
 def masks(found: Mapping[str, Any]) -> str:
