@@ -76,6 +76,7 @@ def trained(batches, accelerator, model, optimizer):
 
 
 def lightning(data: str) -> dict:
+    """It saves and loads the state of a loader that has one. The steps count, not its epochs."""
     import pytorch_lightning as pl
 
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
@@ -97,10 +98,10 @@ def lightning(data: str) -> dict:
         one, other = Model(), Model()
         shared = {**quiet, "accelerator": "cpu", "default_root_dir": folder}
         shared["enable_checkpointing"] = False
-        trainer = pl.Trainer(max_epochs=1, max_steps=6, **shared)
+        trainer = pl.Trainer(max_epochs=-1, max_steps=6, **shared)
         trainer.fit(one, TorchLoader(loader_of(data)))
         trainer.save_checkpoint(f"{folder}/last.ckpt")
-        trainer = pl.Trainer(max_epochs=1, **shared)
+        trainer = pl.Trainer(max_epochs=-1, max_steps=15, **shared)
         trainer.fit(other, TorchLoader(loader_of(data)), ckpt_path=f"{folder}/last.ckpt")
         return {"stopped at 6": one.seen + other.seen}
 
