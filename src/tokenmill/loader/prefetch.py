@@ -7,6 +7,7 @@ for the item that it is making.
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Generic, TypeVar, cast
@@ -37,6 +38,9 @@ class Prefetch(Generic[Item]):
 
     def close(self) -> None:
         self._is_closed.set()
+        # At the end of the interpreter modules may be gone, and the thread is stopped where it is.
+        if threading is None or sys.is_finalizing():
+            return
         if self._thread is not threading.current_thread():
             self._thread.join()
 
