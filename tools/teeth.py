@@ -443,6 +443,13 @@ BUGS = [
         DOWNLOADS,
     ),
     Bug(
+        "fetch files before the plan that --where may rule out",
+        "corpus/fetch.py",
+        "(config.limit_docs or config.limit_tokens or config.where)",
+        "(config.limit_docs or config.limit_tokens)",
+        "tests/corpus/test_fetch.py",
+    ),
+    Bug(
         "link a blob that is not what its name says",
         "corpus/hub.py",
         "if self._has_blob(file) and _has_digest(self._blob_path(file), file.digest):",
