@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenmill.corpus.hub import Hub
@@ -47,14 +47,21 @@ class _Lost:
 
 
 def located_inputs(
-    entries: Iterable[ManifestInput], sources: Sequence[str], input_format: str | None
+    entries: Iterable[ManifestInput],
+    sources: Sequence[str],
+    input_formats: Mapping[str, str | None],
 ) -> list[Input]:
-    """Every input, in order, at its old path or among `sources`. Raises NotAtHand, which describes
-    the first missing or changed input."""
+    """Every input, in order, at its old path or among `sources`. `input_formats` are those of the
+    named sources, or of "". Raises NotAtHand, which describes the first missing or changed
+    input."""
     entries = list(entries)
-    if sources:
-        return _among(entries, sources, input_format)
-    return _kept(entries, input_format)
+    formats = [input_formats.get(entry.source) for entry in entries]
+    found: dict[str, Input] = {}
+    for input_format in dict.fromkeys(formats):
+        own = [one for one, its in zip(entries, formats, strict=True) if its == input_format]
+        here = _among(own, sources, input_format) if sources else _kept(own, input_format)
+        found |= {one.label: one for one in here}
+    return [found[entry.label] for entry in entries]
 
 
 def _not_at_hand(first: _Lost, num_lost: int, num_inputs: int) -> NotAtHand:
@@ -160,7 +167,7 @@ def _unchanged(here: Input, entry: ManifestInput) -> Input | None:
 
 
 def _as_it_was(here: Input, entry: ManifestInput) -> Input:
-    return dataclasses.replace(here, digest=entry.digest, origin=entry.path)
+    return dataclasses.replace(here, digest=entry.digest, origin=entry.path, source=entry.source)
 
 
 def _changed(here: Input, entry: ManifestInput) -> _Lost:
