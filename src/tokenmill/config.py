@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenmill.errors import ConfigError, InputError, unknown_name
-from tokenmill.named_source import WITHOUT, NamedSource
+from tokenmill.named_source import OWN_OPTIONS, WITHOUT, NamedSource
 from tokenmill.words.quantities import count_of, seq_len_of
 
 EOT_POLICIES = ("append", "prepend", "both", "none")
@@ -102,9 +102,6 @@ class Config:
         self._check_runner()
         _require_positive("slice_bytes", self.slice_bytes)
         self._check_choice()
-        for source in self.named:
-            with of_source(source.name):
-                self._only(source)
         if self.val_fraction is not None and not 0 < self.val_fraction < 1:
             raise ConfigError(
                 f"--val-fraction must lie between 0 and 1, got {self.val_fraction}",
@@ -122,6 +119,9 @@ class Config:
             not self.name or self.name.startswith(".") or set(self.name) & set("/\\\0")
         ):
             raise ConfigError(f"--name {self.name!r} cannot be part of a file name")
+        for source in self.named:
+            with of_source(source.name):
+                self._only(source)
 
     def _understand(self) -> None:
         """Accept what Python callers may pass: paths, an Encoding, numbers such as "10M"."""
@@ -231,7 +231,10 @@ def of_source(name: str) -> Iterator[None]:
     except (ConfigError, InputError) as error:
         if not name:
             raise
-        raise type(error)(f"source {name}: {error.message}", error.hint) from error
+        hint = error.hint
+        if hint is not None and any(f"--{o.replace('_', '-')}" in hint for o in OWN_OPTIONS):
+            hint += f"; for {name} alone: the same key in [source.{name}] of a tokenmill.toml"
+        raise type(error)(f"source {name}: {error.message}", hint) from error
 
 
 def _tokenizer_options(config: Config) -> dict[str, str | None]:

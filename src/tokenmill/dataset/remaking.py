@@ -1,0 +1,87 @@
+"""The configuration that a dataset was made with, as a tokenmill.toml that makes it again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tokenmill.config import Config
+from tokenmill.corpus.hub_names import DatasetName, HubSource, hub_source
+from tokenmill.corpus.spans import HUB_SCHEME
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.encodings import EncodingId
+from tokenmill.encodings.builtin import ENCODING_NAMES, shipped_identity
+from tokenmill.errors import ConfigError
+from tokenmill.toml_text import toml_text
+
+
+def config_text(manifest: Manifest) -> str:
+    """Sources as they were given if they have names, else the list of files; of branches on the
+    Hub, the commits. Raises ConfigError for a conversion, which no run makes."""
+    if manifest.converted_from is not None or not manifest.inputs:
+        raise ConfigError(
+            "this dataset was converted, and not made by `tokenmill prepare`",
+            hint="inspect the dataset that it was converted from: --config",
+        )
+    options = {**_tokenizer(manifest), **_options(manifest)}
+    named = manifest.identity["options"].get("named", {})
+    if not named:
+        options = {"sources": [source.path for source in manifest.inputs], **options}
+    return f"{_HEAD}{_comment(manifest)}\n" + toml_text(options, _tables(manifest, named))
+
+
+_HEAD = "# tokenmill prepare --config tokenmill.toml -o OUT\n"
+
+
+def _comment(manifest: Manifest) -> str:
+    encoding = manifest.identity["encoding"]
+    if encoding["name"] in ENCODING_NAMES:
+        return ""
+    return f"# tokenizer: the path of the file whose vocabulary has sha256 {encoding['sha256']}\n"
+
+
+def _tokenizer(manifest: Manifest) -> dict[str, str]:
+    encoding = EncodingId.from_plain({**manifest.identity["encoding"], "source": None})
+    found = {"tokenizer": encoding.name}
+    if encoding.name in ENCODING_NAMES:
+        usual = shipped_identity(encoding.name, None, None)
+        return found | ({"eot_token": encoding.eot} if encoding.eot != usual.eot else {})
+    if encoding.pattern is not None:
+        found["pattern"] = encoding.pattern
+    return found | {"eot_token": encoding.eot_option}
+
+
+def _options(manifest: Manifest) -> dict[str, Any]:
+    """Options of the run that are not the defaults of every run."""
+    given = manifest.identity["options"]
+    usual = {name: getattr(Config, name) for name in given if name != "named"}
+    found = {
+        n: given[n] for n, value in usual.items() if given[n] != value and given[n] is not None
+    }
+    counts = manifest.counts
+    share = math.ceil(counts.num_quarantined / max(1, counts.num_rows) * 1e6) / 1e6
+    return found | ({"max_bad_fraction": share} if share > Config.max_bad_fraction else {})
+
+
+def _tables(manifest: Manifest, named: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {
+        f"source.{name}": {
+            "paths": [_pinned(path, manifest.revisions) for path in totals.paths],
+            **{key: value for key, value in named[name].items() if key != "place"},
+        }
+        for name, totals in manifest.sources.items()
+    }
+
+
+def _pinned(path: str, revisions: Mapping[str, str]) -> str:
+    """A source on the Hub at the commit that the run read."""
+    source = hub_source(path)
+    commit = revisions.get(f"{source.repo}@{source.revision}") if source else None
+    if commit is None:
+        return path
+    if isinstance(source, HubSource):
+        return f"{HUB_SCHEME}datasets/{source.repo}@{commit}/{source.pattern}"
+    assert isinstance(source, DatasetName)
+    return replace(source, revision=commit).written(source.config, source.split)
