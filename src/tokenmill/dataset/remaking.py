@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,12 +14,14 @@ from tokenmill.dataset.manifest import Manifest
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.builtin import ENCODING_NAMES, shipped_identity
 from tokenmill.errors import ConfigError
+from tokenmill.formats import get_format
 from tokenmill.toml_text import toml_text
 
 
-def config_text(manifest: Manifest) -> str:
+def config_text(manifest: Manifest, local: str | None = None) -> str:
     """Sources as they were given if they have names, else the list of files; of branches on the
-    Hub, the commits. Raises ConfigError for a conversion, which no run makes."""
+    Hub, the commits. Local paths are replaced by `local`, if it is given. Raises ConfigError for a
+    conversion, which no run makes."""
     if manifest.converted_from is not None or not manifest.inputs:
         raise ConfigError(
             "this dataset was converted, and not made by `tokenmill prepare`",
@@ -28,8 +30,8 @@ def config_text(manifest: Manifest) -> str:
     options = {**_tokenizer(manifest), **_options(manifest)}
     named = manifest.identity["options"].get("named", {})
     if not named:
-        options = {"sources": [source.path for source in manifest.inputs], **options}
-    return f"{_HEAD}{_comment(manifest)}\n" + toml_text(options, _tables(manifest, named))
+        options = {"sources": _paths((s.path for s in manifest.inputs), {}, local), **options}
+    return f"{_HEAD}{_comment(manifest)}\n" + toml_text(options, _tables(manifest, named, local))
 
 
 _HEAD = "# tokenmill prepare --config tokenmill.toml -o OUT\n"
@@ -60,19 +62,35 @@ def _options(manifest: Manifest) -> dict[str, Any]:
     found = {
         n: given[n] for n, value in usual.items() if given[n] != value and given[n] is not None
     }
+    if found.get("seq_len") == 0:
+        found["seq_len"] = "document"
+        if not get_format(given["format"]).traits.samples:
+            del found["seq_len"]
     counts = manifest.counts
     share = math.ceil(counts.num_quarantined / max(1, counts.num_rows) * 1e6) / 1e6
     return found | ({"max_bad_fraction": share} if share > Config.max_bad_fraction else {})
 
 
-def _tables(manifest: Manifest, named: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _tables(
+    manifest: Manifest, named: Mapping[str, Any], local: str | None
+) -> dict[str, dict[str, Any]]:
     return {
         f"source.{name}": {
-            "paths": [_pinned(path, manifest.revisions) for path in totals.paths],
+            "paths": _paths(totals.paths, manifest.revisions, local),
             **{key: value for key, value in named[name].items() if key != "place"},
         }
         for name, totals in manifest.sources.items()
     }
+
+
+def _paths(paths: Iterable[str], revisions: Mapping[str, str], local: str | None) -> list[str]:
+    return list(
+        dict.fromkeys(local if local and _is_local(p) else _pinned(p, revisions) for p in paths)
+    )
+
+
+def _is_local(path: str) -> bool:
+    return "://" not in path and hub_source(path) is None
 
 
 def _pinned(path: str, revisions: Mapping[str, str]) -> str:
