@@ -87,7 +87,9 @@ class ConfigFile:
             yield
         except ConfigError as error:
             source = re.match(r"source ([\w-]+)(?:: | has )", error.message)
-            option = re.search(r"--([a-z][a-z-]*)|\b(repeat|paths)\b", error.message)
+            option = re.search(
+                r"--([a-z][a-z-]*)|\b(repeat|paths|val)(?:idation)?\b", error.message
+            )
             key = "" if option is None else (option[1] or option[2]).replace("-", "_")
             keys = ("source", source[1], key) if source else (key,)
             if _value_at({**self.options, "source": self.tables}, keys) is None or key in typed:

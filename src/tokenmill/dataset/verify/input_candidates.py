@@ -6,6 +6,7 @@ from a missing one.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -59,7 +60,10 @@ def located_inputs(
     found: dict[str, Input] = {}
     for input_format in dict.fromkeys(formats):
         own = [one for one, its in zip(entries, formats, strict=True) if its == input_format]
-        here = _among(own, sources, input_format) if sources else _kept(own, input_format)
+        if sources:
+            here = _among(own, sources, input_format, len(set(formats)) > 1)
+        else:
+            here = _kept(own, input_format)
         found |= {one.label: one for one in here}
     return [found[entry.label] for entry in entries]
 
@@ -111,11 +115,27 @@ def _in_cache(entry: ManifestInput, input_format: str | None) -> Input | _Lost:
 # Where the user points
 
 
+def _listed(
+    sources: Sequence[str], input_format: str | None, is_one_of_several: bool
+) -> list[Input]:
+    """The files that the user points to. Of several formats, not every one has to be everywhere."""
+    if not is_one_of_several:
+        return inputs_of(sources, input_format)
+    found: dict[str, Input] = {}
+    for source in sources:
+        with contextlib.suppress(InputError, ConfigError):
+            found |= {one.path: one for one in inputs_of([source], input_format)}
+    return list(found.values())
+
+
 def _among(
-    entries: list[ManifestInput], sources: Sequence[str], input_format: str | None
+    entries: list[ManifestInput],
+    sources: Sequence[str],
+    input_format: str | None,
+    is_one_of_several: bool,
 ) -> list[Input]:
     try:
-        listing = _Listing(inputs_of(sources, input_format))
+        listing = _Listing(_listed(sources, input_format, is_one_of_several))
     except (InputError, ConfigError) as error:
         raise NotAtHand(error.message, error.hint or _MOVED) from None
     pairs = [(entry, listing.same(entry)) for entry in entries]
