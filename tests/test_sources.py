@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import shlex
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 import oracle
 import tokenmill
+import warm
 from corpora import made_texts
 from tokenmill.cli import main
 from tokenmill.cli.named_sources import typed_sources
@@ -435,3 +438,41 @@ def test_command_when_sources_are_named_then_summary_and_inspect_count_by_source
     assert json.loads(capfd.readouterr().out)["sources"]["web"]["counts"]["num_rows"] == 150
     assert main([*command, "-o", str(tmp_path), "--num-proc", "1"]) == 0
     assert "is complete already" in capfd.readouterr().err
+
+
+GUIDE = (Path(__file__).parent.parent / "docs" / "sources.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+def test_guide_when_typed_then_every_block_of_it_runs(tmp_path, monkeypatch):
+    """One after the other, in a folder with such a corpus."""
+    rng = random.Random(7)
+    (tmp_path / "corpus" / "web").mkdir(parents=True)
+    (tmp_path / "corpus" / "code").mkdir()
+    texts = made_texts(120, seed=7)
+    columns = {"text": texts, "int_score": rng.choices(range(6), k=120), "language": ["en"] * 120}
+    pq.write_table(pa.table(columns), tmp_path / "corpus" / "web" / "000.parquet")
+    rows = [json.dumps({"content": text, "text": text}) for text in texts[:50]]
+    (tmp_path / "corpus" / "code" / "a.jsonl").write_text("\n".join(rows))
+    (tmp_path / "corpus" / "books.txt").write_text("<|endoftext|>".join(made_texts(30, seed=8)))
+    monkeypatch.chdir(tmp_path)
+    for language, text in BLOCKS:
+        if language == "toml":
+            Path("tokenmill.toml").write_text(text)
+        elif language == "python":
+            exec(compile(text, "docs/sources.md", "exec"), {})
+        for line in text.splitlines() if language == "sh" else ():
+            if line.startswith("cmp "):
+                _, one, other = line.split()
+                assert Path(one).read_bytes() == Path(other).read_bytes()
+                continue
+            words, _, to = line.partition(" > ")
+            done = warm.tokenmill(*shlex.split(words)[1:], cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+            if to:
+                Path(to).write_text(done.stdout)
+    assert {language for language, _ in BLOCKS} == {"sh", "toml", "python", "text"}
+    manifest = tokenmill.open("data/mine").manifest
+    assert manifest.sources["code"].counts.num_rows == 100
+    assert manifest.sources["web"].counts.num_filtered > 0
+    assert list(tokenmill.open("data/from-python").manifest.sources) == ["web", "code"]
