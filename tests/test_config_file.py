@@ -304,3 +304,35 @@ def test_dataset_when_converted_or_foreign_then_has_no_configuration(corpus, tmp
     (tmp_path / "foreign" / "train.bin").write_bytes(oracle.stream(oracle.ids(["a", "b"])))
     assert main(["inspect", str(tmp_path / "foreign"), "--config"]) == 2
     assert "has no manifest" in capfd.readouterr().err
+
+
+def test_dataset_when_its_manifest_is_hostile_then_no_line_of_it_gets_into_the_file(
+    corpus, tmp_path, capfd
+):
+    sources = {"web": {"paths": corpus / "web", "sample": 0.5}}
+    tokenmill.prepare(sources, tmp_path, num_proc=1, val="none")
+    plain = json.loads((tmp_path / "tokenmill.json").read_text())
+    del plain["sha256"]
+    options = plain["identity"]["options"]
+    named = options["named"]["web"]
+    evil = 'a"\nout = "/etc'
+    changes: list[tuple[dict, str, object, int]] = [
+        (named, "where", evil, 2),  # not an expression
+        (named, evil, "x", 0),  # not an option: left out
+        (options, evil, "x", 2),
+        (named, "sample", {"a": evil}, 2),
+        (named, "repeat", 10**9, 2),
+        (options, "named", {evil: named}, 5),
+        (options, "named", {"web": 5}, 5),
+        (options, "named", 5, 5),
+        (plain["sources"]["web"], "paths", [evil], 0),
+    ]
+    for table, key, value, code in changes:
+        was = table.get(key)
+        table[key] = value
+        (tmp_path / "tokenmill.json").write_text(json.dumps(plain))
+        assert main(["inspect", str(tmp_path), "--config"]) == code, (key, value)
+        said = capfd.readouterr()
+        assert "bug in tokenmill" not in said.err
+        assert "out" not in tomllib.loads(said.out) and "\nout" not in said.out
+        table.pop(key) if was is None else table.__setitem__(key, was)

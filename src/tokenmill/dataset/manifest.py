@@ -324,6 +324,8 @@ def require_inside(name: str) -> None:
 def _sources(plain: dict[str, Any], options: dict[str, Any]) -> dict[str, SourceTotals]:
     """In the order of the run."""
     named = options.get("named", {})
+    if not all(isinstance(own, dict) and type(own["place"]) is int for own in named.values()):
+        raise TypeError("named")
     if set(plain) - set(named):
         raise ValueError("sources that the options do not name")
     return {
@@ -333,7 +335,7 @@ def _sources(plain: dict[str, Any], options: dict[str, Any]) -> dict[str, Source
             _checked_count(plain[name]["num_tokens"], "num_tokens"),
             {_split(n): _checked(SourceSplit(**s)) for n, s in plain[name]["splits"].items()},
         )
-        for name in sorted(plain, key=lambda name: _checked_count(named[name]["place"], "place"))
+        for name in sorted(plain, key=lambda name: int(named[name]["place"]))
     }
 
 

@@ -11,6 +11,7 @@ from tokenmill.config import Config
 from tokenmill.corpus.hub_names import DatasetName, HubSource, hub_source
 from tokenmill.corpus.spans import HUB_SCHEME
 from tokenmill.dataset.manifest import Manifest
+from tokenmill.encode.record import Counts
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.builtin import ENCODING_NAMES, shipped_identity
 from tokenmill.errors import ConfigError
@@ -27,11 +28,15 @@ def config_text(manifest: Manifest, local: str | None = None) -> str:
             "this dataset was converted, and not made by `tokenmill prepare`",
             hint="inspect the dataset that it was converted from: --config",
         )
-    options = {**_tokenizer(manifest), **_options(manifest)}
-    named = manifest.identity["options"].get("named", {})
-    if not named:
-        options = {"sources": _paths((s.path for s in manifest.inputs), {}, local), **options}
-    return f"{_HEAD}{_comment(manifest)}\n" + toml_text(options, _tables(manifest, named, local))
+    try:
+        config = Config(sources=("SOURCE",), **manifest.identity["options"])
+        options = {**_tokenizer(manifest), **_options(config, manifest.counts)}
+        if not config.named:
+            options = {"sources": _paths((s.path for s in manifest.inputs), {}, local), **options}
+        text = toml_text(options, _tables(config, manifest, local))
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise ConfigError(f"its options are not known to this version: {error}") from None
+    return f"{_HEAD}{_comment(manifest)}\n{text}"
 
 
 _HEAD = "# tokenmill prepare --config tokenmill.toml -o OUT\n"
@@ -55,31 +60,26 @@ def _tokenizer(manifest: Manifest) -> dict[str, str]:
     return found | {"eot_token": encoding.eot_option}
 
 
-def _options(manifest: Manifest) -> dict[str, Any]:
+def _options(config: Config, counts: Counts) -> dict[str, Any]:
     """Options of the run that are not the defaults of every run."""
-    given = manifest.identity["options"]
-    usual = {name: getattr(Config, name) for name in given if name != "named"}
-    found = {
-        n: given[n] for n, value in usual.items() if given[n] != value and given[n] is not None
-    }
+    given = {name: value for name, value in config.identity().items() if name != "named"}
+    found = {n: v for n, v in given.items() if v is not None and v != getattr(Config, n)}
     if found.get("seq_len") == 0:
         found["seq_len"] = "document"
-        if not get_format(given["format"]).traits.samples:
+        if not get_format(config.format).traits.samples:
             del found["seq_len"]
-    counts = manifest.counts
     share = math.ceil(counts.num_quarantined / max(1, counts.num_rows) * 1e6) / 1e6
     return found | ({"max_bad_fraction": share} if share > Config.max_bad_fraction else {})
 
 
-def _tables(
-    manifest: Manifest, named: Mapping[str, Any], local: str | None
-) -> dict[str, dict[str, Any]]:
+def _tables(config: Config, manifest: Manifest, local: str | None) -> dict[str, dict[str, Any]]:
     return {
-        f"source.{name}": {
-            "paths": _paths(totals.paths, manifest.revisions, local),
-            **{key: value for key, value in named[name].items() if key != "place"},
+        f"source.{source.name}": {
+            "paths": _paths(manifest.sources[source.name].paths, manifest.revisions, local),
+            **({"repeat": source.repeat} if source.repeat > 1 else {}),
+            **dict(source.options),
         }
-        for name, totals in manifest.sources.items()
+        for source in config.named
     }
 
 

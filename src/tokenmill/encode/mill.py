@@ -122,7 +122,7 @@ class _SliceWork:
                 if len(ends) and ends[-1] >= max_tokens:
                     last = int(held.positions[np.searchsorted(ends, max_tokens)])
                     row = batch.first_row + last
-                    self.last_place = f"{span.input.name}, {reader.place(span, row)}"
+                    self.last_place = f"{span.input.label}, {reader.place(span, row)}"
                     head = replace(span, max_rows=row + 1)
                     return Slice(self._slice.index, (*self._slice.spans[:number], head))
                 max_tokens -= int(ends[-1]) if len(ends) else 0
