@@ -117,8 +117,8 @@ class RemoteInputs:
             return
         if self._whole_files is None:
             kinds = ((source.name, source.kind) for source in self.inputs)
-            wanted = [self._files[name] for name, kind in kinds if kind != "parquet"]
-            self._whole_files = self._hub.downloads(wanted)
+            names = dict.fromkeys(name for name, kind in kinds if kind != "parquet")
+            self._whole_files = self._hub.downloads([self._files[name] for name in names])
         self._whole_files.wait_for(name)
 
     def _footer(self, name: str) -> bytes:

@@ -13,6 +13,7 @@ its slices if `differences` finds no change.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -196,8 +197,11 @@ def _all_slices(
     """The slices of each source, in order, as many times as it is repeated. No slice has spans of
     two sources or of two copies, so what a slice counts belongs to one source."""
     left = None if config.limit_docs is None else _RowsLeft(config.limit_docs)
+    by_source: dict[str, list[Input]] = collections.defaultdict(list)
+    for source in inputs if config.named else ():
+        by_source[source.source].append(source)
     for name, own in config.by_source().items():
-        some = [source for source in inputs if source.source == name] if name else inputs
+        some = by_source[name] if name else inputs
         options = read_options(own)
         copies = range(config.repeat_of(name))
         with of_source(name):

@@ -27,8 +27,8 @@ class Surveyed:
 def first_copy(plan: Plan, name: str, repeat: int) -> Plan:
     """The plan of one source alone, and of one copy of it."""
     inputs = tuple(source for source in plan.inputs if source.source == name)
-    slices = [slice_ for slice_ in plan.slices if slice_.source == name]
-    slices = slices[: len(slices) // repeat]
+    found = [at for at in range(len(plan.slices)) if plan.slices.source_of(at) == name]
+    slices = (plan.slices[at] for at in found[: len(found) // repeat])
     return Plan(plan.identity, inputs, SliceTable.of(inputs, slices), plan.notes)
 
 
