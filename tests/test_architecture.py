@@ -16,8 +16,8 @@ SOURCE = Path(tokenmill.__file__).parent
 
 # A room imports from the layers above it here, and within its layer from the rooms to its left.
 LAYERS = {
-    "ground": ["errors", "arrays", "words", "plugins", "storage"],
-    "seams": ["where", "config", "encodings", "formats"],
+    "ground": ["errors", "arrays", "words", "toml_text", "plugins", "storage"],
+    "seams": ["where", "named_source", "config", "config_file", "encodings", "formats"],
     "the mill": ["corpus", "encode", "assemble"],
     "work": ["settings", "runners"],
     "datasets": ["dataset", "loader", "estimate", "doctor", "testing"],

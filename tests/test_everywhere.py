@@ -24,7 +24,7 @@ from tokenmill.storage import objects, retry
 OPTIONS = {"format": "megatron", "shard_tokens": 20_000, "slice_bytes": 60_000, "shuffle": True}
 
 
-def by_runner(source: str, out: str, **chosen: object) -> list[list[object]]:
+def by_runner(source: object, out: str, **chosen: object) -> list[list[object]]:
     return shards_of(tokenmill.prepare(source, out, **OPTIONS, **chosen))
 
 
@@ -32,7 +32,7 @@ def shards_of(manifest: tokenmill.Manifest) -> list[list[object]]:
     return [[file.name, file.num_bytes, file.sha256] for file in manifest.files]
 
 
-def by_ray(source: str, out: str, **chosen: object) -> list[list[object]]:
+def by_ray(source: object, out: str, **chosen: object) -> list[list[object]]:
     """In a process of its own: Ray leaves files and threads behind in the one it was used in."""
     code = """
 import json, sys, tokenmill
@@ -48,8 +48,8 @@ print(json.dumps([(file.name, file.num_bytes, file.sha256) for file in manifest.
     return found
 
 
-def by_tasks(source: str, out: str, **chosen: object) -> list[list[object]]:
-    config = Config(sources=(source,), out=out, num_proc=1, **OPTIONS, **chosen)
+def by_tasks(source: object, out: str, **chosen: object) -> list[list[object]]:
+    config = Config(sources=source, out=out, num_proc=1, **OPTIONS, **chosen)
     for number in (3, 1, 2, 1):
         with started_runner(config) as runner:
             encode_partition(config, Partition(number, 3), runner, SilentWatch())
@@ -82,11 +82,18 @@ def test_shards_on_a_local_disk_are_the_same(way, expected, tmp_path):
 @pytest.mark.parametrize("way", [by_ray, by_tasks], ids=["ray", "partitions"])
 def test_shards_of_chosen_rows_are_the_same(way, expected, s3, bucket, tmp_path):
     source, shards = expected
-    chosen = {"where": "len(text) > 40", "sample": 0.8, "limit_tokens": 40_000}
-    one = by_runner(source, str(tmp_path / "out"), runner="inline", **chosen)
+    chosen = {"where": "len(text) > 40", "limit_tokens": 120_000, "val_fraction": 0.1}
+
+    def named(path: str) -> dict[str, object]:
+        twice = {"paths": path, "where": "len(text) < 90", "repeat": 2}
+        return {"some": {"paths": path, "sample": 0.8}, "short": twice, "all": path}
+
+    one = by_runner(named(source), str(tmp_path / "out"), runner="inline", **chosen)
     assert one != shards
+    sources = tokenmill.open(tmp_path / "out").manifest.sources
+    assert all(found.counts.num_written for found in sources.values())
     objects.upload(f"s3://{bucket}/corpus/{os.path.basename(source)}", source)
-    assert way(f"s3://{bucket}/corpus/", f"s3://{bucket}/out", **chosen) == one
+    assert way(named(f"s3://{bucket}/corpus/"), f"s3://{bucket}/out", **chosen) == one
 
 
 @pytest.mark.parametrize("way", WAYS)

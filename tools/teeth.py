@@ -325,6 +325,29 @@ BUGS = [
         "tests/where/test_where.py",
     ),
     Bug(
+        "take a file that went to another source for unchanged",
+        "run.py",
+        "before = {source.label: (source.num_bytes, source.digest) for source in manifest.inputs}\n"
+        "        after = {source.label: ",
+        "before = {source.path: (source.num_bytes, source.digest) for source in manifest.inputs}\n"
+        "        after = {source.name: ",
+        "tests/test_sources.py -k conflict",
+    ),
+    Bug(
+        "hold out the last tokens of a corpus that is repeated",
+        "assemble/fitting.py",
+        "    if options.is_repeated:\n",
+        "    if False:\n",
+        "tests/test_sources.py -k too_few",
+    ),
+    Bug(
+        "count the slice that reaches a limit for the last source",
+        "dataset/source_totals.py",
+        "plan.slices.source_of(place)",
+        "plan.slices.source_of(min(index, len(plan.slices) - 1))",
+        "tests/test_sources.py -k limit_tokens",
+    ),
+    Bug(
         "draw another sample where the corpus was moved to",
         "corpus/readers/sample.py",
         'name = source.name.rpartition("/")[2]',

@@ -9,13 +9,16 @@ attempts.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokenmill.errors import ConfigError, unknown_name
+from tokenmill.errors import ConfigError, InputError, unknown_name
+from tokenmill.named_source import OWN_OPTIONS, WITHOUT, NamedSource
 from tokenmill.words.quantities import count_of, seq_len_of
 
 EOT_POLICIES = ("append", "prepend", "both", "none")
@@ -75,6 +78,7 @@ class Config:
     stall_timeout: float = _not_in_identity(300.0)
     overwrite: bool = _not_in_identity(False)
     keep_downloads: bool = _not_in_identity(True)  # of Hub files, in the cache of huggingface_hub
+    named: tuple[NamedSource, ...] = _not_in_identity(())  # their paths are `sources`, too
 
     def __post_init__(self) -> None:
         self._understand()
@@ -115,13 +119,21 @@ class Config:
             not self.name or self.name.startswith(".") or set(self.name) & set("/\\\0")
         ):
             raise ConfigError(f"--name {self.name!r} cannot be part of a file name")
+        for source in self.named:
+            with of_source(source.name):
+                self._only(source)
 
     def _understand(self) -> None:
         """Accept what Python callers may pass: paths, an Encoding, numbers such as "10M"."""
         given: Any = self.sources
+        named = NamedSource.all_from(self.named)
+        if isinstance(given, Mapping):
+            named = tuple(NamedSource.written(name, value) for name, value in given.items())
+            given = [path for source in named for path in source.paths]
         if isinstance(given, (str, os.PathLike)):
             given = (given,)
         found: dict[str, Any] = {
+            "named": tuple(self._differing(source) for source in named),
             "sources": tuple(os.fspath(source) for source in given),
             "out": os.fspath(self.out),
             **_tokenizer_options(self),
@@ -172,11 +184,57 @@ class Config:
 
     def identity(self) -> dict[str, Any]:
         """The options that determine the output's bytes."""
-        return {
+        found = {
             f.name: getattr(self, f.name)
             for f in dataclasses.fields(self)
             if f.metadata.get("identity", True)
         }
+        if self.named:  # only then, so that plans and manifests of other runs stay as they were
+            found["named"] = {s.name: s.identity(place) for place, s in enumerate(self.named)}
+        return found
+
+    # Named sources
+
+    def by_source(self) -> dict[str, Config]:
+        """The configuration of each named source alone, in order; of a run without any, its own
+        under ""."""
+        if not self.named:
+            return {"": self}
+        return {source.name: self._only(source) for source in self.named}
+
+    def repeat_of(self, name: str) -> int:
+        return next((source.repeat for source in self.named if source.name == name), 1)
+
+    @property
+    def has_repeats(self) -> bool:
+        return any(source.repeat > 1 for source in self.named)
+
+    def _only(self, source: NamedSource) -> Config:
+        own: dict[str, Any] = {
+            name: None if value == WITHOUT.get(name) else value for name, value in source.options
+        }
+        return dataclasses.replace(self, named=(), sources=source.paths or self.sources, **own)
+
+    def _differing(self, source: NamedSource) -> NamedSource:
+        """The source without options that the whole run has, too."""
+        usual = {name: getattr(self, name) for name, _ in source.options}
+        usual = {n: WITHOUT.get(n) if value is None else value for n, value in usual.items()}
+        options = tuple((name, value) for name, value in source.options if value != usual[name])
+        return dataclasses.replace(source, options=tuple(sorted(options)))
+
+
+@contextlib.contextmanager
+def of_source(name: str) -> Iterator[None]:
+    """Have errors say which named source they are about."""
+    try:
+        yield
+    except (ConfigError, InputError) as error:
+        if not name:
+            raise
+        hint = error.hint
+        if hint is not None and any(f"--{o.replace('_', '-')}" in hint for o in OWN_OPTIONS):
+            hint += f"; for {name} alone: the same key in [source.{name}] of a tokenmill.toml"
+        raise type(error)(f"source {name}: {error.message}", hint) from error
 
 
 def _tokenizer_options(config: Config) -> dict[str, str | None]:

@@ -38,6 +38,7 @@ from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
 from tokenmill.dataset.output_names import OutputNames
 from tokenmill.dataset.pinned_revisions import begun_in, is_surely_made_from
 from tokenmill.dataset.publication import publish
+from tokenmill.dataset.source_totals import notes_on_sources, source_totals
 from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.job import Job, Step
 from tokenmill.encode.ledger import Ledger
@@ -111,8 +112,8 @@ class PrepareRequest:
     def changes_from(self, manifest: Manifest) -> list[str]:
         if self.inputs is None:
             return []
-        before = {source.path: (source.num_bytes, source.digest) for source in manifest.inputs}
-        after = {source.name: (source.num_bytes, source.digest) for source in self.inputs}
+        before = {source.label: (source.num_bytes, source.digest) for source in manifest.inputs}
+        after = {source.label: (source.num_bytes, source.digest) for source in self.inputs}
         return _tokenizer_then(self.identity, manifest) + input_differences(before, after)
 
 
@@ -146,7 +147,8 @@ class RunContext:
         plan = make_plan(self.identity, found.inputs, self.config, remote.structure_of, cutter)
         files.remove_folder(structures)
         revisions = {**remote.revisions, **model_revision(self.encoding)}
-        return replace(plan, notes=found.notes, revisions=revisions)
+        paths = {source.name: source.paths for source in self.config.named}
+        return replace(plan, notes=found.notes, revisions=revisions, source_paths=paths)
 
     def job_of(self, plan: Plan) -> Job:
         work = Workspace(self.config.out).work_of(plan.plan_id)
@@ -190,7 +192,7 @@ def _attempt_with(context: RunContext, opened: contextlib.ExitStack) -> Manifest
         manifest = None
         if not config.overwrite:
             manifest = workspace.finished(PrepareRequest(context.identity, None))
-        if manifest is None or not is_surely_made_from(config.sources, manifest):
+        if manifest is None or not is_surely_made_from(config, manifest):
             raise
         return manifest
     request = PrepareRequest(context.identity, found.inputs)
@@ -245,9 +247,12 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     output = assembly.finished()
     quarantine = quarantine_file(assembly.folder, records.quarantined)
     notes = (*notes_on(plan, records.counts.num_rows), *_notes_on_limit(config, records))
+    sources = source_totals(plan, records, output.split_rule == "documents")
+    notes = (*notes, *notes_on_sources(sources))
     manifest = make_manifest(
         plan.identity, plan.inputs, records, output, quarantine, notes, plan.revisions
     )
+    manifest = replace(manifest, sources=sources)
     replaced = names_of(config).replaced_in(config.out) if config.overwrite else None
     if store_of(config.out).has_quick_calls:
         # Again: a run may take hours, and what was put there since?

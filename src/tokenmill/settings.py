@@ -43,6 +43,12 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
             f"--val-first-shard does not apply to {config.format}, which has one file per split",
             hint="--val-fraction 0.0005",
         )
+    if val == "first-shard" and config.has_repeats:
+        raise ConfigError(
+            "with repeat, documents of the first shard, which is the validation split, would be in "
+            "the training split, too",
+            hint="--val-fraction 0.0005 has all copies of a document in one split; --no-val",
+        )
     fraction = (config.val_fraction or defaults.val_fraction) if val == "fraction" else None
     seq_len = defaults.seq_len if config.seq_len is None else config.seq_len
     full = dataclasses.replace(
@@ -135,10 +141,12 @@ def fitting_options_of(config: Config) -> FittingOptions:
         may_shrink_shards=config.val == "first-shard" and config.shard_tokens is None,
         is_split=config.val == "fraction",
         val_fraction=None if is_usual else config.val_fraction,
+        is_repeated=config.has_repeats,
     )
 
 
 def job_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Job:
+    by_source = config.by_source()
     return Job(
         work=work,
         plan_id=plan.plan_id,
@@ -151,6 +159,7 @@ def job_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Job:
         seed=config.seed,
         num_buckets=num_buckets(config, plan),
         on_bad_document=config.on_bad_document,
+        read_by_source={name: read_options(own) for name, own in by_source.items() if name},
     )
 
 

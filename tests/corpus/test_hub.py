@@ -73,6 +73,32 @@ def test_hub_glob_gives_the_same_bytes_as_the_files(here, tmp_path):
     assert (tmp_path / "out" / "train.bin").read_bytes() == expected
 
 
+def test_named_sources_on_the_hub_are_read_counted_and_pinned(here, tmp_path):
+    """One file is in both sources, and one source is there twice and is not kept."""
+    glob = f"hf://datasets/{REPO}/sample/10BT/00"
+    (tmp_path / "tokenmill.toml").write_text(
+        f'[source.b]\npaths = "{glob}[01]_*.parquet"\nrepeat = 2\nwhere = "number == 1"\n'
+    )
+    options = ("--config", tmp_path / "tokenmill.toml", "--no-val", "--num-proc", 2)
+    command = ("prepare", f"a={glob}[12]_*", *options, "--no-keep-downloads", "-o")
+    done = here.tokenmill(*command, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    expected = oracle.stream(oracle.ids(TEXTS[1] + TEXTS[2] + TEXTS[1] + TEXTS[1]))
+    assert (tmp_path / "out" / "train.bin").read_bytes() == expected
+    assert "    b  1,200 rows = 600 written + 600 filtered + " in done.stderr
+    assert not list((tmp_path / "home").rglob("*.parquet"))
+    done = here.tokenmill(*command, tmp_path / "out", HF_ENDPOINT="http://127.0.0.1:9")
+    assert done.returncode == 0 and "is complete already" in done.stderr
+    done = here.tokenmill("inspect", tmp_path / "out", "--config")
+    assert f'  "{glob}[12]_*",\n'.replace(REPO, f"{REPO}@{COMMIT}") in done.stdout
+    (tmp_path / "tokenmill.toml").write_text(done.stdout)
+    done = here.tokenmill(
+        "prepare", "--config", tmp_path / "tokenmill.toml", "-o", tmp_path / "two"
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "two" / "train.bin").read_bytes() == expected
+
+
 def test_limit_docs_downloads_only_the_files_it_needs(here, tmp_path, server):
     done = here.tokenmill(*FINEWEB, tmp_path / "out", "--limit-docs", 350)
     assert done.returncode == 0, done.stderr

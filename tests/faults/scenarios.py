@@ -49,7 +49,7 @@ def corpus(folder: Path) -> str:
     return str(path)
 
 
-def prepared(source: str, out: str, **options: object) -> object:
+def prepared(source: object, out: str, **options: object) -> object:
     given = {"num_proc": 1, "slice_bytes": 6000, "max_bad_fraction": 0.5, **options}
     return tokenmill.prepare(source, out, **given)
 
@@ -148,6 +148,19 @@ def chosen_files() -> Files:
     return {"train.bin": oracle.stream(documents)}
 
 
+def named(source: str, out: str) -> object:
+    """Two sources of the same file, one of them twice."""
+    sources = {"some": {"paths": source, "where": CHOSEN}, "all": {"paths": source, "repeat": 2}}
+    return prepared(sources, out, val="none")
+
+
+@functools.cache
+def named_files() -> Files:
+    documents = oracle.ids(TEXTS)
+    some = [document for number, document in enumerate(documents) if number % 3]
+    return {"train.bin": oracle.stream(some + documents + documents)}
+
+
 # Each third of the rows.
 CHOSEN = f"n not in ({', '.join(map(str, range(0, len(TEXTS), 3)))})"
 
@@ -181,6 +194,7 @@ SCENARIOS = [
         functools.partial(prepared, val="none", where=CHOSEN, limit_tokens=5000),
         chosen_files,
     ),
+    Scenario("named", named, named_files),
     Scenario("partition", functools.partial(parted, format="npy", shard_tokens=2000), npy_files),
 ]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tokenmill.config import Config
 from tokenmill.encodings import Encoding
@@ -15,7 +16,7 @@ from tokenmill.words.quantities import Quantity
 
 @suggesting
 def estimate(
-    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Mapping[str, Any],
     out: str | os.PathLike[str] = "",
     *,
     tokenizer: str | os.PathLike[str] | Encoding = "gpt2",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tokenmill.config import Config
@@ -20,7 +20,7 @@ _NOT_OPTIONS = ("watch", "progress")
 
 @suggesting
 def prepare(
-    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Mapping[str, Any],
     out: str | os.PathLike[str],
     *,
     tokenizer: str | os.PathLike[str] | Encoding = "gpt2",
@@ -64,7 +64,8 @@ def prepare(
     of a finished one. Arguments are the long options of `tokenmill prepare` (see its --help), with
     underscores; None follows the format. Numbers may be written like `"100M"`.
 
-    sources          files, folders, globs or URLs, one or many
+    sources          files, folders, globs or URLs, one or many; or named ones, as in
+                     {"web": "corpus/web", "code": {"paths": "corpus/code", "repeat": 2}}
     out              the output folder, or its URL
     tokenizer        a name, the path of a vocabulary file, or an `Encoding`
     where            an expression: only rows that pass, as in 'int_score >= 3 and lang == "en"'

@@ -10,6 +10,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tokenmill.cli.named_sources import typed_sources
 from tokenmill.cli.screen import parsed_separator, printable, shown_bytes, shown_count
 from tokenmill.cli.summary import summary
 from tokenmill.config import (
@@ -56,8 +57,26 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         metavar="SOURCE",
         help="files, folders or globs: .parquet .arrow .feather .jsonl .txt (these two: .gz .zst); "
         "OWNER/NAME[:CONFIG[/SPLIT]][@REVISION] or hf://datasets/OWNER/NAME[@REVISION]/GLOB on the "
-        "Hugging Face Hub; s3://BUCKET/PREFIX/, gs://, az:// and others of fsspec, also with globs",
+        "Hugging Face Hub; s3://BUCKET/PREFIX/, gs://, az:// and others of fsspec, also with globs"
+        "; NAME=SOURCE for a name that tokens are counted by",
     )
+    parser.add_argument(
+        "--config",
+        action=_ConfigPath,
+        metavar="FILE",
+        help="a tokenmill.toml with options, sources and what differs between sources; what is "
+        "typed wins",
+    )
+
+
+class _ConfigPath(argparse.Action):
+    """What must be typed otherwise may stand in the file."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, _: str | None = None) -> None:
+        setattr(namespace, self.dest, values)
+        for action in parser._actions:
+            if action.dest in ("sources", "out"):
+                action.required = False
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -156,7 +175,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running.add_argument(
         "--keep-downloads",
         action=argparse.BooleanOptionalAction,
-        default=Config.keep_downloads,
+        default=None,
         help="keep files from the Hub in its cache (default), or remove each once it is encoded",
     )
     running.add_argument(
@@ -242,20 +261,38 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
 def config_from(arguments: argparse.Namespace) -> Config:
     from tokenmill.storage.objects import require_lasting
 
-    if not arguments.out:
+    if arguments.out == "":
         raise ConfigError("-o is empty", hint="is the variable set? -o data/mine")
-    require_lasting(arguments.out)
+    if arguments.out is not None:
+        require_lasting(arguments.out)
     val = "first-shard" if arguments.val_first_shard else "none" if arguments.no_val else None
-    return typed_config(arguments, val=val)
+    config = typed_config(arguments, val=val)
+    if not config.out:
+        raise ConfigError("missing: -o, the output folder", hint="add `-o data/mine`")
+    require_lasting(config.out)
+    return config
 
 
 def typed_config(arguments: argparse.Namespace, **more: Any) -> Config:
-    """The Config of what was typed; the rest is left to its defaults."""
+    """The Config of what was typed, and of a configuration file; the rest is left to its
+    defaults."""
     names = (field.name for field in dataclasses.fields(Config))
     given = {name: getattr(arguments, name, None) for name in names} | more
     if arguments.separator is not None:
         given["separator"] = parsed_separator(arguments.separator)
-    return Config(**{name: value for name, value in given.items() if value is not None})
+    given["sources"] = typed_sources(arguments.sources or []) or None
+    typed = {
+        name: value
+        for name, value in given.items()
+        if value is not None and (value, getattr(Config, name)) != (False, False)
+    }
+    if getattr(arguments, "config", None) is None:
+        return Config(**typed)
+    from tokenmill.config_file import ConfigFile  # 10 ms that only its users should pay
+
+    file = ConfigFile.read(arguments.config)
+    with file.blamed(typed):
+        return Config(**file.completed(typed))
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -27,6 +27,7 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
         f"text -> {counted(manifest.num_tokens, 'token')}{shown_speed(seconds, text_bytes)}",
         *_file_lines(manifest),
         f"  {counted(counts.num_rows, 'row')} = {counts.shown_sum}",
+        *_source_lines(manifest),
         f"  {manifest.identity['encoding']['name']}, {options['dtype']}, "
         f"format {options['format']}, {_shown_eot(manifest)}, "
         f"{'shuffled' if options['shuffle'] else 'in order'}; "
@@ -65,6 +66,15 @@ def _file_lines(manifest: Manifest) -> list[str]:
     if len(files) > _MAX_FILES:
         lines.insert(3, f"  ... {len(files) - 5:,} more ...")
     return lines
+
+
+def _source_lines(manifest: Manifest) -> list[str]:
+    width = max(map(len, manifest.sources), default=0)
+    return [
+        f"    {name:<{width}}  {counted(found.counts.num_rows, 'row')} = {found.counts.shown_sum}; "
+        f"{shown_bytes(found.counts.text_bytes)} -> {counted(found.num_tokens, 'token')}"
+        for name, found in manifest.sources.items()
+    ]
 
 
 def _shown_eot(manifest: Manifest) -> str:

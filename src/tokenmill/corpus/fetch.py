@@ -21,7 +21,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from tokenmill.config import Config
+from tokenmill.config import Config, of_source
 from tokenmill.corpus.download.downloads import Downloads
 from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.hub import Hub
@@ -56,15 +56,12 @@ class RemoteInputs:
         self._files: dict[str, HubFile] = {}
         self.inputs: list[Input] = []
         self.again: list[str] = []  # names of files that more than one source named
-        sources = [found for found in map(hub_source, config.sources) if found is not None]
-        if sources:
+        if any(map(hub_source, config.sources)):
             folder = None if self._keeps else os.path.join(work, "downloads")
             self._hub = Hub(folder, notice, revisions)
-            for file in self._listed(sources):
-                if file.url in self._files:
-                    self.again.append(file.url)
-                self._files[file.url] = file
-            self.inputs = [self._hub.input(f, config.input_format) for f in self._files.values()]
+            for name, own in config.by_source().items():
+                with of_source(name):
+                    self._add(name, own)
         self._numbers = {source.name: i for i, source in enumerate(self.inputs)}
         self._footers: dict[str, Begun[bytes]] = {}
         self._uses: collections.Counter[str] = collections.Counter()  # slices to be encoded
@@ -81,6 +78,18 @@ class RemoteInputs:
         except BaseException:
             self._hub.close()
             raise
+
+    def _add(self, name: str, config: Config) -> None:
+        """Add the inputs of a named source, or of all."""
+        found: dict[str, HubFile] = {}
+        sources = [source for source in map(hub_source, config.sources) if source is not None]
+        for file in self._listed(sources):
+            if file.url in found:
+                self.again.append(file.url)
+            found[file.url] = file
+        self._files |= found
+        inputs = (self._hub.input(file, config.input_format) for file in found.values())
+        self.inputs += [dataclasses.replace(one, source=name) for one in inputs]
 
     @property
     def revisions(self) -> dict[str, str]:
@@ -117,8 +126,8 @@ class RemoteInputs:
             return
         if self._whole_files is None:
             kinds = ((source.name, source.kind) for source in self.inputs)
-            wanted = [self._files[name] for name, kind in kinds if kind != "parquet"]
-            self._whole_files = self._hub.downloads(wanted)
+            names = dict.fromkeys(name for name, kind in kinds if kind != "parquet")
+            self._whole_files = self._hub.downloads([self._files[name] for name in names])
         self._whole_files.wait_for(name)
 
     def _footer(self, name: str) -> bytes:

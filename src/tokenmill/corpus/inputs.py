@@ -10,15 +10,16 @@ is read.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import glob
 import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
-from tokenmill.config import Config
+from tokenmill.config import Config, of_source
 from tokenmill.corpus.hub_names import hub_source, local_note
 from tokenmill.corpus.readers import KINDS, kind_of, kinds
 from tokenmill.corpus.readers.naming import ending, kind_named, may_be_text, way_out
@@ -50,14 +51,48 @@ def found_inputs(
 
     Raises ConfigError for an option that applies to no input.
     """
+    if config.named:
+        return _found_by_source(config, list(hub_inputs), set(hub_again))
+    found = _found(config, hub_inputs, hub_again)
+    _require_heeded(config, {source.kind for source in found.inputs})
+    return found
+
+
+def _found(config: Config, hub_inputs: Iterable[Input], hub_again: Iterable[str]) -> FoundInputs:
     others = [source for source in config.sources if hub_source(source) is None]
     unread = Skipped(config.input_format)
     inputs = in_order([*_inputs_of(others, config.input_format, unread), *hub_inputs])
     for name in hub_again:
         unread.add_again(name, name)
-    _require_heeded(config, {source.kind for source in inputs})
     both = filter(None, map(local_note, others))
     return FoundInputs(tuple(inputs), (*both, *unread.notes()))
+
+
+def _found_by_source(config: Config, hub_inputs: list[Input], hub_again: set[str]) -> FoundInputs:
+    """The inputs of all named sources, in the order of the sources."""
+    inputs: list[Input] = []
+    notes: list[str] = []
+    own_options = {source.name: dict(source.options) for source in config.named}
+    for name, own in config.by_source().items():
+        on_hub = [source for source in hub_inputs if source.source == name]
+        with of_source(name):
+            found = _found(own, on_hub, hub_again & {source.name for source in on_hub})
+            _require_heeded(own, {source.kind for source in found.inputs}, own_options[name])
+        inputs += [dataclasses.replace(source, source=name) for source in found.inputs]
+        notes += [f"source {name}: {note}" for note in found.notes]
+    _require_heeded(config, {source.kind for source in inputs})
+    return FoundInputs(tuple(inputs), (*notes, *_notes_on_shared(inputs)))
+
+
+def _notes_on_shared(inputs: Iterable[Input]) -> Iterator[str]:
+    """Files that several sources have: perhaps on purpose, perhaps a folder in another's folder."""
+    sources: dict[str, list[str]] = collections.defaultdict(list)
+    for one in inputs:
+        sources[one.name].append(one.source)
+    shared = {name: names for name, names in sources.items() if len(names) > 1}
+    for name, names in list(shared.items())[:1]:
+        more = f", and {len(shared) - 1:,} more like it," if len(shared) > 1 else ""
+        yield f"{name}{more} belongs to the sources {' and '.join(names)}: it is read for each"
 
 
 def inputs_of(sources: Iterable[str], input_format: str | None) -> list[Input]:
@@ -87,17 +122,20 @@ def _local_inputs(sources: Iterable[str], input_format: str | None, unread: Skip
     return [_input(path, input_format) for path in sorted(paths.values())]
 
 
-def _require_heeded(config: Config, found: set[str]) -> None:
-    """Raise ConfigError for an option that applies to none of the kinds of input found."""
+def _require_heeded(
+    config: Config, found: set[str], given: Container[str] = ("separator", "text_column")
+) -> None:
+    """Raise ConfigError for an option given that applies to none of the kinds of input found."""
     if found - set(KINDS) or not found:  # a plugin's reader may use any option
         return
     shown = " and ".join(sorted(found))
-    if config.separator is not None and "text" not in found:
+    if config.separator is not None and "separator" in given and "text" not in found:
         raise ConfigError(
             f"--separator separates documents in text files, and these are {shown}",
             hint="leave out --separator: every row or line is a document",
         )
-    if config.text_column != Config.text_column and found == {"text"}:
+    is_named = config.text_column != Config.text_column and "text_column" in given
+    if is_named and found == {"text"}:
         raise ConfigError(
             f"--text-column {config.text_column} names a column or JSON field, and these files "
             "are plain text",

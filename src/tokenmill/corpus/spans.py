@@ -29,14 +29,21 @@ class Input:
     # store's tag ("tag:...").
     digest: str
     origin: str | None = None  # its source, if that differs from `path`
+    source: str = ""  # the named source that it belongs to
 
     def to_plain(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
+        fields = tuple(getattr(self, name) for name in self.__slots__)
+        return fields if self.source else fields[:-1]  # as plans have it that know no names
 
     @property
     def name(self) -> str:
         """The file's name in plans, manifests and messages."""
         return self.origin or self.path
+
+    @property
+    def label(self) -> str:
+        """Its name and that of its source: a file may belong to two sources."""
+        return f"{self.source}={self.name}" if self.source else self.name
 
     @property
     def has_tag(self) -> bool:
@@ -72,6 +79,11 @@ class Slice:
     @property
     def text_bytes(self) -> int:
         return sum(span.text_bytes for span in self.spans)
+
+    @property
+    def source(self) -> str:
+        """The named source that all of it comes from; "" if sources have no names."""
+        return self.spans[0].input.source
 
     @property
     def inputs_read(self) -> list[Input]:

@@ -145,8 +145,13 @@ def _is_shrunk(options: Mapping[str, Any], val: SplitSums) -> bool:
 def _document_notes(counts: Counts, options: Mapping[str, Any]) -> list[str]:
     found = []
     if counts.num_filtered:
-        given = {f"--{name}": options.get(name) for name in ("where", "sample")}
-        why = " and ".join(f"{name} {value!r}" for name, value in given.items() if value)
+        by_source = {f"of {name}": own for name, own in options.get("named", {}).items()}
+        why = " and ".join(
+            f"--{name} {own[name]!r}{whose and f' ({whose})'}"
+            for whose, own in {"": options, **by_source}.items()
+            for name in ("where", "sample")
+            if own.get(name)
+        )
         found.append(
             f"{counts.num_filtered:,} of {counted(counts.num_rows, 'row')} filtered: {why}"
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,10 +60,18 @@ def begun_in(config: Config, identity: dict[str, Any]) -> BegunRun:
     return BegunRun()
 
 
-def is_surely_made_from(sources: Sequence[str], manifest: Manifest) -> bool:
+def is_surely_made_from(config: Config, manifest: Manifest) -> bool:
     """Whether a dataset's inputs are what these sources name, as far as names can tell, because
-    whoever has them does not answer. Which files a dataset's name on the Hub means, with a config
-    or without, only its card says."""
+    whoever has them does not answer. Which files a dataset's name on the Hub
+    means, with a config or without, only its card says."""
+    for name, own in config.by_source().items():
+        paths = [one.path for one in manifest.inputs if one.source == name]
+        if not _are_named(own.sources, paths, manifest):
+            return False
+    return True
+
+
+def _are_named(sources: Sequence[str], paths: Iterable[str], manifest: Manifest) -> bool:
     patterns: set[str] = set()
     for given in sources:
         source = hub_source(given)
@@ -75,7 +83,7 @@ def is_surely_made_from(sources: Sequence[str], manifest: Manifest) -> bool:
             commit = manifest.revisions.get(f"{source.repo}@{source.revision}", source.revision)
             patterns.add(f"{HUB_SCHEME}datasets/{source.repo}@{commit}/{source.pattern}")
     used: set[str] = set()
-    for path in (one.path for one in manifest.inputs):
+    for path in paths:
         fitting = {one for one in patterns if _is_named_by(one, path)}
         if not fitting:
             return False

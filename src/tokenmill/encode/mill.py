@@ -96,7 +96,7 @@ class _SliceWork:
     def encode_span(self, number: int, span: Span) -> None:
         if not span.is_ruled_out:
             require_unchanged(span.input)
-        reader, batches = batches_of(span, self._job.read)
+        reader, batches = batches_of(span, self._job.read_of(span.input))
         for batch in batches:
             self._report(Step(number, batch.first_row, batch.num_rows, *self._last))
             self._last = (0, 0, 0)
@@ -111,7 +111,7 @@ class _SliceWork:
         """The slice up to the document that reaches `max_tokens`. It is encoded twice to find out,
         so that its rows are then counted as those of any slice."""
         for number, span in enumerate(self._slice.spans):
-            reader, batches = batches_of(span, self._job.read)
+            reader, batches = batches_of(span, self._job.read_of(span.input))
             for batch in batches:
                 self._report(Step(number, batch.first_row, batch.num_rows))
                 held = self._sifted(number, span, reader, batch)
@@ -122,7 +122,7 @@ class _SliceWork:
                 if len(ends) and ends[-1] >= max_tokens:
                     last = int(held.positions[np.searchsorted(ends, max_tokens)])
                     row = batch.first_row + last
-                    self.last_place = f"{span.input.name}, {reader.place(span, row)}"
+                    self.last_place = f"{span.input.label}, {reader.place(span, row)}"
                     head = replace(span, max_rows=row + 1)
                     return Slice(self._slice.index, (*self._slice.spans[:number], head))
                 max_tokens -= int(ends[-1]) if len(ends) else 0
@@ -213,7 +213,7 @@ class _SliceWork:
                 f"{span.input.name}, {place}: {reason}",
                 hint="fix it, or leave it out: --on-bad-document quarantine",
             )
-        self.quarantined.append(Quarantined(span.input.name, place, reason))
+        self.quarantined.append(Quarantined(span.input.label, place, reason))
 
     def _append(self, texts: pa.LargeStringArray, documents: pa.LargeBinaryArray) -> None:
         if not self._job.val_fraction:

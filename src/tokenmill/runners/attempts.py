@@ -109,7 +109,7 @@ class Attempts:
     def _document_error(self, death: Death, step: Step) -> WorkerError:
         span = self.slice_.spans[step.span]
         try:
-            place = reader_for(span.input.kind, self._job.read).place(span, step.row)
+            place = reader_for(span.input.kind, self._job.read_of(span.input)).place(span, step.row)
         except Exception:  # a file that kills its readers may fail here too
             place = _rows(span, step)
         return WorkerError(

@@ -12,6 +12,7 @@ from tokenmill.dataset.inspect.folder import LookedInto
 from tokenmill.dataset.inspect.lengths import Lengths, document_lengths
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.notes import split_words, training_notes
+from tokenmill.dataset.source_totals import SourceTotals
 from tokenmill.dataset.stream import Tokens
 
 # Without a manifest, bytes per token are measured on this many tokens at random places.
@@ -52,6 +53,7 @@ class Glance:
     split_rule: str | None  # how the validation split was chosen; None: not known
     notes: tuple[str, ...]  # what to know before training; the second line of one is a command
     inferred: dict[str, str]  # dtype, eot: the evidence for what the files do not say
+    sources: dict[str, SourceTotals]  # by name, if they have names
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -90,6 +92,7 @@ def glance(looked: LookedInto, split: str | None = None, seed: int = 0) -> Glanc
         split_rule=None if manifest is None else split_words(manifest),
         notes=_notes(looked),
         inferred={name: found.why for name, found in dataset.inferred.items()},
+        sources={} if manifest is None else manifest.sources,
     )
 
 

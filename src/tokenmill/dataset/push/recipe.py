@@ -21,6 +21,8 @@ _PLAIN = (
 def prepare_command(manifest: Manifest) -> str:
     """SOURCE stands for the inputs, which the manifest lists one by one."""
     options, encoding = manifest.identity["options"], manifest.identity["encoding"]
+    if manifest.converted_from is None and manifest.sources:
+        return "tokenmill prepare --config tokenmill.toml -o OUT"
     if manifest.converted_from is not None:
         return f"tokenmill convert IN OUT --format {options['format']}"
     identity = EncodingId.from_plain({**encoding, "source": None})

@@ -6,6 +6,7 @@ in simple code, so that a mistake in the mill does not hide itself.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,6 +53,10 @@ class Corpus:
     # The index under which the last slice was encoded, if --limit-tokens cut it short.
     last_index: int | None = None
 
+    @functools.cached_property
+    def by_source(self) -> dict[str, Config]:
+        return self.config.by_source()
+
     def index_of(self, place: int) -> int:
         """The index under which the slice at a place was encoded."""
         is_last = self.last_index is not None and place == len(self.plan.slices) - 1
@@ -91,7 +96,8 @@ class Corpus:
     def documents(self, slice_: Slice) -> Iterator[tuple[tuple[SplitTexts, SplitTexts], Counts]]:
         """The slice's documents for train and for val, in order, and the counts of its rows."""
         for span in slice_.spans:
-            reader = reader_for(span.input.kind, read_options(self.config))
+            own = self.by_source.get(span.input.source, self.config)
+            reader = reader_for(span.input.kind, read_options(own))
             for batch in reader.batches(span):
                 yield self._sifted(span, reader, batch)
 
@@ -101,7 +107,7 @@ class Corpus:
         texts, rows = batch.texts, batch.rows
         is_bad = np.zeros(len(texts), np.bool_)
         is_bad[list(batch.bad)] = True
-        if places := self.quarantined.get(span.input.name):
+        if places := self.quarantined.get(span.input.label):
             found = [reader.place(span, batch.first_row + row) in places for row in rows.tolist()]
             is_bad |= np.array(found, np.bool_)
         is_null = is_empty = np.zeros(len(texts), np.bool_)
@@ -135,7 +141,7 @@ def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -
     options = manifest.identity["options"]
     try:
         config = Config(sources=("-",), **options)
-    except (TypeError, ConfigError) as error:
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise NotAtHand(f"its options are not known to this version: {error}") from None
     if not manifest.inputs:
         raise NotAtHand(
@@ -143,7 +149,8 @@ def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -
             "from",
             hint="leave --sample, --full and --source out",
         )
-    inputs = located_inputs(manifest.inputs, sources, config.input_format)
+    formats = {name: own.input_format for name, own in config.by_source().items()}
+    inputs = located_inputs(manifest.inputs, sources, formats)
     try:
         plan = make_plan(manifest.identity, inputs, config)
     except (InputError, ConfigError) as error:
