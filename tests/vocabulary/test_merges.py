@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import random
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def merged_by_a_loop(words: dict[bytes, int], num_tokens: int) -> list[bytes]:
     while len(tokens) < num_tokens:
         pairs: collections.Counter[tuple[int, int]] = collections.Counter()
         for ids, count in pieces:
-            for pair in zip(ids, ids[1:], strict=False):
+            for pair in itertools.pairwise(ids):
                 pairs[pair] += count
         if not pairs:
             break

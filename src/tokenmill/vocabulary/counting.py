@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,13 +51,13 @@ class WordTable:
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
-    def __add__(self, other: WordTable) -> WordTable:
-        both = _summed([self.table, other.table])
+    @staticmethod
+    def sum_of(tables: Sequence[WordTable]) -> WordTable:
         return WordTable(
-            both,
-            self.num_documents + other.num_documents,
-            self.text_bytes + other.text_bytes,
-            self.num_dropped + other.num_dropped,
+            _summed([one.table for one in tables]),
+            sum(one.num_documents for one in tables),
+            sum(one.text_bytes for one in tables),
+            sum(one.num_dropped for one in tables),
         )
 
     @property
@@ -139,16 +139,17 @@ def counted_words(
     def count(slice_: Slice) -> tuple[Slice, WordTable]:
         return slice_, _chunks_of(slice_, options, counter)
 
-    group = WordTable.empty()
+    group: list[WordTable] = []
     for slice_, chunks in in_threads(count, remote.as_they_arrive(left), num_threads):
         remote.release(slice_)
         counted(chunks.text_bytes)
-        group += chunks
+        group.append(chunks)
         num_slices += 1
         if num_slices % GROUP == 0 or num_slices == len(plan.slices):
-            total = (total + _cut_into_words(group, counter)).without_rarest(MAX_WORDS)
+            words = _cut_into_words(WordTable.sum_of(group), counter)
+            total = WordTable.sum_of([total, words]).without_rarest(MAX_WORDS)
             kept.save(num_slices, total)
-            group = WordTable.empty()
+            group = []
     return total
 
 

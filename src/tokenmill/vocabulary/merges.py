@@ -146,18 +146,17 @@ class _Merger:
         # merged now, whose left it then is.
         has_left = self._symbols[before] >= 0
         has_right = self._symbols[after] >= 0
-        is_next_merged = np.zeros(len(places), np.bool_)
-        is_next_merged[:-1] = after[:-1] == places[1:]
-        right = has_right & ~is_next_merged
+        is_next_merged = np.zeros(len(places) + 1, np.bool_)
+        is_next_merged[1:-1] = after[:-1] == places[1:]
+        right = has_right & ~is_next_merged[1:]
         self._subtract_pairs(before[has_left], self._pairs_at(before[has_left]))
         self._subtract_pairs(nexts[right], self._pairs_at(nexts[right]))
         self._symbols[places] = new
         self._symbols[nexts] = NOTHING
         self._after[places] = after
         self._before[after] = places
-        # After a run of merges in a row, the place before is itself a merged one.
-        before = self._before[places]
-        self._add_pairs(np.unique(np.concatenate([before[has_left], places[has_right]])))
+        left = has_left & ~is_next_merged[:-1]  # otherwise it is the right of the merge before
+        self._add_pairs(np.concatenate([before[left], places[has_right]]))
 
 
 def _starts(sorted_values: Ints) -> Ints:
