@@ -20,7 +20,7 @@ LAYERS = {
     "seams": ["where", "named_source", "config", "config_file", "encodings", "formats"],
     "the mill": ["corpus", "encode", "assemble"],
     "work": ["settings", "runners"],
-    "datasets": ["dataset", "loader", "estimate", "doctor", "testing"],
+    "datasets": ["dataset", "loader", "estimate", "vocabulary", "doctor", "testing"],
     "the run": ["run", "partition"],
     "surface": ["cli", "api"],
 }

@@ -26,6 +26,7 @@ from tokenmill.cli import (
     inspect,
     prepare,
     push,
+    tokenizer,
     tokenizers,
     verify,
 )
@@ -45,6 +46,7 @@ _COMMANDS = (
     push,
     formats,
     tokenizers,
+    tokenizer,
     doctor,
     demo,
     completion,
