@@ -395,7 +395,7 @@ BUGS = [
     ),
     Bug(
         "print a document as it is",
-        "cli/screen.py",
+        "words/escapes.py",
         'unicodedata.category(char)[0] not in "CZ"',
         "unicodedata.category(char)",
         "tests/faults/test_security.py",
