@@ -177,13 +177,12 @@ def test_documents_that_start_in_blocks_are_all_documents_once(eot, size):
         for start in range(0, len(tokens), size)
         for span in lengths._starting_in(stream, start, min(start + size, len(tokens)), eot, 0)
     ]
-    starts = (np.cumsum(true) - true).tolist()
-    assert {start for start, _ in spans} <= set(starts)
     found = [length for _, length in spans]
     if eot == "both":  # a block that begins between two EOT ids cannot tell what they are
         assert len(found) >= len(true) * (1 - 2 / size) - 1 and set(found) <= set(true.tolist())
     else:
         assert found == true.tolist()
+        assert [start for start, _ in spans] == (np.cumsum(true) - true).tolist()
 
 
 @pytest.mark.parametrize("eot", ["append", "prepend", "both"])

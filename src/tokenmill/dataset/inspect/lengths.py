@@ -112,7 +112,7 @@ def _of_some_shards(stream: Stream, rng: random.Random, max_tokens: int) -> Span
     """All documents of a few random shards, by the format's own index."""
     starts, lengths, num_tokens = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
     shards = range(len(stream.shards))
-    for position in rng.sample(shards, min(NUM_SHARDS, len(shards))):
+    for position in sorted(rng.sample(shards, min(NUM_SHARDS, len(shards)))):
         num_tokens += stream.shards[position].num_tokens
         ends = stream.shards[position].open().ends() if num_tokens <= max_tokens else None
         if ends is not None:
