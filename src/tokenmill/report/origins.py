@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import re
 
 from tokenmill.dataset.inspect import LookedInto
 from tokenmill.dataset.manifest import (
@@ -18,6 +19,8 @@ from tokenmill.report.figures import Proof, ProofFile, QuarantineFigures, Source
 NUM_FILES, NUM_SOURCES, NUM_REASONS, NUM_ROWS = 12, 20, 10, 10
 # Of a longer list of rows only the beginning is read.
 MAX_LIST_BYTES = 4 << 20
+# Reasons that differ only in a place or a byte are one reason.
+_NUMBER = re.compile(r"\b(0x[0-9a-f]+|\d+)\b")
 
 
 def proof_of(manifest: Manifest) -> Proof:
@@ -71,7 +74,7 @@ def quarantine_of(looked: LookedInto) -> QuarantineFigures:
     with files.open(QUARANTINE_NAME) as file:
         lines = file.read(MAX_LIST_BYTES).split(b"\n")
     rows = [row for row in map(_row, lines) if row is not None]
-    reasons = collections.Counter(reason for _, _, reason in rows)
+    reasons = collections.Counter(_NUMBER.sub("N", reason) for _, _, reason in rows)
     most = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:NUM_REASONS]
     is_listed = size <= MAX_LIST_BYTES and len(rows) == num_rows
     return QuarantineFigures(num_rows, tuple(most), tuple(rows[:NUM_ROWS]), is_listed)

@@ -17,8 +17,10 @@ from tokenmill.words.escapes import printable
 
 _TAG = re.compile(r"[a-z][a-z0-9]*")
 _ATTRIBUTE = re.compile(r"(?!on)[a-zA-Z][a-zA-Z0-9-]*")
-_FORBIDDEN_TAGS = frozenset("script iframe object embed base form link img style meta".split())
-_FORBIDDEN_ATTRIBUTES = frozenset("style src srcset srcdoc action formaction".split())
+_FORBIDDEN_TAGS = frozenset(
+    ("script", "iframe", "object", "embed", "base", "form", "link", "img", "style", "meta")
+)
+_FORBIDDEN_ATTRIBUTES = frozenset(("style", "src", "srcset", "srcdoc", "action", "formaction"))
 _VOID = frozenset(["br", "hr", "wbr"])
 
 

@@ -6,11 +6,14 @@ Colours are variables, so that charts, tokens and tables follow the theme of the
 from __future__ import annotations
 
 STYLE = """
-:root{color-scheme:light dark;--page:#fff;--text:#1c2024;--soft:#4a5157;--line:#d5dade;--box:#f5f7f9;
+:root{color-scheme:light dark;--page:#fff;--text:#1c2024;--soft:#4a5157;--line:#d5dade;
+--box:#f5f7f9;
 --mark:#0b5cad;--second:#a3410b;--warn:#9d1c1c;--bar:#7fb0e3;--bar2:#f0a878;--grid:#e4e8eb;
 --t0:#d6e8fb;--t1:#daf2d6;--t2:#fbefc2;--t3:#f7dcee;--esc:#8c1111;--special:#4b2a86}
-@media(prefers-color-scheme:dark){:root{--page:#14171a;--text:#e8eaed;--soft:#b4bbc2;--line:#3a4148;
---box:#1d2125;--mark:#8cc2ff;--second:#ffb183;--warn:#ff9b92;--bar:#3f78b5;--bar2:#b5652f;--grid:#2a3036;
+@media(prefers-color-scheme:dark){:root{--page:#14171a;--text:#e8eaed;--soft:#b4bbc2;
+--line:#3a4148;
+--box:#1d2125;--mark:#8cc2ff;--second:#ffb183;--warn:#ff9b92;--bar:#3f78b5;--bar2:#b5652f;
+--grid:#2a3036;
 --t0:#173a5c;--t1:#1d4420;--t2:#4d4110;--t3:#50243f;--esc:#ffb3a8;--special:#d9c4ff}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--text);font:16px/1.5 system-ui,sans-serif}
@@ -31,12 +34,14 @@ nav a{display:inline-block;padding:.15rem 0}
 .big dd small{font-size:.9rem;color:var(--soft);display:block}
 code,pre,kbd{font:14px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 code{overflow-wrap:anywhere}
-pre{background:var(--box);border:1px solid var(--line);border-radius:4px;padding:.5rem .75rem;margin:.4rem 0;
+pre{background:var(--box);border:1px solid var(--line);border-radius:4px;padding:.5rem .75rem;
+margin:.4rem 0;
 white-space:pre-wrap;overflow-wrap:anywhere}
 .wrap{overflow-x:auto;max-width:100%}
 table{border-collapse:collapse;margin:.5rem 0;font-variant-numeric:tabular-nums}
 caption{text-align:left;padding-bottom:.25rem}
-th,td{padding:.25rem .75rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
+th,td{padding:.25rem .75rem .25rem 0;text-align:left;vertical-align:top;
+border-bottom:1px solid var(--line)}
 th{font-weight:600}
 td.n,th.n{text-align:right}
 td.w{overflow-wrap:anywhere;min-width:9rem}
@@ -57,16 +62,22 @@ svg .out{fill:var(--page);stroke:var(--warn);stroke-width:2}
 svg .out+text,svg .far{fill:var(--warn)}
 .narrow{display:none}
 .key{display:inline-block;width:1.5rem;height:.75rem;vertical-align:baseline;margin-right:.35rem}
-.doc{background:var(--box);border:1px solid var(--line);border-radius:4px;padding:.5rem .75rem;margin:.4rem 0;
-white-space:pre-wrap;overflow-wrap:anywhere;font:14px/1.7 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;
+.doc{background:var(--box);border:1px solid var(--line);border-radius:4px;padding:.5rem .75rem;
+margin:.4rem 0;
+white-space:pre-wrap;overflow-wrap:anywhere;font:14px/1.7 ui-monospace,SFMono-Regular,Menlo,
+Consolas,monospace;
 max-height:24rem;overflow-y:auto}
-.doc b,.doc u,.tok b,.tok u{font-weight:400;text-decoration:none;unicode-bidi:isolate;border-radius:2px;
+.doc b,.doc u,.tok b,.tok u{font-weight:400;text-decoration:none;unicode-bidi:isolate;
+border-radius:2px;
 color:var(--text)}
-.t0{background:var(--t0)}.t1{background:var(--t1)}.t2{background:var(--t2)}.t3{background:var(--t3)}
+.t0{background:var(--t0)}.t1{background:var(--t1)}.t2{background:var(--t2)}.t3{
+background:var(--t3)}
 .doc i,.tok i{font-style:normal;color:var(--esc);border-bottom:1px dotted}
 .doc s,.tok s{text-decoration:none}
+.tok s{white-space:normal}
 .doc s::before,.tok s::before{content:"\\21b5";color:var(--esc)}
-.tok{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre-wrap;overflow-wrap:anywhere}
+.tok{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre-wrap;
+overflow-wrap:anywhere}
 .special,.unknown{border:1px solid var(--special);color:var(--special)!important;padding:0 .25em}
 .unknown{border-color:var(--warn);color:var(--warn)!important}
 .note{border-left:3px solid var(--second);padding-left:.75rem}
@@ -75,6 +86,7 @@ color:var(--text)}
 footer{margin-top:3rem;padding-bottom:2rem;color:var(--soft)}
 @media(max-width:40rem){.wide{display:none}.narrow{display:block}.big dd{font-size:1.25rem}
 .pair{grid-template-columns:minmax(0,1fr)}}
-@media print{details::details-content{content-visibility:visible}nav{display:none}.doc{max-height:none}}
+@media print{details::details-content{content-visibility:visible}nav{display:none}.doc{
+max-height:none}}
 @media(forced-colors:active){.doc b{outline:1px solid}svg .bar,svg .bar2{fill:CanvasText}}
 """.strip()
