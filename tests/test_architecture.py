@@ -20,7 +20,7 @@ LAYERS = {
     "seams": ["where", "config", "encodings", "formats"],
     "the mill": ["corpus", "encode", "assemble"],
     "work": ["settings", "runners"],
-    "datasets": ["dataset", "loader", "estimate", "doctor", "testing"],
+    "datasets": ["dataset", "loader", "estimate", "doctor", "web", "report", "testing"],
     "the run": ["run", "partition"],
     "surface": ["cli", "api"],
 }

@@ -26,6 +26,7 @@ from tokenmill.cli import (
     inspect,
     prepare,
     push,
+    report,
     tokenizers,
     verify,
 )
@@ -41,6 +42,7 @@ _COMMANDS = (
     estimate,
     verify,
     inspect,
+    report,
     convert,
     push,
     formats,

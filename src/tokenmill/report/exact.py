@@ -43,7 +43,7 @@ def tallied_apart(
     split: Split,
     stretches: list[Stretch],
     table: TokenBytes | None,
-    opening: dict[str, str | None],
+    opening: dict[str, str],
     num_proc: int,
     progress: OnProgress,
 ) -> SplitTally:
@@ -62,7 +62,7 @@ class _Shared:
         self,
         split: Split,
         table: TokenBytes | None,
-        opening: dict[str, str | None],
+        opening: dict[str, str],
         progress: OnProgress,
     ) -> None:
         self._order = {

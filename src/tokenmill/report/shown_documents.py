@@ -73,13 +73,13 @@ def _shown(
         why,
         place,
         is_document,
-        None if table is None else _num_bytes(split, table, start, length),
+        None if table is None else num_bytes_of(split, table, start, length),
         tuple(ids),
         () if table is None else tuple(pieces(table, ids)),
     )
 
 
-def _num_bytes(split: Split, table: TokenBytes, start: int, length: int) -> int:
+def num_bytes_of(split: Split, table: TokenBytes, start: int, length: int) -> int:
     return sum(
         table.num_bytes(split.tokens(at, min(at + MAX_READ_TOKENS, start + length)))
         for at in range(start, start + length, MAX_READ_TOKENS)

@@ -57,14 +57,14 @@ class Reading:
     is_exact: bool = False
     with_text: bool = True
     num_proc: int = 1
-    opening: dict[str, str | None] = field(default_factory=dict)
-    options: Sequence[str] = ()  # for commands: what the folder does not say
+    opening: dict[str, str] = field(default_factory=dict)
     progress: OnProgress = lambda what, done, total: None
 
 
-def survey(looked: LookedInto, reading: Reading) -> Figures:
+def survey(looked: LookedInto, reading: Reading, commands: Commands | None = None) -> Figures:
+    """The figures of a dataset; `commands` know what its folder does not say."""
     dataset, manifest, table = looked.dataset, looked.dataset.manifest, looked.token_bytes
-    commands = Commands(looked, reading.options)
+    commands = Commands(looked) if commands is None else commands
     surveyed = [_split(looked, name, reading, commands) for name in dataset.streams]
     counts = [found.counts for found in surveyed if len(found.counts)]
     sources, num_sources = ([], 0) if manifest is None else sources_of(manifest)
