@@ -57,12 +57,11 @@ def comparison_page(first: Figures, second: Figures, pairs: Sequence[Pair] = ())
         [
             element(
                 "header",
-                element("h1", "A: ", names[0]),
-                paragraph(words.made(first.glance)),
-                paragraph(words.how_measured(first), soft=True),
-                element("h1", "B: ", names[1]),
-                paragraph(words.made(second.glance)),
-                paragraph(words.how_measured(second), soft=True),
+                element("h1", f"A: {names[0]}, B: {names[1]}"),
+                [
+                    paragraph(f"{letter}: {words.made(one.glance)} {words.how_measured(one)}")
+                    for letter, one in zip("AB", (first, second), strict=True)
+                ],
             ),
             navigation(sections),
             element("main", sections),
@@ -175,6 +174,7 @@ def _keys(first: Figures, second: Figures, marks: tuple[str, str]) -> Element:
             )
             for letter, one, mark in zip("AB", (first, second), marks, strict=True)
         ],
+        class_="keys",
     )
 
 

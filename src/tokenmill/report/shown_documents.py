@@ -17,6 +17,7 @@ from tokenmill.report.tally import Numbers
 NUM_RANDOM, NUM_OF_A_KIND = 3, 2
 SHOWN_TOKENS = 160
 WINDOW_TOKENS = 256
+AT_RANDOM = "at random"
 # Of fewer tokens than this, chance decides how many bytes a token has.
 MIN_RATED_TOKENS = 64
 
@@ -32,17 +33,18 @@ def shown_documents(
         for start in dict.fromkeys(starts):
             length = min(WINDOW_TOKENS, split.num_tokens - start)
             place = Place(split.name, start, length, None, commands.at(split.name, start))
-            yield _shown(looked, split, "at random", place, is_document=False)
+            yield _shown(looked, split, AT_RANDOM, place, is_document=False)
         return
     seen: set[int] = set()
     for why, numbers in _chosen(found):
-        for number in numbers:
+        for rank, number in enumerate(numbers):
             if number not in seen:
                 seen.add(number)
                 start, length = int(found.starts[number]), int(found.lengths[number])
                 known = number if found.is_exact else None
                 place = commands.place(split.name, start, length, known)
-                yield _shown(looked, split, why, place)
+                is_second = rank and why != AT_RANDOM
+                yield _shown(looked, split, f"second {why}" if is_second else why, place)
 
 
 def _chosen(found: Measured) -> Iterator[tuple[str, list[int]]]:
@@ -56,7 +58,7 @@ def _chosen(found: Measured) -> Iterator[tuple[str, list[int]]]:
         yield "fewest bytes a token", by_ratio[:NUM_OF_A_KIND].tolist()
         yield "most bytes a token", by_ratio[::-1][:NUM_OF_A_KIND].tolist()
     rng = random.Random(0)
-    yield "at random", rng.sample(range(len(found)), min(len(found), 2 * NUM_RANDOM))[:NUM_RANDOM]
+    yield AT_RANDOM, rng.sample(range(len(found)), min(len(found), 2 * NUM_RANDOM))[:NUM_RANDOM]
 
 
 def rated_documents(found: Measured) -> Numbers:

@@ -23,7 +23,7 @@ NUM_STRETCHES = 256
 FAR_STRETCHES = 64
 MIN_STRETCH_TOKENS = 1024
 WINDOW_TOKENS = 8192
-BLOCK_TOKENS = 1 << 20
+BLOCK_TOKENS = 1 << 18
 # Without a tokenizer nothing says how many ids there are; larger ones are counted together.
 MAX_UNKNOWN_IDS = 1 << 20
 _PROBES = 8  # tokens of a document that its key is made of, from either end
@@ -116,7 +116,7 @@ def tallied(split: Split, stretch: Stretch, last: int, with_documents: bool) -> 
     counts = np.zeros(last + 1, np.int64)
     for start in range(stretch.read_start, stretch.read_stop, BLOCK_TOKENS):
         tokens = split.tokens(start, min(start + BLOCK_TOKENS, stretch.read_stop))
-        counts += np.bincount(_rows(tokens, last), minlength=last + 1)
+        counts += _counted(tokens, last)
     if not with_documents:
         return StretchTally(counts, None, None)
     ends = split.bounds.ends_between(stretch.start or -1, stretch.stop)
@@ -125,11 +125,15 @@ def tallied(split: Split, stretch: Stretch, last: int, with_documents: bool) -> 
     return StretchTally(counts, ends, _keys(split, stretch, ends))
 
 
-def _rows(tokens: Tokens, last: int) -> Tokens:
-    is_signed = tokens.dtype.kind == "i"
-    if len(tokens) and (int(tokens.max()) > last or (is_signed and int(tokens.min()) < 0)):
-        tokens = np.where((tokens < 0) | (tokens > last), last, tokens)
-    return tokens.astype(np.intp, copy=False)
+def _counted(tokens: Tokens, last: int) -> Numbers:
+    """How often each id occurs; those beyond `last`, or below 0, count as `last`."""
+    if tokens.dtype != np.uint16:  # whose counts are few in any case
+        is_signed = tokens.dtype.kind == "i"
+        if int(tokens.max()) > last or (is_signed and int(tokens.min()) < 0):
+            tokens = np.where((tokens < 0) | (tokens > last), last, tokens)
+    counts = np.bincount(tokens.astype(np.intp, copy=False), minlength=last + 1)
+    counts[last] += counts[last + 1 :].sum()
+    return counts[: last + 1]
 
 
 def _keys(split: Split, stretch: Stretch, ends: Numbers) -> Keys:

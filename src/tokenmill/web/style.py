@@ -14,7 +14,7 @@ STYLE = """
 --line:#3a4148;
 --box:#1d2125;--mark:#8cc2ff;--second:#ffb183;--warn:#ff9b92;--bar:#3f78b5;--bar2:#b5652f;
 --grid:#2a3036;
---t0:#173a5c;--t1:#1d4420;--t2:#4d4110;--t3:#50243f;--esc:#ffb3a8;--special:#d9c4ff}}
+--t0:#173a5c;--t1:#1d4420;--t2:#43390c;--t3:#50243f;--esc:#ffdcd6;--special:#d9c4ff}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--text);font:16px/1.5 system-ui,sans-serif}
 main,header,footer,nav{max-width:62rem;margin:0 auto;padding:0 1rem}
@@ -60,6 +60,7 @@ svg .line{fill:none;stroke:var(--mark);stroke-width:1.5}
 svg .line2{fill:none;stroke:var(--second);stroke-width:1.5;stroke-dasharray:6 2}
 svg .out{fill:var(--page);stroke:var(--warn);stroke-width:2}
 svg .out+text,svg .far{fill:var(--warn)}
+.keys span{display:inline-block;margin-right:1rem}
 .narrow{display:none}
 .key{display:inline-block;width:1.5rem;height:.75rem;vertical-align:baseline;margin-right:.35rem}
 .doc{background:var(--box);border:1px solid var(--line);border-radius:4px;padding:.5rem .75rem;
@@ -82,7 +83,6 @@ overflow-wrap:anywhere}
 .unknown{border-color:var(--warn);color:var(--warn)!important}
 .note{border-left:3px solid var(--second);padding-left:.75rem}
 .pair{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:1rem}
-.better{font-weight:600}
 footer{margin-top:3rem;padding-bottom:2rem;color:var(--soft)}
 @media(max-width:40rem){.wide{display:none}.narrow{display:block}.big dd{font-size:1.25rem}
 .pair{grid-template-columns:minmax(0,1fr)}}
