@@ -27,7 +27,15 @@ from tokenmill.report.token_kinds import kind_of_text
 
 GPT2 = oracle.reference()
 EOT = 50256
-TEXTS = [*made_texts(120), "the same again", *made_texts(30, seed=7), *["the same again"] * 2]
+# Two that have the same length and the same tokens at both ends.
+LOOKALIKES = [" a" * 30 + f" {word}" + " a" * 30 for word in ("bread", "flour")]
+TEXTS = [
+    *made_texts(120),
+    "the same again",
+    *made_texts(30, seed=7),
+    *LOOKALIKES,
+    *["the same again"] * 2,
+]
 
 
 def prepared(folder: Path, texts: list[str], **options: Any) -> str:
