@@ -18,7 +18,7 @@ from tests.report.hostile import hostile_dataset, loose_bytes
 from tokenmill.dataset.inspect import look_into
 from tokenmill.report.figures import Figures
 from tokenmill.report.page import report_page
-from tokenmill.report.survey import Reading, survey
+from tokenmill.report.survey import SurveyOptions, survey
 from tokenmill.web import shown_text
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -64,7 +64,7 @@ def reports(tmp_path_factory) -> list[tuple[Figures, Path]]:
     ]
     found = []
     for number, one in enumerate(looked):
-        figures = survey(one, Reading())
+        figures = survey(one, SurveyOptions())
         path = folder / f"{number}.html"
         path.write_bytes(report_page(figures))
         found.append((figures, path))

@@ -22,7 +22,7 @@ from tokenmill.report import survey, tally
 from tokenmill.report.figures import Figures
 from tokenmill.report.lengths import bin_edges
 from tokenmill.report.page import report_page
-from tokenmill.report.survey import Reading
+from tokenmill.report.survey import SurveyOptions
 from tokenmill.report.token_kinds import kind_of_text
 
 GPT2 = oracle.reference()
@@ -48,7 +48,7 @@ def prepared(folder: Path, texts: list[str], **options: Any) -> str:
 
 def surveyed(folder: str, **reading: Any) -> Figures:
     opening = {"folder": folder}
-    return survey.survey(look_into(**opening), Reading(opening=opening, **reading))
+    return survey.survey(look_into(**opening), SurveyOptions(opening=opening, **reading))
 
 
 def documents_of(texts: list[str], eot: str) -> list[list[int]]:

@@ -19,7 +19,7 @@ from tests.report.hostile import FOLDER, hostile_dataset, loose_bytes
 from tokenmill.cli import main
 from tokenmill.dataset.inspect import look_into
 from tokenmill.report.page import report_page
-from tokenmill.report.survey import Reading, survey
+from tokenmill.report.survey import SurveyOptions, survey
 from tokenmill.web import element, shown_text, written
 
 MAX_BYTES = 300_000
@@ -153,7 +153,7 @@ def test_report_of_an_odd_dataset_is_whole_and_its_commands_work(made, tmp_path,
 
 def test_spans_are_the_tokens_and_text_stays_text(tmp_path):
     out = hostile_dataset(tmp_path)
-    figures = survey(look_into(out), Reading())
+    figures = survey(look_into(out), SurveyOptions())
     page = report_page(figures)
     shown = [
         [shown_text(piece.text), " ".join(map(str, piece.ids))]

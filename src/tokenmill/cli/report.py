@@ -37,7 +37,7 @@ examples:
   tokenmill report data/mine
   tokenmill report data/mine --exact -o mine.html
   tokenmill report data/gpt2 data/o200k -o compared.html
-  tokenmill report data/mine --markdown >> README.md
+  tokenmill report data/mine --markdown
   tokenmill report s3://bucket/mine
   tokenmill report llmc-shards/ --tokenizer gpt2""",
     )
@@ -135,7 +135,7 @@ class Surveyed:
 def surveyed(folder: str, arguments: argparse.Namespace, moving: MovingLine) -> Surveyed:
     from tokenmill.dataset.inspect import look_into
     from tokenmill.report.places import Commands
-    from tokenmill.report.survey import Reading, survey
+    from tokenmill.report.survey import SurveyOptions, survey
     from tokenmill.runners.machine import available_cpus
 
     tell_of_tries()
@@ -146,7 +146,7 @@ def surveyed(folder: str, arguments: argparse.Namespace, moving: MovingLine) -> 
     looked = look_into(**opening)
     options = [(f"--{name.replace('_', '-')}", text) for name, text in given.items()]
     commands = Commands(looked, [word for option in options for word in option])
-    reading = Reading(
+    reading = SurveyOptions(
         is_exact=arguments.exact,
         with_text=not arguments.no_text,
         num_proc=arguments.num_proc or available_cpus(),

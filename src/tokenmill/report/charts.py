@@ -134,6 +134,7 @@ def _path(frame: _Frame, split: SplitFigures, end: float) -> str:
 
 
 def _outlier_marks(frame: _Frame, split: SplitFigures) -> Iterator[Element]:
+    last = -math.inf
     for letter, (number, _) in zip("ABCDEFGH", split.outliers, strict=False):
         one = split.stretches[number]
         at, height = frame.x((one.start + one.stop) / 2), frame.y(one.bytes_per_token or 0)
@@ -141,8 +142,10 @@ def _outlier_marks(frame: _Frame, split: SplitFigures) -> Iterator[Element]:
         yield element(
             "circle", element("title", said), class_="out", cx=_px(at), cy=_px(height), r=4
         )
-        above = height - 8 if height > _TOP + 12 else height + 18
-        yield _text(at, above, letter, "far", "middle")
+        if at - last >= 12:  # else one letter would hide the next
+            above = height - 8 if height > _TOP + 12 else height + 18
+            yield _text(at, above, letter, "far", "middle")
+            last = at
 
 
 def _room(low: float, high: float) -> tuple[float, float]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tokenmill.dataset.split import Split
 from tokenmill.report.figures import DuplicateFigures, Repeated
-from tokenmill.report.measured import Measured
+from tokenmill.report.measured import MeasuredDocuments
 from tokenmill.report.places import Commands
 from tokenmill.report.tally import Keys, Numbers
 
@@ -40,7 +40,9 @@ def exact_duplicates(
     return _figures(split, starts, lengths, groups, commands, len(keys), (True, True))
 
 
-def sampled_duplicates(split: Split, found: Measured, commands: Commands) -> DuplicateFigures:
+def sampled_duplicates(
+    split: Split, found: MeasuredDocuments, commands: Commands
+) -> DuplicateFigures:
     """Of the documents whose text was measured."""
     numbers = np.flatnonzero(~np.isnan(found.ratios))
     digests = [_digest(split, int(found.starts[i]), int(found.lengths[i])) for i in numbers]

@@ -25,8 +25,8 @@ from tokenmill.dataset.split import Split
 from tokenmill.errors import WorkerError
 from tokenmill.report.tally import (
     Numbers,
+    ReadStretch,
     SplitTally,
-    Stretch,
     StretchTally,
     largest_row,
     tallied,
@@ -41,7 +41,7 @@ _DTYPES = {"counts": np.int64, "ends": np.int64, "keys": np.uint64}
 
 def tallied_apart(
     split: Split,
-    stretches: list[Stretch],
+    stretches: list[ReadStretch],
     table: TokenBytes | None,
     opening: dict[str, str],
     num_proc: int,
@@ -77,7 +77,7 @@ class _Shared:
         self._lock = threading.Lock()
         self._num_read = 0
 
-    def counted(self, stretches: list[Stretch]) -> SplitTally:
+    def counted(self, stretches: list[ReadStretch]) -> SplitTally:
         """What these hold, as a process of its own says."""
         order = {**self._order, "stretches": [asdict(one) for one in stretches]}
         with _process(json.dumps(order).encode()) as process:
@@ -90,7 +90,7 @@ class _Shared:
             )
         return found
 
-    def _received(self, stdout: IO[bytes], stretches: list[Stretch]) -> Iterator[StretchTally]:
+    def _received(self, stdout: IO[bytes], stretches: list[ReadStretch]) -> Iterator[StretchTally]:
         for stretch in stretches:
             tally = _received(stdout)
             if tally is None:
@@ -129,7 +129,7 @@ def serve(order: dict[str, Any], stdout: IO[bytes]) -> None:
     """Count what the order says: the other end of the pipes."""
     looked = look_into(**order["opening"])
     split = Split(looked, order["split"], lambda: None, None)
-    stretches = [Stretch(**one) for one in order["stretches"]]
+    stretches = [ReadStretch(**one) for one in order["stretches"]]
     for stretch in stretches:
         _send(tallied(split, stretch, order["last"], order["with_documents"]), stdout)
 

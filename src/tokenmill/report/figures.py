@@ -22,7 +22,7 @@ class ProofFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class ProofFigures:
     """What the manifest says about how the dataset was made."""
 
     manifest_sha256: str
@@ -174,7 +174,7 @@ class ShownDocument:
 @dataclass(frozen=True, slots=True)
 class Figures:
     glance: Glance
-    proof: Proof | None
+    proof: ProofFigures | None
     splits: tuple[SplitFigures, ...]
     tokens: TokenFigures | None
     sources: tuple[SourceFigures, ...]

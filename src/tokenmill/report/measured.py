@@ -22,7 +22,7 @@ MAX_READ_TOKENS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredDocuments:
     """Documents by place. `ratios` are bytes a token, NaN where nothing was read; the digests of
     their tokens are those of documents that were read one by one."""
 
@@ -39,7 +39,7 @@ class Measured:
         return int(np.count_nonzero(~np.isnan(self.ratios)))
 
 
-def measured(looked: LookedInto, split: Split) -> Measured | None:
+def measured(looked: LookedInto, split: Split) -> MeasuredDocuments | None:
     """None if nothing says where documents end."""
     spans = document_spans(looked.dataset, split.name)
     if spans is None:
@@ -52,7 +52,7 @@ def measured(looked: LookedInto, split: Split) -> Measured | None:
         ratios = num_bytes / np.maximum(spans.lengths, 1)
     else:
         ratios = _some_ratios(split, table, spans, looked.dataset.files.is_far)
-    return Measured(spans.starts, spans.lengths, ratios, spans.is_exact)
+    return MeasuredDocuments(spans.starts, spans.lengths, ratios, spans.is_exact)
 
 
 def _all_bytes(split: Split, table: TokenBytes, spans: Spans) -> Numbers:

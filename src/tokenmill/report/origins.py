@@ -14,7 +14,7 @@ from tokenmill.dataset.manifest import (
     manifest_sha256_of,
 )
 from tokenmill.dataset.push.recipe import prepare_command
-from tokenmill.report.figures import Proof, ProofFile, QuarantineFigures, SourceFigures
+from tokenmill.report.figures import ProofFigures, ProofFile, QuarantineFigures, SourceFigures
 
 NUM_FILES, NUM_SOURCES, NUM_REASONS, NUM_ROWS = 12, 20, 10, 10
 # Of a longer list of rows only the beginning is read.
@@ -23,8 +23,8 @@ MAX_LIST_BYTES = 4 << 20
 _NUMBER = re.compile(r"\b(0x[0-9a-f]+|\d+)\b")
 
 
-def proof_of(manifest: Manifest) -> Proof:
-    return Proof(
+def proof_of(manifest: Manifest) -> ProofFigures:
+    return ProofFigures(
         manifest_sha256_of(manifest.to_plain()),
         prepare_command(manifest),
         manifest.identity["options"],

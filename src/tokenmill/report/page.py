@@ -428,7 +428,7 @@ def _documents(figures: Figures) -> Element | None:
     if not figures.documents:
         return None
     odd = ""
-    if figures.num_documents_compared:
+    if any(one.why.endswith("bytes a token") for one in figures.documents):
         odd = (
             " Those with the fewest and most bytes a token are chosen from "
             f"{counted(figures.num_documents_compared, 'document')} of at least 64 tokens."

@@ -10,7 +10,7 @@ import numpy as np
 from tokenmill.dataset.inspect import LookedInto, TokenBytes, pieces
 from tokenmill.dataset.split import Split
 from tokenmill.report.figures import Place, ShownDocument
-from tokenmill.report.measured import MAX_READ_TOKENS, Measured
+from tokenmill.report.measured import MAX_READ_TOKENS, MeasuredDocuments
 from tokenmill.report.places import Commands
 from tokenmill.report.tally import Numbers
 
@@ -23,7 +23,7 @@ MIN_RATED_TOKENS = 64
 
 
 def shown_documents(
-    looked: LookedInto, split: Split, found: Measured | None, commands: Commands
+    looked: LookedInto, split: Split, found: MeasuredDocuments | None, commands: Commands
 ) -> Iterator[ShownDocument]:
     if not split.num_tokens:
         return
@@ -47,7 +47,7 @@ def shown_documents(
                 yield _shown(looked, split, f"second {why}" if is_second else why, place)
 
 
-def _chosen(found: Measured) -> Iterator[tuple[str, list[int]]]:
+def _chosen(found: MeasuredDocuments) -> Iterator[tuple[str, list[int]]]:
     """Numbers of measured documents, by what they stand for."""
     by_length = np.argsort(found.lengths, kind="stable")
     yield "longest", by_length[::-1][:NUM_OF_A_KIND].tolist()
@@ -61,7 +61,7 @@ def _chosen(found: Measured) -> Iterator[tuple[str, list[int]]]:
     yield AT_RANDOM, rng.sample(range(len(found)), min(len(found), 2 * NUM_RANDOM))[:NUM_RANDOM]
 
 
-def rated_documents(found: Measured) -> Numbers:
+def rated_documents(found: MeasuredDocuments) -> Numbers:
     """Those that the oddest are chosen from."""
     return np.flatnonzero(~np.isnan(found.ratios) & (found.lengths >= MIN_RATED_TOKENS))
 

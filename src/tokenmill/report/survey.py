@@ -28,14 +28,14 @@ from tokenmill.report.figures import (
     StretchFigures,
 )
 from tokenmill.report.lengths import length_figures
-from tokenmill.report.measured import Measured, measured
+from tokenmill.report.measured import MeasuredDocuments, measured
 from tokenmill.report.origins import proof_of, quarantine_of, sources_of
 from tokenmill.report.places import Commands
 from tokenmill.report.shown_documents import rated_documents, shown_documents
 from tokenmill.report.tally import (
     Numbers,
+    ReadStretch,
     SplitTally,
-    Stretch,
     StretchTally,
     largest_row,
     stretches_of,
@@ -51,7 +51,7 @@ OUTLYING_DEVIATIONS, OUTLYING_SHARE = 5.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SurveyOptions:
     """How a dataset is read. `opening` says how another process opens it."""
 
     is_exact: bool = False
@@ -61,7 +61,7 @@ class Reading:
     progress: OnProgress = lambda what, done, total: None
 
 
-def survey(looked: LookedInto, reading: Reading, commands: Commands | None = None) -> Figures:
+def survey(looked: LookedInto, reading: SurveyOptions, commands: Commands | None = None) -> Figures:
     """The figures of a dataset; `commands` know what its folder does not say."""
     dataset, manifest, table = looked.dataset, looked.dataset.manifest, looked.token_bytes
     commands = Commands(looked) if commands is None else commands
@@ -94,7 +94,7 @@ class _Surveyed:
     num_compared: int
 
 
-def _split(looked: LookedInto, name: str, reading: Reading, commands: Commands) -> _Surveyed:
+def _split(looked: LookedInto, name: str, reading: SurveyOptions, commands: Commands) -> _Surveyed:
     split = Split(looked, name, lambda: None, None)
     is_exact = reading.is_exact or _is_small(looked, split)
     stretches = stretches_of(split.num_tokens, is_exact, looked.dataset.files.is_far)
@@ -130,7 +130,11 @@ def _is_small(looked: LookedInto, split: Split) -> bool:
 
 
 def _tally(
-    looked: LookedInto, split: Split, stretches: list[Stretch], reading: Reading, is_exact: bool
+    looked: LookedInto,
+    split: Split,
+    stretches: list[ReadStretch],
+    reading: SurveyOptions,
+    is_exact: bool,
 ) -> SplitTally:
     table, is_far = looked.token_bytes, looked.dataset.files.is_far
     if reading.is_exact and not is_far and split.num_tokens >= MIN_TOKENS_APART:
@@ -140,7 +144,7 @@ def _tally(
     last = largest_row(table, split) if stretches else 0
     with_documents = is_exact and split.stream.knows_documents
 
-    def work(stretch: Stretch) -> StretchTally:
+    def work(stretch: ReadStretch) -> StretchTally:
         reading.progress("reading", stretch.start, split.num_tokens)
         return tallied(split, stretch, last, with_documents)
 
@@ -160,7 +164,7 @@ def _of_all(
 
 
 def _of_some(
-    split: Split, found: Measured | None, commands: Commands
+    split: Split, found: MeasuredDocuments | None, commands: Commands
 ) -> tuple[LengthFigures | None, DuplicateFigures | None]:
     if found is None or not len(found):
         return None, None
@@ -169,7 +173,7 @@ def _of_some(
 
 
 def _stretch_figures(
-    stretches: list[Stretch], num_bytes: Sequence[int | None]
+    stretches: list[ReadStretch], num_bytes: Sequence[int | None]
 ) -> tuple[StretchFigures, ...]:
     ratios = [
         None if count is None or not stretch.num_read else count / stretch.num_read

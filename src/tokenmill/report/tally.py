@@ -33,7 +33,7 @@ Keys = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ReadStretch:
     """A part of a split, from `start` to `stop`, and what is read of it, in tokens."""
 
     start: int
@@ -86,7 +86,7 @@ class SplitTally:
         )
 
 
-def stretches_of(num_tokens: int, is_exact: bool, is_far: bool) -> list[Stretch]:
+def stretches_of(num_tokens: int, is_exact: bool, is_far: bool) -> list[ReadStretch]:
     most = FAR_STRETCHES if is_far else NUM_STRETCHES
     number = max(1, min(most, num_tokens // MIN_STRETCH_TOKENS))
     bounds = [num_tokens * i // number for i in range(number + 1)]
@@ -96,12 +96,12 @@ def stretches_of(num_tokens: int, is_exact: bool, is_far: bool) -> list[Stretch]
     ]
 
 
-def _stretch(position: int, start: int, stop: int, is_exact: bool) -> Stretch:
+def _stretch(position: int, start: int, stop: int, is_exact: bool) -> ReadStretch:
     spare = stop - start - WINDOW_TOKENS
     if is_exact or spare <= 0:
-        return Stretch(start, stop, start, stop)
+        return ReadStretch(start, stop, start, stop)
     first = start + random.Random(position).randrange(spare + 1)
-    return Stretch(start, stop, first, first + WINDOW_TOKENS)
+    return ReadStretch(start, stop, first, first + WINDOW_TOKENS)
 
 
 def largest_row(table: TokenBytes | None, split: Split) -> int:
@@ -111,7 +111,7 @@ def largest_row(table: TokenBytes | None, split: Split) -> int:
     return min(int(np.iinfo(split.dtype).max), MAX_UNKNOWN_IDS)
 
 
-def tallied(split: Split, stretch: Stretch, last: int, with_documents: bool) -> StretchTally:
+def tallied(split: Split, stretch: ReadStretch, last: int, with_documents: bool) -> StretchTally:
     """What a stretch holds; with documents only if it is read as a whole."""
     counts = np.zeros(last + 1, np.int64)
     for start in range(stretch.read_start, stretch.read_stop, BLOCK_TOKENS):
@@ -136,7 +136,7 @@ def _counted(tokens: Tokens, last: int) -> Numbers:
     return counts[: last + 1]
 
 
-def _keys(split: Split, stretch: Stretch, ends: Numbers) -> Keys:
+def _keys(split: Split, stretch: ReadStretch, ends: Numbers) -> Keys:
     """A number for each document that ends in a stretch: of its length, and of a few tokens at
     both ends. Documents with different keys differ."""
     if not len(ends):
@@ -155,7 +155,7 @@ def _keys(split: Split, stretch: Stretch, ends: Numbers) -> Keys:
     return keys
 
 
-def _start_of(split: Split, stretch: Stretch, end: int) -> int:
+def _start_of(split: Split, stretch: ReadStretch, end: int) -> int:
     """Where the document begins that ends first in a stretch."""
     if not stretch.start:
         return 0

@@ -11,7 +11,7 @@ from tokenmill.report.figures import (
     DuplicateFigures,
     Figures,
     LengthFigures,
-    Proof,
+    ProofFigures,
     SplitFigures,
     TokenFigures,
 )
@@ -102,7 +102,7 @@ def duplicates(found: DuplicateFigures) -> str:
     return f"{number} of {of} ({part}) have the same tokens as an earlier one."
 
 
-def origin(proof: Proof) -> str:
+def origin(proof: ProofFigures) -> str:
     said = {} if proof.converted_from is None else proof.converted_from
     return "Converted from " + ", ".join(f"{name} {value}" for name, value in said.items()) + "."
 
