@@ -20,7 +20,16 @@ LAYERS = {
     "seams": ["where", "named_source", "config", "config_file", "encodings", "formats"],
     "the mill": ["corpus", "encode", "assemble"],
     "work": ["settings", "runners"],
-    "datasets": ["dataset", "loader", "estimate", "vocabulary", "doctor", "testing"],
+    "datasets": [
+        "dataset",
+        "loader",
+        "estimate",
+        "vocabulary",
+        "doctor",
+        "web",
+        "report",
+        "testing",
+    ],
     "the run": ["run", "partition"],
     "surface": ["cli", "api"],
 }

@@ -418,10 +418,31 @@ BUGS = [
     ),
     Bug(
         "print a document as it is",
-        "cli/screen.py",
+        "words/escapes.py",
         'unicodedata.category(char)[0] not in "CZ"',
         "unicodedata.category(char)",
         "tests/faults/test_security.py",
+    ),
+    Bug(
+        "let a document's text become markup",
+        "web/markup.py",
+        "return html.escape(printable(text, keep_lines=True))",
+        "return printable(text, keep_lines=True)",
+        "tests/report/test_page.py",
+    ),
+    Bug(
+        "report the counts of a process that died",
+        "report/exact.py",
+        "if len(found.num_bytes) < len(stretches):",
+        "if len(found.num_bytes) < 0:",
+        "tests/report/test_figures.py",
+    ),
+    Bug(
+        "take documents with the same ends for the same",
+        "report/duplicates.py",
+        "digests = [_digest(split, int(starts[i]), int(lengths[i])) for i in candidates]",
+        "digests = [int(keys[i]) for i in candidates]",
+        "tests/report/test_figures.py",
     ),
     Bug(
         "believe a journal that outlived its file",
