@@ -18,6 +18,7 @@ masked         the same with attention within documents
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -134,8 +135,10 @@ def compared(trials: Trials, sizes: Mapping[str, int], found: dict[str, Any], ke
         }
         keep()
     losses = trials.run("other-micro-batch", {**other, "ranks": 1})
-    found["other_micro_batch"] = {"difference": difference(losses, undisturbed)}
-    found["sizes"] = dict(sizes)
+    found["other_micro_batch"] = {
+        "same_rows": same_rows(trials.below / "other-micro-batch", trials.below / "undisturbed"),
+        "difference": difference(losses, undisturbed),
+    }
 
 
 def exact(trials: Trials, sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -183,7 +186,8 @@ def masks(data: str, is_tiny: bool) -> dict[str, Any]:
     loader = tokenmill.Loader(
         data, seq_len=seq_len, batch_size=rows, extras=("cu_seqlens", "document_ids")
     )
-    batch = next(iter(loader))
+    batches = itertools.islice(loader, 40)  # the one with the most documents
+    batch = max(batches, key=lambda batch: int(batch.document_ids[:, -1].sum()))
     ids = torch.from_numpy(batch.document_ids)
     torch.manual_seed(0)
     shape = (rows, heads, seq_len, 64)
@@ -263,7 +267,7 @@ def measure(options: argparse.Namespace, below: Path, path: Path) -> None:
     data = options.data or prepared(options.corpus, below)
     sizes = SMALL if options.tiny else FULL
     trials = Trials(data, below, TINY if options.tiny else {})
-    found: dict[str, Any] = {"about": about(data, options.tiny)}
+    found: dict[str, Any] = {"about": about(data, options.tiny), "sizes": dict(sizes)}
 
     def keep() -> None:
         path.write_text(json.dumps(found, indent=1) + "\n")

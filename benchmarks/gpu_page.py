@@ -26,19 +26,19 @@ def opening(found: Mapping[str, Any]) -> str:
 
 <!-- Made from benchmarks/gpu.json by `python benchmarks/gpu.py --render`. -->
 [examples/train_gpt2.py](../examples/train_gpt2.py) trains GPT-2 124M on {about["gpu"]}, torch
-{about["torch"]}, bf16: {about["tokens"]:,} tokens of web text, {sizes["batch"]} rows of 1,024 a
+{about["torch"]}, bf16: {about["tokens"]:,} tokens, {sizes["batch"]} rows of 1,024 a
 step, {about["date"]}. Runs were ended by SIGKILL at a random step and went on from their last
 checkpoint. `python benchmarks/gpu.py --corpus FILE` repeats it."""
 
 
 def table(found: Mapping[str, Any]) -> str:
-    other = shown(found["other_micro_batch"]["difference"])
+    other = {"killed_at": "never", **found["other_micro_batch"]}
     return f"""\
 | run | killed at step | rows of every step | largest difference of a loss |
 |---|--:|---|--:|
 {row("the same command again", found["resumed"])}
 {row("another micro-batch, 4 simulated ranks", found["elastic"])}
-| never killed, another micro-batch from the start | - | the same | {other} |
+{row("another micro-batch from the start", other)}
 {row("`--exact`: 2 simulated ranks, then 4, against 1", found["exact"])}
 
 The same command gives the same bits, with torch's deterministic algorithms. Another micro-batch
@@ -50,7 +50,7 @@ ranks makes no difference either. Here one GPU plays the ranks; in the tests, pr
 
 
 def row(name: str, found: Mapping[str, Any]) -> str:
-    rows = "the same" if found["same_rows"] else "**others**"
+    rows = {True: "the same", False: "**others**", None: "-"}[found.get("same_rows")]
     return f"| {name} | {found['killed_at']} | {rows} | {shown(found['difference'])} |"
 
 
@@ -59,15 +59,15 @@ def shown(difference: float) -> str:
 
 
 def data(found: Mapping[str, Any]) -> str:
-    rows = found["sizes"]["speed_batch"]
+    rows, names = found["sizes"]["speed_batch"], {"speed": "causal", "masked": "within documents"}
+    timings = "\n".join(timing(names[key], found[key]) for key in names if key in found)
     return f"""\
 **Waiting for data.** Compiled, {rows} rows a step. Data is the time to take the next batch and to
 send it to the GPU, which has work meanwhile; MFU is of 989 TFLOP/s.
 
 | attention | tokens a second | MFU | step | data | share | at worst |
 |---|--:|--:|--:|--:|--:|--:|
-{timing("causal", found["speed"])}
-{timing("within documents, `--mask-documents`", found["masked"])}"""
+{timings}"""
 
 
 def timing(name: str, found: Mapping[str, Any]) -> str:

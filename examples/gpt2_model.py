@@ -1,12 +1,16 @@
 """GPT-2 in plain PyTorch, with attention that can stay within documents."""
 
 import argparse
-import functools
 import math
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+if torch.cuda.is_available():  # seconds to import
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    compiled_flex_attention = torch.compile(flex_attention)
 
 
 class Block(nn.Module):
@@ -58,21 +62,12 @@ class Gpt2(nn.Module):
 def attention(q, k, v, mask):
     if mask is None or torch.is_tensor(mask):
         return functional.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
-    return flex_attention()(q, k, v, block_mask=mask)
-
-
-@functools.cache
-def flex_attention():
-    from torch.nn.attention import flex_attention as flex
-
-    return torch.compile(flex.flex_attention)
+    return compiled_flex_attention(q, k, v, block_mask=mask)
 
 
 def mask_of(ids):
     """Of a loader's document_ids: attention looks back, and only within a document."""
     if not ids.is_cuda:
         return (ids[:, :, None] == ids[:, None, :]).tril()[:, None]
-    from torch.nn.attention.flex_attention import create_block_mask
-
     (rows, length), seen = ids.shape, lambda b, h, q, k: (q >= k) & (ids[b, q] == ids[b, k])
-    return create_block_mask(seen, rows, None, length, length, device="cuda")
+    return create_block_mask(seen, rows, None, length, length, device=ids.device)

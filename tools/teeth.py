@@ -565,6 +565,13 @@ BUGS = [
         f"{LOADER} -k another_order",
     ),
     Bug(
+        "look a loader's row up one turn too early",
+        "loader/order.py",
+        "[turns - number * TURNS_AT_ONCE]",
+        "[turns - number * TURNS_AT_ONCE - 1]",
+        "tests/loader/test_order.py",
+    ),
+    Bug(
         "let a loader's permutation leave its domain by one",
         "loader/permutation.py",
         "outside = np.flatnonzero(found >= self.size)",

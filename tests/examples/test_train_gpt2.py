@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import sys
@@ -120,3 +121,13 @@ def test_benchmark_sees_another_loss_other_rows_and_a_missing_step(tmp_path):
     assert gpu.same_rows(a, a) and not gpu.same_rows(b, a)
     with pytest.raises(SystemExit, match="steps \\[1\\] are not in both"):
         gpu.difference({0: [2.5]}, gpu.losses_of(a))
+
+
+def test_page_of_the_gpu_says_what_was_measured():
+    import gpu
+    import gpu_page
+
+    found = json.loads(gpu.RESULTS.read_text())
+    assert gpu_page.GUIDE.read_text() == gpu_page.page(found)
+    assert gpu_page.GUIDE.with_suffix(".svg").read_text() == gpu_page.curve(found)
+    assert found["resumed"]["difference"] == found["exact"]["difference"] == 0
