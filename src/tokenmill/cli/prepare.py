@@ -17,6 +17,7 @@ from tokenmill.config import (
     DTYPES,
     EMPTY_POLICIES,
     EOT_POLICIES,
+    LIST_POLICIES,
     Config,
     Partition,
 )
@@ -54,7 +55,8 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         "sources",
         nargs="+",
         metavar="SOURCE",
-        help="files, folders or globs: .parquet .arrow .feather .jsonl .txt (these two: .gz .zst); "
+        help="files, folders or globs: .parquet .arrow .feather .jsonl .json .csv .tsv .txt (all but "
+        "the first three also .gz .zst .bz2 .xz .lz4); - for standard input, with --input-format; "
         "OWNER/NAME[:CONFIG[/SPLIT]][@REVISION] or hf://datasets/OWNER/NAME[@REVISION]/GLOB on the "
         "Hugging Face Hub; s3://BUCKET/PREFIX/, gs://, az:// and others of fsspec, also with globs",
     )
@@ -176,7 +178,18 @@ def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     what.add_argument(
         "--text-column",
         metavar="NAME",
-        help=f"column or JSON field (default: {Config.text_column})",
+        help=f"column or JSON field (default: {Config.text_column}); meta.text is a field within one",
+    )
+    what.add_argument(
+        "--template",
+        metavar="TEXT",
+        help=r"the text of a row from several columns: '{title}\n\n{text}'",
+    )
+    what.add_argument(
+        "--lists",
+        choices=LIST_POLICIES,
+        help="a text column of lists of strings: join them (with --separator between, by default a "
+        "blank line), or a document of each",
     )
     what.add_argument(
         "--separator",
@@ -186,7 +199,7 @@ def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     what.add_argument(
         "--input-format",
         metavar="NAME",
-        help="read every source as this kind, whatever its name: parquet, arrow, jsonl or text; "
+        help="read every source as this kind, whatever its name: parquet, arrow, jsonl, csv, tsv, text; "
         "in a folder: the files of this kind; for text, every file that may be text",
     )
     return what
@@ -255,6 +268,8 @@ def typed_config(arguments: argparse.Namespace, **more: Any) -> Config:
     given = {name: getattr(arguments, name, None) for name in names} | more
     if arguments.separator is not None:
         given["separator"] = parsed_separator(arguments.separator)
+    if arguments.template is not None:
+        given["template"] = parsed_separator(arguments.template)
     return Config(**{name: value for name, value in given.items() if value is not None})
 
 

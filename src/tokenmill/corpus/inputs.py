@@ -92,11 +92,17 @@ def _require_heeded(config: Config, found: set[str]) -> None:
     if found - set(KINDS) or not found:  # a plugin's reader may use any option
         return
     shown = " and ".join(sorted(found))
-    if config.separator is not None and "text" not in found:
+    if config.separator is not None and "text" not in found and config.lists != "join":
         raise ConfigError(
             f"--separator separates documents in text files, and these are {shown}",
             hint="leave out --separator: every row or line is a document",
         )
+    for option, value in (("template", config.template), ("lists", config.lists)):
+        if value is not None and found == {"text"}:
+            raise ConfigError(
+                f"--{option} is for columns and JSON fields, and these files are plain text",
+                hint=f"leave out --{option}; for JSON lines: --input-format jsonl",
+            )
     if config.text_column != Config.text_column and found == {"text"}:
         raise ConfigError(
             f"--text-column {config.text_column} names a column or JSON field, and these files "
@@ -201,7 +207,8 @@ def _of_one_kind(
 def _by_kind(paths: Iterable[str], input_format: str | None) -> dict[str, list[str]]:
     """Paths by the kind of reader that takes them; those that no reader takes are under ""."""
     found: dict[str, list[str]] = collections.defaultdict(list)
-    metadata = []
+    metadata: list[str] = []
+    tables: list[tuple[str, str]] = []
     for path in paths:
         name = os.path.basename(path)
         if name.startswith(".") or name in OUR_FILES:
@@ -209,13 +216,18 @@ def _by_kind(paths: Iterable[str], input_format: str | None) -> dict[str, list[s
         kind = kind_of(name)
         if name.endswith(".json"):
             metadata.append(path)
+        elif kind is not None and kind[0] in ("csv", "tsv"):
+            tables.append((kind[0], path))
         elif kind is not None:
             found[kind[0]].append(path)
         elif input_format == "text" and may_be_text(name):
             found["text"].append(path)
         else:
             found[""].append(path)
-    # Beside real data, plain .json is metadata.
+    # Beside real data, tables of text and plain .json are metadata.
+    for kind_name, path in tables:
+        is_data = input_format == kind_name or not found.keys() - {"", "csv", "tsv"}
+        found[kind_name if is_data else ""].append(path)
     if metadata and not found.keys() - {""}:
         found["jsonl"] = metadata
     else:
@@ -226,7 +238,7 @@ def _by_kind(paths: Iterable[str], input_format: str | None) -> dict[str, list[s
 def _nothing_to_read(folder: str, others: list[str], input_format: str | None) -> InputError:
     endings = collections.Counter(ending(path) or os.path.basename(path) for path in others)
     seen = f" (there are: {shown_endings(endings)})" if others else ""
-    hint = "tokenmill reads .parquet .arrow .jsonl .txt (.gz .zst)"
+    hint = "tokenmill reads .parquet .arrow .jsonl .csv .tsv .txt (.gz .zst .bz2 .xz .lz4)"
     if others:
         most = endings.most_common(1)[0][0]
         example = next(path for path in others if most in (ending(path), os.path.basename(path)))
