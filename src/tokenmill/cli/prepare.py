@@ -55,8 +55,8 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         "sources",
         nargs="+",
         metavar="SOURCE",
-        help="files, folders or globs: .parquet .arrow .feather .jsonl .json .csv .tsv .txt (all but "
-        "the first three also .gz .zst .bz2 .xz .lz4); - for standard input, with --input-format; "
+        help="files, folders or globs: .parquet .arrow .feather .jsonl .json .csv .tsv .txt (from "
+        ".jsonl on also .gz .zst .bz2 .xz .lz4); - for standard input, with --input-format; "
         "OWNER/NAME[:CONFIG[/SPLIT]][@REVISION] or hf://datasets/OWNER/NAME[@REVISION]/GLOB on the "
         "Hugging Face Hub; s3://BUCKET/PREFIX/, gs://, az:// and others of fsspec, also with globs",
     )
@@ -178,7 +178,7 @@ def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     what.add_argument(
         "--text-column",
         metavar="NAME",
-        help=f"column or JSON field (default: {Config.text_column}); meta.text is a field within one",
+        help=f"column or JSON field (default: {Config.text_column}); meta.text is a field of meta",
     )
     what.add_argument(
         "--template",
@@ -199,8 +199,8 @@ def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     what.add_argument(
         "--input-format",
         metavar="NAME",
-        help="read every source as this kind, whatever its name: parquet, arrow, jsonl, csv, tsv, text; "
-        "in a folder: the files of this kind; for text, every file that may be text",
+        help="read every source as this kind, whatever its name: parquet, arrow, jsonl, csv, tsv "
+        "or text; in a folder: the files of this kind; for text, every file that may be text",
     )
     return what
 

@@ -15,8 +15,8 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from tokenmill.config import Config
 from tokenmill.corpus.hub_names import hub_source, local_note
@@ -24,6 +24,7 @@ from tokenmill.corpus.readers import KINDS, kind_of, kinds
 from tokenmill.corpus.readers.naming import ending, kind_named, may_be_text, way_out
 from tokenmill.corpus.skipped import Skipped, shown_endings
 from tokenmill.corpus.spans import TAG, Input
+from tokenmill.corpus.standard_input import KEPT, STDIN, unkept
 from tokenmill.errors import ConfigError, InputError, unknown_name
 from tokenmill.storage import listing, objects
 
@@ -68,6 +69,9 @@ def inputs_of(sources: Iterable[str], input_format: str | None) -> list[Input]:
 def _inputs_of(sources: Iterable[str], input_format: str | None, unread: Skipped) -> list[Input]:
     if input_format is not None and input_format not in kinds():
         raise unknown_name("input format", input_format, kinds())
+    sources = list(sources)
+    if STDIN in sources:
+        raise unkept()
     sources = [objects.local_path(source) or source for source in sources]
     here = [source for source in sources if not objects.is_url(source)]
     there = [source for source in sources if objects.is_url(source)]
@@ -75,16 +79,18 @@ def _inputs_of(sources: Iterable[str], input_format: str | None, unread: Skipped
     return [*found, *_object_inputs(there, input_format, unread)]
 
 
-def _local_inputs(sources: Iterable[str], input_format: str | None, unread: Skipped) -> list[Input]:
+def _local_inputs(sources: Sequence[str], input_format: str | None, unread: Skipped) -> list[Input]:
     """Every file that the sources name, each once, even if several sources name it."""
     paths: dict[str, str] = {}
     for source in sources:
-        for path in _paths_of(source, input_format, unread):
+        for path in _paths_of(source.removeprefix(KEPT), input_format, unread):
             name, place = os.path.normpath(path), os.path.realpath(path)
             if place in paths:
                 unread.add_again(name, paths[place])
             paths.setdefault(place, name)
-    return [_input(path, input_format) for path in sorted(paths.values())]
+    kept = {source.removeprefix(KEPT) for source in sources if source.startswith(KEPT)}
+    found = (_input(path, input_format) for path in sorted(paths.values()))
+    return [replace(s, origin=STDIN, mtime_ns=0) if s.path in kept else s for s in found]
 
 
 def _require_heeded(config: Config, found: set[str]) -> None:

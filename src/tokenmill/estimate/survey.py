@@ -71,7 +71,6 @@ class Survey:
         return num_bytes / max(1, num_tokens)
 
     def _cells(self, unit: Slice, numbers: Sequence[int]) -> list[Cell]:
-        source = unit.spans[0].input
         if unit.spans[-1].max_rows is not None:  # --limit-docs: only a reader knows where that is
             return table_cells(unit, numbers, self._reading)
         if not all(is_entered_anywhere(span.input, self._reading) for span in unit.spans):

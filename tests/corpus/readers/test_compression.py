@@ -1,4 +1,4 @@
-"""Every compression: streams of several members, cut at every byte, damaged, with garbage behind."""
+"""Compressed streams: of several members, cut at every byte, damaged, with garbage behind."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from typing import Any
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.column import CHAT_NAMES, CHAT_TURNS, chat_refusal, list_refusal
 from tokenmill.corpus.readers.jsonrows import MISSING, field_of, paths_of
-from tokenmill.where.template import template_of
 from tokenmill.errors import ConfigError
+from tokenmill.where.template import template_of
 
 Objects = Sequence[dict[str, Any]]
 

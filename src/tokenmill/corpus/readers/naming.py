@@ -13,7 +13,6 @@ from tokenmill.corpus.readers import BYTE_KINDS, compression_of, kind_of, kinds
 from tokenmill.errors import ConfigError, InputError, TokenmillError
 from tokenmill.storage.objects import is_url
 
-
 _TAR = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _OFFICE = (".docx", ".odt", ".rtf", ".epub")
 # By extension: the command, and the extension of its result.

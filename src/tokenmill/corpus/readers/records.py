@@ -1,9 +1,10 @@
 """Where the records of a CSV or TSV file end: at line ends outside of quotes.
 
 In a file in which every quote opens or closes a field or is doubled within one, a line end is
-outside if the number of quotes before it is even. numpy counts them at 800 MB/s, so a file is cut when
-the plan is made, although all of it must be read for that. A file with a quote elsewhere (`5" disk`) is not cut, and is read by Python's csv module from the first such quote on:
-there it is a character like any other, and only a parser knows that.
+outside if the number of quotes before it is even. numpy counts them at 800 MB/s, so a file is cut
+when the plan is made, although all of it must be read for that. A file with a quote elsewhere
+(`5" disk`) is not cut, and is read by Python's csv module from the first such quote on: there it is
+a character like any other, and only a parser knows that.
 """
 
 from __future__ import annotations

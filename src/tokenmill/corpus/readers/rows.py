@@ -23,9 +23,9 @@ from tokenmill.corpus.readers.lists import (
     joined_lists,
     list_offsets,
 )
-from tokenmill.where.template import template_of
 from tokenmill.corpus.spans import Span
 from tokenmill.errors import InputError
+from tokenmill.where.template import template_of
 
 MAX_BATCH_ROWS = 1 << 16  # empty rows have no bytes, but still cost memory
 
@@ -293,7 +293,7 @@ def _byte_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
         return _view_lengths(array)
     if pa.types.is_struct(array.type):
         fields = (array.field(i) for i in range(array.type.num_fields))
-        return np.sum([_byte_lengths(field) for field in fields], axis=0, dtype=np.int64)
+        return sum(map(_byte_lengths, fields), start=np.zeros(len(array), np.int64))
     if pa.types.is_large_list(array.type):
         ends = offsets_of(array.values)[list_offsets(array)]
         return np.diff(ends)

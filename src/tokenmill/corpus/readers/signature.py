@@ -53,6 +53,8 @@ def check_signature(path: str, head: bytes) -> None:
     for magic, what, extensions, way_out in _NO_TEXT:
         if head.startswith(magic):
             hint = way_out.format(name=name)
-            if extensions and not path.lower().endswith(extensions):
+            if path == "-":
+                hint = "decompress or convert it on its way: zcat corpus.jsonl.gz | tokenmill ..."
+            elif extensions and not path.lower().endswith(extensions):
                 hint = f"mv {name} {name}{extensions[0]}"
             raise InputError(f"{path}: {what}, not text", hint=hint)
