@@ -113,9 +113,11 @@ def _way_out(schema: pa.Schema, name: str) -> str:
     user named one like it, or if it is the only text."""
     texts, nested = text_columns(schema), _nested_texts(schema)
     usual = [column for column in (*_USUAL, *texts[: len(texts) == 1]) if column in texts]
-    inside = [field for field in nested if field.startswith(f"{name}.")]
-    near = difflib.get_close_matches(name, [*texts, *nested], n=1)
-    for likely in (*inside, *near, *usual, *nested[: not texts]):
+    known = [*texts, *nested, *(field.partition(".")[0] for field in nested)]
+    near = [name] if name in known else difflib.get_close_matches(name, known, n=1)
+    inside = [field for one in near for field in nested if field.startswith(f"{one}.")]
+    near = [one for one in near if one in (*texts, *nested)]
+    for likely in (*near, *inside, *usual, *nested[: not texts]):
         return f"--text-column {shlex.quote(likely)}"
     if texts:
         return f"--text-column NAME, one of: {', '.join(texts[:10])}"

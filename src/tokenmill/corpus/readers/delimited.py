@@ -50,7 +50,8 @@ _CUT_BYTES = 4 << 20  # looked through at a time
 @dataclass(frozen=True, slots=True)
 class _Header:
     names: list[str]
-    num_bytes: int  # of the record, with its line end
+    num_lines: int  # of the record, and blank ones before it
+    num_bytes: int
     has_more: bool  # whether anything follows it
 
     @property
@@ -132,7 +133,8 @@ class DelimitedReader:
                 f"{_HEADER_BYTES} bytes",
                 hint="is this a CSV file?",
             )
-        return _Header([_shown(name) for name in first.fields], num_bytes, len(head) > num_bytes)
+        names = [_shown(name) for name in first.fields]
+        return _Header(names, first.end_line, num_bytes, len(head) > num_bytes)
 
     def _needed(self, row_text: RowText) -> list[str]:
         """The columns to read, each once."""
@@ -159,8 +161,9 @@ class DelimitedReader:
 
     def _tables(self, span: Span, header: _Header, needed: list[str]) -> Iterator[_Table]:
         chunks = chunks_of(span.input, span.start, span.stop, self.options.batch_bytes)
+        num_lines = 0
         if span.start == 0:
-            chunks = _without(chunks, header.num_bytes)
+            chunks, num_lines = _without(chunks, header.num_bytes), header.num_lines
         blocks = RecordBlocks(chunks, self._delimiter, span.input)
         columns = [header.names.index(name) for name in needed]
         for block in blocks:
@@ -170,8 +173,9 @@ class DelimitedReader:
             else:
                 found = records([block], self._delimiter, span.input)
                 yield _table(list(found), len(header.names), columns, needed)
+            num_lines += block.count(b"\n")
         if blocks.rest is not None:
-            found = records(blocks.rest, self._delimiter, span.input)
+            found = records(blocks.rest, self._delimiter, span.input, num_lines)
             for some in _gathered(found, self.options.batch_bytes):
                 yield _table(some, len(header.names), columns, needed)
 

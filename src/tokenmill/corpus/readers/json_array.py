@@ -87,15 +87,22 @@ class _Elements:
     def _element(self) -> bytes:
         self._next()
         while True:
+            start = self._at
             try:
-                _, end = DECODER.raw_decode(self._text, self._at)
+                _, end = DECODER.raw_decode(self._text, start)
             except json.JSONDecodeError as error:
-                if not self._is_cut(error) or not self._more():
+                if not self._is_cut(error):
                     raise self._broken(f"not JSON: {error.msg}", error.pos) from None
+                if not self._more():
+                    raise self._broken(f"not JSON: {error.msg}", error.pos - start) from None
                 continue
             except RecursionError:
                 raise self._broken("nested too deeply") from None
-            if end < len(self._text) or self._text[end - 1] in '}]"' or not self._more():
+            may_go_on = self._text[end - 1] not in '}]"'  # it may be half of a number
+            if not may_go_on or end < len(self._text) - _NEAR_END:
+                break
+            if not self._more():
+                end -= start
                 break
         raw, self._at = self._text[self._at : end], end
         self._num_elements += 1
@@ -125,7 +132,7 @@ class _Elements:
 
     def _more(self) -> bool:
         """Read on, by at least as much as is waiting, so that a long element is parsed few times;
-        False at the end of the file."""
+        False at the end of the file. The text then begins at `_at`."""
         self._line += self._text.count("\n", 0, self._at)
         parts, waiting = [self._text[self._at :]], len(self._text) - self._at
         if waiting > MAX_DOCUMENT_BYTES and self._source is not None:

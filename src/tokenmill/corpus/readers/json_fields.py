@@ -25,7 +25,8 @@ def require_text(objects: Objects, options: ReadOptions, path: str, which: str) 
     if not found:
         _refuse_only_chats(objects, path)
         keys = dict.fromkeys(key for one in objects for key in paths_of(one))
-        near = difflib.get_close_matches(name, keys, n=1)
+        texts = [key for key in keys if any(isinstance(v, str) for v in _values(objects, key))]
+        near = difflib.get_close_matches(name, texts, n=1)
         raise ConfigError(
             f"{path}: no field {name!r} in {which}; they have {', '.join(list(keys)[:50])}",
             hint=f"--text-column {near[0] if near else 'NAME'}",

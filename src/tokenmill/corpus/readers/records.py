@@ -110,18 +110,20 @@ class Record:
     problem: str | None = None  # why it cannot be parsed
 
 
-def records(chunks: Iterable[bytes], delimiter: bytes, source: Input) -> Iterator[Record]:
-    """All records, by Python's csv module; blank lines are not records. Raises InputError for a
-    quote that is never closed."""
+def records(
+    chunks: Iterable[bytes], delimiter: bytes, source: Input, num_lines: int = 0
+) -> Iterator[Record]:
+    """All records, by Python's csv module, after so many lines; blank lines are not records. Raises
+    InputError for a quote that is never closed."""
     csv.field_size_limit(max(csv.field_size_limit(), MAX_DOCUMENT_BYTES))
     lines = _Lines(chunks, source)
     reader = csv.reader(lines, delimiter=delimiter.decode())
     while True:
-        lines.num_bytes, line = 0, lines.number + 1
+        lines.num_bytes, line = 0, num_lines + lines.number + 1
         try:
             fields = next(reader)
         except csv.Error as error:
-            yield Record([], line, lines.number, str(error).partition(" - ")[0])
+            yield Record([], line, num_lines + lines.number, str(error).partition(" - ")[0])
             continue
         if fields == [_END]:
             return
@@ -131,7 +133,7 @@ def records(chunks: Iterable[bytes], delimiter: bytes, source: Input) -> Iterato
                 hint="close it, or write it twice if it is a character of the text",
             )
         if fields:
-            yield Record(fields, line, lines.number)
+            yield Record(fields, line, num_lines + lines.number)
 
 
 class _Lines:
