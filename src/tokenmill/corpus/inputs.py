@@ -15,7 +15,7 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tokenmill.config import Config
@@ -24,7 +24,7 @@ from tokenmill.corpus.readers import KINDS, kind_of, kinds
 from tokenmill.corpus.readers.naming import ending, kind_named, may_be_text, way_out
 from tokenmill.corpus.skipped import Skipped, shown_endings
 from tokenmill.corpus.spans import TAG, Input
-from tokenmill.corpus.standard_input import KEPT, STDIN, unkept
+from tokenmill.corpus.standard_input import STDIN, kept_file, unkept
 from tokenmill.errors import ConfigError, InputError, unknown_name
 from tokenmill.storage import listing, objects
 
@@ -79,18 +79,25 @@ def _inputs_of(sources: Iterable[str], input_format: str | None, unread: Skipped
     return [*found, *_object_inputs(there, input_format, unread)]
 
 
-def _local_inputs(sources: Sequence[str], input_format: str | None, unread: Skipped) -> list[Input]:
+def _local_inputs(sources: Iterable[str], input_format: str | None, unread: Skipped) -> list[Input]:
     """Every file that the sources name, each once, even if several sources name it."""
     paths: dict[str, str] = {}
+    inputs: list[Input] = []
     for source in sources:
-        for path in _paths_of(source.removeprefix(KEPT), input_format, unread):
+        if kept := kept_file(source):
+            inputs.append(_standard_input(*kept, input_format))
+            continue
+        for path in _paths_of(source, input_format, unread):
             name, place = os.path.normpath(path), os.path.realpath(path)
             if place in paths:
                 unread.add_again(name, paths[place])
             paths.setdefault(place, name)
-    kept = {source.removeprefix(KEPT) for source in sources if source.startswith(KEPT)}
-    found = (_input(path, input_format) for path in sorted(paths.values()))
-    return [replace(s, origin=STDIN, mtime_ns=0) if s.path in kept else s for s in found]
+    return [*inputs, *(_input(path, input_format) for path in sorted(paths.values()))]
+
+
+def _standard_input(path: str, digest: str, input_format: str | None) -> Input:
+    found = _input(path, input_format)
+    return replace(found, origin=STDIN, mtime_ns=0, digest=digest)
 
 
 def _require_heeded(config: Config, found: set[str]) -> None:

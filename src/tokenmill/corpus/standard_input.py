@@ -20,7 +20,7 @@ from tokenmill.storage import files
 from tokenmill.storage.scratch import scratch_folder
 
 STDIN = "-"
-KEPT = "stdin:"  # begins the path of the file that it is kept in, as a source
+_KEPT = "stdin:"  # begins a source that is the file it is kept in
 _READ_BYTES = 1 << 20
 _SAVE = "save it first: cat > corpus.jsonl, then give corpus.jsonl as SOURCE"
 
@@ -44,8 +44,8 @@ def kept_standard_input(
             while chunk := stream.read1(_READ_BYTES):
                 file.write(chunk)
                 between_reads()
+            kept = f"{_KEPT}{file.digest}:{os.path.join(folder, 'stdin')}"
             file.commit()
-        kept = f"{KEPT}{os.path.join(folder, 'stdin')}"
         sources = dict.fromkeys(kept if one == STDIN else one for one in config.sources)
         yield replace(config, sources=tuple(sources))
 
@@ -60,6 +60,14 @@ def _require_readable(config: Config) -> None:
         raise ConfigError("standard input is on this machine only, not on a cluster", hint=_SAVE)
     if sys.stdin is None or sys.stdin.closed:
         raise InputError("standard input is closed", hint="cat corpus.jsonl | tokenmill prepare -")
+
+
+def kept_file(source: str) -> tuple[str, str] | None:
+    """(path, digest of all bytes) of the file that a source is kept in, if it is standard input."""
+    if not source.startswith(_KEPT):
+        return None
+    digest, _, path = source.removeprefix(_KEPT).partition(":")
+    return path, f"sha256:{digest}"
 
 
 def unkept() -> ConfigError:
