@@ -119,6 +119,24 @@ def test_text_when_made_of_columns_then_it_is_what_a_loop_makes(tmp_path, case):
             assert 0 < len(sampled) < len(expected)
 
 
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_text_when_rows_of_any_layout_are_chosen_then_they_are_those_of_a_loop(tmp_path, kind):
+    texts = [None if i % 5 == 0 else "a text over twelve bytes " * (i % 3) for i in range(30)]
+    column = pa.array(texts, pa.string())
+    views = pa.types.is_string_view(kind)
+    column = pa.array(texts, kind) if views else column.dictionary_encode().cast(kind)
+    table = pa.table({"n": range(30), "text": column})
+    path = tmp_path / "a.arrow"
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=11)
+    for options in SIZES:
+        chosen = replace(options, where="n not in (3, 4, 25)")
+        expected = [text for i, text in enumerate(texts) if i not in (3, 4, 25)]
+        assert read(path, chosen) == (expected, 30, 3)
+        made = [text if text is None else f"<{text}>" for text in expected]
+        assert read(path, replace(chosen, template="<{text}>")) == (made, 30, 3)
+
+
 def test_template_when_fields_of_a_csv_are_empty_then_they_are_null(tmp_path):
     path = tmp_path / "a.csv"
     with path.open("w", newline="") as file:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import indices, nulls_of
+from tokenmill.arrays import nulls_of, taken
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
 from tokenmill.corpus.readers.sample import sampler_of
@@ -32,7 +32,7 @@ class Chosen:
     def of(self, texts: pa.Array) -> Raw:
         """The rows of a text column that go in."""
         positions = np.flatnonzero(self.is_in)
-        texts = texts if len(positions) == len(texts) else texts.take(indices(positions))
+        texts = texts if len(positions) == len(texts) else taken(texts, positions)
         bad = {int(np.searchsorted(positions, row)): why for row, why in self.bad.items()}
         return Raw(texts, positions, len(self.is_in), bad)
 
