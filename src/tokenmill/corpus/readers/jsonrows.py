@@ -69,11 +69,12 @@ def chosen_rows(lines: Sequence[bytes], chosen: Chosen, options: ReadOptions) ->
     found = _LineRows(options)
     for line in positions.tolist():
         found.add(lines[line], chosen.bad.get(line))
-    more = len(found.texts) - len(positions)  # a list of several documents has so many rows
-    line_of = np.array(found.line_of, np.int64)
-    own = (positions - np.arange(len(positions)))[line_of] + np.arange(len(line_of))
-    rows = found.rows
-    return Rows(rows.texts, rows.bad, rows.replaced, own, len(lines) + more)
+    rows, own, num_rows = found.rows, positions, len(lines)
+    if found.line_of is not None:  # a list of several documents has so many rows
+        line_of = np.array(found.line_of, np.int64)
+        own = (positions - np.arange(len(positions)))[line_of] + np.arange(len(line_of))
+        num_rows += len(line_of) - len(positions)
+    return Rows(rows.texts, rows.bad, rows.replaced, own, num_rows)
 
 
 def line_rows(lines: Iterable[bytes], options: ReadOptions) -> Rows:
@@ -166,8 +167,12 @@ class _LineRows:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self.texts: list[str | None] = []
-        self.line_of: list[int] = []  # the line that each text is of
+        is_simple = options.template is None and options.lists is None
+        is_simple = is_simple and "." not in options.text_column
+        self._name = options.text_column if is_simple else None
+        self._texts: list[str | None] = []
+        # The line that each text is of; None: each line has one.
+        self.line_of: list[int] | None = [] if options.lists == "documents" else None
         self._bad: dict[int, str] = {}
         self._replaced: list[int] = []
         self._num_lines = 0
@@ -175,23 +180,24 @@ class _LineRows:
     def add(self, line: bytes, why_bad: str | None = None) -> None:
         """Add a line; `why_bad`: it is to be quarantined, whatever its text."""
         try:
-            texts, is_replaced = _texts_of(line, self._options)
+            texts, is_replaced = _texts_of(line, self._options, self._name)
         except BadLine as reason:
-            self._bad[len(self.texts)] = str(reason)
+            self._bad[len(self._texts)] = str(reason)
             texts, is_replaced = [None], False
         else:
             if why_bad is not None:
-                self._bad[len(self.texts)] = why_bad
+                self._bad[len(self._texts)] = why_bad
                 texts, is_replaced = [None], False
         if is_replaced:
-            self._replaced.append(len(self.texts))
-        self.texts += texts
-        self.line_of += [self._num_lines] * len(texts)
+            self._replaced.append(len(self._texts))
+        self._texts += texts
+        if self.line_of is not None:
+            self.line_of += [self._num_lines] * len(texts)
         self._num_lines += 1
 
     @property
     def rows(self) -> Rows:
-        return Rows(pa.array(self.texts, pa.large_string()), self._bad, tuple(self._replaced))
+        return Rows(pa.array(self._texts, pa.large_string()), self._bad, tuple(self._replaced))
 
 
 def decoded_line(line: bytes, replace: bool) -> tuple[str, bool]:
@@ -204,8 +210,9 @@ def decoded_line(line: bytes, replace: bool) -> tuple[str, bool]:
         return line.decode(errors="replace"), True
 
 
-def _texts_of(line: bytes, options: ReadOptions) -> tuple[list[str | None], bool]:
-    """(texts, was something replaced) of one line; several texts only if --lists says so."""
+def _texts_of(line: bytes, options: ReadOptions, name: str | None) -> tuple[list[str | None], bool]:
+    """(texts, was something replaced) of one line; several texts only if --lists says so. `name`:
+    the text is the field of exactly that name."""
     decoded, is_replaced = decoded_line(line, options.replace_bad_text)
     try:
         one = object_of(decoded)
@@ -215,6 +222,13 @@ def _texts_of(line: bytes, options: ReadOptions) -> tuple[list[str | None], bool
             deep = isinstance(error, RecursionError)
             raise BadLine("not JSON: nested too deeply" if deep else str(error)) from None
         return [texts[0].as_py()], is_replaced
+    if name is not None:
+        text = one.get(name)
+        if text is None:
+            return [None], is_replaced
+        _require_string(text, "field", name)
+        text, has_surrogate = valid_text(text)
+        return [text], is_replaced or has_surrogate
     found = [None if text is None else valid_text(text) for text in _texts_in(one, options)]
     is_replaced |= any(text is not None and text[1] for text in found)
     return [None if text is None else text[0] for text in found], is_replaced
@@ -226,23 +240,23 @@ def _texts_in(one: dict[str, Any], options: ReadOptions) -> list[str | None]:
     values = [None if value is MISSING else value for value in values]
     if options.template is not None:
         for name, value in zip(names, values, strict=True):
-            _require_string(value, f"field {name!r}")
+            _require_string(value, "field", name)
         return [template_of(options.template).filled(values)]
     [name], [value] = names, values
     if options.lists is None or not isinstance(value, list):
-        _require_string(value, f"field {name!r}")
+        _require_string(value, "field", name)
         return [value]
     for number, element in enumerate(value, 1):
-        _require_string(element, f"element {number} of field {name!r}")
+        _require_string(element, f"element {number} of field", name)
     if options.lists == "documents":
         return value or [""]
     separator = DEFAULT_SEPARATOR if options.separator is None else options.separator
     return [separator.join(element for element in value if element is not None)]
 
 
-def _require_string(value: object, what: str) -> None:
+def _require_string(value: object, what: str, name: str) -> None:
     if value is not None and not isinstance(value, str):
-        raise BadLine(f"{what} is {kind_of(value)}, not a string")
+        raise BadLine(f"{what} {name!r} is {kind_of(value)}, not a string")
 
 
 class _Missing:
