@@ -18,7 +18,7 @@ in `bad`; encode/mill.py counts, quarantines or stops. A reader knows nothing ab
     ipc.py         the messages of an Arrow IPC file or stream
     decompression.py    compressed streams; gunzip.py those of gzip
     jsonrows.py    a block of JSON lines -> rows; json_array.py one array, an element at a time
-    records.py     where the records of a CSV file end
+    records.py     where the records of a CSV file end; field_choice.py which of them go in
 
 Measured (AMD EPYC, pyarrow 26, FineWeb English, page cache warm, a machine busy with other work):
 MB of text per second of one thread's CPU time, for all the work of the reader. The encoder takes

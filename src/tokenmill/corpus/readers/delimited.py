@@ -13,11 +13,9 @@ twice.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +27,7 @@ from tokenmill.corpus.readers.bytestream import (
     head_of,
     is_counted_from_start,
 )
-from tokenmill.corpus.readers.choice import Chosen
-from tokenmill.corpus.readers.json_choice import LineChoice, choice_of
+from tokenmill.corpus.readers.field_choice import chosen_records, require_columns
 from tokenmill.corpus.readers.records import Record, RecordBlocks, records
 from tokenmill.corpus.readers.row_text import RowText
 from tokenmill.corpus.readers.rows import Raw, text_batches
@@ -38,7 +35,6 @@ from tokenmill.corpus.readers.sample import Sampler, sampler_of
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.storage.objects import is_url
-from tokenmill.where.columns import misspelled
 from tokenmill.where.parser import parsed
 
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
@@ -86,7 +82,7 @@ class DelimitedReader:
             return []
         RowText(header.schema, self.options, source.name)
         if self.options.where is not None:
-            _require_columns(self.options.where, header.names, source.name)
+            require_columns(self.options.where, header.names, source.name)
         if source.compression:
             return [Span(source, 0, source.num_bytes, source.num_bytes * COMPRESSED_TEXT_RATIO)]
         edges = [0, source.num_bytes]
@@ -202,7 +198,7 @@ def _raws(
         num_rows = len(table.batch)
         texts = row_text.of(_with_nulls(table.batch) if options.template else table.batch)
         if options.is_choosy:
-            chosen = _chosen(table, options)
+            chosen = chosen_records(table.batch, table.bad, options)
             if sampler is not None:
                 chosen = chosen.only(sampler.drawn(first_row, num_rows))
             yield chosen.of(texts)
@@ -211,56 +207,6 @@ def _raws(
         else:
             yield Raw(texts)
         first_row += num_rows
-
-
-def _chosen(table: _Table, options: ReadOptions) -> Chosen:
-    """The records that pass --where, if there is one."""
-    if options.where is None:
-        return Chosen(np.ones(len(table.batch), np.bool_), table.bad)
-    choice = _choice(options.where, options.replace_bad_text)
-    names = [".".join(one) for one in parsed(options.where).columns]
-    columns = [
-        [_value(field, types, options.replace_bad_text) for field in column.to_pylist()]
-        for column, types in ((table.batch.column(n), choice.types_of(n)) for n in names)
-    ]
-    rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-    return choice.among_objects(rows, dict(table.bad))
-
-
-@functools.lru_cache(maxsize=16)
-def _choice(where: str, replace: bool) -> LineChoice:
-    return choice_of(parsed(where), replace)
-
-
-def _value(field: bytes | None, types: tuple[type, ...] | None, replace: bool) -> Any:
-    """A field as what it is tested as; as text, or as bytes, if it is not one."""
-    if not field:
-        return None
-    try:
-        text = field.decode(errors="replace" if replace else "strict")
-    except UnicodeDecodeError:
-        return field
-    if types is not None and int in types:
-        return _number(text)
-    if types is not None and bool in types:
-        return {"true": True, "false": False}.get(text.strip().lower(), text)
-    return text
-
-
-def _number(text: str) -> int | float | str:
-    try:
-        return int(text) if text.lstrip("+-").isdigit() and len(text) < 400 else float(text)
-    except ValueError:
-        return text
-
-
-def _require_columns(where: str, names: Sequence[str], path: str) -> None:
-    expression = parsed(where)
-    for test in expression.tests:
-        if str(test.column) not in names:
-            what = f"{path}: no column {str(test.column)!r}"
-            raise misspelled(expression, test.column, names, what)
-    _choice(where, replace=False)  # refuses what is tested as two types
 
 
 def _parsed(
