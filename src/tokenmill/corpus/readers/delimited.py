@@ -7,8 +7,8 @@ as text each is what stands there, and --where reads a field as what it is compa
 (`score >= 3` as a number), where an empty one is null. pyarrow would infer a type for each block.
 
 330-390 MB/s of text per thread, by Python's parser 110-180. Cutting a file reads all of it once, at
-800 MB/s, which pays with two workers or more; not for objects in a store, which would be fetched
-twice.
+800 MB/s, which pays with two workers or more. An object in a store is fetched twice for it: where a
+corpus is must not decide how it is cut, or a shuffle would give other bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from tokenmill.corpus.readers.rows import Raw, text_batches
 from tokenmill.corpus.readers.sample import Sampler, sampler_of
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError
-from tokenmill.storage.objects import is_url
 from tokenmill.where.parser import parsed
 
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
@@ -86,7 +85,7 @@ class DelimitedReader:
         if source.compression:
             return [Span(source, 0, source.num_bytes, source.num_bytes * COMPRESSED_TEXT_RATIO)]
         edges = [0, source.num_bytes]
-        if source.num_bytes > self.options.span_bytes and not is_url(source.name):
+        if source.num_bytes > self.options.span_bytes:
             edges = self._cuts(source)
         spans = [Span(source, a, b, b - a) for a, b in itertools.pairwise(edges)]
         return spans if header.has_more else []
