@@ -14,6 +14,7 @@ import sys
 import pytest
 
 import tokenmill
+from corpora import made_texts, write_mixed
 from s3_server import Faults
 from tokenmill.config import Config, Partition
 from tokenmill.partition import encode_partition, finish
@@ -40,7 +41,7 @@ options = json.loads(sys.argv[1])
 manifest = tokenmill.prepare(runner="ray", ray_address="local", num_proc=2, **options)
 print(json.dumps([(file.name, file.num_bytes, file.sha256) for file in manifest.files]))
 """
-    options = json.dumps({"sources": source, "out": out, **OPTIONS, **chosen})
+    options = json.dumps({"sources": source, "out": out, **OPTIONS | chosen})
     command = [sys.executable, "-c", code, options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -49,7 +50,7 @@ print(json.dumps([(file.name, file.num_bytes, file.sha256) for file in manifest.
 
 
 def by_tasks(source: object, out: str, **chosen: object) -> list[list[object]]:
-    config = Config(sources=source, out=out, num_proc=1, **OPTIONS, **chosen)
+    config = Config(sources=source, out=out, num_proc=1, **OPTIONS | chosen)
     for number in (3, 1, 2, 1):
         with started_runner(config) as runner:
             encode_partition(config, Partition(number, 3), runner, SilentWatch())
@@ -94,6 +95,17 @@ def test_shards_of_chosen_rows_are_the_same(way, expected, s3, bucket, tmp_path)
     assert all(found.counts.num_written for found in sources.values())
     objects.upload(f"s3://{bucket}/corpus/{os.path.basename(source)}", source)
     assert way(named(f"s3://{bucket}/corpus/"), f"s3://{bucket}/out", **chosen) == one
+
+
+@pytest.mark.parametrize("way", [by_ray, by_tasks], ids=["ray", "partitions"])
+def test_shards_of_files_of_many_kinds_are_the_same(way, s3, bucket, tmp_path):
+    paths = write_mixed(tmp_path / "corpus", made_texts(90, seed=5))
+    chosen = {"text_column": "meta.text", "where": "n >= 9", "slice_bytes": 4000}
+    one = shards_of(tokenmill.prepare(paths, tmp_path / "out", num_proc=1, **OPTIONS | chosen))
+    for path in paths:
+        objects.upload(f"s3://{bucket}/corpus/{os.path.basename(path)}", path)
+    source = f"s3://{bucket}/corpus/*"
+    assert way(source, f"s3://{bucket}/out", **chosen) == one
 
 
 @pytest.mark.parametrize("way", WAYS)

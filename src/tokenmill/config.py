@@ -25,6 +25,7 @@ EOT_POLICIES = ("append", "prepend", "both", "none")
 DTYPES = ("auto", "uint16", "uint32")
 BAD_DOCUMENT_POLICIES = ("quarantine", "replace", "error")
 EMPTY_POLICIES = ("drop", "keep")
+LIST_POLICIES = ("join", "documents")
 RUNNERS = ("inline", "processes", "ray")
 VAL_POLICIES = ("fraction", "first-shard", "none")
 # Options that accept "100M"; seq_len also accepts "document".
@@ -53,6 +54,8 @@ class Config:
     input_format: str | None = None  # read every source as this kind, whatever its name
     text_column: str = "text"
     separator: str | None = None
+    template: str | None = None  # the text of a row from several columns: '{title}\n\n{text}'
+    lists: str | None = None  # a column of lists of strings: "join" them, or "documents" of each
     where: str | None = None  # an expression: only rows that pass go in (tokenmill.where)
     sample: float | None = None  # only this share of the rows, by a hash
     limit_docs: int | None = None
@@ -101,6 +104,7 @@ class Config:
         _require_positive("--stall-timeout", self.stall_timeout)
         self._check_runner()
         _require_positive("slice_bytes", self.slice_bytes)
+        self._check_text()
         self._check_choice()
         if self.val_fraction is not None and not 0 < self.val_fraction < 1:
             raise ConfigError(
@@ -155,6 +159,21 @@ class Config:
         require_output(self.out)
         if self.runner != "inline":
             require_lasting(self.out)
+
+    def _check_text(self) -> None:
+        _require_known("--lists", self.lists, LIST_POLICIES)
+        if self.template is None:
+            return
+        from tokenmill.where.template import template_of
+
+        template_of(self.template)
+        for option, value in (("text_column", self.text_column), ("lists", self.lists)):
+            if value != getattr(Config, option):
+                name = option.replace("_", "-")
+                raise ConfigError(
+                    f"--template makes the text of columns, so --{name} has no meaning",
+                    hint=f"leave out --{name}; a column in a template is written {{text}}",
+                )
 
     def _check_choice(self) -> None:
         if self.where is not None:

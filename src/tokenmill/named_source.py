@@ -19,9 +19,9 @@ from tokenmill.words.synonyms import option_meant
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 MAX_REPEAT = 1000  # each copy has slices of its own in the plan
 # Fields of Config that a source may have for itself.
-OWN_OPTIONS = ("text_column", "separator", "input_format", "where", "sample")
+OWN_OPTIONS = ("text_column", "template", "lists", "separator", "input_format", "where", "sample")
 # What takes back an option of the whole run: TOML has no null.
-WITHOUT: dict[str, Any] = {"separator": "", "where": "", "sample": 1.0}
+WITHOUT: dict[str, Any] = {"template": "", "separator": "", "where": "", "sample": 1.0}
 KEYS = ("paths", "repeat", *OWN_OPTIONS)
 
 

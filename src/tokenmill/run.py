@@ -34,6 +34,7 @@ from tokenmill.corpus.plan import (
     notes_on,
 )
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Slice
+from tokenmill.corpus.standard_input import kept_standard_input
 from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
 from tokenmill.dataset.output_names import OutputNames
 from tokenmill.dataset.pinned_revisions import begun_in, is_surely_made_from
@@ -159,7 +160,15 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
     objects.report_retries_to(watch.notice)
     encoding = encoding_of(config)
     config = resolved(config, encoding)
-    with store_of(config.out).staging(Workspace(config.out).folder) as scratch:
+
+    def stop_if_asked() -> None:
+        if watch.should_stop():
+            raise Stopped
+
+    with (
+        kept_standard_input(config, watch.notice, stop_if_asked) as config,
+        store_of(config.out).staging(Workspace(config.out).folder) as scratch,
+    ):
         context = RunContext(config, encoding, runner, watch, scratch)
         manifest = _attempt(context) or _attempt(context)
     assert manifest is not None  # what has just begun is not continued

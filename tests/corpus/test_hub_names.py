@@ -217,6 +217,9 @@ def test_dataset_that_no_reader_takes_is_read_through_the_converted_branch(tmp_p
     with HubServer(csv, repo=NAME) as server:
         done = prepared(Here(server, tmp_path / "home"), NAME, tmp_path / "no")
         assert done.returncode == 3 and "has no parquet copy" in done.stderr
+        [better] = re.findall(r"'(hf://[^']+)'", done.stderr)
+        done = prepared(Here(server, tmp_path / "home"), better, tmp_path / "no")
+        assert done.returncode == 0 and "1 row = 1 written" in done.stderr
 
 
 @pytest.mark.parametrize(

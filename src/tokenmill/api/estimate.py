@@ -26,6 +26,8 @@ def estimate(
     input_format: str | None = None,
     text_column: str = "text",
     separator: str | None = None,
+    template: str | None = None,
+    lists: str | None = None,
     where: str | None = None,
     sample: float | None = None,
     limit_tokens: Quantity | None = None,

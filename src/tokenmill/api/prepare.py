@@ -30,6 +30,8 @@ def prepare(
     input_format: str | None = None,
     text_column: str = "text",
     separator: str | None = None,
+    template: str | None = None,
+    lists: str | None = None,
     where: str | None = None,
     sample: float | None = None,
     limit_docs: Quantity | None = None,
@@ -68,6 +70,8 @@ def prepare(
                      {"web": "corpus/web", "code": {"paths": "corpus/code", "repeat": 2}}
     out              the output folder, or its URL
     tokenizer        a name, the path of a vocabulary file, or an `Encoding`
+    template         the text of a row from several columns: '{title}\\n\\n{text}'
+    lists            a column of lists of strings: "join" them, or "documents" of each
     where            an expression: only rows that pass, as in 'int_score >= 3 and lang == "en"'
     sample           only this share of the rows, over the whole corpus
     limit_tokens     whole documents, in the order of the sources, until there are so many tokens

@@ -18,6 +18,7 @@ from tokenmill.config import (
     DTYPES,
     EMPTY_POLICIES,
     EOT_POLICIES,
+    LIST_POLICIES,
     Config,
     Partition,
 )
@@ -55,7 +56,8 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         "sources",
         nargs="+",
         metavar="SOURCE",
-        help="files, folders or globs: .parquet .arrow .feather .jsonl .txt (these two: .gz .zst); "
+        help="files, folders or globs: .parquet .arrow .feather .jsonl .json .csv .tsv .txt (from "
+        ".jsonl on also .gz .zst .bz2 .xz .lz4); - for standard input, with --input-format; "
         "OWNER/NAME[:CONFIG[/SPLIT]][@REVISION] or hf://datasets/OWNER/NAME[@REVISION]/GLOB on the "
         "Hugging Face Hub; s3://BUCKET/PREFIX/, gs://, az:// and others of fsspec, also with globs"
         "; NAME=SOURCE for a name that tokens are counted by",
@@ -195,7 +197,18 @@ def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     what.add_argument(
         "--text-column",
         metavar="NAME",
-        help=f"column or JSON field (default: {Config.text_column})",
+        help=f"column or JSON field (default: {Config.text_column}); meta.text is a field of meta",
+    )
+    what.add_argument(
+        "--template",
+        metavar="TEXT",
+        help=r"the text of a row from several columns: '{title}\n\n{text}'",
+    )
+    what.add_argument(
+        "--lists",
+        choices=LIST_POLICIES,
+        help="a text column of lists of strings: join them (with --separator between, by default a "
+        "blank line), or a document of each",
     )
     what.add_argument(
         "--separator",
@@ -205,8 +218,8 @@ def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     what.add_argument(
         "--input-format",
         metavar="NAME",
-        help="read every source as this kind, whatever its name: parquet, arrow, jsonl or text; "
-        "in a folder: the files of this kind; for text, every file that may be text",
+        help="read every source as this kind, whatever its name: parquet, arrow, jsonl, csv, tsv "
+        "or text; in a folder: the files of this kind; for text, every file that may be text",
     )
     return what
 
@@ -280,6 +293,8 @@ def typed_config(arguments: argparse.Namespace, **more: Any) -> Config:
     given = {name: getattr(arguments, name, None) for name in names} | more
     if arguments.separator is not None:
         given["separator"] = parsed_separator(arguments.separator)
+    if getattr(arguments, "template", None) is not None:
+        given["template"] = parsed_separator(arguments.template)
     given["sources"] = typed_sources(arguments.sources or []) or None
     typed = {
         name: value

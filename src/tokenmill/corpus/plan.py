@@ -226,6 +226,8 @@ def read_options(config: Config) -> ReadOptions:
     return ReadOptions(
         text_column=config.text_column,
         separator=config.separator,
+        template=config.template,
+        lists=config.lists,
         replace_bad_text=config.on_bad_document == "replace",
         span_bytes=config.slice_bytes,
         where=config.where,
@@ -296,6 +298,8 @@ def notes_on(plan: Plan, num_rows: int) -> tuple[str, ...]:
     if separator is None or (limit is not None and num_rows >= limit):
         return plan.notes
     texts = [source for source in plan.inputs if source.kind == "text"]
+    if not texts:  # it joins the strings of lists
+        return plan.notes
     other_rows = 0 if len(texts) == len(plan.inputs) else _num_rows_of_tables(plan)
     if other_rows is None or num_rows - other_rows > len(texts):
         return plan.notes

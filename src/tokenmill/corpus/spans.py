@@ -21,8 +21,8 @@ class Input:
     """One file of the corpus, with its identity."""
 
     path: str  # where readers open it: a file's path, or an object's URL
-    kind: str  # the reader's name: parquet, arrow, jsonl, text
-    compression: str | None  # None, "gzip" or "zstd": of the file as a whole (jsonl and text only)
+    kind: str  # the reader's name: parquet, arrow, jsonl, csv, tsv, text
+    compression: str | None  # of the file as a whole (not parquet and arrow): gzip, zstd, ...
     num_bytes: int
     mtime_ns: int  # 0: unknown, as for a remote file, whose digest covers all bytes
     # sha256 of the first and last 64 KiB; for a remote file, of all bytes; for an object, its

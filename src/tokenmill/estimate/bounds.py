@@ -37,6 +37,8 @@ def most_of(inputs: Sequence[Input], config: Config, encoding: EncodingId) -> Mo
     """`config` is resolved."""
     if encoding.kind != "tiktoken" or not all(map(is_plain, inputs)):
         return None
+    if config.template is not None or config.lists is not None:  # they add text, or documents
+        return None
     if pattern_named(encoding.pattern, encoding.name).is_nfc:  # NFC can lengthen a text
         return None
     num_bytes = sum(source.num_bytes for source in inputs)

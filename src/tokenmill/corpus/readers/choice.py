@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import indices, nulls_of
+from tokenmill.arrays import nulls_of, taken
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
 from tokenmill.corpus.readers.sample import sampler_of
 from tokenmill.corpus.spans import Span
-from tokenmill.where.columns import Field, Fields, fields_of, kind_of
+from tokenmill.where.columns import Field, Fields, column_of, fields_of, kind_of
 from tokenmill.where.parser import parsed
 
 
@@ -32,7 +32,7 @@ class Chosen:
     def of(self, texts: pa.Array) -> Raw:
         """The rows of a text column that go in."""
         positions = np.flatnonzero(self.is_in)
-        texts = texts if len(positions) == len(texts) else texts.take(indices(positions))
+        texts = texts if len(positions) == len(texts) else taken(texts, positions)
         bad = {int(np.searchsorted(positions, row)): why for row, why in self.bad.items()}
         return Raw(texts, positions, len(self.is_in), bad)
 
@@ -96,7 +96,7 @@ class RowChoice:
 
     def _values(self, batch: pa.RecordBatch, field: Field, bad: dict[int, str]) -> pa.Array:
         """A column, checked in full: files are not trusted."""
-        array = _column(batch, field)
+        array = column_of(batch, field)
         if kind_of(field.type) == "text":
             rows = checked_rows(sound_binary(array), self._replace)
             bad.update((row, f"column {field.path!r}: {why}") for row, why in rows.bad.items())
@@ -112,13 +112,3 @@ def _values_of(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:
         return np.zeros(0, np.bool_)
     bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
     return bits[array.offset : array.offset + len(array)].astype(np.bool_)
-
-
-def _column(batch: pa.RecordBatch, field: Field) -> pa.Array:
-    import pyarrow.compute as pc
-
-    array = batch.column(batch.schema.get_field_index(field.names[0]))
-    array.validate()
-    for name in field.names[1:]:
-        array = pc.struct_field(array, [array.type.get_field_index(name)])
-    return array

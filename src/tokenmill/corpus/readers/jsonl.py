@@ -1,16 +1,18 @@
-"""JSON lines: byte ranges cut at line ends, parsed in blocks of whole lines (jsonrows.py).
+"""JSON lines: byte ranges cut at line ends, parsed in blocks of whole lines (jsonrows.py). A file
+that begins with [ is one array of objects (json_array.py).
 
 395-430 MB/s of text per thread; a block with a bad line, blank lines or odd spacing takes the slow
 path of jsonrows.py. A line may be up to 1 GiB. At plan time the first lines show whether this is
-JSON lines at all (an array or a pretty-printed object is not) and whether the text field exists.
+JSON lines at all (a pretty-printed object is not) and whether the text field exists.
 """
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 from tokenmill.corpus.readers import ReadOptions, TextBatch
 from tokenmill.corpus.readers.byte_cuts import cut_spans
@@ -21,19 +23,29 @@ from tokenmill.corpus.readers.bytestream import (
     is_counted_from_start,
     too_long,
 )
+from tokenmill.corpus.readers.choice import Chosen
+from tokenmill.corpus.readers.json_array import (
+    begins_array,
+    element_blocks,
+    first_elements,
+    is_array,
+)
 from tokenmill.corpus.readers.json_choice import LineChoice, choice_of
+from tokenmill.corpus.readers.json_fields import require_text
 from tokenmill.corpus.readers.jsonrows import (
     WHITESPACE,
     BadLine,
     chosen_rows,
+    line_rows,
     lines_in,
     object_of,
     rows_of,
 )
 from tokenmill.corpus.readers.rows import Rows, numbered
-from tokenmill.corpus.readers.sample import sampled, sampler_of
+from tokenmill.corpus.readers.sample import Sampler, sampled, sampler_of
+from tokenmill.corpus.readers.signature import HEAD_BYTES
 from tokenmill.corpus.spans import Input, Span
-from tokenmill.errors import ConfigError, InputError
+from tokenmill.errors import InputError
 from tokenmill.where.parser import parsed
 
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
@@ -52,17 +64,28 @@ class JsonlReader:
     def spans(self, source: Input) -> list[Span]:
         if source.num_bytes == 0 and not source.compression:
             return []
-        self._check_first_lines(source)
-        if not source.compression:
+        is_found_array = self._check_first_lines(source)
+        if is_found_array and _is_empty_array(source):
+            return []
+        if not source.compression and not is_found_array:
             return cut_spans(source, b"\n", self.options.span_bytes)
-        text_bytes = source.num_bytes * COMPRESSED_TEXT_RATIO
+        text_bytes = source.num_bytes * (COMPRESSED_TEXT_RATIO if source.compression else 1)
         return [Span(source, 0, source.num_bytes, text_bytes)]
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
-        rows = (rows_in(block, self.options) for block in _blocks(span, self.options.batch_bytes))
-        return numbered(span, sampled(rows, sampler_of(span, self.options)))
+        blocks = _blocks(span, self.options.batch_bytes)
+        sampler = sampler_of(span, self.options)
+        if self.options.lists == "documents":  # a line is drawn with all its documents
+            return numbered(span, _documents(blocks, self.options, sampler))
+        rows = (rows_in(block, self.options) for block in blocks)
+        return numbered(span, sampled(rows, sampler))
 
     def place(self, span: Span, row: int) -> str:
+        if self.options.lists == "documents":
+            where = f" from byte {span.start} on" if span.start else ""
+            return f"document {row + 1}{where}"
+        if span.start == 0 and is_array(span.input):
+            return f"element {row + 1}"
         # Rows are requested in order, so the lines are scanned once, not once per bad row.
         if self._counted is None or self._counted[0] != span or self._counted[1] > row:
             self._counted = (span, 0, _lines_of_rows(span, self.options.batch_bytes))
@@ -73,46 +96,44 @@ class JsonlReader:
             return f"line {line} from byte {span.start} on"
         return f"line {line}"
 
-    def _check_first_lines(self, source: Input) -> None:
+    def _check_first_lines(self, source: Input) -> bool:
+        """Raise an error for what the beginning shows to be wrong; whether it is an array."""
         head = head_of(source, _FIRST_BYTES)
-        lines = head.split(b"\n")
-        if len(head) >= _FIRST_BYTES:
-            lines.pop()  # may be cut short
-        lines = [line for line in lines if line.strip(WHITESPACE)][:_FIRST_LINES]
-        _check_is_lines(source, head, lines)
+        is_found_array = begins_array(head)
+        if is_found_array:
+            lines = first_elements(head, _FIRST_LINES)
+        else:
+            lines = head.split(b"\n")
+            if len(head) >= _FIRST_BYTES:
+                lines.pop()  # may be cut short
+            lines = [line for line in lines if line.strip(WHITESPACE)][:_FIRST_LINES]
+            _check_is_lines(source, lines)
         objects = []
         for line in lines:
             try:
                 objects.append(object_of(line.decode(errors="replace")))
             except (BadLine, RecursionError):
                 continue
-        keys = dict.fromkeys(key for one in objects for key in one)
-        name = self.options.text_column
-        if keys and name not in keys:
-            near = difflib.get_close_matches(name, keys, n=1)
-            raise ConfigError(
-                f"{source.name}: no field {name!r} in its first {len(lines)} lines; "
-                f"they have {', '.join(list(keys)[:50])}",
-                hint=f"--text-column {near[0] if near else 'NAME'}",
-            )
+        which = f"its first {len(lines)} {'elements' if is_found_array else 'lines'}"
+        if any(objects):
+            require_text(objects, self.options, source.name, which)
         if objects and self.options.where is not None:
-            which = f"its first {len(lines)} lines"
             line_choice(self.options).require_fields(objects, source.name, which)
+        return is_found_array
 
 
-def _check_is_lines(source: Input, head: bytes, lines: list[bytes]) -> None:
-    """Raise InputError for JSON that is not lines: an array begins with [, a pretty-printed object
-    breaks after {."""
-    path = shlex.quote(source.name)
-    if head.lstrip(WHITESPACE)[:1] == b"[":
-        raise InputError(
-            f"{source.name}: one JSON array, not one JSON object per line",
-            hint=f"jq -c '.[]' {path} > lines.jsonl",
-        )
+def _is_empty_array(source: Input) -> bool:
+    head = head_of(source)
+    is_whole = len(head) < HEAD_BYTES and not source.compression
+    return is_whole and head.translate(None, WHITESPACE) == b"[]"
+
+
+def _check_is_lines(source: Input, lines: list[bytes]) -> None:
+    """Raise InputError for a pretty-printed object, which breaks after {."""
     if len(lines) > 1 and lines[0].strip(WHITESPACE) == b"{":
         raise InputError(
             f"{source.name}: a JSON object over several lines, not one JSON object per line",
-            hint=f"jq -c . {path} > lines.jsonl",
+            hint=f"jq -c . {shlex.quote(source.name)} > lines.jsonl",
         )
 
 
@@ -125,13 +146,31 @@ def line_choice(options: ReadOptions) -> LineChoice:
     return choice_of(parsed(options.where), options.replace_bad_text)
 
 
-def rows_in(block: bytes, options: ReadOptions) -> Rows:
-    """The rows of a block of whole lines that pass --where, if there is one."""
-    name, replace = options.text_column, options.replace_bad_text
+Block = bytes | list[bytes]  # whole lines, or an array's elements
+
+
+def rows_in(block: Block, options: ReadOptions) -> Rows:
+    """The rows of a block that pass --where, if there is one."""
     if options.where is None:
-        return rows_of(block, name, replace)
-    lines = lines_in(block)
-    return chosen_rows(lines, line_choice(options).among(lines), name, replace)
+        return line_rows(block, options) if isinstance(block, list) else rows_of(block, options)
+    lines = block if isinstance(block, list) else lines_in(block)
+    return chosen_rows(lines, line_choice(options).among(lines), options)
+
+
+def _documents(
+    blocks: Iterable[Block], options: ReadOptions, sampler: Sampler | None
+) -> Iterator[Rows]:
+    """The documents of all lines that go in; a line that does not is one row."""
+    first_line = 0
+    for block in blocks:
+        lines = block if isinstance(block, list) else lines_in(block)
+        chosen = Chosen(np.ones(len(lines), np.bool_), {})
+        if options.where is not None:
+            chosen = line_choice(options).among(lines)
+        if sampler is not None:
+            chosen = chosen.only(sampler.drawn(first_line, len(lines)))
+        yield chosen_rows(lines, chosen, options)
+        first_line += len(lines)
 
 
 def _lines_of_rows(span: Span, batch_bytes: int) -> Iterator[int]:
@@ -141,7 +180,7 @@ def _lines_of_rows(span: Span, batch_bytes: int) -> Iterator[int]:
     if span.start and is_counted_from_start(span, MAX_COUNTED_BYTES):
         before = chunks_of(span.input, 0, span.start, batch_bytes)
         line += sum(chunk.count(b"\n") for chunk in before)
-    for block in _blocks(span, batch_bytes):
+    for block in _line_blocks(chunks_of(span.input, span.start, span.stop, batch_bytes), span):
         for text in block.removesuffix(b"\n").split(b"\n"):
             if text.strip(WHITESPACE):
                 yield line
@@ -149,12 +188,27 @@ def _lines_of_rows(span: Span, batch_bytes: int) -> Iterator[int]:
     yield line
 
 
-def _blocks(span: Span, batch_bytes: int) -> Iterator[bytes]:
-    """Whole lines, in blocks of about `batch_bytes`."""
+def _blocks(span: Span, batch_bytes: int) -> Iterator[Block]:
+    """Whole lines, or elements, in blocks of about `batch_bytes`."""
+    chunks = chunks_of(span.input, span.start, span.stop, batch_bytes)
+    if span.start:
+        return _line_blocks(chunks, span)
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if head.lstrip(WHITESPACE):
+            break
+    chunks = itertools.chain([head] if head else [], chunks)
+    if begins_array(head):
+        return element_blocks(chunks, span.input, batch_bytes)
+    return _line_blocks(chunks, span)
+
+
+def _line_blocks(chunks: Iterable[bytes], span: Span) -> Iterator[bytes]:
     parts: list[bytes] = []  # an unfinished line
     num_bytes = 0
     begin = span.start
-    for chunk in chunks_of(span.input, span.start, span.stop, batch_bytes):
+    for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
         if end:
             block = b"".join([*parts, chunk[:end]])

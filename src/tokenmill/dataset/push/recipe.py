@@ -13,7 +13,7 @@ from tokenmill.encodings.builtin import ENCODING_NAMES
 from tokenmill.settings import resolved
 
 _PLAIN = (
-    *("input_format", "text_column", "where", "sample", "limit_docs", "limit_tokens"),
+    *("input_format", "text_column", "lists", "where", "sample", "limit_docs", "limit_tokens"),
     *("shard_tokens", "name", "dtype", "eot", "empty", "on_bad_document"),
 )
 
@@ -44,8 +44,10 @@ def _changed(options: dict[str, Any], usual: dict[str, Any]) -> Iterator[str]:
     for name in _PLAIN:
         if changed.get(name) is not None:
             yield f"--{name.replace('_', '-')} {shlex.quote(str(options[name]))}"
-    if changed.get("separator"):
-        yield f"--separator {shlex.quote(options['separator'].encode('unicode_escape').decode())}"
+    for name in ("separator", "template"):
+        if changed.get(name):
+            typed = options[name].encode("unicode_escape").decode()
+            yield f"--{name} {shlex.quote(typed)}"
     if "seq_len" in changed:
         yield f"--seq-len {options['seq_len'] or 'document'}"
     if "val" in changed and options["val"] != "fraction":
