@@ -19,6 +19,8 @@ from tokenmill.errors import ConfigError, unknown_name
 from tokenmill.words.quantities import count_of, seq_len_of
 
 EOT_POLICIES = ("append", "prepend", "both", "none")
+BOS_POLICIES = ("prepend", "none")
+SPECIAL_TOKENS = ("template",)
 DTYPES = ("auto", "uint16", "uint32")
 BAD_DOCUMENT_POLICIES = ("quarantine", "replace", "error")
 EMPTY_POLICIES = ("drop", "keep")
@@ -46,6 +48,9 @@ class Config:
         None
     )  # how a .tiktoken file's text is split: gpt2, cl100k, o200k
     eot_token: str | None = _not_in_identity(None)  # the special token that ends a document
+    bos_token: str | None = _not_in_identity(None)  # the special token that begins a document
+    # "template": BOS and EOT as the tokenizer's own template has them, unless they are given.
+    special_tokens: str | None = _not_in_identity(None)
     format: str = "nanogpt"
     input_format: str | None = None  # read every source as this kind, whatever its name
     text_column: str = "text"
@@ -59,6 +64,7 @@ class Config:
     name: str | None = None
     dtype: str = "auto"
     eot: str | None = None
+    bos: str | None = None  # None: prepend if there is a bos_token, else none
     empty: str | None = None
     val: str | None = None
     val_fraction: float | None = None
@@ -82,6 +88,7 @@ class Config:
             raise ConfigError("no source given", hint="tokenmill prepare corpus/ -o out/")
         self._check_places()
         _require_known("--eot", self.eot, EOT_POLICIES)
+        self._check_bos()
         _require_known("--dtype", self.dtype, DTYPES)
         _require_known("--empty", self.empty, EMPTY_POLICIES)
         _require_known("validation split", self.val, VAL_POLICIES)
@@ -155,6 +162,17 @@ class Config:
                 hint="--sample 0.1 takes one row in 10",
             )
 
+    def _check_bos(self) -> None:
+        _require_known("--bos", self.bos, BOS_POLICIES)
+        _require_known("--special-tokens", self.special_tokens, SPECIAL_TOKENS)
+        if self.bos_token is not None and self.bos == "none":
+            raise ConfigError("--bos-token with --bos none", hint="leave one of them out")
+        if self.special_tokens is not None and (self.bos or self.bos_token) is not None:
+            raise ConfigError(
+                "--special-tokens template says itself whether documents begin with BOS",
+                hint="leave --bos and --bos-token out, or leave --special-tokens out",
+            )
+
     def _check_runner(self) -> None:
         _require_known("--runner", self.runner, RUNNERS)
         _require_positive("--worker-cpus", self.worker_cpus)
@@ -169,6 +187,11 @@ class Config:
                 if getattr(self, option) is not None:
                     name = option.replace("_", "-")
                     raise ConfigError(f"--{name} is only for --runner ray", hint="--runner ray")
+
+    @property
+    def has_bos(self) -> bool:
+        """Whether documents are to begin with a BOS token."""
+        return self.bos == "prepend" or self.bos_token is not None
 
     def identity(self) -> dict[str, Any]:
         """The options that determine the output's bytes."""

@@ -14,9 +14,11 @@ from tokenmill.cli.screen import parsed_separator, printable, shown_bytes, shown
 from tokenmill.cli.summary import summary
 from tokenmill.config import (
     BAD_DOCUMENT_POLICIES,
+    BOS_POLICIES,
     DTYPES,
     EMPTY_POLICIES,
     EOT_POLICIES,
+    SPECIAL_TOKENS,
     Config,
     Partition,
 )
@@ -235,6 +237,18 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
         "--eot",
         choices=EOT_POLICIES,
         help="where it goes (default: the format's)",
+    )
+    how.add_argument(
+        "--bos-token",
+        metavar="TEXT|ID|TEXT=ID",
+        help="the special token that begins documents (default: the tokenizer's); implies --bos "
+        "prepend",
+    )
+    how.add_argument("--bos", choices=BOS_POLICIES, help="whether documents begin with it (none)")
+    how.add_argument(
+        "--special-tokens",
+        choices=SPECIAL_TOKENS,
+        help="BOS and EOT as the tokenizer's own template has them",
     )
     return how
 

@@ -23,6 +23,7 @@ class Job:
     read: ReadOptions
     dtype: str
     eot: str
+    bos: str | None  # "prepend", or None
     empty: str
     val_fraction: float  # 0: no document is held out
     seed: int

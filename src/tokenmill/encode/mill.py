@@ -24,7 +24,7 @@ from tokenmill.corpus.prefetch import batches_of
 from tokenmill.corpus.readers import Reader, TextBatch
 from tokenmill.corpus.spans import Slice, Span
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT, data_of, held_out, packed
+from tokenmill.encode.documents import data_of, held_out, packed, specials_per_document
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Report, Step
 from tokenmill.encode.part import PartWriter
 from tokenmill.encode.record import Counts, PartRecord, Quarantined
@@ -116,7 +116,8 @@ class _SliceWork:
                 self._report(Step(number, batch.first_row, batch.num_rows))
                 held = self._sifted(number, span, reader, batch)
                 tokens = self._encoded([held], held.texts)
-                lengths = np.diff(tokens.offsets) + EOTS_PER_DOCUMENT[self._job.eot]
+                specials = specials_per_document(self._job.eot, self._job.bos)
+                lengths = np.diff(tokens.offsets) + specials
                 lengths[list(tokens.failed)] = 0
                 ends = np.cumsum(lengths)
                 if len(ends) and ends[-1] >= max_tokens:
@@ -143,7 +144,9 @@ class _SliceWork:
             self._count(one, {int(one.positions[i]): reason for i, reason in failed.items()})
             first += len(one.texts)
 
-        documents = packed(tokens, self._job.dtype, self._job.encoding.eot_token, self._job.eot)
+        identity, bos = self._job.encoding, self._job.bos
+        bos_id = identity.bos_token if bos else None
+        documents = packed(tokens, self._job.dtype, identity.eot_token, self._job.eot, bos_id)
         if tokens.failed:
             good = np.ones(len(texts), np.bool_)
             good[list(tokens.failed)] = False

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.encode.documents import specials_per_document
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.reference import ReferenceEngine
@@ -145,7 +145,8 @@ def default_sample(encoding: EncodingId) -> Sample:
 
 
 def _num_tokens(found: TextEstimate, config: Config) -> int:
-    return round(found.num_tokens + EOTS_PER_DOCUMENT[str(config.eot)] * found.num_documents)
+    num_specials = specials_per_document(config.eot, config.bos) * found.num_documents
+    return round(found.num_tokens + num_specials)
 
 
 def _sampled(found: TextEstimate, config: Config) -> TextEstimate:

@@ -118,10 +118,14 @@ def _loading(manifest: Manifest, repo: str, revision: str) -> Iterator[str]:
 def _eot(manifest: Manifest) -> str:
     words = {"append": "appended", "prepend": "prepended", "both": "at both ends"}
     eot, encoding = manifest.identity["options"]["eot"], manifest.identity["encoding"]
+    bos = ""
+    if manifest.identity["options"].get("bos"):
+        text = encoding["bos"].replace("|", "\\|")
+        bos = f"`{text}` ({encoding['bos_token']}) prepended to each document"
     if eot not in words:
-        return "no token between documents"
+        return bos or "no token between documents"
     token = encoding["eot"].replace("|", "\\|")  # in a table
-    return f"`{token}` ({encoding['eot_token']}) {words[eot]} to each document"
+    return f"{bos and bos + ', '}`{token}` ({encoding['eot_token']}) {words[eot]} to each document"
 
 
 def _order(manifest: Manifest) -> str:
