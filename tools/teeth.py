@@ -143,9 +143,32 @@ BUGS = [
     Bug(
         "write the record before the part is renamed",
         "encode/part.py",
-        "            file.commit()\n        made = ",
-        "            pass\n        made = ",
+        "            file.commit()\n        if self._hashes",
+        "            pass\n        if self._hashes",
         f"{CRASHES} {ERRORS}",
+    ),
+    Bug(
+        "trust the hashes of texts without their checksum",
+        "encode/text_hashes.py",
+        "    is_whole = xxhash.xxh3_128_digest(body) == data[-_CHECKSUM_BYTES:]\n",
+        "    is_whole = True\n",
+        "tests/test_dedup.py",
+    ),
+    Bug(
+        "forget the hashes of a part that was written again without duplicates",
+        "assemble/parts_in_use.py",
+        "            files.remove_all([part_path(self._work, index, split) "
+        "for split in range(len(SPLITS))])\n",
+        "            files.remove_all([f'{self._work}/parts/{index:08d}.hashes'])\n"
+        "            self._used.add(0, index)\n",
+        f"{CRASHES} -k dedup",
+    ),
+    Bug(
+        "replace the checkpoint by one with fewer records",
+        "encode/checkpoint.py",
+        " or not records.covers_checkpoint:\n",
+        ":\n",
+        CHECKPOINTS,
     ),
     Bug(
         "keep the old manifest while its shards are replaced",

@@ -13,14 +13,16 @@ import dataclasses
 import os
 import re
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 from tokenmill.errors import ConfigError, unknown_name
-from tokenmill.words.quantities import count_of, seq_len_of
+from tokenmill.words.quantities import count_of, seq_len_of, share_of
 
 EOT_POLICIES = ("append", "prepend", "both", "none")
 BOS_POLICIES = ("prepend", "none")
 SPECIAL_TOKENS = ("template",)
+DEDUP_POLICIES = ("exact",)
 DTYPES = ("auto", "uint16", "uint32")
 BAD_DOCUMENT_POLICIES = ("quarantine", "replace", "error")
 EMPTY_POLICIES = ("drop", "keep")
@@ -57,6 +59,7 @@ class Config:
     separator: str | None = None
     where: str | None = None  # an expression: only rows that pass go in (tokenmill.where)
     sample: float | None = None  # only this share of the rows, by a hash
+    dedup: str | None = None  # "exact": only the first of equal texts
     limit_docs: int | None = None
     limit_tokens: int | None = None  # whole documents, in order, until there are so many
     shard_tokens: int | None = None
@@ -89,6 +92,7 @@ class Config:
         self._check_places()
         _require_known("--eot", self.eot, EOT_POLICIES)
         self._check_bos()
+        _require_known("--dedup", self.dedup, DEDUP_POLICIES)
         _require_known("--dtype", self.dtype, DTYPES)
         _require_known("--empty", self.empty, EMPTY_POLICIES)
         _require_known("validation split", self.val, VAL_POLICIES)
@@ -138,8 +142,11 @@ class Config:
             if value is not None:
                 parse = seq_len_of if name == "seq_len" else count_of
                 found[name] = parse(f"--{name.replace('_', '-')}", value)
+        if self.sample is not None:
+            found["sample"] = share_of("--sample", self.sample)
         for name, value in found.items():
             object.__setattr__(self, name, value)
+        _require_types(self)
 
     def _check_places(self) -> None:
         # Late: the command line has its defaults from here, and `--help` answers at once.
@@ -216,6 +223,28 @@ def _tokenizer_options(config: Config) -> dict[str, str | None]:
         "pattern": identity.pattern,
         "eot_token": identity.eot_option,
     }
+
+
+_KINDS = {
+    "str": (str, "text"),
+    "int": (int, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": (bool, "True or False"),
+}
+
+
+def _require_types(config: Config) -> None:
+    """Python callers may pass anything."""
+    for known in dataclasses.fields(config):
+        value, names = getattr(config, known.name), str(known.type).split(" | ")
+        if names[0] not in _KINDS or (value is None and "None" in names):
+            continue
+        kind, words = _KINDS[names[0]]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ConfigError(
+                f"--{known.name.replace('_', '-')} takes {words}, got {value!r}",
+                hint=f"in Python: {known.name}=...",
+            )
 
 
 def _require_known(option: str, value: str | None, known: tuple[str, ...]) -> None:

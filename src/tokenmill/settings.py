@@ -179,6 +179,7 @@ def job_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Job:
         seed=config.seed,
         num_buckets=num_buckets(config, plan),
         on_bad_document=config.on_bad_document,
+        dedup=config.dedup is not None,
     )
 
 

@@ -34,6 +34,7 @@ def prepare(
     separator: str | None = None,
     where: str | None = None,
     sample: float | None = None,
+    dedup: str | None = None,
     limit_docs: Quantity | None = None,
     limit_tokens: Quantity | None = None,
     shard_tokens: Quantity | None = None,
@@ -72,6 +73,7 @@ def prepare(
     tokenizer        a name, the path of a vocabulary file, or an `Encoding`
     where            an expression: only rows that pass, as in 'int_score >= 3 and lang == "en"'
     sample           only this share of the rows, over the whole corpus
+    dedup            "exact": only the first of equal texts
     limit_tokens     whole documents, in the order of the sources, until there are so many tokens
     val              "fraction", "first-shard" or "none": what is held out for validation
     seq_len          tokens per sample, if the format holds samples; "document" for one per document

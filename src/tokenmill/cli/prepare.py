@@ -15,6 +15,7 @@ from tokenmill.cli.summary import summary
 from tokenmill.config import (
     BAD_DOCUMENT_POLICIES,
     BOS_POLICIES,
+    DEDUP_POLICIES,
     DTYPES,
     EMPTY_POLICIES,
     EOT_POLICIES,
@@ -204,9 +205,13 @@ def add_choosing_options(what: argparse._ArgumentGroup) -> None:
     )
     what.add_argument(
         "--sample",
-        type=float,
         metavar="F",
         help="only this share of the rows, over the whole corpus, by a hash of --seed and row",
+    )
+    what.add_argument(
+        "--dedup",
+        choices=DEDUP_POLICIES,
+        help="only the first of equal texts, in the order of the sources",
     )
     what.add_argument(
         "--limit-tokens",

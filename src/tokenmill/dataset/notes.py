@@ -151,6 +151,11 @@ def _document_notes(counts: Counts, options: Mapping[str, Any]) -> list[str]:
         found.append(
             f"{counts.num_filtered:,} of {counted(counts.num_rows, 'row')} filtered: {why}"
         )
+    if counts.num_duplicates:
+        rows = counted(counts.num_rows, "row")
+        found.append(
+            f"{counts.num_duplicates:,} of {rows} have the text of an earlier one: --dedup"
+        )
     if counts.num_replaced:
         found.append(f"{counted(counts.num_replaced, 'document')} had bytes replaced by U+FFFD")
     if counts.num_quarantined:

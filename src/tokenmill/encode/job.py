@@ -29,6 +29,7 @@ class Job:
     seed: int
     num_buckets: int  # 0: not shuffled
     on_bad_document: str
+    dedup: bool = False  # leave out documents whose text was there before
 
     def to_plain(self) -> dict[str, Any]:
         return {**asdict(self), "encoding": self.encoding.to_plain()}

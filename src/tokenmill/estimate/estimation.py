@@ -92,9 +92,15 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
     found = _limited(found, config)
     num_tokens = _num_tokens(found, config)
     if not num_tokens:
+        is_chosen = config.where is not None or config.sample is not None
         raise InputError(
-            f"nothing to encode: no document in {', '.join(config.sources)} has text",
-            hint="are these the right files, and is --text-column the right column?",
+            f"nothing to encode: no row of the sample from {', '.join(config.sources)} passes "
+            "--where and --sample and has text"
+            if is_chosen
+            else f"nothing to encode: no document in {', '.join(config.sources)} has text",
+            hint="let more rows in: another --where, or a larger --sample"
+            if is_chosen
+            else "are these the right files, and is --text-column the right column?",
         )
     reach = None if found.relative_reach is None else found.relative_reach * num_tokens
     num_proc = num_proc_of(config, frame.num_slices)

@@ -23,6 +23,7 @@ _OPTIONS = {
     "input_format": "input_type file_type file_format data_format in_format reader",
     "limit_docs": "limit max_docs num_docs max_documents num_documents max_samples num_samples "
     "max_rows docs limit_documents",
+    "dedup": "deduplicate dedupe unique drop_duplicates exact_dedup",
     "where": "filter filters query condition predicate select",
     "limit_tokens": "max_tokens num_tokens token_limit token_budget total_tokens tokens",
     "on_bad_document": "on_error on_bad errors skip_errors",

@@ -86,11 +86,7 @@ def _body(manifest: Manifest, repo: str, revision: str) -> Iterator[str]:
             f"{counted(totals.num_documents, 'document')}, {counted(num_shards, 'shard')} |"
         )
     yield f"| validation | {split_words(manifest)} |"
-    yield (
-        f"| rows | {counts.num_rows:,} = {counts.num_written:,} written + "
-        f"{counts.num_empty:,} empty + {counts.num_null:,} null + "
-        f"{counts.num_quarantined:,} left out as bad |"
-    )
+    yield (f"| rows | {counts.num_rows:,} = {counts.shown_sum} |")
     yield from ("\n## How to load it\n", *_loading(manifest, repo, revision))
     yield from ("\n## How it was made\n", "```sh", prepare_command(manifest), "```\n")
     yield from _sources(manifest.inputs)

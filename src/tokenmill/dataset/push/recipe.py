@@ -13,7 +13,7 @@ from tokenmill.encodings.builtin import ENCODING_NAMES
 from tokenmill.settings import resolved
 
 _PLAIN = (
-    *("input_format", "text_column", "where", "sample", "limit_docs", "limit_tokens"),
+    *("input_format", "text_column", "where", "sample", "dedup", "limit_docs", "limit_tokens"),
     *("shard_tokens", "name", "dtype", "eot", "empty", "on_bad_document"),
 )
 
