@@ -108,7 +108,7 @@ class Ledger(Mapping[int, PartRecord]):
         unsaved = [index for index, kind in enumerate(self._kinds) if kind == _PLAIN]
         for index in unsaved:
             self._kinds[index] = _SAVED
-        self._checkpointed = bytes(self.to_save()[0])
+        self._checkpointed = bytes(self._kinds.translate(_AS_SAVED))
         self.num_unsaved = 0
         return unsaved
 
