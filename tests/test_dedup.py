@@ -16,6 +16,7 @@ import tokenmill
 from corpora import made_texts
 from tokenmill.config import Config, Partition
 from tokenmill.dataset.manifest import Manifest
+from tokenmill.encodings import Encoding, TokenArray
 from tokenmill.errors import ConflictError
 from tokenmill.partition import encode_partition, finish
 from tokenmill.run import SilentWatch, run
@@ -186,3 +187,23 @@ def test_dedup_when_empty_texts_are_kept_then_only_the_first(sources, tmp_path):
     manifest = prepared([str(tmp_path / "a.jsonl")], tmp_path / "out", empty="keep")
     assert (manifest.counts.num_written, manifest.counts.num_duplicates) == (2, 1)
     assert np.fromfile(tmp_path / "out" / "train.bin", "<u2").tolist() == [50256, 64, 50256]
+
+
+def test_dedup_when_a_text_cannot_be_encoded_then_each_copy_is_quarantined(tmp_path, monkeypatch):
+    real = Encoding.encode_array
+
+    def refusing(self, texts, dtype="uint32"):
+        tokens = real(self, texts, dtype)
+        failed = {i: "refused" for i, text in enumerate(texts.to_pylist()) if text == "bad"}
+        return TokenArray(tokens.ids, tokens.offsets, failed)
+
+    monkeypatch.setattr(Encoding, "encode_array", refusing)
+    rows = ["a", "bad", "a", "bad", "b", "bad", "b", "c", "bad"]
+    table = pa.table({"text": rows})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=3)
+    out = tmp_path / "out"
+    manifest = prepared([str(tmp_path / "a.parquet")], out, max_bad_fraction=1.0, slice_bytes=6)
+    assert tokens_of(out) == oracle.stream(oracle.ids(["a", "b", "c"]))
+    counts = manifest.counts
+    assert (counts.num_quarantined, counts.num_duplicates, counts.num_written) == (4, 2, 3)
+    assert tokenmill.verify(out, full=True).is_whole
