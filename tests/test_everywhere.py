@@ -98,6 +98,19 @@ def test_shards_of_chosen_rows_are_the_same(way, expected, s3, bucket, tmp_path)
 
 
 @pytest.mark.parametrize("way", [by_ray, by_tasks], ids=["ray", "partitions"])
+def test_shards_without_copies_are_the_same(way, texts, s3, bucket, tmp_path):
+    from corpora import write_corpus
+
+    copied = [texts[number // 2] if number % 3 else text for number, text in enumerate(texts)]
+    source = write_corpus("parquet", tmp_path / "corpus", copied)
+    chosen = {"where": "len(text) > 40", "sample": 0.8, "limit_tokens": 40_000, "dedup": "exact"}
+    one = by_runner(source, str(tmp_path / "out"), runner="inline", **chosen)
+    assert tokenmill.Manifest.load(str(tmp_path / "out")).counts.num_duplicates > 20
+    objects.upload(f"s3://{bucket}/corpus/{os.path.basename(source)}", source)
+    assert way(f"s3://{bucket}/corpus/", f"s3://{bucket}/out", **chosen) == one
+
+
+@pytest.mark.parametrize("way", [by_ray, by_tasks], ids=["ray", "partitions"])
 def test_shards_of_files_of_many_kinds_are_the_same(way, s3, bucket, tmp_path):
     paths = write_mixed(tmp_path / "corpus", made_texts(90, seed=5))
     chosen = {"text_column": "meta.text", "where": "n >= 9", "slice_bytes": 4000}

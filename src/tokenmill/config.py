@@ -15,13 +15,17 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 from tokenmill.errors import ConfigError, InputError, unknown_name
 from tokenmill.named_source import OWN_OPTIONS, WITHOUT, NamedSource
-from tokenmill.words.quantities import count_of, seq_len_of
+from tokenmill.words.quantities import count_of, seq_len_of, share_of
 
 EOT_POLICIES = ("append", "prepend", "both", "none")
+BOS_POLICIES = ("prepend", "none")
+SPECIAL_TOKENS = ("template",)
+DEDUP_POLICIES = ("exact",)
 DTYPES = ("auto", "uint16", "uint32")
 BAD_DOCUMENT_POLICIES = ("quarantine", "replace", "error")
 EMPTY_POLICIES = ("drop", "keep")
@@ -50,6 +54,9 @@ class Config:
         None
     )  # how a .tiktoken file's text is split: gpt2, cl100k, o200k
     eot_token: str | None = _not_in_identity(None)  # the special token that ends a document
+    bos_token: str | None = _not_in_identity(None)  # the special token that begins a document
+    # "template": BOS and EOT as the tokenizer's own template has them, unless they are given.
+    special_tokens: str | None = _not_in_identity(None)
     format: str = "nanogpt"
     input_format: str | None = None  # read every source as this kind, whatever its name
     text_column: str = "text"
@@ -58,6 +65,7 @@ class Config:
     lists: str | None = None  # a column of lists of strings: "join" them, or "documents" of each
     where: str | None = None  # an expression: only rows that pass go in (tokenmill.where)
     sample: float | None = None  # only this share of the rows, by a hash
+    dedup: str | None = None  # "exact": only the first of equal texts
     limit_docs: int | None = None
     limit_tokens: int | None = None  # whole documents, in order, until there are so many
     shard_tokens: int | None = None
@@ -65,6 +73,7 @@ class Config:
     name: str | None = None
     dtype: str = "auto"
     eot: str | None = None
+    bos: str | None = None  # None: prepend if there is a bos_token, else none
     empty: str | None = None
     val: str | None = None
     val_fraction: float | None = None
@@ -89,6 +98,8 @@ class Config:
             raise ConfigError("no source given", hint="tokenmill prepare corpus/ -o out/")
         self._check_places()
         _require_known("--eot", self.eot, EOT_POLICIES)
+        self._check_bos()
+        _require_known("--dedup", self.dedup, DEDUP_POLICIES)
         _require_known("--dtype", self.dtype, DTYPES)
         _require_known("--empty", self.empty, EMPTY_POLICIES)
         _require_known("validation split", self.val, VAL_POLICIES)
@@ -147,8 +158,11 @@ class Config:
             if value is not None:
                 parse = seq_len_of if name == "seq_len" else count_of
                 found[name] = parse(f"--{name.replace('_', '-')}", value)
+        if self.sample is not None:
+            found["sample"] = share_of("--sample", self.sample)
         for name, value in found.items():
             object.__setattr__(self, name, value)
+        _require_types(self)
 
     def _check_places(self) -> None:
         # Late: the command line has its defaults from here, and `--help` answers at once.
@@ -185,6 +199,22 @@ class Config:
                 f"--sample must lie between 0 and 1, got {self.sample}",
                 hint="--sample 0.1 takes one row in 10",
             )
+        if self.dedup is not None and self.has_repeats:
+            raise ConfigError(
+                "--dedup would remove what `repeat` repeats",
+                hint="leave out one of them; a loader can repeat a source by its weight",
+            )
+
+    def _check_bos(self) -> None:
+        _require_known("--bos", self.bos, BOS_POLICIES)
+        _require_known("--special-tokens", self.special_tokens, SPECIAL_TOKENS)
+        if self.bos_token is not None and self.bos == "none":
+            raise ConfigError("--bos-token with --bos none", hint="leave one of them out")
+        if self.special_tokens is not None and (self.bos or self.bos_token) is not None:
+            raise ConfigError(
+                "--special-tokens template says itself whether documents begin with BOS",
+                hint="leave --bos and --bos-token out, or leave --special-tokens out",
+            )
 
     def _check_runner(self) -> None:
         _require_known("--runner", self.runner, RUNNERS)
@@ -200,6 +230,11 @@ class Config:
                 if getattr(self, option) is not None:
                     name = option.replace("_", "-")
                     raise ConfigError(f"--{name} is only for --runner ray", hint="--runner ray")
+
+    @property
+    def has_bos(self) -> bool:
+        """Whether documents are to begin with a BOS token."""
+        return self.bos == "prepend" or self.bos_token is not None
 
     def identity(self) -> dict[str, Any]:
         """The options that determine the output's bytes."""
@@ -270,6 +305,28 @@ def _tokenizer_options(config: Config) -> dict[str, str | None]:
         "pattern": identity.pattern,
         "eot_token": identity.eot_option,
     }
+
+
+_KINDS = {
+    "str": (str, "text"),
+    "int": (int, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": (bool, "True or False"),
+}
+
+
+def _require_types(config: Config) -> None:
+    """Python callers may pass anything."""
+    for known in dataclasses.fields(config):
+        value, names = getattr(config, known.name), str(known.type).split(" | ")
+        if names[0] not in _KINDS or (value is None and "None" in names):
+            continue
+        kind, words = _KINDS[names[0]]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ConfigError(
+                f"--{known.name.replace('_', '-')} takes {words}, got {value!r}",
+                hint=f"in Python: {known.name}=...",
+            )
 
 
 def _require_known(option: str, value: str | None, known: tuple[str, ...]) -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tokenmill.assemble.books import Assembly
+from tokenmill.assemble.duplicates import Duplicates
 from tokenmill.assemble.resume import earlier_records
 from tokenmill.assemble.token_limit import TokenLimit
 from tokenmill.config import Config
@@ -374,6 +375,8 @@ def _shown_reasons(counts: Counts) -> str:
     ]
     if counts.num_filtered:
         reasons.insert(0, (counts.num_filtered, "filtered"))
+    if counts.num_duplicates:
+        reasons.append((counts.num_duplicates, "duplicates"))
     (first, why), *others = reasons
     rest = (f"{count:,} {reason}" for count, reason in others)
     return ", ".join([f"{first:,} {noun_for(first, 'is', 'are')} {why}", *rest])
@@ -385,30 +388,46 @@ def _encode(
     """Encode what has no record yet, and have shards written on the way; all records."""
     job = context.job_of(plan)
     places = places_of(plan, found.inputs)
-    limit = limit_of(context.config, plan, places)
-    records = earlier_records(job, range(len(plan.slices) + (limit is not None)))
+    duplicates = duplicates_of(context.config, job, plan)
+    limit = limit_of(context.config, plan, places, duplicates)
+    num_indices = len(plan.slices) + (limit is not None)
+    records = earlier_records(job, range(duplicates.num_indices if duplicates else num_indices))
     context.watch.planned(plan, [index for index in records if index < len(plan.slices)])
     if limit is not None and remote.inputs:
         forget_after_gap(records, len(plan.slices))
     missing = [index for index in range(len(plan.slices)) if index not in records]
+    if duplicates is not None:
+        records, missing = duplicates.resumed(records)
     slices = [plan.slices[index].read_from(places) for index in missing]
     if limit is not None:
         records = limit.resumed(records)
         end_at(limit, assembly)
         if limit.last is not None:
             slices = [] if limit.is_complete else [limit.last]
+        if duplicates is not None and limit.last is not None:
+            duplicates.end()
     assembly.resume(records)
-    for _ in encoded(context, job, slices, remote, assembly, limit):
+    for _ in encoded(context, job, slices, remote, assembly, limit, duplicates):
         pass  # the assembly adds it to the records
     if not assembly.is_done:
         raise Stopped
     return records
 
 
-def limit_of(config: Config, plan: Plan, places: Mapping[str, str]) -> TokenLimit | None:
+def limit_of(
+    config: Config, plan: Plan, places: Mapping[str, str], duplicates: Duplicates | None = None
+) -> TokenLimit | None:
     if config.limit_tokens is None:
         return None
-    return TokenLimit(config.limit_tokens, plan.slices, places)
+    if duplicates is None:
+        return TokenLimit(config.limit_tokens, plan.slices, places)
+    return TokenLimit(config.limit_tokens, plan.slices, places, duplicates.copies_at)
+
+
+def duplicates_of(config: Config, job: Job, plan: Plan) -> Duplicates | None:
+    if config.dedup is None:
+        return None
+    return Duplicates(job.work, job.plan_id, plan.slices)
 
 
 def end_at(limit: TokenLimit | None, assembly: Assembly) -> None:
@@ -420,36 +439,67 @@ def end_at(limit: TokenLimit | None, assembly: Assembly) -> None:
 def forget_after_gap(records: Ledger, num_slices: int) -> None:
     """Forget records after the first slice without one. The slice that reaches a limit is read
     again, so its file must be fetched in this attempt."""
-    gap = next((index for index in range(num_slices) if index not in records), num_slices)
+    after = num_slices + 1  # the index of the first slice's part without copies (--dedup)
+    known = {index if index < num_slices else index - after for index in records}
+    gap = next((index for index in range(num_slices) if index not in known), num_slices)
     for index in range(gap, num_slices):
         records.discard(index)
+        records.discard(after + index)
 
 
 def encoded(
     context: RunContext,
     job: Job,
-    slices: Iterable[Slice],
-    remote: RemoteInputs,
+    slices: Sequence[Slice],
+    remote: RemoteInputs | None,
     assembly: Assembly | None = None,
     limit: TokenLimit | None = None,
+    duplicates: Duplicates | None = None,
+    is_wanted: Callable[[Slice], bool] = lambda slice_: True,
 ) -> Generator[PartRecord, None, None]:
     """Records of these slices as the runner makes them; fewer than slices if the watch stops it.
     With an assembly, shard tasks are carried out as they become due, before new slices. With a
-    limit, slices after it are not begun, and those that were are not passed on."""
-    slices = list(slices)
-    if remote.inputs:
+    limit, slices after it are not begun, and those that were are not passed on. With duplicates,
+    only records of parts without copies are passed on. Whether a slice is still wanted is asked
+    when it is about to begin. Without `remote`, all inputs are here."""
+    if remote is not None and remote.inputs:
         remote.begin(slices)
         context.watch.downloading(remote.progress)
-    under_way: dict[int, Slice] = {}
+    under_way: dict[int, Slice] = {}  # from the plan, without a record that is passed on
 
     def begun() -> Iterator[Slice | None]:
-        arriving = remote.as_they_arrive(slices)
-        for slice_ in arriving if limit is None else limit.handed_out(arriving, under_way):
-            if slice_ is not None:
+        arriving: Iterator[Slice | None] = iter(slices)
+        if remote is not None:
+            arriving = remote.as_they_arrive(slices)
+        if limit is not None:
+            arriving = limit.handed_out(arriving, under_way)
+        if duplicates is not None:
+            arriving = duplicates.handed_out(arriving)
+        for slice_ in arriving:
+            if slice_ is not None and not slice_.is_pruning:
+                if not is_wanted(slice_):
+                    continue
                 under_way[slice_.index] = slice_
             yield slice_
 
-    num_slices = len(slices) + (limit is not None)
+    def release(done: Iterable[Slice | None]) -> None:
+        for slice_ in done:
+            if remote is not None and slice_ is not None:
+                remote.release(slice_)
+
+    def needed(record: PartRecord) -> list[PartRecord]:
+        """The records that can be passed on, now that there is this one."""
+        found = [record] if duplicates is None else duplicates.added([record])
+        if limit is None:
+            release([under_way.pop(record.slice_index, None)])
+            return found
+        before = [limit.added([one], under_way.pop(one.slice_index, None)) for one in found]
+        if duplicates is not None and limit.last is not None:
+            duplicates.end()
+        release(limit.take_done())
+        return [one for some in before for one in some]
+
+    num_slices = len(slices) + (limit is not None) + (duplicates is not None)
     workload = Workload(begun(), num_slices, deque() if assembly is None else assembly.due)
     if assembly is None or assembly.is_done:
         workload.close()
@@ -458,16 +508,9 @@ def encoded(
     ) as running:
         for record in running:
             if isinstance(record, PartRecord):
-                context.watch.recorded(record)
-                slice_ = under_way.pop(record.slice_index)
-                if limit is None:
-                    remote.release(slice_)
-                    needed = [record]
-                else:
-                    needed = limit.added([record], slice_)
-                    for done in limit.take_done():
-                        remote.release(done)
-                for one in needed:
+                if record.slice_index in under_way:
+                    context.watch.recorded(record)
+                for one in needed(record):
                     if assembly is not None:
                         end_at(limit, assembly)
                         assembly.add(one)

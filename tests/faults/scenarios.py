@@ -31,6 +31,8 @@ from tokenmill.runners.inline import InlineRunner
 from tokenmill.storage import hashing
 
 TEXTS = made_texts(36, seed=5)
+for copy, original in ((9, 8), (20, 4), (27, 3), (33, 20), (35, 27)):
+    TEXTS[copy] = TEXTS[original]
 Files = dict[str, bytes]
 
 
@@ -161,6 +163,17 @@ def named_files() -> Files:
     return {"train.bin": oracle.stream(some + documents + documents)}
 
 
+@functools.cache
+def deduplicated_files() -> Files:
+    """The first of equal texts, until there are 11,500 tokens."""
+    documents, num_tokens = [], 0
+    for document in oracle.ids(list(dict.fromkeys(TEXTS))):
+        if num_tokens < 11500:
+            documents.append(document)
+            num_tokens += len(document)
+    return {"train.bin": oracle.stream(documents)}
+
+
 # Each third of the rows.
 CHOSEN = f"n not in ({', '.join(map(str, range(0, len(TEXTS), 3)))})"
 
@@ -195,6 +208,11 @@ SCENARIOS = [
         chosen_files,
     ),
     Scenario("named", named, named_files),
+    Scenario(
+        "dedup",
+        functools.partial(prepared, val="none", dedup="exact", limit_tokens=11500),
+        deduplicated_files,
+    ),
     Scenario("partition", functools.partial(parted, format="npy", shard_tokens=2000), npy_files),
 ]
 

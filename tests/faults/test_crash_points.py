@@ -29,6 +29,7 @@ EVERY = {
     "one megatron": 2,
     "chosen": 3,
     "named": 12,
+    "dedup": 5,
 }
 
 

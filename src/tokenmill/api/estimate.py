@@ -22,6 +22,8 @@ def estimate(
     tokenizer: str | os.PathLike[str] | Encoding = "gpt2",
     pattern: str | None = None,
     eot_token: str | None = None,
+    bos_token: str | None = None,
+    special_tokens: str | None = None,
     format: str = "nanogpt",
     input_format: str | None = None,
     text_column: str = "text",
@@ -32,6 +34,7 @@ def estimate(
     sample: float | None = None,
     limit_tokens: Quantity | None = None,
     eot: str | None = None,
+    bos: str | None = None,
     num_proc: int | None = None,
 ) -> Estimate:
     """Estimate the tokens, size and run time of `prepare`, from a sample, in seconds.

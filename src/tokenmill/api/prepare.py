@@ -26,6 +26,8 @@ def prepare(
     tokenizer: str | os.PathLike[str] | Encoding = "gpt2",
     pattern: str | None = None,
     eot_token: str | None = None,
+    bos_token: str | None = None,
+    special_tokens: str | None = None,
     format: str = "nanogpt",
     input_format: str | None = None,
     text_column: str = "text",
@@ -34,6 +36,7 @@ def prepare(
     lists: str | None = None,
     where: str | None = None,
     sample: float | None = None,
+    dedup: str | None = None,
     limit_docs: Quantity | None = None,
     limit_tokens: Quantity | None = None,
     shard_tokens: Quantity | None = None,
@@ -41,6 +44,7 @@ def prepare(
     name: str | None = None,
     dtype: str = "auto",
     eot: str | None = None,
+    bos: str | None = None,
     empty: str | None = None,
     val: str | None = None,
     val_fraction: float | None = None,
@@ -74,6 +78,7 @@ def prepare(
     lists            a column of lists of strings: "join" them, or "documents" of each
     where            an expression: only rows that pass, as in 'int_score >= 3 and lang == "en"'
     sample           only this share of the rows, over the whole corpus
+    dedup            "exact": only the first of equal texts
     limit_tokens     whole documents, in the order of the sources, until there are so many tokens
     val              "fraction", "first-shard" or "none": what is held out for validation
     seq_len          tokens per sample, if the format holds samples; "document" for one per document

@@ -15,10 +15,13 @@ from tokenmill.cli.screen import parsed_separator, printable, shown_bytes, shown
 from tokenmill.cli.summary import summary
 from tokenmill.config import (
     BAD_DOCUMENT_POLICIES,
+    BOS_POLICIES,
+    DEDUP_POLICIES,
     DTYPES,
     EMPTY_POLICIES,
     EOT_POLICIES,
     LIST_POLICIES,
+    SPECIAL_TOKENS,
     Config,
     Partition,
 )
@@ -234,9 +237,13 @@ def add_choosing_options(what: argparse._ArgumentGroup) -> None:
     )
     what.add_argument(
         "--sample",
-        type=float,
         metavar="F",
         help="only this share of the rows, over the whole corpus, by a hash of --seed and row",
+    )
+    what.add_argument(
+        "--dedup",
+        choices=DEDUP_POLICIES,
+        help="only the first of equal texts, in the order of the sources",
     )
     what.add_argument(
         "--limit-tokens",
@@ -267,6 +274,18 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
         "--eot",
         choices=EOT_POLICIES,
         help="where it goes (default: the format's)",
+    )
+    how.add_argument(
+        "--bos-token",
+        metavar="TEXT|ID|TEXT=ID",
+        help="the special token that begins documents (default: the tokenizer's); implies --bos "
+        "prepend",
+    )
+    how.add_argument("--bos", choices=BOS_POLICIES, help="whether documents begin with it (none)")
+    how.add_argument(
+        "--special-tokens",
+        choices=SPECIAL_TOKENS,
+        help="BOS and EOT as the tokenizer's own template has them",
     )
     return how
 

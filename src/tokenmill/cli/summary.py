@@ -78,7 +78,10 @@ def _source_lines(manifest: Manifest) -> list[str]:
 
 
 def _shown_eot(manifest: Manifest) -> str:
-    encoding, eot = manifest.identity["encoding"], manifest.identity["options"]["eot"]
+    encoding, options = manifest.identity["encoding"], manifest.identity["options"]
+    eot, bos = options["eot"], ""
+    if options.get("bos"):
+        bos = f"BOS {encoding['bos']} ({encoding['bos_token']}) prepended, "
     if eot == "none":
-        return "no EOT"
-    return f"EOT {encoding['eot']} ({encoding['eot_token']}) {_EOT_WORDS[eot]}"
+        return f"{bos}no EOT"
+    return f"{bos}EOT {encoding['eot']} ({encoding['eot_token']}) {_EOT_WORDS[eot]}"

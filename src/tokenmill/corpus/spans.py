@@ -75,6 +75,10 @@ class Slice:
     index: int
     spans: tuple[Span, ...]
     max_tokens: int | None = None  # it ends with the document that reaches this (--limit-tokens)
+    # Of a slice that is made from another one of the plan: that one's index, and which of its
+    # documents are copies of earlier ones, to be left out (--dedup; encode/pruning.py).
+    place: int | None = None
+    copies: str = ""
 
     @property
     def text_bytes(self) -> int:
@@ -84,6 +88,11 @@ class Slice:
     def source(self) -> str:
         """The named source that all of it comes from; "" if sources have no names."""
         return self.spans[0].input.source
+
+    @property
+    def is_pruning(self) -> bool:
+        """Whether a part is written again without copies, and nothing is read from inputs."""
+        return bool(self.copies) and self.max_tokens is None
 
     @property
     def inputs_read(self) -> list[Input]:
@@ -109,6 +118,8 @@ class Slice:
         return {
             "index": self.index,
             "max_tokens": self.max_tokens,
+            "place": self.place,
+            "copies": self.copies,
             "inputs": [source.to_plain() for source in inputs],
             "spans": [
                 [
@@ -128,4 +139,5 @@ class Slice:
     def from_plain(plain: dict[str, Any]) -> Slice:
         inputs = [Input(*fields) for fields in plain["inputs"]]
         spans = tuple(Span(inputs[i], *rest) for i, *rest in plain["spans"])
-        return Slice(plain["index"], spans, plain["max_tokens"])
+        rest = (plain[name] for name in ("max_tokens", "place", "copies"))
+        return Slice(plain["index"], spans, *rest)

@@ -42,7 +42,8 @@ class NamedTokenizer:
         candidates = []
         for eot in eots:
             try:
-                candidates.append(get_encoding(self.name, pattern=pattern, eot=eot))
+                bos = made_with.bos_option
+                candidates.append(get_encoding(self.name, pattern=pattern, eot=eot, bos=bos))
             except ConfigError as error:
                 refusal = error
                 continue

@@ -22,7 +22,7 @@ from tokenmill.assemble.task import Tail
 from tokenmill.corpus.spans import Input
 from tokenmill.dataset.notes import notes_of, split_rule_of
 from tokenmill.dataset.source_totals import SourceSplit, SourceTotals
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import SPLITS, Counts, Quarantined
 from tokenmill.errors import InputError, IntegrityError, TokenmillError
@@ -372,7 +372,7 @@ def make_manifest(
     """
     counts = records.counts
     slice_documents = {split: records.num_documents(i) for i, split in enumerate(SPLITS)}
-    per_document = EOTS_PER_DOCUMENT[identity["options"]["eot"]]
+    per_document = EOTS_PER_DOCUMENT[separator_of(identity["options"], identity["encoding"])[0]]
     _require_conserved(counts, records.num_tokens, output, per_document)
     require_tokens(output, counts.num_written, identity["options"].get("seq_len"))
     documents = {split: sum(slice_documents[split]) for split in SPLITS}

@@ -24,11 +24,13 @@ class Job:
     read: ReadOptions
     dtype: str
     eot: str
+    bos: str | None  # "prepend", or None
     empty: str
     val_fraction: float  # 0: no document is held out
     seed: int
     num_buckets: int  # 0: not shuffled
     on_bad_document: str
+    dedup: bool = False  # leave out documents whose text was there before
     read_by_source: dict[str, ReadOptions] = field(default_factory=dict)  # where they differ
 
     def read_of(self, source: Input) -> ReadOptions:

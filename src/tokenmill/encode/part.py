@@ -37,6 +37,7 @@ from tokenmill.encode.record import (
     part_path,
     record_path,
 )
+from tokenmill.encode.text_hashes import HASHED, Hashed, save_hashes
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import checksummed
@@ -51,8 +52,21 @@ class PartWriter:
     """Collects a slice's documents and commits them as its part and record."""
 
     def __init__(
-        self, work: str, slice_index: int, dtype: str, num_buckets: int, seed: int
+        self,
+        work: str,
+        slice_index: int,
+        dtype: str,
+        num_buckets: int,
+        seed: int,
+        *,
+        key_index: int | None = None,
+        has_hashes: bool = False,
     ) -> None:
+        """`key_index` is the index that a shuffle's keys are made from, if it is another.
+        `has_hashes`: documents come with hashes, which are saved beside the part."""
+        self._key_index = slice_index if key_index is None else key_index
+        self._hashes: list[Hashed] | None = [] if has_hashes else None  # in the part's order
+        self._held_hashes: tuple[list[Hashed], ...] = ([], [])
         self._work = work
         self._slice_index = slice_index
         self._dtype_bytes = DTYPE_BYTES[dtype]
@@ -64,9 +78,13 @@ class PartWriter:
         self._num_keys = 0
         self._files: dict[int, NewFile] = {}  # by split
 
-    def append(self, split: int, documents: pa.LargeBinaryArray) -> None:
+    def append(
+        self, split: int, documents: pa.LargeBinaryArray, hashes: Hashed | None = None
+    ) -> None:
         if len(documents):
             self._held[split].append(documents)
+            if hashes is not None:
+                self._held_hashes[split].append(hashes)
             self._held_bytes += len(data_of(documents))
         if self._held_bytes >= CHUNK_BYTES:
             self._write_chunk()
@@ -82,6 +100,9 @@ class PartWriter:
             self._write_chunk()
         for file in self._files.values():
             file.commit()
+        if self._hashes is not None:
+            rows = np.concatenate([np.empty(0, HASHED), *self._hashes])
+            save_hashes(self._work, plan_id, self._slice_index, rows)
         made = [self._files.get(split) for split in range(len(SPLITS))]
         record = PartRecord(
             self._slice_index,
@@ -111,13 +132,17 @@ class PartWriter:
             PartChunk((num_tokens[0], num_tokens[1]), (num_documents[0], num_documents[1]))
         )
         self._held = ([], [])
+        self._held_hashes = ([], [])
         self._held_bytes = 0
 
     def _write_split(self, split: int, held: list[pa.LargeBinaryArray]) -> tuple[int, int]:
         """Append one split's chunk to its file; returns its numbers of tokens and documents."""
         tails: list[npt.NDArray[Any]] = []
+        order: Any = slice(None)
         if self._num_buckets:
-            held, *tails = self._sorted(held)
+            held, order, *tails = self._sorted(held)
+        if self._hashes is not None:
+            self._hashes.append(np.concatenate(self._held_hashes[split])[order])
         file = self._file_of(split)
         for documents in held:
             file.write(data_of(documents))
@@ -136,17 +161,18 @@ class PartWriter:
 
     def _sorted(
         self, held: list[pa.LargeBinaryArray]
-    ) -> tuple[list[pa.LargeBinaryArray], npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
-        """The documents sorted by key, their keys, and the bucket starts (documents, tokens)."""
+    ) -> tuple[list[pa.LargeBinaryArray], Any, npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
+        """The documents sorted by key, where each was before, their keys, and the bucket starts
+        (documents, tokens)."""
         documents = pa.concat_arrays(held) if held else binary_array_of([])
-        keys = shuffle_keys(self._seed, self._slice_index, self._num_keys, len(documents))
+        keys = shuffle_keys(self._seed, self._key_index, self._num_keys, len(documents))
         self._num_keys += len(documents)
         order = np.argsort(keys, kind="stable")
         documents, keys = documents.take(indices(order)), keys[order]
         starts = np.searchsorted(keys, bucket_bounds(self._num_buckets))
         tokens = offsets_of(documents)[starts] // self._dtype_bytes
         directory = np.stack([starts, tokens - tokens[0]], axis=1).astype("<u8")
-        return [documents], keys.astype("<u4"), directory
+        return [documents], order, keys.astype("<u4"), directory
 
 
 def _size(file: NewFile | None) -> int:

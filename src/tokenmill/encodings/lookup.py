@@ -8,6 +8,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from tokenmill.encodings.bos import with_bos
 from tokenmill.encodings.builtin import ENCODING_NAMES, shipped_identity
 from tokenmill.encodings.encoding import Encoding
 from tokenmill.encodings.families import FAMILIES
@@ -28,7 +29,11 @@ _FILE_ENDINGS = (".tiktoken", ".json", ".model")
 
 
 def get_encoding(
-    name: str | os.PathLike[str], *, pattern: str | None = None, eot: str | int | None = None
+    name: str | os.PathLike[str],
+    *,
+    pattern: str | None = None,
+    eot: str | int | None = None,
+    bos: str | int | None = None,
 ) -> Encoding:
     """The encoding of that name, or of the vocabulary file at that path.
 
@@ -36,9 +41,14 @@ def get_encoding(
     that holds one. `OWNER/NAME[@REVISION]`, unless it is a path, is a model on the Hub, the only
     name that may need the network, and that only once. Ranks of an unknown family need `pattern`, a
     name or a regular expression. `eot` is the special token that ends a document: its text, its id,
-    or `TEXT=ID`, which ranks of an unknown family need.
+    or `TEXT=ID`, which ranks of an unknown family need. `bos` is the one that begins a document, if
+    one is to.
     """
-    eot = None if eot is None else str(eot)
+    found = _encoding_named(name, pattern, None if eot is None else str(eot))
+    return found if bos is None else Encoding(with_bos(found.identity, str(bos)))
+
+
+def _encoding_named(name: str | os.PathLike[str], pattern: str | None, eot: str | None) -> Encoding:
     if isinstance(name, str) and name in ENCODING_NAMES:
         return Encoding(shipped_identity(name, pattern, eot))
     if isinstance(name, str) and name in outside_names(GROUP):

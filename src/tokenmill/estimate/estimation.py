@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenmill.config import Config, of_source
 from tokenmill.corpus.plan import Plan
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.encode.documents import specials_per_document
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.reference import ReferenceEngine
@@ -97,9 +97,15 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
     found = _limited(found, config)
     num_tokens = _num_tokens(found, config)
     if not num_tokens:
+        is_chosen = config.where is not None or config.sample is not None
         raise InputError(
-            f"nothing to encode: no document in {', '.join(config.sources)} has text",
-            hint="are these the right files, and is --text-column the right column?",
+            f"nothing to encode: no row of the sample from {', '.join(config.sources)} passes "
+            "--where and --sample and has text"
+            if is_chosen
+            else f"nothing to encode: no document in {', '.join(config.sources)} has text",
+            hint="let more rows in: another --where, or a larger --sample"
+            if is_chosen
+            else "are these the right files, and is --text-column the right column?",
         )
     reach = None if found.relative_reach is None else found.relative_reach * num_tokens
     num_proc = num_proc_of(config, frame.num_slices)
@@ -174,7 +180,8 @@ def default_sample(encoding: EncodingId) -> Sample:
 
 
 def _num_tokens(found: TextEstimate, config: Config) -> int:
-    return round(found.num_tokens + EOTS_PER_DOCUMENT[str(config.eot)] * found.num_documents)
+    num_specials = specials_per_document(config.eot, config.bos) * found.num_documents
+    return round(found.num_tokens + num_specials)
 
 
 def _sampled(found: TextEstimate, config: Config) -> TextEstimate:

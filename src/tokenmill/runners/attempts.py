@@ -46,7 +46,8 @@ class Attempts:
             "job": self._job.to_plain(),
             "slice": self.slice_.to_plain(),
             "caution": caution,
-            "prefetch": not store_of(self.slice_.spans[0].input.path).has_quick_calls,
+            "prefetch": not self.slice_.is_pruning
+            and not store_of(self.slice_.spans[0].input.path).has_quick_calls,
         }
 
     def failed(self, death: Death) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 from tokenmill.errors import ConfigError
 
-Value = str | int | float | bool
+Value = str | int | float | bool | Fraction
 _SHOWN = 100  # characters of an expression around a mistake
 
 

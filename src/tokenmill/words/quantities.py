@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from numbers import Real
 from typing import SupportsIndex
 
 from tokenmill.errors import ConfigError
@@ -31,6 +32,8 @@ def count_of(option: str, value: object) -> int:
         try:
             return parsed_count(value)
         except ConfigError as error:
+            if re.fullmatch(r"-[\d.]+\w?", value.strip()):
+                raise ConfigError(f"{option} must be positive, got {value.strip()}") from None
             raise ConfigError(f"{option}: {error.message}", hint=error.hint) from None
     if isinstance(value, float) and value.is_integer():
         return int(value)
@@ -44,6 +47,19 @@ def count_of(option: str, value: object) -> int:
 def seq_len_of(option: str, value: object) -> int:
     """Tokens a sample; 0, which people write `document`: each document is a sample."""
     return 0 if value in ("document", "documents") else count_of(option, value)
+
+
+def share_of(option: str, value: object) -> float:
+    """A share of the whole, as people write it: 0.1, "0.1" or "10%"."""
+    if isinstance(value, str):
+        digits = value.strip()
+        try:
+            return float(digits[:-1]) / 100 if digits.endswith("%") else float(digits)
+        except ValueError:
+            value = digits
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ConfigError(f"{option} takes a number, got {value!r}", hint=f"{option} 0.1, or 10%")
+    return float(value)
 
 
 def shown_bytes(num_bytes: float) -> str:

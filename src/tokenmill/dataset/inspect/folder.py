@@ -167,7 +167,7 @@ def _shipped(made_with: EncodingId) -> tuple[Encoding | None, str | None]:
     """The encoding at hand that made the tokens, or what to type."""
     if made_with.name in ENCODING_NAMES and made_with.kind == "tiktoken":
         try:
-            encoding = get_encoding(made_with.name, eot=made_with.eot)
+            encoding = get_encoding(made_with.name, eot=made_with.eot, bos=made_with.bos_option)
         except ConfigError:  # it has no such EOT
             encoding = None
         if encoding is not None and is_same(encoding.identity, made_with):

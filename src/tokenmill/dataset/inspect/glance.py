@@ -41,6 +41,8 @@ class Glance:
     eot: str | None  # append, prepend, both or none; None: not known
     eot_token: str | None
     eot_id: int | None
+    bos_token: str | None  # that begins every document
+    bos_id: int | None
     is_shuffled: bool | None
     num_tokens: int
     num_documents: int | None
@@ -79,7 +81,9 @@ def glance(looked: LookedInto, split: str | None = None, seed: int = 0) -> Glanc
         dtype=dataset.dtype,
         eot=options.get("eot", dataset.eot),
         eot_token=None if made_with is None else made_with.eot,
-        eot_id=dataset.eot_id,
+        eot_id=dataset.eot_id if made_with is None else made_with.eot_token,
+        bos_token=None if made_with is None or not options.get("bos") else made_with.bos,
+        bos_id=dataset.bos_id,
         is_shuffled=None if manifest is None else bool(options.get("shuffle")),
         num_tokens=dataset.num_tokens,
         num_documents=known if manifest is None else manifest.num_documents or known,

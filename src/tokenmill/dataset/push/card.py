@@ -87,11 +87,7 @@ def _body(manifest: Manifest, repo: str, revision: str) -> Iterator[str]:
             f"{counted(totals.num_documents, 'document')}, {counted(num_shards, 'shard')} |"
         )
     yield f"| validation | {split_words(manifest)} |"
-    yield (
-        f"| rows | {counts.num_rows:,} = {counts.num_written:,} written + "
-        f"{counts.num_empty:,} empty + {counts.num_null:,} null + "
-        f"{counts.num_quarantined:,} left out as bad |"
-    )
+    yield (f"| rows | {counts.num_rows:,} = {counts.shown_sum} |")
     yield from ("\n## How to load it\n", *_loading(manifest, repo, revision))
     yield from ("\n## How it was made\n", "```sh", prepare_command(manifest), "```\n")
     if manifest.sources and manifest.converted_from is None:
@@ -123,10 +119,14 @@ def _loading(manifest: Manifest, repo: str, revision: str) -> Iterator[str]:
 def _eot(manifest: Manifest) -> str:
     words = {"append": "appended", "prepend": "prepended", "both": "at both ends"}
     eot, encoding = manifest.identity["options"]["eot"], manifest.identity["encoding"]
+    bos = ""
+    if manifest.identity["options"].get("bos"):
+        text = encoding["bos"].replace("|", "\\|")
+        bos = f"`{text}` ({encoding['bos_token']}) prepended to each document"
     if eot not in words:
-        return "no token between documents"
+        return bos or "no token between documents"
     token = encoding["eot"].replace("|", "\\|")  # in a table
-    return f"`{token}` ({encoding['eot_token']}) {words[eot]} to each document"
+    return f"{bos and bos + ', '}`{token}` ({encoding['eot_token']}) {words[eot]} to each document"
 
 
 def _order(manifest: Manifest) -> str:

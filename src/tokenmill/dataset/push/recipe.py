@@ -13,7 +13,8 @@ from tokenmill.encodings.builtin import ENCODING_NAMES
 from tokenmill.settings import resolved
 
 _PLAIN = (
-    *("input_format", "text_column", "lists", "where", "sample", "limit_docs", "limit_tokens"),
+    *("input_format", "text_column", "lists", "where", "sample", "dedup", "limit_docs"),
+    *("limit_tokens",),
     *("shard_tokens", "name", "dtype", "eot", "empty", "on_bad_document"),
 )
 
@@ -30,6 +31,7 @@ def prepare_command(manifest: Manifest) -> str:
     words = ["tokenmill prepare SOURCE -o OUT", f"--tokenizer {shlex.quote(encoding['name'])}"]
     if encoding["name"] not in ENCODING_NAMES:
         words += _tokenizer_options(encoding)
+    words += _bos_option(options, encoding)
     return " ".join((*words, f"--format {options['format']}", *_changed(options, usual)))
 
 
@@ -37,6 +39,11 @@ def _tokenizer_options(encoding: dict[str, Any]) -> Iterator[str]:
     if encoding["pattern"] is not None:
         yield f"--pattern {shlex.quote(encoding['pattern'])}"
     yield f"--eot-token {shlex.quote(encoding['eot'])}"
+
+
+def _bos_option(options: dict[str, Any], encoding: dict[str, Any]) -> Iterator[str]:
+    if options.get("bos"):
+        yield f"--bos-token {shlex.quote(encoding['bos'])}"
 
 
 def _changed(options: dict[str, Any], usual: dict[str, Any]) -> Iterator[str]:

@@ -60,7 +60,7 @@ def check_sources(
         encoding = identity_of_tokenizer(manifest, named)
         where = DocumentIndex(dataset, manifest, corpus)
         with concurrent.futures.ThreadPoolExecutor(asked.num_proc) as pool:
-            encoder = Reencoder(encoding, manifest.identity["options"]["eot"], pool)
+            encoder = Reencoder(encoding, manifest.identity, pool)
             found = _compared(Comparison(where, corpus, encoder, progress), asked)
             if found.failures and where.is_assumed and where.make_sure(encoding):
                 found = _compared(Comparison(where, corpus, encoder, progress), asked)

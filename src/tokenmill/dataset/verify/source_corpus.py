@@ -7,6 +7,7 @@ in simple code, so that a mistake in the mill does not hide itself.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan, make_plan, read_options
 from tokenmill.corpus.readers import Reader, TextBatch, reader_for
 from tokenmill.corpus.slices import SliceTable
-from tokenmill.corpus.spans import Slice, Span
+from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
 from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
 from tokenmill.encode.documents import held_out
@@ -52,6 +53,7 @@ class Corpus:
     quarantined: Mapping[str, frozenset[str]]  # by input: the places of rows that were left out
     # The index under which the last slice was encoded, if --limit-tokens cut it short.
     last_index: int | None = None
+    firsts: FirstTexts | None = None  # with --dedup: which documents are the first of equal ones
 
     @functools.cached_property
     def by_source(self) -> dict[str, Config]:
@@ -96,14 +98,33 @@ class Corpus:
     def documents(self, slice_: Slice) -> Iterator[tuple[tuple[SplitTexts, SplitTexts], Counts]]:
         """The slice's documents for train and for val, in order, and the counts of its rows."""
         for span in slice_.spans:
-            own = self.by_source.get(span.input.source, self.config)
-            reader = reader_for(span.input.kind, read_options(own))
-            for batch in reader.batches(span):
-                yield self._sifted(span, reader, batch)
+            at, is_first = 0, None if self.firsts is None else self.firsts.of(self, span)
+            for reader, texts, rows, counts in self._written(span):
+                if is_first is None:
+                    yield self._split(span, reader, texts, rows), counts
+                    continue
+                is_kept = is_first[at : at + len(texts)]
+                at += len(texts)
+                num_copies = len(texts) - int(is_kept.sum())
+                kept = self._split(span, reader, texts.filter(mask(is_kept)), rows[is_kept])
+                yield kept, counts + Counts(num_written=-num_copies, num_duplicates=num_copies)
+
+    def _written(
+        self, span: Span
+    ) -> Iterator[tuple[Reader, pa.LargeStringArray, npt.NDArray[np.int64], Counts]]:
+        """The texts that are written unless they are duplicates, and their rows."""
+        own = self.by_source.get(span.input.source, self.config)
+        reader = reader_for(span.input.kind, read_options(own))
+        for batch in reader.batches(span):
+            yield reader, *self._sifted(span, reader, batch)
+
+    def texts(self, span: Span) -> Iterator[pa.LargeStringArray]:
+        """All texts of a span, duplicates included."""
+        return (texts for _, texts, _, _ in self._written(span))
 
     def _sifted(
         self, span: Span, reader: Reader, batch: TextBatch
-    ) -> tuple[tuple[SplitTexts, SplitTexts], Counts]:
+    ) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64], Counts]:
         texts, rows = batch.texts, batch.rows
         is_bad = np.zeros(len(texts), np.bool_)
         is_bad[list(batch.bad)] = True
@@ -117,9 +138,6 @@ class Corpus:
             is_empty = (np.diff(offsets_of(texts)) == 0) & ~is_null & ~is_bad
         keep = ~(is_bad | is_null | is_empty)
         texts, rows = texts.filter(mask(keep)), batch.first_row + rows[keep]
-        is_val = np.zeros(len(texts), np.bool_)
-        if self.config.val_fraction:
-            is_val = held_out(texts, self.config.val_fraction, self.config.seed)
         counts = Counts(
             num_rows=batch.num_rows,
             num_filtered=batch.num_rows - len(keep),
@@ -128,11 +146,50 @@ class Corpus:
             num_null=int(is_null.sum()),
             num_quarantined=int(is_bad.sum()),
         )
+        return texts, rows, counts
+
+    def _split(
+        self,
+        span: Span,
+        reader: Reader,
+        texts: pa.LargeStringArray,
+        rows: npt.NDArray[np.int64],
+    ) -> tuple[SplitTexts, SplitTexts]:
+        is_val = np.zeros(len(texts), np.bool_)
+        if self.config.val_fraction:
+            is_val = held_out(texts, self.config.val_fraction, self.config.seed)
         train, val = (
             SplitTexts(texts.filter(mask(own)), rows[own], span, reader)
             for own in (~is_val, is_val)
         )
-        return (train, val), counts
+        return train, val
+
+
+class FirstTexts:
+    """The documents whose text no earlier one has, in plan order. All texts are read once to find
+    them, and 80 bytes are kept for each; blake2b, so that a mistake in the mill's hashes shows."""
+
+    def __init__(self) -> None:
+        self._flags: dict[tuple[Input, int, int], npt.NDArray[np.bool_]] | None = None
+
+    def of(self, corpus: Corpus, span: Span) -> npt.NDArray[np.bool_]:
+        """For each document of the span that would be written without --dedup."""
+        if self._flags is None:
+            self._flags = self._found(corpus)
+        return self._flags[span.input, span.start, span.stop]
+
+    def _found(self, corpus: Corpus) -> dict[tuple[Input, int, int], npt.NDArray[np.bool_]]:
+        seen: set[bytes] = set()
+        found = {}
+        for span in (span for slice_ in corpus.plan.slices for span in slice_.spans):
+            flags = []
+            for texts in corpus.texts(span):
+                for text in texts:
+                    digest = hashlib.blake2b(text.as_buffer(), digest_size=16).digest()
+                    flags.append(digest not in seen)
+                    seen.add(digest)
+            found[span.input, span.start, span.stop] = np.array(flags, np.bool_)
+        return found
 
 
 def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -> Corpus:
@@ -157,7 +214,8 @@ def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -
         raise NotAtHand(error.message, error.hint) from None
     except (TypeError, ValueError) as error:  # options of a forged manifest
         raise NotAtHand(f"its options cannot be used: {error!r}") from None
-    corpus = Corpus(config, plan, _quarantined(files, manifest))
+    firsts = None if config.dedup is None else FirstTexts()
+    corpus = Corpus(config, plan, _quarantined(files, manifest), firsts=firsts)
     written = manifest.num_tokens + sum(s.num_tail_tokens for s in manifest.splits.values())
     if config.limit_tokens is None or written < config.limit_tokens:
         return corpus

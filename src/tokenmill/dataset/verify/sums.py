@@ -6,7 +6,7 @@ import collections
 from collections.abc import Iterator
 
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest, SplitTotals
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.words.plural import counted
 
@@ -49,7 +49,7 @@ def _of_splits(manifest: Manifest) -> Iterator[str]:
 
 def _of_documents(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
     written = manifest.counts.num_written
-    eot = manifest.identity["options"]["eot"]
+    eot, _ = separator_of(manifest.identity["options"], manifest.identity["encoding"])
     per_document = EOTS_PER_DOCUMENT[eot]
     in_splits = sum(totals.num_documents for totals in manifest.splits.values())
     if per_document and in_splits != written:
