@@ -16,11 +16,11 @@ SOURCE = Path(tokenmill.__file__).parent
 
 # A room imports from the layers above it here, and within its layer from the rooms to its left.
 LAYERS = {
-    "ground": ["errors", "arrays", "words", "plugins", "storage"],
+    "ground": ["errors", "arrays", "permutation", "words", "plugins", "storage"],
     "seams": ["where", "config", "encodings", "formats"],
     "the mill": ["corpus", "encode", "assemble"],
     "work": ["settings", "runners"],
-    "datasets": ["dataset", "loader", "estimate", "doctor", "testing"],
+    "datasets": ["dataset", "packing", "loader", "estimate", "doctor", "testing"],
     "the run": ["run", "partition"],
     "surface": ["cli", "api"],
 }

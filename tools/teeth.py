@@ -466,16 +466,16 @@ BUGS = [
     Bug(
         "count rows that the loader prepared ahead as read",
         "loader/loader.py",
-        "                yield self._batch(planned.popleft())\n",
+        "                yield self._maker.batch(planned.popleft())\n",
         "                self._rows = place\n"
-        "                yield self._batch(planned.popleft())\n",
+        "                yield self._maker.batch(planned.popleft())\n",
         f"{LOADER} -k yielded",
     ),
     Bug(
         "round the loader's counter down to whole steps",
         "loader/loader.py",
         "        self._rows = rows\n        self._version += 1\n",
-        "        self._rows = rows - rows % self.batch_size\n        self._version += 1\n",
+        "        self._rows = rows - rows % self.options.batch_size\n        self._version += 1\n",
         f"{LOADER} -k divide",
     ),
     Bug(
@@ -494,21 +494,21 @@ BUGS = [
     ),
     Bug(
         "let a loader's permutation leave its domain by one",
-        "loader/permutation.py",
+        "permutation.py",
         "outside = np.flatnonzero(found >= self.size)",
         "outside = np.flatnonzero(found > self.size)",
-        "tests/loader/test_permutation.py -k edges",
+        "tests/test_permutation.py -k edges",
     ),
     Bug(
         "let the last target of a loader's row begin no document",
-        "loader/masks.py",
-        "found[place, bounds.ends_between(start, start + rows.seq_len) - start] = True",
-        "found[place, bounds.ends_between(start, start + rows.seq_len - 1) - start] = True",
+        "loader/rows.py",
+        "found[place, bounds.ends_between(start, start + self.seq_len) - start] = True",
+        "found[place, bounds.ends_between(start, start + self.seq_len - 1) - start] = True",
         f"{LOADER} -k masks",
     ),
     Bug(
         "take half an index of documents for a whole one",
-        "dataset/index_cache.py",
+        "dataset/cache_folder.py",
         "data[:_HEAD_BYTES] != xxhash.xxh3_64_digest(body)",
         "False",
         "tests/dataset/test_open.py -k index",

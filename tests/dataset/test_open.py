@@ -222,7 +222,7 @@ def test_cache_is_bounded_and_the_oldest_entries_go_first(tmp_path):
     cache = IndexCache(str(tmp_path), max_bytes=250)
     for number in range(5):
         cache.put(number, np.arange(10) + number)
-        os.utime(cache._path(number), ns=(number, number))
+        os.utime(cache._entries._path(number), ns=(number, number))
     assert [cache.get(number) is not None for number in range(5)] == [False] * 3 + [True] * 2
     assert cache.get(4).tolist() == list(range(4, 14)) and cache.get("other") is None
 

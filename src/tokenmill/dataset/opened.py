@@ -128,7 +128,7 @@ class OpenedDataset:
         return reopened, (self._opening,)
 
     def _key_of_content(self) -> Any:
-        return self._key
+        return self.content_key
 
     def __repr__(self) -> str:
         dataset, encoding = self._looked.dataset, self._looked.made_with
@@ -138,7 +138,7 @@ class OpenedDataset:
         return f"<tokenmill dataset {self.path}: tokens {splits}; {self.format}{made}{ours}>"
 
     @functools.cached_property
-    def _key(self) -> Any:
+    def content_key(self) -> Any:
         """Identifies the files' content: by the manifest, or else by their sizes and times."""
         if self.manifest is not None:
             return manifest_sha256_of(self.manifest.to_plain())
