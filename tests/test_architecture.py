@@ -138,6 +138,7 @@ def test_public_names_are_these_and_all_resolve():
         "estimate",
         "get_encoding",
         "open",
+        "pack",
         "prepare",
         "push",
         "verify",

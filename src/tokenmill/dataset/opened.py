@@ -16,6 +16,8 @@ from tokenmill.dataset.split import Split
 from tokenmill.encodings import Encoding, EncodingId
 from tokenmill.errors import ConfigError, unknown_name
 
+ROWS_SUFFIX = ".rows"  # of plans (packing/), which say nothing about the tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Opening:
@@ -66,6 +68,11 @@ class OpenedDataset:
         self._looked = looked
         self._cache = IndexCache() if cache is None else cache
         self._opened: dict[str, Split] = {}
+
+    @property
+    def looked(self) -> LookedInto:
+        """The dataset as other commands see it."""
+        return self._looked
 
     @property
     def made_with(self) -> EncodingId | None:
@@ -143,6 +150,10 @@ class OpenedDataset:
         if self.manifest is not None:
             return manifest_sha256_of(self.manifest.to_plain())
         files = self._looked.dataset.files
-        names = [name for name in files.names() if files.size(name) is not None]
+        names = [
+            name
+            for name in files.names()
+            if not name.endswith(ROWS_SUFFIX) and files.size(name) is not None
+        ]
         place = self.path if files.is_far else os.path.realpath(self.path)
         return [place, *([name, files.stamp(name)] for name in names)]

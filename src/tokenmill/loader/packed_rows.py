@@ -6,17 +6,16 @@ document there; otherwise it is padding, and so is what is left of the row. Padd
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 
 from tokenmill.dataset.split import Split
-from tokenmill.dataset.stream import Tokens
 from tokenmill.loader.block_cache import BlockCache
 from tokenmill.loader.rows import Buffer, Flags
 from tokenmill.packing.row_plan import RowPlan
+from tokenmill.packing.row_reader import RowReader
 from tokenmill.permutation import Numbers
 
 
@@ -25,13 +24,10 @@ class PackedRows:
         self.split = split
         self.plan = plan
         self.cache = cache
-        self.seq_len = plan.seq_len
-        self._units = plan.units(split.name)
+        self._reader = RowReader(split, plan, None if cache is None else cache.tokens)
+        self._units = self._reader.units
         self._report = plan.splits[split.name].report
         self.num_rows = self._units.num_rows
-        self._pad_id = split.stream.eot_id or 0
-        stream = split.stream
-        self._starts = [stream.start_of(n) for n in range(len(stream.shards) + 1)]
 
     @property
     def num_left_out(self) -> int:
@@ -49,24 +45,13 @@ class PackedRows:
                 self.cache.expect(list(zip(starts, stops, strict=True)))
 
     def read(self, rows: Numbers, out: Buffer, places: Numbers) -> None:
-        tokens, seq_len = self._reader(), self.seq_len
-        pieces = self._units.pieces(rows)
-        for place, (starts, lengths, is_cut) in zip(places.tolist(), pieces, strict=True):
-            row, at = out[place], 0
-            for start, length in zip(starts, lengths, strict=True):
-                row[at : at + length] = tokens(start, start + length)
-                at += length
-            if is_cut and at == seq_len:
-                stop = starts[-1] + lengths[-1]
-                row[at:] = tokens(stop, stop + 1)
-            else:
-                row[at:] = self._pad_id
+        self._reader.fill(rows, out, places)
 
     def starts(self, rows: Numbers, tokens: Buffer) -> Flags:
         found = np.zeros(tokens.shape, np.bool_)
         for place, (_, lengths, is_cut) in enumerate(self._units.pieces(rows)):
             ends = np.cumsum(lengths)
-            goes_on = is_cut and int(ends[-1]) == self.seq_len
+            goes_on = is_cut and int(ends[-1]) == self.plan.seq_len
             found[place, ends[: len(ends) - goes_on]] = True
         found[:, 0] = True
         return found
@@ -80,21 +65,3 @@ class PackedRows:
             numbers = self.split.bounds.numbers_at(np.array(starts, np.int64))
             found.append((starts[0], tuple(numbers.tolist())))
         return found
-
-    def _reader(self) -> Callable[[int, int], Tokens]:
-        """Tokens `start` to `stop`, for the rows of one batch: it keeps the shards it has seen."""
-        if self.cache is not None:
-            return self.cache.tokens
-        firsts, split = self._starts, self.split
-        seen: dict[int, Tokens | None] = {}
-
-        def tokens(start: int, stop: int) -> Tokens:
-            shard = bisect.bisect_right(firsts, start) - 1
-            if shard not in seen:
-                seen[shard] = split.shards.array(shard)
-            array = seen[shard]
-            if array is None or stop > firsts[shard + 1]:
-                return split.tokens(start, stop)
-            return array[start - firsts[shard] : stop - firsts[shard]]
-
-        return tokens

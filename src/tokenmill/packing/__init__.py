@@ -8,6 +8,7 @@ they are. Rows come from a plan as they come from the stream: row i is a functio
     crop.py       nanochat's rule: rows without padding, the document that fills the rest is cropped
     report.py     what packing did to the documents
     row_plan.py   the plan as a file
+    row_reader.py the tokens of its rows
     pack.py       all of these together
     written.py    the rows as a dataset of their own
 """

@@ -102,7 +102,7 @@ def opened_plan(path: str, dataset: OpenedDataset, seq_len: int, split: str) -> 
             f"{path} was made for other tokens than those of {split} in {dataset.path}",
             hint=f"make it again: {again}",
         )
-    if known.report.num_tokens != own.num_tokens:
+    if known.num_tokens != own.num_tokens:
         raise IntegrityError(f"{path} does not cover {split}", hint=again)
     return plan
 
@@ -126,7 +126,7 @@ def _split_plan(split: Split, options: PackOptions, content: str, writer: PlanWr
         report += report_of(pieces, lengths, int((~is_filled).sum()), options.seq_len)
         if num_rows:
             units.append(writer.unit(pieces, num_rows))
-    return SplitPlan(content, report, tuple(units))
+    return SplitPlan(content, split.num_tokens, report, tuple(units))
 
 
 def _rows_of(

@@ -19,7 +19,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tokenmill.dataset.opened import ROWS_SUFFIX
 from tokenmill.errors import IntegrityError
 from tokenmill.packing.best_fit import Numbers
 from tokenmill.packing.pieces import Pieces
@@ -44,10 +45,12 @@ MAX_FETCHED_BYTES = 1 << 30  # of a plan in a bucket that stay in memory
 _CUT = np.uint32(1 << 31)
 
 Bytes = npt.NDArray[np.uint8]
+# The starts and lengths of a row's pieces, and whether the last one's document goes on.
+Row = tuple[list[int], list[int], bool]
 
 
 def plan_name(seq_len: int) -> str:
-    return f"tokenmill-packed-{seq_len}.rows"
+    return f"tokenmill-packed-{seq_len}{ROWS_SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +86,17 @@ class SplitPlan:
     """A split's rows: `content` identifies the tokens that they are made of."""
 
     content: str
+    num_tokens: int
     report: PackReport
     units: tuple[_Unit, ...]
 
     def to_plain(self) -> dict[str, Any]:
-        units = [unit.to_plain() for unit in self.units]
-        return {"content": self.content, "report": self.report.to_plain(), "units": units}
+        return {
+            "content": self.content,
+            "num_tokens": self.num_tokens,
+            "report": self.report.to_plain(),
+            "units": [unit.to_plain() for unit in self.units],
+        }
 
 
 class PlanWriter:
@@ -170,6 +178,7 @@ class RowPlan:
         self.splits = {
             str(name): SplitPlan(
                 str(split["content"]),
+                int(split["num_tokens"]),
                 PackReport.from_plain(split["report"]),
                 tuple(_Unit.from_plain(unit, size) for unit in split["units"]),
             )
@@ -190,9 +199,14 @@ class _Units:
         self._num_bytes = 0
         self._lock = threading.Lock()
 
-    def pieces(self, rows: Numbers) -> list[tuple[list[int], list[int], bool]]:
-        """The starts and lengths of each row's pieces, and whether the last one's document goes
-        on."""
+    def in_order(self) -> Iterator[list[Row]]:
+        """The pieces of all rows, those of a unit at a time."""
+        for number, unit in enumerate(self._split.units):
+            found = self._opened(number)
+            yield [found.row(row) for row in range(unit.num_rows)]
+
+    def pieces(self, rows: Numbers) -> list[Row]:
+        """Of each row."""
         units = np.searchsorted(self._firsts, rows, "right") - 1
         within = rows - self._firsts[units]
         return [
@@ -215,7 +229,7 @@ class _Units:
     def _opened(self, number: int) -> _UnitRows:
         unit = self._split.units[number]
         data = self._plan.read(unit.offset, unit.offset + unit.num_bytes)
-        seq_len, num_tokens = self._plan.seq_len, self._split.report.num_tokens
+        seq_len, num_tokens = self._plan.seq_len, self._split.num_tokens
         if xxhash.xxh3_128_hexdigest(data.data) == unit.checksum:
             found = _UnitRows(data, unit)
             if found.is_sound(seq_len, num_tokens):
@@ -236,7 +250,7 @@ class _UnitRows:
         self._starts = data[after:].view(f"<u{unit.width}")
         self._base = unit.base
 
-    def row(self, number: int) -> tuple[list[int], list[int], bool]:
+    def row(self, number: int) -> Row:
         first = int(self._ends[number - 1]) if number else 0
         last = int(self._ends[number])
         base, lengths = self._base, self._lengths[first:last].tolist()
