@@ -118,10 +118,13 @@ def test_mistakes_when_opening_say_what_to_type(prepared, tmp_path):
         data["trian"]
     with pytest.raises(ConfigError, match="is not a folder"):
         tokenmill.open(tmp_path / "nope")
-    with pytest.raises(ConfigError, match="hf download me/data --repo-type dataset"):
-        tokenmill.open("hf://me/data")
+    with pytest.raises(ConfigError, match="not a dataset on the Hub"):
+        tokenmill.open("hf://data")
     with pytest.raises(TypeError, match="did you mean 'format'"):
         tokenmill.open(tmp_path, fromat="npy")
+    with pytest.raises(ConfigError, match=r"holds 9 datasets: datatrove, .* and 1 more") as caught:
+        tokenmill.open(Path(prepared["npy"]).parent)
+    assert caught.value.hint == f"name one of them: {prepared['datatrove']}"
     np.arange(100, dtype=np.uint16).tofile(tmp_path / "train.bin")
     foreign = tokenmill.open(tmp_path, dtype="uint16")
     assert "no manifest" in repr(foreign) and foreign["train"].tokens(1, 3).tolist() == [1, 2]

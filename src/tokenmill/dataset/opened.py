@@ -14,7 +14,7 @@ from tokenmill.dataset.inspect.folder import LookedInto, look_into
 from tokenmill.dataset.manifest import Manifest, manifest_sha256_of
 from tokenmill.dataset.split import Split
 from tokenmill.encodings import Encoding, EncodingId
-from tokenmill.errors import ConfigError, unknown_name
+from tokenmill.errors import unknown_name
 
 ROWS_SUFFIX = ".rows"  # of plans (packing/), which say nothing about the tokens
 
@@ -38,13 +38,6 @@ def opened(path: str, **options: Any) -> OpenedDataset:
 
 
 def reopened(opening: Opening) -> OpenedDataset:
-    if opening.path.startswith("hf://"):
-        name = opening.path.removeprefix("hf://").removeprefix("datasets/")
-        raise ConfigError(
-            f"{opening.path}: a dataset on the Hub is not read in place",
-            hint=f"hf download {name} --repo-type dataset --local-dir data/{name.split('/')[-1]}, "
-            "and open that folder",
-        )
     looked = look_into(
         opening.path,
         format_name=opening.format_name,
@@ -64,7 +57,7 @@ class OpenedDataset:
     def __init__(
         self, opening: Opening, looked: LookedInto, cache: IndexCache | None = None
     ) -> None:
-        self._opening = opening
+        self.opening = opening
         self._looked = looked
         self._cache = IndexCache() if cache is None else cache
         self._opened: dict[str, Split] = {}
@@ -132,7 +125,7 @@ class OpenedDataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Other processes open it again."""
-        return reopened, (self._opening,)
+        return reopened, (self.opening,)
 
     def _key_of_content(self) -> Any:
         return self.content_key

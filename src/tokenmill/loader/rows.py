@@ -23,8 +23,8 @@ Buffer = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 
 
-class Rows(Protocol):
-    """What a source gives: rows of T + 1 tokens, by number. Rows of a plan: packed_rows.py."""
+class SourceRows(Protocol):
+    """What a source gives: rows of T + 1 tokens, by number. Those of a plan: packed_rows.py."""
 
     @property
     def split(self) -> Split: ...

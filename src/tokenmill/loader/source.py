@@ -18,7 +18,7 @@ from tokenmill.loader.mixing import Stage, stage_of
 from tokenmill.loader.options import LoaderOptions, PlanChoice
 from tokenmill.loader.order import RowOrder
 from tokenmill.loader.packed_rows import PackedRows
-from tokenmill.loader.rows import Rows, SplitRows
+from tokenmill.loader.rows import SourceRows, SplitRows
 from tokenmill.packing.pack import opened_plan
 from tokenmill.packing.row_plan import plan_path
 
@@ -29,7 +29,7 @@ Given = str | os.PathLike[str] | OpenedDataset
 class Source:
     name: str
     dataset: OpenedDataset
-    rows: Rows
+    rows: SourceRows
     order: RowOrder
 
     @property
@@ -78,7 +78,7 @@ def _plans(names: Sequence[str], options: LoaderOptions) -> dict[str, PlanChoice
     return {name: options.packed.get(name, False) for name in names}
 
 
-def _rows_of(dataset: OpenedDataset, options: LoaderOptions, plan: PlanChoice) -> Rows:
+def _rows_of(dataset: OpenedDataset, options: LoaderOptions, plan: PlanChoice) -> SourceRows:
     split, seq_len = dataset[options.split], options.seq_len
     cache = None
     if split.files.is_far:
@@ -93,7 +93,9 @@ def _rows_of(dataset: OpenedDataset, options: LoaderOptions, plan: PlanChoice) -
     return PackedRows(split, opened_plan(path, dataset, seq_len, options.split), cache)
 
 
-def _require_rows(name: str, dataset: OpenedDataset, rows: Rows, options: LoaderOptions) -> None:
+def _require_rows(
+    name: str, dataset: OpenedDataset, rows: SourceRows, options: LoaderOptions
+) -> None:
     if rows.num_rows:
         return
     num_tokens, seq_len = rows.split.num_tokens, options.seq_len
@@ -109,7 +111,7 @@ def _require_rows(name: str, dataset: OpenedDataset, rows: Rows, options: Loader
     )
 
 
-def _require_ids(name: str, rows: Rows, options: LoaderOptions) -> None:
+def _require_ids(name: str, rows: SourceRows, options: LoaderOptions) -> None:
     """The dtype must hold what is stored."""
     stored = rows.split.dtype
     if np.dtype(options.dtype).itemsize < stored.itemsize:

@@ -14,11 +14,12 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from tokenmill.dataset.content import content_of
+from tokenmill.dataset.hub_snapshot import is_hub_url
 from tokenmill.dataset.opened import OpenedDataset
 from tokenmill.dataset.split import Split
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, unknown_name
 from tokenmill.packing.best_fit import Numbers
-from tokenmill.packing.pieces import LONG_POLICIES, METHODS, Pieces, packed
+from tokenmill.packing.pieces import LONG_POLICIES, METHODS, RowPieces, packed
 from tokenmill.packing.report import PackReport, report_of
 from tokenmill.packing.row_plan import (
     MAX_SEQ_LEN,
@@ -66,7 +67,9 @@ class PackOptions:
 def pack(dataset: OpenedDataset, options: PackOptions, path: str | None = None) -> RowPlan:
     """Write the plan of a dataset's rows, beside it unless a path is given, and open it. A plan
     that is already there, for the same tokens and options, is kept."""
-    path = path or plan_path(dataset.path, options.seq_len)
+    if path is None:
+        _require_own_place(dataset)
+        path = plan_path(dataset.path, options.seq_len)
     contents = {split: content_of(dataset, dataset[split]) for split in dataset.splits}
     found = _existing(path, options, contents)
     if found is not None:
@@ -107,6 +110,14 @@ def opened_plan(path: str, dataset: OpenedDataset, seq_len: int, split: str) -> 
     return plan
 
 
+def _require_own_place(dataset: OpenedDataset) -> None:
+    if is_hub_url(dataset.opening.path):
+        raise ConfigError(
+            f"{dataset.opening.path} is on the Hub: a plan cannot be put beside it",
+            hint="--plan FILE, and Loader(..., packed='FILE')",
+        )
+
+
 def _existing(path: str, options: PackOptions, contents: dict[str, str]) -> RowPlan | None:
     try:
         plan = RowPlan(path)
@@ -131,7 +142,7 @@ def _split_plan(split: Split, options: PackOptions, content: str, writer: PlanWr
 
 def _rows_of(
     starts: Numbers, lengths: Numbers, options: PackOptions, unit: tuple[str, int]
-) -> tuple[Pieces, int]:
+) -> tuple[RowPieces, int]:
     pieces = packed(starts, lengths, options.seq_len, options.method, options.long_policy)
     num_rows = int(pieces.rows.max()) + 1 if len(pieces.rows) else 0
     order = Permutation(max(1, num_rows), options.seed, "pack", *unit)

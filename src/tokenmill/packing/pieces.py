@@ -22,7 +22,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class RowPieces:
     """Stretches of the token stream, each of one document."""
 
     rows: Numbers  # the row that each goes to
@@ -32,12 +32,12 @@ class Pieces:
     is_cut: Flags  # whether its document goes on after it
     is_inside: Flags  # whether its document began before it
 
-    def in_order(self, num_rows: int, order: Numbers) -> Pieces:
+    def in_order(self, num_rows: int, order: Numbers) -> RowPieces:
         """Rows renumbered by `order`, one after the other. In a row, pieces that begin a document
         come first, and a piece whose document goes on comes last: its next token is a target."""
         rows = order[self.rows] if num_rows else self.rows
         by_row = np.lexsort((self.starts, self.is_inside, self.is_cut, rows))
-        return Pieces(
+        return RowPieces(
             rows[by_row],
             self.documents[by_row],
             self.starts[by_row],
@@ -47,7 +47,7 @@ class Pieces:
         )
 
 
-def packed(starts: Numbers, lengths: Numbers, seq_len: int, method: str, long: str) -> Pieces:
+def packed(starts: Numbers, lengths: Numbers, seq_len: int, method: str, long: str) -> RowPieces:
     """The pieces of documents, none of which is empty, and the row of each."""
     if method == "crop":
         return _cropped(starts, lengths, seq_len)
@@ -64,11 +64,11 @@ def packed(starts: Numbers, lengths: Numbers, seq_len: int, method: str, long: s
     rest = lengths[documents] - before
     found = np.minimum(rest, seq_len)
     rows = best_fit_decreasing(found, seq_len)
-    return Pieces(rows, documents, starts[documents] + before, found, rest > seq_len, number > 0)
+    return RowPieces(rows, documents, starts[documents] + before, found, rest > seq_len, number > 0)
 
 
-def _cropped(starts: Numbers, lengths: Numbers, seq_len: int) -> Pieces:
+def _cropped(starts: Numbers, lengths: Numbers, seq_len: int) -> RowPieces:
     placed = np.array(best_fit_crop(lengths, seq_len), np.int64).reshape(-1, 3)
     documents, rows, found = placed[:, 0], placed[:, 1], placed[:, 2]
     is_cut = found < lengths[documents]
-    return Pieces(rows, documents, starts[documents], found, is_cut, np.zeros_like(is_cut))
+    return RowPieces(rows, documents, starts[documents], found, is_cut, np.zeros_like(is_cut))

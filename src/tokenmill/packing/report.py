@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tokenmill.packing.best_fit import Numbers
-from tokenmill.packing.pieces import Pieces
+from tokenmill.packing.pieces import RowPieces
 from tokenmill.words.plural import counted
 
 
@@ -88,7 +88,7 @@ class PackReport:
         ]
 
 
-def report_of(pieces: Pieces, lengths: Numbers, num_empty: int, seq_len: int) -> PackReport:
+def report_of(pieces: RowPieces, lengths: Numbers, num_empty: int, seq_len: int) -> PackReport:
     """Of some documents: `lengths` are theirs, and `pieces`, in order, their rows."""
     num_pieces = np.bincount(pieces.documents, minlength=len(lengths))
     kept = np.bincount(pieces.documents, pieces.lengths, len(lengths)).astype(np.int64)

@@ -30,7 +30,7 @@ import xxhash
 from tokenmill.dataset.opened import ROWS_SUFFIX
 from tokenmill.errors import IntegrityError
 from tokenmill.packing.best_fit import Numbers
-from tokenmill.packing.pieces import Pieces
+from tokenmill.packing.pieces import RowPieces
 from tokenmill.packing.report import PackReport
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import checked_object, checksummed
@@ -106,7 +106,7 @@ class PlanWriter:
         self._file = file
         file.write(MAGIC)
 
-    def unit(self, pieces: Pieces, num_rows: int) -> _Unit:
+    def unit(self, pieces: RowPieces, num_rows: int) -> _Unit:
         """Write the pieces of some rows, which are in order."""
         base = int(pieces.starts.min()) if len(pieces.starts) else 0
         starts = pieces.starts - base

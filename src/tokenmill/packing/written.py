@@ -27,7 +27,7 @@ from tokenmill.dataset.opened import OpenedDataset, opened
 from tokenmill.dataset.stream import Stream, StreamShard, Tokens
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.formats import Layout, get_format
-from tokenmill.packing.pieces import Pieces
+from tokenmill.packing.pieces import RowPieces
 from tokenmill.packing.row_plan import PlanWriter, Row, RowPlan, SplitPlan, plan_path
 from tokenmill.packing.row_reader import RowReader
 from tokenmill.runners.machine import available_cpus
@@ -160,11 +160,11 @@ def _write_plan(plan: RowPlan, written: OpenedDataset) -> None:
         file.commit()
 
 
-def _moved(rows: list[Row], first: int, seq_len: int) -> Pieces:
+def _moved(rows: list[Row], first: int, seq_len: int) -> RowPieces:
     counts = np.array([len(lengths) for _, lengths, _ in rows])
     lengths = np.array([length for _, row, _ in rows for length in row], np.int64)
     numbers = np.repeat(np.arange(len(rows)), counts)
     before = np.cumsum(lengths) - lengths
     within = before - np.repeat(before[np.cumsum(counts) - counts], counts)
     none = np.zeros(len(lengths), np.bool_)
-    return Pieces(numbers, numbers, (first + numbers) * seq_len + within, lengths, none, none)
+    return RowPieces(numbers, numbers, (first + numbers) * seq_len + within, lengths, none, none)
