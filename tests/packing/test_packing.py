@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -338,6 +339,8 @@ def test_command_packs_reports_and_writes(tmp_path, capsys):
     corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in made_texts(40)))
     out = str(tmp_path / "out")
     assert main(["prepare", str(corpus), "-o", out, "--pack", "64", "--runner", "inline"]) == 0
+    tokenmill.prepare(corpus, tmp_path / "same", pack=64, runner="inline")
+    assert (tmp_path / "same" / plan_name(64)).read_bytes() == Path(out, plan_name(64)).read_bytes()
     told = capsys.readouterr().err
     assert "rows of 64 tokens" in told and "intact" in told and plan_name(64) in told
     assert main(["pack", out, "--seq-len", "64", "--json"]) == 0

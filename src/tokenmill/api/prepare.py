@@ -9,13 +9,16 @@ from typing import Any
 
 from tokenmill.config import Config
 from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.opened import opened
 from tokenmill.encodings import Encoding
+from tokenmill.packing.pack import PackOptions
+from tokenmill.packing.pack import pack as planned
 from tokenmill.run import RunWatch, SilentWatch, run
 from tokenmill.runners.start import started_runner, workers_of
 from tokenmill.words.keywords import suggesting
-from tokenmill.words.quantities import Quantity
+from tokenmill.words.quantities import Quantity, count_of
 
-_NOT_OPTIONS = ("watch", "progress")
+_NOT_OPTIONS = ("watch", "progress", "pack")
 
 
 @suggesting
@@ -55,6 +58,7 @@ def prepare(
     stall_timeout: float = 300.0,
     overwrite: bool = False,
     keep_downloads: bool = True,
+    pack: Quantity | None = None,
     progress: bool = False,
     watch: RunWatch | None = None,
 ) -> Manifest:
@@ -72,18 +76,24 @@ def prepare(
     limit_tokens     whole documents, in the order of the sources, until there are so many tokens
     val              "fraction", "first-shard" or "none": what is held out for validation
     seq_len          tokens per sample, if the format holds samples; "document" for one per document
+    pack             then plan rows of so many tokens, of whole documents: see `tokenmill.pack`
     progress         show progress on stderr; in a notebook, below the cell
     watch            an object that receives each step (see `tokenmill.run.RunWatch`)
     """
     given = dict(locals())
     config = Config(**{name: value for name, value in given.items() if name not in _NOT_OPTIONS})
+    packing = None if pack is None else PackOptions(seq_len=count_of("pack", pack))
     if watch is not None or not progress:
-        return _prepared(config, watch or SilentWatch())
-    from tokenmill.cli.progress import shown_progress
+        manifest = _prepared(config, watch or SilentWatch())
+    else:
+        from tokenmill.cli.progress import shown_progress
 
-    with shown_progress(functools.partial(workers_of, config)) as shown:
-        manifest = _prepared(config, shown)
-        shown.conclude(manifest, config.out)
+        with shown_progress(functools.partial(workers_of, config)) as shown:
+            manifest = _prepared(config, shown)
+            shown.conclude(manifest, config.out)
+    if packing is not None:
+        with opened(config.out) as dataset:
+            planned(dataset, packing)
     return manifest
 
 

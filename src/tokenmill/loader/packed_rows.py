@@ -6,6 +6,7 @@ document there; otherwise it is padding, and so is what is left of the row. Padd
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -14,7 +15,7 @@ import numpy as np
 from tokenmill.dataset.split import Split
 from tokenmill.loader.block_cache import BlockCache
 from tokenmill.loader.rows import Buffer, Flags
-from tokenmill.packing.row_plan import RowPlan
+from tokenmill.packing.row_plan import Row, RowPlan
 from tokenmill.packing.row_reader import RowReader
 from tokenmill.permutation import Numbers
 
@@ -28,6 +29,7 @@ class PackedRows:
         self._units = self._reader.units
         self._report = plan.splits[split.name].report
         self.num_rows = self._units.num_rows
+        self._last: tuple[Numbers, list[Row]] | None = None
 
     @property
     def num_left_out(self) -> int:
@@ -39,25 +41,33 @@ class PackedRows:
 
     def expect(self, rows: Numbers) -> None:
         if self.cache is not None:
-            for starts, lengths, is_cut in self._units.pieces(rows):
+            for starts, lengths, is_cut in self._pieces(rows):
                 stops = [start + length for start, length in zip(starts, lengths, strict=True)]
                 stops[-1] += is_cut
                 self.cache.expect(list(zip(starts, stops, strict=True)))
 
+    def _pieces(self, rows: Numbers) -> list[Row]:
+        """Of each row. A batch's masks ask for the same rows, one after the other."""
+        last = self._last
+        if last is None or last[0] is not rows:
+            self._last = last = rows, self._units.pieces(rows)
+        return last[1]
+
     def read(self, rows: Numbers, out: Buffer, places: Numbers) -> None:
-        self._reader.fill(rows, out, places)
+        self._reader.fill(self._pieces(rows), out, places)
 
     def starts(self, rows: Numbers, tokens: Buffer) -> Flags:
         found = np.zeros(tokens.shape, np.bool_)
-        for place, (_, lengths, is_cut) in enumerate(self._units.pieces(rows)):
-            ends = np.cumsum(lengths)
-            goes_on = is_cut and int(ends[-1]) == self.plan.seq_len
-            found[place, ends[: len(ends) - goes_on]] = True
+        for place, (_, lengths, is_cut) in enumerate(self._pieces(rows)):
+            ends = list(itertools.accumulate(lengths))
+            if is_cut and ends[-1] == self.plan.seq_len:
+                ends.pop()
+            found[place, ends] = True
         found[:, 0] = True
         return found
 
     def num_real(self, rows: Numbers) -> Numbers:
-        return np.array([sum(lengths) for _, lengths, _ in self._units.pieces(rows)], np.int64)
+        return np.array([sum(lengths) for _, lengths, _ in self._pieces(rows)], np.int64)
 
     def documents(self, rows: Numbers) -> list[tuple[int, Sequence[int]]]:
         found: list[tuple[int, Sequence[int]]] = []

@@ -7,7 +7,6 @@ put in random order, because packing begins with the longest documents.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
@@ -26,10 +25,10 @@ from tokenmill.packing.row_plan import (
     PlanWriter,
     RowPlan,
     SplitPlan,
+    new_plan,
     plan_path,
 )
 from tokenmill.permutation import Permutation
-from tokenmill.storage import files
 
 UNIT_DOCUMENTS = 1 << 16
 
@@ -74,15 +73,12 @@ def pack(dataset: OpenedDataset, options: PackOptions, path: str | None = None) 
     found = _existing(path, options, contents)
     if found is not None:
         return found
-    folder, name = os.path.split(path)
-    with files.new_file(folder or ".", name) as file:
-        writer = PlanWriter(file)
+    with new_plan(path) as writer:
         splits = {
             split: _split_plan(dataset[split], options, contents[split], writer)
             for split in dataset.splits
         }
         writer.finish(asdict(options), splits)
-        file.commit()
     return RowPlan(path)
 
 

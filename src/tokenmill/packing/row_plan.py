@@ -15,6 +15,7 @@ plan in a bucket, units are fetched as they are needed.
 from __future__ import annotations
 
 import collections
+import contextlib
 import hashlib
 import json
 import os
@@ -32,7 +33,7 @@ from tokenmill.errors import IntegrityError
 from tokenmill.packing.best_fit import Numbers
 from tokenmill.packing.pieces import RowPieces
 from tokenmill.packing.report import PackReport
-from tokenmill.storage import files
+from tokenmill.storage import disk, files
 from tokenmill.storage.checked_json import checked_object, checksummed
 from tokenmill.storage.new_file import NewFile
 from tokenmill.storage.objects import is_url
@@ -124,6 +125,18 @@ class PlanWriter:
         footer = {"tokenmill_rows": VERSION, **options, "splits": plain}
         body = checksummed(json.dumps(footer, sort_keys=True).encode())
         self._file.write(body + len(body).to_bytes(8, "little") + MAGIC)
+
+
+@contextlib.contextmanager
+def new_plan(path: str) -> Iterator[PlanWriter]:
+    """A plan that appears at `path` once it is whole."""
+    folder, name = os.path.split(path)
+    folder = folder or "."
+    if not is_url(path):
+        disk.remove_temporaries_of(os.path.join(folder, name))  # of attempts that were killed
+    with files.new_file(folder, name) as file:
+        yield PlanWriter(file)
+        file.commit()
 
 
 class RowPlan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tokenmill.dataset.split import Split
 from tokenmill.dataset.stream import Tokens
 from tokenmill.packing.best_fit import Numbers
-from tokenmill.packing.row_plan import RowPlan
+from tokenmill.packing.row_plan import Row, RowPlan
 
 Buffer = npt.NDArray[Any]
 Read = Callable[[int, int], Tokens]  # tokens `start` to `stop` of the split
@@ -30,12 +30,11 @@ class RowReader:
         stream = split.stream
         self._firsts = [stream.start_of(n) for n in range(len(stream.shards) + 1)]
 
-    def fill(self, rows: Numbers, out: Buffer, places: Numbers) -> None:
+    def fill(self, rows: Sequence[Row], out: Buffer, places: Numbers) -> None:
         """Copy rows into `out`, each to its place, and padding after them. If there is room for one
         token more than a row, it is the next one of a document that goes on after the row."""
         tokens, has_next = self._read or self._mapped(), out.shape[1] > self.seq_len
-        pieces = self.units.pieces(rows)
-        for place, (starts, lengths, is_cut) in zip(places.tolist(), pieces, strict=True):
+        for place, (starts, lengths, is_cut) in zip(places.tolist(), rows, strict=True):
             row, at = out[place], 0
             for start, length in zip(starts, lengths, strict=True):
                 row[at : at + length] = tokens(start, start + length)
@@ -49,7 +48,7 @@ class RowReader:
     def rows(self, start: int, stop: int) -> Tokens:
         """Rows `start` to `stop`, one after the other."""
         found = np.empty((stop - start, self.seq_len), self.split.dtype)
-        self.fill(np.arange(start, stop), found, np.arange(stop - start))
+        self.fill(self.units.pieces(np.arange(start, stop)), found, np.arange(stop - start))
         return found.reshape(-1)
 
     def _mapped(self) -> Read:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import os
 from collections.abc import Callable
 
 import numpy as np
@@ -28,12 +27,11 @@ from tokenmill.dataset.stream import Stream, StreamShard, Tokens
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.formats import Layout, get_format
 from tokenmill.packing.pieces import RowPieces
-from tokenmill.packing.row_plan import PlanWriter, Row, RowPlan, SplitPlan, plan_path
+from tokenmill.packing.row_plan import Row, RowPlan, SplitPlan, new_plan, plan_path
 from tokenmill.packing.row_reader import RowReader
 from tokenmill.runners.machine import available_cpus
 from tokenmill.runners.threads import in_threads
 from tokenmill.settings import whole_samples
-from tokenmill.storage import files
 
 
 def write_rows(
@@ -145,9 +143,8 @@ def _require_whole(dataset: OpenedDataset) -> None:
 
 def _write_plan(plan: RowPlan, written: OpenedDataset) -> None:
     """The same rows, where they are now. Nothing follows a row: no document goes on after it."""
-    folder, name = os.path.split(plan_path(written.path, plan.seq_len))
-    with files.new_file(folder, name) as file:
-        writer, splits = PlanWriter(file), {}
+    splits = {}
+    with new_plan(plan_path(written.path, plan.seq_len)) as writer:
         for split in written.splits:
             units, done = [], 0
             for rows in plan.units(split).in_order():
@@ -157,7 +154,6 @@ def _write_plan(plan: RowPlan, written: OpenedDataset) -> None:
             report = plan.splits[split].report
             splits[split] = SplitPlan(content, written[split].num_tokens, report, tuple(units))
         writer.finish(plan.options, splits)
-        file.commit()
 
 
 def _moved(rows: list[Row], first: int, seq_len: int) -> RowPieces:
