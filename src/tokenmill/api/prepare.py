@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tokenmill.config import Config
 from tokenmill.dataset.manifest import Manifest
-from tokenmill.dataset.opened import opened
 from tokenmill.encodings import Encoding
-from tokenmill.packing.pack import PackOptions
-from tokenmill.packing.pack import pack as planned
 from tokenmill.run import RunWatch, SilentWatch, run
 from tokenmill.runners.start import started_runner, workers_of
 from tokenmill.words.keywords import suggesting
@@ -82,7 +79,7 @@ def prepare(
     """
     given = dict(locals())
     config = Config(**{name: value for name, value in given.items() if name not in _NOT_OPTIONS})
-    packing = None if pack is None else PackOptions(seq_len=count_of("pack", pack))
+    packing = _packing(config.out, pack)
     if watch is not None or not progress:
         manifest = _prepared(config, watch or SilentWatch())
     else:
@@ -91,10 +88,25 @@ def prepare(
         with shown_progress(functools.partial(workers_of, config)) as shown:
             manifest = _prepared(config, shown)
             shown.conclude(manifest, config.out)
-    if packing is not None:
-        with opened(config.out) as dataset:
-            planned(dataset, packing)
+    packing()
     return manifest
+
+
+def _packing(out: str, seq_len: Quantity | None) -> Callable[[], object]:
+    """What packs the finished dataset. A wrong number is noticed now, before the run."""
+    if seq_len is None:
+        return lambda: None
+    from tokenmill.dataset.opened import opened
+    from tokenmill.packing.pack import PackOptions
+    from tokenmill.packing.pack import pack as planned
+
+    options = PackOptions(seq_len=count_of("pack", seq_len))
+
+    def packed() -> None:
+        with opened(out) as dataset:
+            planned(dataset, options)
+
+    return packed
 
 
 def _prepared(config: Config, watch: Any) -> Manifest:

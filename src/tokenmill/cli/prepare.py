@@ -308,8 +308,8 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
 
 
 def _packing(arguments: argparse.Namespace) -> PackOptions | None:
-    """What --pack asks for; a mistake in it is noticed before the run."""
-    if arguments.pack is None:
+    """What --pack asks for, which `demo` has not; a mistake in it is noticed before the run."""
+    if getattr(arguments, "pack", None) is None:
         return None
     from tokenmill.packing.pack import PackOptions
 
