@@ -7,6 +7,7 @@ throughput   rows of a file in the page cache to batches, one thread, shuffled o
 start        of a dataset of 1T tokens: 10,000 sparse shards with a manifest; to the first batch
 resume       from a state in the middle of it
 documents    by number and by token, once their unit is known
+packed       rows of whole documents: how long the plan takes, and its rows to batches
 --peers      ours and others' loaders (loader_peers.py), on the same tokens in each one's format;
              that Python needs requirements/loaders*.txt, grain, catalogue and bettermap
 """
@@ -48,6 +49,7 @@ def main() -> None:
                 "throughput": throughput(Path(folder), options.gigabytes),
                 "start": start(Path(folder)),
                 "documents": documents(Path(folder)),
+                "packed": packed(Path(folder)),
             }
     print(json.dumps(found, indent=1))
     if options.json:
@@ -221,6 +223,36 @@ def documents(folder: Path) -> dict:
         "seconds_to_scan_50M_tokens": round(scanned, 3),
         "microseconds_each": round((time.perf_counter() - begin) / len(numbers) * 1e6, 1),
     }
+
+
+def packed(folder: Path) -> list[dict]:
+    """Documents of web text's lengths (median 400 tokens), in rows of 2,048."""
+    import tokenmill
+
+    (folder / "packed").mkdir()
+    random = np.random.default_rng(0)
+    ends = np.cumsum(np.maximum(1, random.lognormal(6.0, 1.1, 200_000)).astype(np.int64))
+    tokens = random.integers(0, 50000, int(ends[-1]), np.uint16)
+    tokens[ends - 1] = 50256
+    tokens.tofile(folder / "packed" / "train.bin")
+    source = tokenmill.open(folder / "packed", dtype="uint16", tokenizer="gpt2", eot="append")
+    rows = []
+    for method in ("fit", "crop"):
+        len(source["train"])  # finds the ends of documents
+        begin = time.process_time()
+        report = tokenmill.pack(source, seq_len=2048, method=method)["train"]
+        seconds = time.process_time() - begin
+        rows.append(
+            {
+                "method": method,
+                "documents": report.num_documents,
+                "cpu_seconds_to_pack": round(seconds, 2),
+                "fill": round(report.fill, 5),
+                "lost": round(report.num_lost_tokens / report.num_tokens, 4),
+                **measured(source, 2048, "int32", packed=True),
+            }
+        )
+    return rows
 
 
 if __name__ == "__main__":

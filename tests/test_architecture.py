@@ -16,18 +16,12 @@ SOURCE = Path(tokenmill.__file__).parent
 
 # A room imports from the layers above it here, and within its layer from the rooms to its left.
 LAYERS = {
-    "ground": ["errors", "arrays", "words", "toml_text", "plugins", "storage"],
+    "ground": ["errors", "arrays", "permutation", "words", "plugins", "storage"],
     "seams": ["where", "named_source", "config", "config_file", "encodings", "formats"],
     "the mill": ["corpus", "encode", "assemble"],
     "work": ["settings", "runners"],
     "datasets": [
-        "dataset",
-        "loader",
-        "estimate",
-        "vocabulary",
-        "doctor",
-        "web",
-        "report",
+        *("dataset", "packing", "loader", "estimate", "vocabulary", "doctor", "web", "report"),
         "testing",
     ],
     "the run": ["run", "partition"],
@@ -147,6 +141,7 @@ def test_public_names_are_these_and_all_resolve():
         "estimate",
         "get_encoding",
         "open",
+        "pack",
         "prepare",
         "push",
         "verify",

@@ -19,7 +19,7 @@ from tokenmill.cli.prepare import config_from, typed_config
 from tokenmill.config import Config
 from tokenmill.config_file import MAX_BYTES, ConfigFile
 from tokenmill.errors import ConfigError
-from tokenmill.toml_text import toml_text
+from tokenmill.words.toml_text import toml_text
 
 TEXT = """\
 # Two sources

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tokenmill.config import Config
@@ -13,9 +13,9 @@ from tokenmill.encodings import Encoding
 from tokenmill.run import RunWatch, SilentWatch, run
 from tokenmill.runners.start import started_runner, workers_of
 from tokenmill.words.keywords import suggesting
-from tokenmill.words.quantities import Quantity
+from tokenmill.words.quantities import Quantity, count_of
 
-_NOT_OPTIONS = ("watch", "progress")
+_NOT_OPTIONS = ("watch", "progress", "pack")
 
 
 @suggesting
@@ -61,6 +61,7 @@ def prepare(
     stall_timeout: float = 300.0,
     overwrite: bool = False,
     keep_downloads: bool = True,
+    pack: Quantity | None = None,
     progress: bool = False,
     watch: RunWatch | None = None,
 ) -> Manifest:
@@ -82,19 +83,40 @@ def prepare(
     limit_tokens     whole documents, in the order of the sources, until there are so many tokens
     val              "fraction", "first-shard" or "none": what is held out for validation
     seq_len          tokens per sample, if the format holds samples; "document" for one per document
+    pack             then plan rows of so many tokens, of whole documents: see `tokenmill.pack`
     progress         show progress on stderr; in a notebook, below the cell
     watch            an object that receives each step (see `tokenmill.run.RunWatch`)
     """
     given = dict(locals())
     config = Config(**{name: value for name, value in given.items() if name not in _NOT_OPTIONS})
+    packing = _packing(config.out, pack)
     if watch is not None or not progress:
-        return _prepared(config, watch or SilentWatch())
-    from tokenmill.cli.progress import shown_progress
+        manifest = _prepared(config, watch or SilentWatch())
+    else:
+        from tokenmill.cli.progress import shown_progress
 
-    with shown_progress(functools.partial(workers_of, config)) as shown:
-        manifest = _prepared(config, shown)
-        shown.conclude(manifest, config.out)
+        with shown_progress(functools.partial(workers_of, config)) as shown:
+            manifest = _prepared(config, shown)
+            shown.conclude(manifest, config.out)
+    packing()
     return manifest
+
+
+def _packing(out: str, seq_len: Quantity | None) -> Callable[[], object]:
+    """What packs the finished dataset. A wrong number is noticed now, before the run."""
+    if seq_len is None:
+        return lambda: None
+    from tokenmill.dataset.opened import opened
+    from tokenmill.packing.pack import PackOptions
+    from tokenmill.packing.pack import pack as planned
+
+    options = PackOptions(seq_len=count_of("pack", seq_len))
+
+    def packed() -> None:
+        with opened(out) as dataset:
+            planned(dataset, options)
+
+    return packed
 
 
 def _prepared(config: Config, watch: Any) -> Manifest:

@@ -27,11 +27,13 @@ from tokenmill.config import (
 )
 from tokenmill.errors import ConfigError
 from tokenmill.words.plural import counted
+from tokenmill.words.quantities import count_of
 
 if TYPE_CHECKING:
     from tokenmill.cli.progress import Progress
     from tokenmill.dataset.manifest import Manifest
     from tokenmill.estimate import Estimate
+    from tokenmill.packing.pack import PackOptions
 
 
 def add_parser(commands: Any) -> None:
@@ -142,6 +144,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="S",
         help=f"of the shuffle, the split and the sample (default: {Config.seed})",
+    )
+
+    shards.add_argument(
+        "--pack",
+        metavar="N",
+        help="then plan rows of N tokens of whole documents, as `tokenmill pack OUT --seq-len N`",
     )
 
     running = parser.add_argument_group("how it runs")
@@ -332,6 +340,11 @@ def typed_config(arguments: argparse.Namespace, **more: Any) -> Config:
 def run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments)
     share = None if arguments.partition is None else Partition.parsed(arguments.partition)
+    if arguments.pack is not None and share is not None:
+        raise ConfigError(
+            "--pack needs the whole dataset, and --partition makes a share of it",
+            hint=f"after `tokenmill finish`: tokenmill pack OUT --seq-len {arguments.pack}",
+        )
     if arguments.dry_run:
         return show_plan(config, arguments.json)
     if share is not None:
@@ -345,6 +358,7 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
     from tokenmill.cli.progress import SignalStop, orderly, stderr_progress
     from tokenmill.runners.start import started_runner, workers_of
 
+    packing = _packing(arguments)
     stop = SignalStop()
     stop.install()
     began = time.monotonic()
@@ -357,7 +371,20 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
         progress.end()
         seconds = time.monotonic() - began
         report(manifest, config.out, arguments, progress, seconds, progress.text_bytes)
+        if packing is not None:
+            from tokenmill.cli import pack
+
+            pack.pack_prepared(config.out, packing, arguments.quiet or arguments.json)
     return 0
+
+
+def _packing(arguments: argparse.Namespace) -> PackOptions | None:
+    """What --pack asks for, which `demo` has not; a mistake in it is noticed before the run."""
+    if getattr(arguments, "pack", None) is None:
+        return None
+    from tokenmill.packing.pack import PackOptions
+
+    return PackOptions(seq_len=count_of("--pack", arguments.pack))
 
 
 def report(

@@ -25,6 +25,9 @@ from tokenmill.encodings import EncodingId
 from tokenmill.encodings.bos import bos_id_of
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import DatasetFiles, Format, FoundShard, format_names, get_format
+from tokenmill.words.plural import counted
+
+_MAX_NAMES = 8
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,7 @@ def _of_strangers(
     encoding: EncodingId | None,
     eot: str | None,
 ) -> Dataset:
+    _require_no_datasets_inside(files)
     format_, found = found_shards(files, format_name)
     inferred = {}
     if dtype is None and (width := dtype_of_strangers(files, format_, found, encoding)):
@@ -185,6 +189,19 @@ def _of_strangers(
                 inferred["eot"], eot, eot_id = by_bos, "prepend", bos_id
                 return Dataset(files, format_, None, streams(eot), eot, eot_id, inferred, bos_id)
     return Dataset(files, format_, None, streams(eot), eot, eot_id, inferred)
+
+
+def _require_no_datasets_inside(files: DatasetFiles) -> None:
+    """Raise ConfigError for a folder of datasets: the shards of one must not pass for all."""
+    inside = [name for name in files.names() if name.endswith(f"/{MANIFEST_NAME}")]
+    if inside:
+        names = [os.path.dirname(name) for name in inside]
+        more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+        raise ConfigError(
+            f"{files.label} is not a dataset, but holds {counted(len(names), 'dataset')}: "
+            f"{', '.join(names[:_MAX_NAMES])}{more}",
+            hint=f"name one of them: {files.path_of(names[0])}",
+        )
 
 
 def dtype_of_strangers(

@@ -16,7 +16,7 @@ from tokenmill.encodings import EncodingId
 from tokenmill.encodings.builtin import ENCODING_NAMES, shipped_identity
 from tokenmill.errors import ConfigError
 from tokenmill.formats import get_format
-from tokenmill.toml_text import toml_text
+from tokenmill.words.toml_text import toml_text
 
 
 def config_text(manifest: Manifest, local: str | None = None) -> str:
