@@ -20,7 +20,7 @@ TORCH := torch==2.13.0
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links --no-annotate
 
-.PHONY: demo test test-cluster check format bench bench-peers bench-quick bench-cores stages chart scale \
+.PHONY: demo test test-faults test-cluster browser check format bench bench-peers bench-quick bench-cores stages chart scale \
   reliability teeth soak peer-faults lock clean
 
 demo: $(INSTALLED)
@@ -35,10 +35,19 @@ RUNNER_CONTRACT := tests/runners/test_contract.py
 PYTEST := $(BIN)/pytest -rs -n auto --dist worksteal
 
 test: $(READY) $(LOADERS_READY)
-	$(PYTEST) $(addprefix --ignore=,$(CLUSTER_TESTS)) --deselect='$(RUNNER_CONTRACT)::test_runner[ray'
+	$(PYTEST) $(addprefix --ignore=,$(CLUSTER_TESTS) tests/faults) --deselect='$(RUNNER_CONTRACT)::test_runner[ray'
+
+# Kills, crash points, power loss, disk errors, hostile inputs: one of five trials. All: reliability.
+test-faults: $(READY)
+	$(PYTEST) tests/faults $(addprefix --ignore=,$(filter tests/faults/%,$(CLUSTER_TESTS)))
 
 test-cluster: $(READY)
 	$(PYTEST) $(CLUSTER_TESTS) $(RUNNER_CONTRACT)
+
+# A real browser for the tests of pages, where Debian's packages can be installed; they skip without.
+browser:
+	@command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } \
+	  > /dev/null 2>&1 || echo "no chromium: tests of pages in a browser are skipped"
 
 check: $(READY)
 	$(BIN)/ruff check .

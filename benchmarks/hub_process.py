@@ -1,8 +1,9 @@
 """The tests' Hub in a process of its own, so that its CPU time can be told from a client's.
 
-    python benchmarks/hub_process.py REPO COMMIT FOLDER LINE    serves the folder until stdin ends
+    python benchmarks/hub_process.py REPO COMMIT FOLDER LINE [CERTIFICATE]
 
-LINE is a JSON object: the fields of `hub_server.Line`. Files are mapped, not read.
+serves the folder until stdin ends. LINE is a JSON object: the fields of `hub_server.Line`. Files
+are mapped, not read. With a certificate (made by `self_signed`) it is served over TLS.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ from hub_server import HubServer, Line  # noqa: E402
 class HubProcess:
     """A context manager; `url` is the HF_ENDPOINT, `cpu_seconds` is known after it was left."""
 
-    def __init__(self, repo: str, commit: str, folder: str, line: Line) -> None:
+    def __init__(
+        self, repo: str, commit: str, folder: str, line: Line, certificate: str | None = None
+    ) -> None:
         fields = json.dumps(dataclasses.asdict(line))
         command = [sys.executable, __file__, repo, commit, folder, fields]
+        command += [certificate] if certificate else []
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -44,16 +48,30 @@ class HubProcess:
         self.sent_seconds = found["sent_seconds"]  # from the first request to the last byte
 
 
+def self_signed(folder: str) -> str:
+    """A PEM file with a key and a certificate for 127.0.0.1, to be trusted by SSL_CERT_FILE."""
+    path = os.path.join(folder, "hub.pem")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext"
+    extension = ["subjectAltName=IP:127.0.0.1", "-keyout", path, "-out", f"{path}.certificate"]
+    subprocess.run([*command.split(), *extension], check=True, capture_output=True)
+    with open(f"{path}.certificate") as certificate, open(path, "a") as both:
+        both.write(certificate.read())
+    return path
+
+
 def mapped(path: Path) -> memoryview:
     with open(path, "rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def main() -> None:
-    repo, commit, folder, line = sys.argv[1:]
+    repo, commit, folder, line, *certificate = sys.argv[1:]
     found = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     files = {os.path.relpath(path, folder): mapped(path) for path in found}
-    with HubServer(files, repo=repo, commit=commit, line=Line(**json.loads(line))) as server:
+    limits = Line(**json.loads(line))
+    with HubServer(
+        files, repo, commit, line=limits, certificate=next(iter(certificate), None)
+    ) as server:
         before = resource.getrusage(resource.RUSAGE_SELF)
         print(json.dumps({"url": server.url}), flush=True)
         sys.stdin.read()

@@ -1,11 +1,15 @@
 """How fast the loader is, how soon it starts and what it takes, on this machine.
 
 python benchmarks/loader.py [--folder DIR] [--gigabytes 1] [--json FILE]
+python benchmarks/loader.py --peers .venv-loaders/bin/python --dataset DIR [--json FILE]
 
 throughput   rows of a file in the page cache to batches, one thread, shuffled over the whole file
 start        of a dataset of 1T tokens: 10,000 sparse shards with a manifest; to the first batch
 resume       from a state in the middle of it
 documents    by number and by token, once their unit is known
+packed       rows of whole documents: how long the plan takes, and its rows to batches
+--peers      ours and others' loaders (loader_peers.py), on the same tokens in each one's format;
+             that Python needs requirements/loaders*.txt, grain, catalogue and bettermap
 """
 
 from __future__ import annotations
@@ -30,20 +34,55 @@ def main() -> None:
     parser.add_argument("--folder", help="where to make the files")
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--json", help="write the numbers to this file")
+    parser.add_argument("--peers", metavar="PYTHON", help="with the loaders to compare with")
+    parser.add_argument("--dataset", help="of tokenmill, in nanogpt's format, for --peers")
     parser.add_argument("--start", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.start:
         print(json.dumps(started(options.start)))
         return
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        found = {
-            "throughput": throughput(Path(folder), options.gigabytes),
-            "start": start(Path(folder)),
-            "documents": documents(Path(folder)),
-        }
+        if options.peers:
+            found = {"peers": peers(options.peers, options.dataset, Path(folder))}
+        else:
+            found = {
+                "throughput": throughput(Path(folder), options.gigabytes),
+                "start": start(Path(folder)),
+                "documents": documents(Path(folder)),
+                "packed": packed(Path(folder)),
+            }
     print(json.dumps(found, indent=1))
     if options.json:
         Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
+
+
+def peers(python: str, dataset: str, folder: Path) -> list[dict]:
+    """Each loader's numbers, or why there are none."""
+    import tokenmill
+    from loader_peers import LOADERS, SEQ_LEN
+
+    (folder / "nanogpt").symlink_to(os.path.abspath(dataset))
+    for name in ("litdata", "mds", "olmo", "megatron", "datatrove"):
+        more = {"seq_len": SEQ_LEN, "drop": ["tail"]} if name == "mds" else {}
+        tokenmill.convert(dataset, folder / name, format=name, **more)
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "loader_peers.py")
+    found = []
+    for name in LOADERS:
+        command = [python, "-W", "ignore", script, name, str(folder)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=with_source()
+        )
+        if done.returncode:
+            found.append({"loader": name, "failed": done.stderr.strip().splitlines()[-1]})
+        else:
+            found.append(json.loads(done.stdout.splitlines()[-1]))
+    return sorted(found, key=lambda row: -row.get("tokens_per_second", 0))
+
+
+def with_source() -> dict[str, str]:
+    import tokenmill
+
+    return {**os.environ, "PYTHONPATH": str(Path(tokenmill.__file__).parent.parent)}
 
 
 def throughput(folder: Path, gigabytes: float) -> list[dict]:
@@ -184,6 +223,36 @@ def documents(folder: Path) -> dict:
         "seconds_to_scan_50M_tokens": round(scanned, 3),
         "microseconds_each": round((time.perf_counter() - begin) / len(numbers) * 1e6, 1),
     }
+
+
+def packed(folder: Path) -> list[dict]:
+    """Documents of web text's lengths (median 400 tokens), in rows of 2,048."""
+    import tokenmill
+
+    (folder / "packed").mkdir()
+    random = np.random.default_rng(0)
+    ends = np.cumsum(np.maximum(1, random.lognormal(6.0, 1.1, 200_000)).astype(np.int64))
+    tokens = random.integers(0, 50000, int(ends[-1]), np.uint16)
+    tokens[ends - 1] = 50256
+    tokens.tofile(folder / "packed" / "train.bin")
+    source = tokenmill.open(folder / "packed", dtype="uint16", tokenizer="gpt2", eot="append")
+    rows = []
+    for method in ("fit", "crop"):
+        len(source["train"])  # finds the ends of documents
+        begin = time.process_time()
+        report = tokenmill.pack(source, seq_len=2048, method=method)["train"]
+        seconds = time.process_time() - begin
+        rows.append(
+            {
+                "method": method,
+                "documents": report.num_documents,
+                "cpu_seconds_to_pack": round(seconds, 2),
+                "fill": round(report.fill, 5),
+                "lost": round(report.num_lost_tokens / report.num_tokens, 4),
+                **measured(source, 2048, "int32", packed=True),
+            }
+        )
+    return rows
 
 
 if __name__ == "__main__":

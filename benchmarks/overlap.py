@@ -1,6 +1,7 @@
 """Download and encoding, overlapped: `tokenmill fineweb` beside downloading first, on many lines.
 
     python benchmarks/overlap.py [--corpus DIR] [--bytes 600M] [--quick] [--only 40/500/50]
+        [--one] [--tls] [--peers [PYTHON]]
 
 A Hub on loopback, in a process of its own, limits each connection and all of them together, and
 answers late. A point EACH/LINE/LATENCY (MB/s, MB/s, ms) is measured as a whole, one contestant
@@ -8,14 +9,19 @@ after the other, so that its numbers compare also on a machine that others use. 
 benchmarks/overlap.json, point by point; `--write` puts their table into docs/performance.md.
 
 The bound at a point is 1.10 x the longer of (bytes / what the line gives) and (encoding alone),
-plus the start: `fineweb` with twelve tiny files on the same line. What a line gives is no more than
-32 connections bring. Encoding alone is `prepare` of the local files, without its own start.
+plus the start: `fineweb` with twelve tiny files on the same line, measured just before. That is
+the interpreter, the engine in the workers, the Hub's listing, every address and footer, and the
+manifest. What a line gives is no more than 32 connections bring. Encoding alone is `prepare` of
+the local files, without its own start.
+
+`--one` adds `fineweb` over a single connection. `--tls` measures over TLS, which is kept apart.
+`--peers` adds what only reads: `datasets` streaming and datatrove's reader, in an environment that
+has them (.venv-peers). Which of them is not there is said and left out.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import itertools
 import json
 import os
@@ -31,7 +37,7 @@ from typing import Any
 
 import table
 from corpus import Recipe
-from hub_process import HERE, HubProcess, Line
+from hub_process import HERE, HubProcess, Line, self_signed
 from tokenmill.cli.screen import parsed_count
 from tokenmill.corpus.download.connection_count import MAX_CONNECTIONS
 from tokenmill.corpus.fineweb import REPOS, REVISIONS
@@ -48,13 +54,14 @@ from huggingface_hub import snapshot_download
 snapshot_download(sys.argv[1], repo_type="dataset", revision=sys.argv[2],
                   allow_patterns="sample/10BT/*", local_dir=sys.argv[3], max_workers=8)
 """
-STREAMING = """
+ONE = """
 import sys
-from datasets import load_dataset
-rows = load_dataset(sys.argv[1], data_files="sample/10BT/*.parquet", revision=sys.argv[2],
-                    split="train", streaming=True)
-sum(len(batch) for batch in rows.with_format("arrow").iter(1000))
+from tokenmill.corpus.download import connection_count
+connection_count.FIRST_CONNECTIONS = connection_count.MAX_CONNECTIONS = 1
+from tokenmill.cli import main
+sys.exit(main(sys.argv[1:]))
 """
+PEERS = ("datasets", "datatrove")
 
 
 @dataclass(frozen=True)
@@ -80,64 +87,80 @@ class Point:
 
 
 class Bench:
-    def __init__(self, folder: str, num_proc: int, scratch: str) -> None:
+    def __init__(
+        self, folder: str, num_proc: int, scratch: str, peers: str | None, certificate: str | None
+    ) -> None:
         self.folder = folder
         self.num_proc = num_proc
         self.scratch = scratch
+        self.peers = [(name, peers) for name in PEERS if peers and _has(peers, name)]
+        self.certificate = certificate
         size_of = (path.stat().st_size for path in Path(folder, "sample/10BT").iterdir())
         self.num_bytes = sum(size_of)
 
-    def measured(self, point: Point, with_peers: bool) -> dict[str, Any]:
-        with HubProcess(REPO, COMMIT, self.folder, point.simulated) as hub:
+    def measured(self, point: Point, with_one: bool) -> dict[str, Any]:
+        with self._hub(point) as hub:
             start = self._fineweb(hub, "100B")
-        with HubProcess(REPO, COMMIT, self.folder, point.simulated) as hub:
+        with self._hub(point) as hub:
             before = _cpu_of_children()
             fineweb = self._fineweb(hub, "10B")
             cpu = _cpu_of_children() - before
-        with HubProcess(REPO, COMMIT, self.folder, point.simulated) as peers_hub:
-            snapshot = self._python(peers_hub, SNAPSHOT, REPO, COMMIT, self._new("snapshot"))
-            command = [sys.executable, "-m", "huggingface_hub.cli.hf", "download", REPO]
-            command += ["--repo-type", "dataset", "--revision", COMMIT, "--quiet"]
+        found: dict[str, Any] = {"fineweb": fineweb, "start": start}
+        if with_one:
+            with self._hub(point) as one:
+                found["one"] = self._fineweb(one, "10B", "-c", ONE)
+        with self._hub(point) as peers_hub:
+            found["snapshot"] = self._python(
+                peers_hub, "-c", SNAPSHOT, REPO, COMMIT, self._new("snapshot")
+            )
+            command = ["-m", "huggingface_hub.cli.hf", "download", REPO, "--quiet"]
+            command += ["--repo-type", "dataset", "--revision", COMMIT]
             command += ["--include", "sample/10BT/*", "--local-dir", self._new("hf")]
-            by_hf = self._timed(command, peers_hub)
-            streaming = None
-            if with_peers and importlib.util.find_spec("datasets"):
-                streaming = self._python(peers_hub, STREAMING, REPO, COMMIT)
+            found["hf"] = self._python(peers_hub, *command)
+            for name, python in self.peers:
+                script = str(HERE / "peers" / f"stream_{name}.py")
+                arguments = [script, REPO, COMMIT, str(self.num_proc)]
+                found[name] = self._timed([python, *arguments], peers_hub)
         prepare, tiny = self._prepare("10BT"), self._prepare("100BT")
         self._clear()
         return {
-            "fineweb": fineweb,
-            "start": start,
+            **found,
             "encoding": prepare - tiny,
             "prepare": prepare,
-            "snapshot": snapshot,
-            "hf": by_hf,
-            "streaming": streaming,
+            "own_start": tiny,
             "cpu": cpu,
             "server_cpu": hub.cpu_seconds,
             "arrived": round(hub.sent_seconds, 1),
             "bytes": self.num_bytes,
             "load": os.getloadavg()[0],
+            "day": time.strftime("%Y-%m-%d"),
         }
 
-    def _fineweb(self, hub: HubProcess, version: str) -> float:
-        return self._tokenmill(hub, "fineweb", "--version", version)
+    def _hub(self, point: Point) -> HubProcess:
+        return HubProcess(REPO, COMMIT, self.folder, point.simulated, self.certificate)
+
+    def _fineweb(self, hub: HubProcess, version: str, *program: str) -> float:
+        return self._tokenmill(hub, "fineweb", "--version", version, program=program)
 
     def _prepare(self, version: str) -> float:
         return self._tokenmill(None, "prepare", os.path.join(self.folder, "sample", version))
 
-    def _tokenmill(self, hub: HubProcess | None, *arguments: str) -> float:
+    def _tokenmill(
+        self, hub: HubProcess | None, *arguments: str, program: tuple[str, ...] = ()
+    ) -> float:
         workers = ["--num-proc", str(self.num_proc), "-q", "-o", self._new("out")]
-        return self._timed([sys.executable, "-m", "tokenmill", *arguments, *workers], hub)
+        return self._python(hub, *(program or ("-m", "tokenmill")), *arguments, *workers)
 
-    def _python(self, hub: HubProcess, code: str, *arguments: str) -> float:
-        return self._timed([sys.executable, "-c", code, *arguments], hub)
+    def _python(self, hub: HubProcess | None, *arguments: str) -> float:
+        return self._timed([sys.executable, *arguments], hub)
 
     def _timed(self, command: list[str], hub: HubProcess | None) -> float:
         environment = {"HF_HOME": self._new("home"), "HF_HUB_DISABLE_XET": "1"}
         environment |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
         if hub is not None:
             environment["HF_ENDPOINT"] = hub.url
+        if self.certificate is not None:
+            environment["SSL_CERT_FILE"] = self.certificate
         began = time.perf_counter()
         subprocess.run(
             command, env={**os.environ, **environment}, check=True, stdout=subprocess.DEVNULL
@@ -150,6 +173,14 @@ class Bench:
     def _clear(self) -> None:
         for path in Path(self.scratch).iterdir():
             shutil.rmtree(path)
+
+
+def _has(python: str, package: str) -> bool:
+    code = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({package!r}))"
+    if os.path.exists(python) and not subprocess.run([python, "-c", code], check=False).returncode:
+        return True
+    print(f"left out: {package}, which is not in {python}", file=sys.stderr)
+    return False
 
 
 def _cpu_of_children() -> float:
@@ -176,25 +207,26 @@ def bound(point: Point, found: dict[str, Any]) -> float:
     return FACTOR * longest + float(found["start"])
 
 
-def rows(results: dict[str, Any]) -> list[str]:
+def rows(points: dict[str, Any]) -> list[str]:
     lines = [
         "| MB/s each | MB/s line | ms | bytes / line | encoding | start | last byte | **fineweb** |"
-        " bound | `snapshot_download` + prepare | `hf download` + prepare | `datasets` streaming |"
-        " server CPU |",
-        "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        " bound | `snapshot_download` + prepare | `hf download` + prepare | one connection |"
+        " `datasets` reads | datatrove reads | CPU | server CPU |",
+        "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for point in itertools.starmap(Point, itertools.product(EACH, LINES, LATENCIES)):
-        if (found := results["points"].get(point.name)) is None:
+        if (found := points.get(point.name)) is None:
             continue
-        limit, both = bound(point, found), found["snapshot"] + found["prepare"]
-        streaming = "" if found["streaming"] is None else f"{found['streaming']:.1f}"
+        limit = bound(point, found)
         missed = "" if found["fineweb"] <= limit else f" (missed by {found['fineweb'] - limit:.1f})"
+        seconds = [found["snapshot"] + found["prepare"], found["hf"] + found["prepare"]]
+        seconds += [found.get(name) for name in ("one", *PEERS)] + [found["cpu"]]
+        others = " | ".join("" if value is None else f"{value:.1f}" for value in seconds)
         lines.append(
             f"| {point.each} | {point.line:,} | {point.latency} "
             f"| {found['bytes'] / point.gives / MB:.1f} | {found['encoding']:.1f} "
             f"| {found['start']:.1f} | {found.get('arrived', 0) or ''} "
-            f"| **{found['fineweb']:.1f}** | {limit:.1f}{missed} "
-            f"| {both:.1f} | {found['hf'] + found['prepare']:.1f} | {streaming} "
+            f"| **{found['fineweb']:.1f}** | {limit:.1f}{missed} | {others} "
             f"| {found['server_cpu']:.1f} |"
         )
     return lines
@@ -206,11 +238,33 @@ def summary(results: dict[str, Any]) -> str:
     num_faster = sum(f["fineweb"] <= f["snapshot"] + f["prepare"] for f in points.values())
     loads = [found["load"] for found in points.values()]
     return (
-        f"Seconds. {results['machine']}; load of the machine while it was measured "
-        f"{min(loads):.0f} to {max(loads):.0f}. {results['corpus']}. The bound was met at "
+        f"Seconds, {_days(points)}. {results['machine']}; load of the machine while it was "
+        f"measured {min(loads):.0f} to {max(loads):.0f}. {results['corpus']}. The bound was met at "
         f"{num_met} of {len(points)} points; `fineweb` was as fast as `snapshot_download` and then "
         f"`prepare`, or faster, at {num_faster}."
     )
+
+
+def _days(points: dict[str, Any]) -> str:
+    return ", ".join(sorted({found.get("day", "day not noted") for found in points.values()}))
+
+
+def lines_of(results: dict[str, Any]) -> list[str]:
+    lines = [summary(results), "", *rows(results["points"])] if results["points"] else []
+    if results.get("tls"):
+        lines += ["", "The same over TLS (a certificate of its own, the system's OpenSSL):", ""]
+        lines += rows(results["tls"])
+    return lines
+
+
+def merge(into: Path, others: list[str]) -> None:
+    results = json.loads(into.read_text()) if into.exists() else {"points": {}}
+    for path in others:
+        found = json.loads(Path(path).read_text())
+        for kind in ("points", "tls"):
+            results.setdefault(kind, {}).update(found.pop(kind, {}))
+        results |= found
+    into.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def _point(name: str) -> Point:
@@ -225,32 +279,53 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
     parser.add_argument("--only", nargs="+", metavar="EACH/LINE/LATENCY", help="these points")
     parser.add_argument("--missing", action="store_true", help="only what has no result yet")
-    parser.add_argument("--peers", action="store_true", help="`datasets` streaming (only reads)")
+    parser.add_argument("--one", action="store_true", help="fineweb over one connection, too")
+    parser.add_argument("--tls", action="store_true", help="over TLS; kept apart")
+    parser.add_argument("--peers", nargs="?", const=str(HERE.parent / ".venv-peers/bin/python"))
+    parser.add_argument("--machine", default=f"{os.cpu_count()} cores", help="for the table")
+    parser.add_argument("--make", action="store_true", help="only make the corpus")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
+    parser.add_argument("--merge", nargs="+", metavar="FILE", help="results of other runs into it")
     parser.add_argument("--write", action="store_true", help="the table into docs/performance.md")
     arguments = parser.parse_args()
+    if arguments.merge:
+        merge(arguments.results, arguments.merge)
+    else:
+        measure(arguments)
+    if not arguments.make:
+        lines = lines_of(json.loads(arguments.results.read_text()))
+        print("\n".join(lines))
+        if arguments.write:
+            table.replace(table.PERFORMANCE, "overlap", lines)
+
+
+def measure(arguments: argparse.Namespace) -> None:
     recipe = Recipe(parsed_count(arguments.bytes), arguments.corpus, num_files=12)
-    results: dict[str, Any] = {"points": {}}
-    if RESULTS.exists():
-        results = json.loads(RESULTS.read_text())
     folder = served(recipe, str(HERE / "out" / "corpora"))
+    if arguments.make:
+        return
+    results: dict[str, Any] = {"points": {}, "tls": {}}
+    if arguments.results.exists():
+        results |= json.loads(arguments.results.read_text())
     grid = itertools.starmap(Point, itertools.product(EACH, LINES, LATENCIES))
     names = arguments.only or (QUICK if arguments.quick else [point.name for point in grid])
-    with tempfile.TemporaryDirectory(dir=HERE / "out") as scratch:
-        bench = Bench(folder, arguments.num_proc, scratch)
-        results["machine"] = f"{os.cpu_count()} cores, {arguments.num_proc} workers"
+    points = results["tls" if arguments.tls else "points"]
+    with (
+        tempfile.TemporaryDirectory(dir=HERE / "out") as scratch,
+        tempfile.TemporaryDirectory() as keys,
+    ):
+        certificate = self_signed(keys) if arguments.tls else None
+        bench = Bench(folder, arguments.num_proc, scratch, arguments.peers, certificate)
+        results["machine"] = f"{arguments.machine}, {arguments.num_proc} workers"
         results["corpus"] = f"12 files, {bench.num_bytes / MB:.0f} MB of parquet"
         for name in names:
-            if arguments.missing and name in results["points"]:
+            if arguments.missing and name in points:
                 continue
-            found = bench.measured(_point(name), arguments.peers)
-            results["points"][name] = found
-            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-            print(name, json.dumps({key: found[key] and round(found[key], 2) for key in found}))
+            found = points[name] = bench.measured(_point(name), arguments.one)
+            arguments.results.write_text(json.dumps(results, indent=1) + "\n")
+            rounded = {k: round(v, 2) if isinstance(v, float) else v for k, v in found.items()}
+            print(name, json.dumps(rounded))
             print(f"  bound {bound(_point(name), found):.2f}, fineweb {found['fineweb']:.2f}")
-    lines = [summary(results), "", *rows(results)]
-    print("\n".join(lines))
-    if arguments.write:
-        table.replace(table.PERFORMANCE, "overlap", lines)
 
 
 if __name__ == "__main__":

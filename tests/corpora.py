@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
+import csv
 import gzip
+import io
 import json
+import lzma
 import random
 from pathlib import Path
 
@@ -77,9 +81,53 @@ def write_corpus(kind: str, folder: Path, texts: list[str | None]) -> str:
     return str(path)
 
 
+def write_mixed(folder: Path, texts: list[str]) -> list[str]:
+    """The texts, in shares, as files of many kinds, in the order of their names; `meta.text` is the
+    text, `n` its number and `meta.title` a title."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [
+        *("a.parquet", "b.arrow", "c.json", "d.jsonl.bz2", "e.jsonl.xz", "f.csv", "g.csv.lz4"),
+        *("h.tsv", "i.json.gz"),
+    ]
+    for number, name in enumerate(names):
+        share = range(number, len(texts), len(names))
+        rows = [{"n": i, "meta": {"text": texts[i], "title": f"title {i}"}} for i in share]
+        table, path = pa.Table.from_pylist(rows), folder / name
+        if name == "a.parquet":
+            pq.write_table(table, path, row_group_size=5)
+        elif name == "b.arrow":
+            with pa.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table, max_chunksize=5)
+        elif ".json" in name and ".jsonl" not in name:
+            _write(path, json.dumps(rows, indent=2).encode())
+        elif ".jsonl" in name:
+            _write(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        else:
+            sink = io.StringIO(newline="")
+            writer = csv.writer(sink, delimiter="\t" if name == "h.tsv" else ",")
+            writer.writerow(["n", "meta.text", "meta.title"])
+            writer.writerows((row["n"], row["meta"]["text"], row["meta"]["title"]) for row in rows)
+            _write(path, sink.getvalue().encode())
+    return [str(folder / name) for name in names]
+
+
+def mixed_order(texts: list[str]) -> list[str]:
+    """The texts in the order in which `write_mixed` has them."""
+    return [text for share in range(9) for text in texts[share::9]]
+
+
 def _write(path: Path, data: bytes) -> None:
     if path.suffix == ".gz":
         data = gzip.compress(data)
+    elif path.suffix == ".bz2":
+        data = bz2.compress(data)
+    elif path.suffix == ".xz":
+        data = lzma.compress(data)
+    elif path.suffix == ".lz4":
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, "lz4") as stream:
+            stream.write(data)
+        data = sink.getvalue().to_pybytes()
     elif path.suffix == ".zst":
         data = pa.compress(data, codec="zstd", asbytes=True)
     path.write_bytes(data)

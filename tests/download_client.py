@@ -1,9 +1,4 @@
-"""Somebody who downloads files of the tests' Hub, without the rest of tokenmill.
-
-    python tests/download_client.py URL REPO FOLDER PATH:SIZE:SHA256...
-
-fetches files in small ranges, in a process that can be killed.
-"""
+"""Somebody who downloads files of the tests' Hub, without the rest of tokenmill."""
 
 from __future__ import annotations
 
@@ -11,11 +6,9 @@ import contextlib
 import hashlib
 import http.client
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tokenmill.corpus.download import line_meter
 from tokenmill.corpus.download.downloads import Downloads
 from tokenmill.corpus.download.file_download import RemoteFile
 from tokenmill.corpus.download.http_answers import HttpAnswers
@@ -65,16 +58,3 @@ class Client:
     ) -> Downloads:
         remote = [self.remote(path, *known) for path, known in wanted.items()]
         return Downloads(remote, Retry(self.notices.append), self.notices.append, may_begin)
-
-
-def main() -> None:
-    url, repo, folder, *given = sys.argv[1:]
-    vars(line_meter).update(SMALL_RANGES)
-    split = (text.split(":") for text in given)
-    wanted = {path: (int(size), sha256) for path, size, sha256 in split}
-    with contextlib.closing(Client(url, repo, Path(folder)).downloads(wanted)) as downloads:
-        downloads.wait()
-
-
-if __name__ == "__main__":
-    main()

@@ -26,6 +26,7 @@ import hashlib
 import json
 import re
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -47,7 +48,7 @@ PLAIN_SUFFIXES = (".md", ".json", ".yaml", ".py", ".gitattributes")
 API_PATH = re.compile(
     r"/api/datasets/([^/]+/[^/]+)(?:/(revision|tree|paths-info|xet-read-token)/(.+))?"
 )
-RESOLVE_PATH = re.compile(r"/datasets/([^/]+/[^/]+)/(resolve)/(.+)")
+RESOLVE_PATH = re.compile(r"/(?:datasets/)?([^/]+/[^/]+)/(resolve)/(.+)")
 CHUNK_BYTES = 256 << 10
 Buffer = bytes | memoryview  # a file's content
 BEFORE_ANSWER = -1
@@ -264,8 +265,10 @@ class HubServer:
         other_repos: Sequence[str] = (),
         line: Line | None = None,
         xet: XetStore | None = None,
+        certificate: str | None = None,  # a PEM file with its key: https
     ) -> None:
         self.repo = repo
+        self.certificate = certificate
         self.xet = xet
         self.xet_url: str | None = None  # the origin of the route to tokens, if another
         self.is_private = is_private
@@ -282,7 +285,7 @@ class HubServer:
         self.closing = threading.Event()
         self.lock = threading.Lock()
         self._commits: dict[str, dict[str, HubFile]] = {}
-        self._plans: list[tuple[re.Pattern[str], deque[Fault]]] = []
+        self._plans: list[tuple[Callable[[Request], bool], deque[Fault]]] = []
         self._queue = Queue(self.line.bytes_per_second)
         self._queues: dict[str, Queue] = {}  # by client address
         self._num_answers = 0
@@ -302,10 +305,15 @@ class HubServer:
         self._commits[commit] = found
         self.commit = commit
 
-    def fail(self, match: str, *faults: Fault) -> None:
+    def fail(
+        self, match: str, *faults: Fault, only: Callable[[Request], bool] = lambda request: True
+    ) -> None:
         """The next requests whose "METHOD path?query" the regex finds get one fault each."""
+        found = re.compile(match)
         with self.lock:
-            self._plans.append((re.compile(match), deque(faults)))
+            self._plans.append(
+                (lambda request: bool(found.search(str(request))) and only(request), deque(faults))
+            )
 
     def asked(self, match: str) -> list[Request]:
         with self.lock:
@@ -328,7 +336,7 @@ class HubServer:
     def respond(self, request: Request, form: Mapping[str, list[str]]) -> Response:
         with self.lock:
             self.requests.append(request)
-            plans = (faults for match, faults in self._plans if match.search(str(request)))
+            plans = (faults for matches, faults in self._plans if matches(request))
             fault = next((faults.popleft() for faults in plans if faults), None)
         right = self._right_response(request, form)
         return right if fault is None else fault(right)
@@ -522,7 +530,18 @@ class _Listener(ThreadingHTTPServer):
         self.origin = origin
         self.hub = hub
         self.url = f"http://127.0.0.1:{self.server_port}"
+        self._tls: ssl.SSLContext | None = None
+        if hub.certificate is not None:
+            self.url = self.url.replace("http:", "https:")
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(hub.certificate)
         self._connections: set[socket.socket] = set()
+
+    def get_request(self) -> tuple[socket.socket, object]:
+        connection, address = super().get_request()
+        if self._tls is not None:  # the handshake is made by the thread that reads
+            connection = self._tls.wrap_socket(connection, True, do_handshake_on_connect=False)
+        return connection, address
 
     def process_request(self, request: socket.socket, client_address: object) -> None:
         with self.hub.lock:

@@ -32,6 +32,11 @@ def write_own(name: str, folder: Path, documents: list[list[int]], dtype: str = 
     _run(name, "write_own.py", name, folder, "--dtype", dtype, stdin=json.dumps(documents))
 
 
+def frameworks(folder: Path) -> dict[str, Any]:
+    """Our own batches of the dataset, as torchdata, accelerate and Lightning hand them on."""
+    return json.loads(_run("frameworks", "frameworks.py", folder))
+
+
 def _run(name: str, script: str, *arguments: object, stdin: str = "") -> str:
     if name in NO_WHEEL:
         pytest.skip(
@@ -48,7 +53,7 @@ def _run(name: str, script: str, *arguments: object, stdin: str = "") -> str:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT / "src")},
     )
     if run.returncode:
         hint = ""

@@ -274,5 +274,108 @@ def test_command_in_the_guide_runs(command, folder):
     if "prepare" in command:
         [out] = (folder / "data").iterdir()
         counts = Manifest.load(str(out)).counts
-        assert counts.num_rows == 600 and counts.num_filtered > 300 and counts.is_conserved
+        assert counts.num_rows == 600 and counts.is_conserved
+        assert (counts.num_filtered > 300) == ("--where" in command)
         assert f"600 rows = {counts.num_written:,} written + " in done.stderr
+
+
+def test_where_when_a_decimal_is_beyond_2_to_53_then_is_compared_exactly(tmp_path):
+    lines = [json.dumps({"text": f"{n}", "big": (1 << 53) + n}) for n in range(4)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    pq.write_table(
+        pa.Table.from_pylist([json.loads(line) for line in lines]), tmp_path / "b.parquet"
+    )
+    for number, name in enumerate(("a.jsonl", "b.parquet")):
+        out = tmp_path / str(number)
+        prepared([str(tmp_path / name)], out, where="big > 9007199254740993.5")
+        assert tokens_of(out) == oracle.stream(oracle.ids(["2", "3"]))
+
+
+def test_sample_when_written_as_percent_then_is_that_share(rows, sources, tmp_path):
+    prepared(sources, tmp_path / "a", sample="10%")
+    prepared(sources, tmp_path / "a", sample=0.1)  # the same dataset
+    with pytest.raises(ConfigError, match=r"--sample takes a number, got 'ten'"):
+        prepared(sources, tmp_path / "b", sample="ten")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"val_fraction": "0.1"}, "--val-fraction takes a number, got '0.1'"),
+        ({"seed": "7"}, "--seed takes a whole number, got '7'"),
+        ({"seed": True}, "--seed takes a whole number, got True"),
+        ({"where": 5}, "--where takes text, got 5"),
+        ({"shuffle": "yes"}, "--shuffle takes True or False, got 'yes'"),
+        ({"sample": [0.1]}, r"--sample takes a number, got \[0.1\]"),
+        ({"limit_tokens": "-5"}, "--limit-tokens must be positive, got -5"),
+        ({"stall_timeout": None}, "--stall-timeout takes a number, got None"),
+    ],
+)
+def test_options_when_of_a_wrong_type_then_error_names_the_option(
+    options, message, sources, tmp_path
+):
+    with pytest.raises(ConfigError, match=message):
+        prepared(sources, tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("expression", "hint"),
+    [
+        ("n between 1 and 5", "column >= 1 and column <= 5"),
+        ("len(text) between 1 and 5", "column >= 1 and column <= 5"),
+        ('text contains "a"', 'column matches "part of the text"'),
+        ("len text > 5", r"len\(column\) >= 100"),
+        ("length(text) > 5", r"len\(column\) >= 100"),
+        ('startswith(text, "a")', 'column matches "\\^beginning"'),
+    ],
+)
+def test_where_when_written_as_elsewhere_then_hint_says_how_here(expression, hint, sources):
+    with pytest.raises(ConfigError) as raised:
+        tokenmill.estimate(sources, where=expression)
+    assert re.search(hint, raised.value.hint or "")
+
+
+def test_estimate_when_no_row_passes_then_names_the_choice(sources):
+    with pytest.raises(InputError, match="passes --where and --sample") as raised:
+        tokenmill.estimate(sources, where="int_score > 99")
+    assert "another --where" in (raised.value.hint or "")
+
+
+def test_finish_when_the_limit_needs_a_vocabulary_file_then_finds_it(rows, sources, tmp_path):
+    vocabulary = tmp_path / "own.tiktoken"
+    vocabulary.write_bytes((Path(oracle.VOCAB) / "r50k_base.tiktoken").read_bytes() + b"\n")
+    given = {"tokenizer": str(vocabulary), "pattern": "gpt2", "eot_token": "<|end|>=50256"}
+    config = Config(
+        sources=tuple(sources),
+        out=str(tmp_path / "out"),
+        val="none",
+        slice_bytes=9000,
+        limit_tokens=9000,
+        **given,
+    )
+    for number in (1, 2):
+        encode_partition(config, Partition(number, 2), InlineRunner(), SilentWatch())
+    finish(config.out, num_proc=1)
+    assert tokens_of(tmp_path / "out") == oracle.stream(until(documents(rows), 9000))
+
+
+def test_partition_when_the_same_task_runs_elsewhere_then_its_slices_count(sources, tmp_path):
+    config = Config(sources=tuple(sources), out=str(tmp_path / "out"), val="none", slice_bytes=9000)
+    one = Partition(1, 1)
+
+    class Elsewhere(SilentWatch):
+        num_recorded = 0
+        num_steps = 0
+
+        def step(self, slice_, step) -> None:
+            Elsewhere.num_steps += step.num_rows > 0
+
+        def recorded(self, record) -> None:
+            Elsewhere.num_recorded += 1
+            if Elsewhere.num_recorded == 2:
+                encode_partition(config, one, InlineRunner(), SilentWatch())
+
+    report = encode_partition(config, one, InlineRunner(), Elsewhere())
+    assert report.num_own == report.num_slices > 8
+    again = Elsewhere.num_steps
+    assert again < report.num_slices, "the other one's slices were encoded again"

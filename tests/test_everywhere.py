@@ -14,6 +14,7 @@ import sys
 import pytest
 
 import tokenmill
+from corpora import made_texts, write_mixed
 from s3_server import Faults
 from tokenmill.config import Config, Partition
 from tokenmill.partition import encode_partition, finish
@@ -24,7 +25,7 @@ from tokenmill.storage import objects, retry
 OPTIONS = {"format": "megatron", "shard_tokens": 20_000, "slice_bytes": 60_000, "shuffle": True}
 
 
-def by_runner(source: str, out: str, **chosen: object) -> list[list[object]]:
+def by_runner(source: object, out: str, **chosen: object) -> list[list[object]]:
     return shards_of(tokenmill.prepare(source, out, **OPTIONS, **chosen))
 
 
@@ -32,7 +33,7 @@ def shards_of(manifest: tokenmill.Manifest) -> list[list[object]]:
     return [[file.name, file.num_bytes, file.sha256] for file in manifest.files]
 
 
-def by_ray(source: str, out: str, **chosen: object) -> list[list[object]]:
+def by_ray(source: object, out: str, **chosen: object) -> list[list[object]]:
     """In a process of its own: Ray leaves files and threads behind in the one it was used in."""
     code = """
 import json, sys, tokenmill
@@ -40,7 +41,7 @@ options = json.loads(sys.argv[1])
 manifest = tokenmill.prepare(runner="ray", ray_address="local", num_proc=2, **options)
 print(json.dumps([(file.name, file.num_bytes, file.sha256) for file in manifest.files]))
 """
-    options = json.dumps({"sources": source, "out": out, **OPTIONS, **chosen})
+    options = json.dumps({"sources": source, "out": out, **OPTIONS | chosen})
     command = [sys.executable, "-c", code, options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -48,8 +49,8 @@ print(json.dumps([(file.name, file.num_bytes, file.sha256) for file in manifest.
     return found
 
 
-def by_tasks(source: str, out: str, **chosen: object) -> list[list[object]]:
-    config = Config(sources=(source,), out=out, num_proc=1, **OPTIONS, **chosen)
+def by_tasks(source: object, out: str, **chosen: object) -> list[list[object]]:
+    config = Config(sources=source, out=out, num_proc=1, **OPTIONS | chosen)
     for number in (3, 1, 2, 1):
         with started_runner(config) as runner:
             encode_partition(config, Partition(number, 3), runner, SilentWatch())
@@ -82,9 +83,30 @@ def test_shards_on_a_local_disk_are_the_same(way, expected, tmp_path):
 @pytest.mark.parametrize("way", [by_ray, by_tasks], ids=["ray", "partitions"])
 def test_shards_of_chosen_rows_are_the_same(way, expected, s3, bucket, tmp_path):
     source, shards = expected
-    chosen = {"where": "len(text) > 40", "sample": 0.8, "limit_tokens": 40_000, "keep": "text"}
-    one = by_runner(source, str(tmp_path / "out"), runner="inline", **chosen)
+    chosen = {"where": "len(text) > 40", "limit_tokens": 120_000, "val_fraction": 0.1}
+
+    def named(path: str) -> dict[str, object]:
+        twice = {"paths": path, "where": "len(text) < 90", "repeat": 2}
+        return {"some": {"paths": path, "sample": 0.8}, "short": twice, "all": path}
+
+    one = by_runner(named(source), str(tmp_path / "out"), runner="inline", **chosen)
     assert one != shards
+    sources = tokenmill.open(tmp_path / "out").manifest.sources
+    assert all(found.counts.num_written for found in sources.values())
+    objects.upload(f"s3://{bucket}/corpus/{os.path.basename(source)}", source)
+    assert way(named(f"s3://{bucket}/corpus/"), f"s3://{bucket}/out", **chosen) == one
+
+
+@pytest.mark.parametrize("way", [by_ray, by_tasks], ids=["ray", "partitions"])
+def test_shards_without_copies_are_the_same(way, texts, s3, bucket, tmp_path):
+    from corpora import write_corpus
+
+    copied = [texts[number // 2] if number % 3 else text for number, text in enumerate(texts)]
+    source = write_corpus("parquet", tmp_path / "corpus", copied)
+    chosen = {"where": "len(text) > 40", "sample": 0.8, "limit_tokens": 40_000, "dedup": "exact"}
+    chosen |= {"keep": "text"}
+    one = by_runner(source, str(tmp_path / "out"), runner="inline", **chosen)
+    assert tokenmill.Manifest.load(str(tmp_path / "out")).counts.num_duplicates > 20
     objects.upload(f"s3://{bucket}/corpus/{os.path.basename(source)}", source)
     other = way(f"s3://{bucket}/corpus/", f"s3://{bucket}/out", **chosen)
     assert without_kept(other) == without_kept(one) != one
@@ -102,6 +124,17 @@ def kept_of(out: str) -> list[object]:
     """What is kept of some documents, except the name of the input."""
     split = tokenmill.open(out)["train"]
     return [{**split.kept(i), "_file": None} for i in range(len(split))]
+
+
+@pytest.mark.parametrize("way", [by_ray, by_tasks], ids=["ray", "partitions"])
+def test_shards_of_files_of_many_kinds_are_the_same(way, s3, bucket, tmp_path):
+    paths = write_mixed(tmp_path / "corpus", made_texts(90, seed=5))
+    chosen = {"text_column": "meta.text", "where": "n >= 9", "slice_bytes": 4000}
+    one = shards_of(tokenmill.prepare(paths, tmp_path / "out", num_proc=1, **OPTIONS | chosen))
+    for path in paths:
+        objects.upload(f"s3://{bucket}/corpus/{os.path.basename(path)}", path)
+    source = f"s3://{bucket}/corpus/*"
+    assert way(source, f"s3://{bucket}/out", **chosen) == one
 
 
 @pytest.mark.parametrize("way", WAYS)

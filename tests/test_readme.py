@@ -33,7 +33,14 @@ README = (ROOT / "README.md").read_text()
 # Whose blocks are run here; test_guide.py runs those of docs/abruptly-died.md.
 GUIDES = {
     name: (ROOT / "docs" / name).read_text()
-    for name in ("inputs.md", "formats.md", "commands.md", "python.md", "reliability.md")
+    for name in (
+        "inputs.md",
+        "formats.md",
+        "commands.md",
+        "python.md",
+        "reliability.md",
+        "report.md",
+    )
 }
 SCALE = (ROOT / "docs" / "scale.md").read_text()
 PAGES = [
@@ -92,6 +99,7 @@ def datasets(tmp_path_factory) -> Path:
     pq.write_table(pa.table({"text": made_texts(300)}), folder / "corpus" / "a.parquet")
     with _chdir(folder):
         tokenmill.prepare("corpus/", "data/mine", num_proc=1)
+        tokenmill.prepare("corpus/", "data/half", sample=0.5, num_proc=1)
         tokenmill.prepare("corpus/", "fineweb10B", format="llmc", num_proc=1)
     (folder / "fineweb10B" / "tokenmill.json").unlink()
     return folder
@@ -163,7 +171,7 @@ def run(line: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str
 
 @pytest.mark.parametrize("line", TOKENMILL_LINES)
 def test_command_works_as_written(line, folder, datasets, request):
-    if line.split()[1] in ("verify", "inspect", "convert", "push"):
+    if line.split()[1] in ("verify", "inspect", "report", "convert", "push"):
         shutil.copytree(datasets, folder, dirs_exist_ok=True)
     if "s3://bucket/" in line:
         fill_bucket(request.getfixturevalue("s3").client(), folder)

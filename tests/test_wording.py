@@ -51,6 +51,8 @@ def folder(tmp_path_factory) -> Path:
         ("prepare one.jsonl -o parts --partition 1/1 --num-proc 1", "1 of 1 slice, 1 document, "),
         ("verify one --full", "1 row = 1 written"),
         ("inspect one", "nanogpt"),
+        ("report one -q -o -", "1 row = 1 written"),
+        ("report one --markdown", "1 token, 1 document"),
         ("inspect one --grep-ids 5303", "1 place in 1 token"),
         ("estimate one.jsonl --num-proc 1", "1 file, 15 B: 1 document"),
         ("convert one npy --format npy --overwrite", "1 token in 1 shard"),

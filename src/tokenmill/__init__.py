@@ -7,6 +7,7 @@
     tokenmill.push("out", "my-name/mine")
     tokenmill.open("out")["train"].document(0)
     tokenmill.Loader("out", seq_len=1024, batch_size=32)
+    tokenmill.pack("out", seq_len=1024)["train"].fill
     tokenmill.get_encoding("gpt2").encode_ordinary("hello world")
     dataset.map(tokenmill.Tokenize("gpt2"), batched=True, num_proc=8)
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tokenmill.api.convert import convert as convert
     from tokenmill.api.estimate import estimate as estimate
     from tokenmill.api.open import open as open
+    from tokenmill.api.pack import pack as pack
     from tokenmill.api.prepare import prepare as prepare
     from tokenmill.api.push import push as push
     from tokenmill.api.verify import VerifyReport as VerifyReport
@@ -49,6 +51,7 @@ _HOMES = {
     "estimate": "tokenmill.api.estimate",
     "get_encoding": "tokenmill.encodings",
     "open": "tokenmill.api.open",
+    "pack": "tokenmill.api.pack",
     "prepare": "tokenmill.api.prepare",
     "push": "tokenmill.api.push",
     "verify": "tokenmill.api.verify",

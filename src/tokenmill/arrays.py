@@ -43,6 +43,20 @@ def indices(values: npt.NDArray[np.int64]) -> pa.Int64Array:
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
+def taken(rows: pa.Array, positions: npt.NDArray[np.int64]) -> pa.Array:
+    """`rows.take`, also of views, which pyarrow cannot take: a view is 16 bytes."""
+    if pa.types.is_struct(rows.type):
+        fields = [taken(rows.field(i), positions) for i in range(rows.type.num_fields)]
+        return pa.StructArray.from_arrays(fields, [field.name for field in rows.type])
+    if not pa.types.is_binary_view(rows.type):
+        return rows.take(indices(positions))
+    valid, views, *data = rows.buffers()
+    fixed = pa.Array.from_buffers(pa.binary(16), len(rows), [valid, views], offset=rows.offset)
+    found = fixed.take(indices(positions))
+    buffers = [*found.buffers(), *data]
+    return pa.Array.from_buffers(rows.type, len(found), buffers, offset=found.offset)
+
+
 def offsets_of(rows: pa.Array) -> npt.NDArray[np.int64]:
     """Where each row of strings or bytes starts in its data buffer, and the end of the last."""
     if not len(rows):

@@ -9,21 +9,29 @@ attempts.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
 import os
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
-from tokenmill.errors import ConfigError, unknown_name
-from tokenmill.words.quantities import count_of, seq_len_of
+from tokenmill.errors import ConfigError, InputError, unknown_name
+from tokenmill.named_source import OWN_OPTIONS, WITHOUT, NamedSource
+from tokenmill.words.quantities import count_of, seq_len_of, share_of
 
 EOT_POLICIES = ("append", "prepend", "both", "none")
+BOS_POLICIES = ("prepend", "none")
+SPECIAL_TOKENS = ("template",)
+DEDUP_POLICIES = ("exact",)
 DTYPES = ("auto", "uint16", "uint32")
 BAD_DOCUMENT_POLICIES = ("quarantine", "replace", "error")
 EMPTY_POLICIES = ("drop", "keep")
+LIST_POLICIES = ("join", "documents")
 RUNNERS = ("inline", "processes", "ray")
 # What --keep keeps of every document, besides columns of the corpus: encode/kept.py.
 OWN_COLUMNS = ("_source", "_file", "_byte", "_row", "_tokens")
@@ -50,12 +58,18 @@ class Config:
         None
     )  # how a .tiktoken file's text is split: gpt2, cl100k, o200k
     eot_token: str | None = _not_in_identity(None)  # the special token that ends a document
+    bos_token: str | None = _not_in_identity(None)  # the special token that begins a document
+    # "template": BOS and EOT as the tokenizer's own template has them, unless they are given.
+    special_tokens: str | None = _not_in_identity(None)
     format: str = "nanogpt"
     input_format: str | None = None  # read every source as this kind, whatever its name
     text_column: str = "text"
     separator: str | None = None
+    template: str | None = None  # the text of a row from several columns: '{title}\n\n{text}'
+    lists: str | None = None  # a column of lists of strings: "join" them, or "documents" of each
     where: str | None = None  # an expression: only rows that pass go in (tokenmill.where)
     sample: float | None = None  # only this share of the rows, by a hash
+    dedup: str | None = None  # "exact": only the first of equal texts
     limit_docs: int | None = None
     limit_tokens: int | None = None  # whole documents, in order, until there are so many
     # Columns that are kept beside the tokens, as comma-separated values; "": only where each
@@ -66,6 +80,7 @@ class Config:
     name: str | None = None
     dtype: str = "auto"
     eot: str | None = None
+    bos: str | None = None  # None: prepend if there is a bos_token, else none
     empty: str | None = None
     val: str | None = None
     val_fraction: float | None = None
@@ -82,6 +97,7 @@ class Config:
     stall_timeout: float = _not_in_identity(300.0)
     overwrite: bool = _not_in_identity(False)
     keep_downloads: bool = _not_in_identity(True)  # of Hub files, in the cache of huggingface_hub
+    named: tuple[NamedSource, ...] = _not_in_identity(())  # their paths are `sources`, too
 
     def __post_init__(self) -> None:
         self._understand()
@@ -89,6 +105,8 @@ class Config:
             raise ConfigError("no source given", hint="tokenmill prepare corpus/ -o out/")
         self._check_places()
         _require_known("--eot", self.eot, EOT_POLICIES)
+        self._check_bos()
+        _require_known("--dedup", self.dedup, DEDUP_POLICIES)
         _require_known("--dtype", self.dtype, DTYPES)
         _require_known("--empty", self.empty, EMPTY_POLICIES)
         _require_known("validation split", self.val, VAL_POLICIES)
@@ -104,6 +122,7 @@ class Config:
         _require_positive("--stall-timeout", self.stall_timeout)
         self._check_runner()
         _require_positive("slice_bytes", self.slice_bytes)
+        self._check_text()
         self._check_choice()
         if self.val_fraction is not None and not 0 < self.val_fraction < 1:
             raise ConfigError(
@@ -122,13 +141,21 @@ class Config:
             not self.name or self.name.startswith(".") or set(self.name) & set("/\\\0")
         ):
             raise ConfigError(f"--name {self.name!r} cannot be part of a file name")
+        for source in self.named:
+            with of_source(source.name):
+                self._only(source)
 
     def _understand(self) -> None:
         """Accept what Python callers may pass: paths, an Encoding, numbers such as "10M"."""
         given: Any = self.sources
+        named = NamedSource.all_from(self.named)
+        if isinstance(given, Mapping):
+            named = tuple(NamedSource.written(name, value) for name, value in given.items())
+            given = [path for source in named for path in source.paths]
         if isinstance(given, (str, os.PathLike)):
             given = (given,)
         found: dict[str, Any] = {
+            "named": tuple(self._differing(source) for source in named),
             "sources": tuple(os.fspath(source) for source in given),
             "out": os.fspath(self.out),
             **_tokenizer_options(self),
@@ -139,8 +166,11 @@ class Config:
             if value is not None:
                 parse = seq_len_of if name == "seq_len" else count_of
                 found[name] = parse(f"--{name.replace('_', '-')}", value)
+        if self.sample is not None:
+            found["sample"] = share_of("--sample", self.sample)
         for name, value in found.items():
             object.__setattr__(self, name, value)
+        _require_types(self)
 
     def _check_places(self) -> None:
         # Late: the command line has its defaults from here, and `--help` answers at once.
@@ -152,6 +182,21 @@ class Config:
         if self.runner != "inline":
             require_lasting(self.out)
 
+    def _check_text(self) -> None:
+        _require_known("--lists", self.lists, LIST_POLICIES)
+        if self.template is None:
+            return
+        from tokenmill.where.template import template_of
+
+        template_of(self.template)
+        for option, value in (("text_column", self.text_column), ("lists", self.lists)):
+            if value != getattr(Config, option):
+                name = option.replace("_", "-")
+                raise ConfigError(
+                    f"--template makes the text of columns, so --{name} has no meaning",
+                    hint=f"leave out --{name}; a column in a template is written {{text}}",
+                )
+
     def _check_choice(self) -> None:
         if self.where is not None:
             from tokenmill.where.parser import parsed
@@ -161,6 +206,22 @@ class Config:
             raise ConfigError(
                 f"--sample must lie between 0 and 1, got {self.sample}",
                 hint="--sample 0.1 takes one row in 10",
+            )
+        if self.dedup is not None and self.has_repeats:
+            raise ConfigError(
+                "--dedup would remove what `repeat` repeats",
+                hint="leave out one of them; a loader can repeat a source by its weight",
+            )
+
+    def _check_bos(self) -> None:
+        _require_known("--bos", self.bos, BOS_POLICIES)
+        _require_known("--special-tokens", self.special_tokens, SPECIAL_TOKENS)
+        if self.bos_token is not None and self.bos == "none":
+            raise ConfigError("--bos-token with --bos none", hint="leave one of them out")
+        if self.special_tokens is not None and (self.bos or self.bos_token) is not None:
+            raise ConfigError(
+                "--special-tokens template says itself whether documents begin with BOS",
+                hint="leave --bos and --bos-token out, or leave --special-tokens out",
             )
 
     def _check_runner(self) -> None:
@@ -178,19 +239,70 @@ class Config:
                     name = option.replace("_", "-")
                     raise ConfigError(f"--{name} is only for --runner ray", hint="--runner ray")
 
+    @property
+    def has_bos(self) -> bool:
+        """Whether documents are to begin with a BOS token."""
+        return self.bos == "prepend" or self.bos_token is not None
+
     def identity(self) -> dict[str, Any]:
         """The options that determine the output's bytes."""
         options = {f: f.metadata.get("identity", True) for f in dataclasses.fields(self)}
-        return {
+        found = {
             f.name: getattr(self, f.name)
             for f, is_part in options.items()
             if is_part and not (is_part == "if given" and getattr(self, f.name) is None)
         }
+        if self.named:  # only then, so that plans and manifests of other runs stay as they were
+            found["named"] = {s.name: s.identity(place) for place, s in enumerate(self.named)}
+        return found
 
     @property
     def kept_columns(self) -> tuple[str, ...] | None:
         """The columns of --keep; None: nothing is kept."""
         return None if self.keep is None else columns_in(self.keep)
+
+    # Named sources
+
+    def by_source(self) -> dict[str, Config]:
+        """The configuration of each named source alone, in order; of a run without any, its own
+        under ""."""
+        if not self.named:
+            return {"": self}
+        return {source.name: self._only(source) for source in self.named}
+
+    def repeat_of(self, name: str) -> int:
+        return next((source.repeat for source in self.named if source.name == name), 1)
+
+    @property
+    def has_repeats(self) -> bool:
+        return any(source.repeat > 1 for source in self.named)
+
+    def _only(self, source: NamedSource) -> Config:
+        own: dict[str, Any] = {
+            name: None if value == WITHOUT.get(name) else value for name, value in source.options
+        }
+        return dataclasses.replace(self, named=(), sources=source.paths or self.sources, **own)
+
+    def _differing(self, source: NamedSource) -> NamedSource:
+        """The source without options that the whole run has, too."""
+        usual = {name: getattr(self, name) for name, _ in source.options}
+        usual = {n: WITHOUT.get(n) if value is None else value for n, value in usual.items()}
+        options = tuple((name, value) for name, value in source.options if value != usual[name])
+        return dataclasses.replace(source, options=tuple(sorted(options)))
+
+
+@contextlib.contextmanager
+def of_source(name: str) -> Iterator[None]:
+    """Have errors say which named source they are about."""
+    try:
+        yield
+    except (ConfigError, InputError) as error:
+        if not name:
+            raise
+        hint = error.hint
+        if hint is not None and any(f"--{o.replace('_', '-')}" in hint for o in OWN_OPTIONS):
+            hint += f"; for {name} alone: the same key in [source.{name}] of a tokenmill.toml"
+        raise type(error)(f"source {name}: {error.message}", hint) from error
 
 
 def columns_in(text: str) -> tuple[str, ...]:
@@ -230,6 +342,28 @@ def _tokenizer_options(config: Config) -> dict[str, str | None]:
         "pattern": identity.pattern,
         "eot_token": identity.eot_option,
     }
+
+
+_KINDS = {
+    "str": (str, "text"),
+    "int": (int, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": (bool, "True or False"),
+}
+
+
+def _require_types(config: Config) -> None:
+    """Python callers may pass anything."""
+    for known in dataclasses.fields(config):
+        value, names = getattr(config, known.name), str(known.type).split(" | ")
+        if names[0] not in _KINDS or (value is None and "None" in names):
+            continue
+        kind, words = _KINDS[names[0]]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ConfigError(
+                f"--{known.name.replace('_', '-')} takes {words}, got {value!r}",
+                hint=f"in Python: {known.name}=...",
+            )
 
 
 def _require_known(option: str, value: str | None, known: tuple[str, ...]) -> None:

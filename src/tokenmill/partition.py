@@ -18,14 +18,14 @@ import json
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.assemble.books import Assembly
+from tokenmill.assemble.duplicates import Duplicates
 from tokenmill.assemble.parts_in_use import UsedParts
 from tokenmill.assemble.resume import earlier_records, needed_files
-from tokenmill.assemble.task import ShardRecord
 from tokenmill.assemble.token_limit import TokenLimit
 from tokenmill.config import Config, Partition
 from tokenmill.corpus.fetch import RemoteInputs
@@ -38,7 +38,6 @@ from tokenmill.dataset.workspace import Workspace, changes_between
 from tokenmill.encode.checkpoint import saved_ledger
 from tokenmill.encode.job import Job
 from tokenmill.encode.ledger import Ledger
-from tokenmill.encode.mill import encode_slice
 from tokenmill.encode.record import (
     PARTS_NAME,
     RECORDS_NAME,
@@ -57,6 +56,7 @@ from tokenmill.run import (
     all_inputs,
     assembly_of,
     completed,
+    duplicates_of,
     encoded,
     end_at,
     limit_of,
@@ -66,7 +66,6 @@ from tokenmill.run import (
 )
 from tokenmill.runners import Runner, Stopped
 from tokenmill.runners.start import encoding_of, writing_runner
-from tokenmill.runners.workload import Workload
 from tokenmill.settings import identity_of, job_of, resolved
 from tokenmill.storage import files, objects
 from tokenmill.storage.store import store_of
@@ -125,7 +124,7 @@ def encode_partition(
             work = workspace.work_of(plan.plan_id)
             for name in (PARTS_NAME, RECORDS_NAME):
                 files.make_folder(os.path.join(work, name))
-            _note_count(workspace, partition)
+            _note(workspace, partition, encoding)
             records = _encode(context, plan, partition, found, remote)
             return PartitionReport(
                 partition,
@@ -173,11 +172,10 @@ def finish(
     with workspace.held(names_of(config)):
         records = _all_records(job, plan, workspace) if records is None else records
         assembly = assembly_of(config, encoding, plan, work)
-        if (limit := limit_of(config, plan, {})) is not None:
-            records = _limited(job, records, limit, out)
-            end_at(limit, assembly)
-        _assemble(job, plan, records, assembly, watch, num_proc)
-        return completed(config, plan, records, assembly)
+        with writing_runner(num_proc) as runner:
+            context = RunContext(config, encoding, runner, watch, "")
+            _assemble(context, job, plan, records, assembly)
+        return completed(config, plan, assembly.records, assembly)
 
 
 def _remove_leftovers(workspace: Workspace, manifest: Manifest) -> None:
@@ -193,6 +191,13 @@ def _all_records(job: Job, plan: Plan, workspace: Workspace) -> Ledger:
     """Every slice's record. Raises ConflictError if a record or its part is missing."""
     indices = range(len(plan.slices))
     max_tokens = plan.identity["options"].get("limit_tokens")
+    if job.dedup:
+        duplicates = Duplicates(job.work, job.plan_id, plan.slices)
+        records = earlier_records(job, range(duplicates.num_indices))
+        _, missing = duplicates.resumed(records)
+        if missing:
+            raise _incomplete(workspace, len(indices), missing, "not encoded yet, or damaged")
+        return records
     records = earlier_records(job, range(len(indices) + (max_tokens is not None)))
     if max_tokens is not None:
         limit = TokenLimit(max_tokens, plan.slices, {})
@@ -204,23 +209,6 @@ def _all_records(job: Job, plan: Plan, workspace: Workspace) -> Ledger:
         filed = [committed_record(job.work, i, job.plan_id) for i in missing if i not in saved]
         how = "damaged" if all(filed) else "not encoded yet"
         raise _incomplete(workspace, len(indices), missing, how)
-    return records
-
-
-def _limited(job: Job, records: Ledger, limit: TokenLimit, out: str) -> Ledger:
-    """The records up to the limit. The slice that reaches it is encoded again, here."""
-    records = limit.resumed(records)
-    if limit.last is None or limit.is_complete:
-        return records
-    try:
-        record = encode_slice(job, limit.last)
-    except (ConfigError, InputError, IntegrityError) as error:
-        raise ConflictError(
-            f"the slice that reaches --limit-tokens cannot be encoded again here: {error.message}",
-            hint=f"the command of the tasks without --partition also finishes {shlex.quote(out)}",
-        ) from error
-    for needed in limit.added([record]):
-        records.add(needed)
     return records
 
 
@@ -243,13 +231,12 @@ def _encode(
 
     damaged = set(filter(is_recorded, missing))
 
-    def slices() -> Iterator[Slice]:
-        for index in missing:
-            # The same task may run elsewhere at the same time: its finished slices count.
-            if index in damaged or not is_recorded(index):
-                yield plan.slices[index].read_from(places)
+    def is_wanted(slice_: Slice) -> bool:
+        # The same task may run elsewhere at the same time: its finished slices count.
+        return slice_.index in damaged or not is_recorded(slice_.index)
 
-    with contextlib.closing(encoded(context, job, slices(), remote)) as fresh:
+    slices = [plan.slices[index].read_from(places) for index in missing]
+    with contextlib.closing(encoded(context, job, slices, remote, is_wanted=is_wanted)) as fresh:
         for record in fresh:
             records.add(record)
     if watch.should_stop():
@@ -277,25 +264,34 @@ def _sync(work: str, records: Ledger) -> None:
 
 
 def _assemble(
-    job: Job,
-    plan: Plan,
-    records: Ledger,
-    assembly: Assembly,
-    watch: RunWatch,
-    num_proc: int | None,
+    context: RunContext, job: Job, plan: Plan, records: Ledger, assembly: Assembly
 ) -> None:
-    """Write all shards."""
-    watch.planned(plan, records)
+    """Write all shards; before that, leave out duplicates and encode the slice that reaches a limit
+    again."""
+    duplicates = duplicates_of(context.config, job, plan)
+    limit = limit_of(context.config, plan, {}, duplicates)
+    if duplicates is not None:
+        records, _ = duplicates.resumed(records)
+    slices = []
+    if limit is not None:
+        records = limit.resumed(records)
+        end_at(limit, assembly)
+        if limit.last is not None and duplicates is not None:
+            duplicates.end()
+        slices = [limit.last] if limit.last is not None and not limit.is_complete else []
+    context.watch.planned(plan, records)
     assembly.resume(records)
-    workload = Workload(iter(()), 0, assembly.due)
-    with writing_runner(num_proc) as runner:
-        if assembly.is_done:
-            workload.close()
-        for record in runner.run(job, workload, watch):
-            assert isinstance(record, ShardRecord)
-            assembly.done(record)
-            if assembly.is_done:
-                workload.close()
+    try:
+        for _ in encoded(context, job, slices, None, assembly, limit, duplicates):
+            pass  # the assembly adds it to the records
+    except (ConfigError, InputError, IntegrityError) as error:
+        if limit is None or limit.last is None or limit.is_complete:
+            raise
+        raise ConflictError(
+            f"the slice that reaches --limit-tokens cannot be encoded again here: {error.message}",
+            hint=f"the command of the tasks without --partition also finishes "
+            f"{shlex.quote(context.config.out)}",
+        ) from error
     if not assembly.is_done:
         raise Stopped
 
@@ -322,8 +318,9 @@ def _config_of(plan: Plan, out: str, max_bad_fraction: float | None) -> tuple[Co
     if max_bad_fraction is not None:
         given["max_bad_fraction"] = max_bad_fraction
     try:
-        # A plan does not hold the vocabulary's path, and nothing is encoded here.
-        encoding = EncodingId.from_plain({**plan.identity["encoding"], "source": None})
+        # A plan does not hold the vocabulary's path; a limit may need it.
+        source = _noted(Workspace(out)).get("vocabulary")
+        encoding = EncodingId.from_plain({**plan.identity["encoding"], "source": source})
         options = dict(plan.identity["options"])
     except (KeyError, TypeError) as error:
         raise IntegrityError(f"the plan in {out} lacks its {error}") from error
@@ -331,22 +328,24 @@ def _config_of(plan: Plan, out: str, max_bad_fraction: float | None) -> tuple[Co
     return Config(sources=names, out=out, **options, **given), encoding
 
 
-# The last N given to a task. For messages only.
+# The last N given to a task, for messages; and where the vocabulary is.
 
 
-def _note_count(workspace: Workspace, partition: Partition) -> None:
-    if _noted_count(workspace) != partition.count:
-        data = json.dumps({"num_partitions": partition.count}).encode()
+def _note(workspace: Workspace, partition: Partition, encoding: EncodingId) -> None:
+    noted = {"num_partitions": partition.count, "vocabulary": encoding.source}
+    if _noted(workspace) != noted:
+        data = json.dumps(noted).encode()
         files.write_file(os.path.join(workspace.folder, "partitions.json"), data)
 
 
-def _noted_count(workspace: Workspace) -> int | None:
+def _noted(workspace: Workspace) -> dict[str, Any]:
     try:
         noted = json.loads(files.read_file(os.path.join(workspace.folder, "partitions.json")))
-        count = noted["num_partitions"]
+        source, count = noted["vocabulary"], noted["num_partitions"]
     except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return count if isinstance(count, int) and count > 0 else None
+        return {}
+    is_known = isinstance(source, str | None) and isinstance(count, int) and count > 0
+    return {"num_partitions": count, "vocabulary": source} if is_known else {}
 
 
 def _incomplete(
@@ -359,7 +358,7 @@ def _incomplete(
         f"{len(lacking):,} of {num_slices:,} slices in {out} are {how}: {_shown_ranges(lacking)}"
     ]
     again = "the `tokenmill prepare` command of the tasks that failed"
-    count = _noted_count(workspace)
+    count = _noted(workspace).get("num_partitions")
     if count is not None:
         owners = _owners(lacking, num_slices, count)
         lines.append(f"of --partition {', '.join(map(str, owners[:10]))}")

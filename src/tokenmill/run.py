@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tokenmill.assemble.books import Assembly
+from tokenmill.assemble.duplicates import Duplicates
 from tokenmill.assemble.kept import Sidecars
 from tokenmill.assemble.resume import earlier_records
 from tokenmill.assemble.token_limit import TokenLimit
@@ -35,15 +36,18 @@ from tokenmill.corpus.plan import (
     notes_on,
 )
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Slice
+from tokenmill.corpus.standard_input import kept_standard_input
 from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
 from tokenmill.dataset.output_names import OutputNames
 from tokenmill.dataset.pinned_revisions import begun_in, is_surely_made_from
 from tokenmill.dataset.publication import publish
+from tokenmill.dataset.source_totals import notes_on_sources, source_totals
 from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.job import Job, Step
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import Counts, PartRecord
 from tokenmill.encodings import EncodingId
+from tokenmill.encodings.hub_model import begun_with, model_revision
 from tokenmill.errors import InputError, NetworkError
 from tokenmill.estimate.disk_check import room_warning
 from tokenmill.formats import get_format
@@ -105,14 +109,23 @@ class PrepareRequest:
         return Plan.load(path)
 
     def changes_since(self, plan: Plan) -> list[str]:
-        return differences(plan, self.identity, self.inputs or ())
+        changes = differences(plan, self.identity, self.inputs or ())
+        return changes + _tokenizer_then(self.identity, plan) if changes else []
 
     def changes_from(self, manifest: Manifest) -> list[str]:
         if self.inputs is None:
             return []
-        before = {source.path: (source.num_bytes, source.digest) for source in manifest.inputs}
-        after = {source.name: (source.num_bytes, source.digest) for source in self.inputs}
-        return input_differences(before, after)
+        before = {source.label: (source.num_bytes, source.digest) for source in manifest.inputs}
+        after = {source.label: (source.num_bytes, source.digest) for source in self.inputs}
+        return _tokenizer_then(self.identity, manifest) + input_differences(before, after)
+
+
+def _tokenizer_then(identity: dict[str, Any], begun: Plan | Manifest) -> list[str]:
+    """How to name a tokenizer that has changed on the Hub since."""
+    then, now = begun.identity["encoding"], identity["encoding"]
+    named = begun_with(begun.revisions, then["name"])
+    is_another = then["name"] == now["name"] and then["sha256"] != now["sha256"]
+    return [f"it was made with {named}"] if named and is_another else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +149,9 @@ class RunContext:
         cutter = functools.partial(self.runner.cut, watch=self.watch)
         plan = make_plan(self.identity, found.inputs, self.config, remote.structure_of, cutter)
         files.remove_folder(structures)
-        return replace(plan, notes=found.notes, revisions=remote.revisions)
+        revisions = {**remote.revisions, **model_revision(self.encoding)}
+        paths = {source.name: source.paths for source in self.config.named}
+        return replace(plan, notes=found.notes, revisions=revisions, source_paths=paths)
 
     def job_of(self, plan: Plan) -> Job:
         work = Workspace(self.config.out).work_of(plan.plan_id)
@@ -147,7 +162,15 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
     objects.report_retries_to(watch.notice)
     encoding = encoding_of(config)
     config = resolved(config, encoding)
-    with store_of(config.out).staging(Workspace(config.out).folder) as scratch:
+
+    def stop_if_asked() -> None:
+        if watch.should_stop():
+            raise Stopped
+
+    with (
+        kept_standard_input(config, watch.notice, stop_if_asked) as config,
+        store_of(config.out).staging(Workspace(config.out).folder) as scratch,
+    ):
         context = RunContext(config, encoding, runner, watch, scratch)
         manifest = _attempt(context) or _attempt(context)
     assert manifest is not None  # what has just begun is not continued
@@ -156,25 +179,31 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
 
 def _attempt(context: RunContext) -> Manifest | None:
     """The dataset; None: try again, see Workspace."""
+    with contextlib.ExitStack() as opened:
+        return _attempt_with(context, opened)
+
+
+def _attempt_with(context: RunContext, opened: contextlib.ExitStack) -> Manifest | None:
     config, watch = context.config, context.watch
     workspace = Workspace(config.out)
     try:
         begun = begun_in(config, context.identity)
         remote = RemoteInputs(config, context.scratch, watch.notice, begun.revisions)
+        opened.callback(remote.close)
         begun.require_cached(remote)
         found = all_inputs(config, remote)
         if begun.revisions and config.overwrite:
             request = PrepareRequest(context.identity, found.inputs)
             if not workspace.is_continued(request):  # it begins, with what is on the Hub now
-                remote.close()
                 remote = RemoteInputs(config, context.scratch, watch.notice)
+                opened.callback(remote.close)
                 found = all_inputs(config, remote)
     except NetworkError:
         # A finished dataset needs no network, if it is certain that it was made from these sources.
         manifest = None
         if not config.overwrite:
             manifest = workspace.finished(PrepareRequest(context.identity, None))
-        if manifest is None or not is_surely_made_from(config.sources, manifest):
+        if manifest is None or not is_surely_made_from(config, manifest):
             raise
         return manifest
     request = PrepareRequest(context.identity, found.inputs)
@@ -205,11 +234,13 @@ def _carried_out(
     config = context.config
 
     def make() -> Plan:
+        remote.begin_all(found.inputs)
         plan = context.plan_of(found, remote)
         require_slices(plan, config)
         return plan
 
     workspace = Workspace(config.out)
+    # Closed before the folder is given up, so that the next run finds no file in use.
     with workspace.held(names_of(config), config.overwrite), contextlib.closing(remote):
         plan = workspace.begin_or_continue(request, make)
         if warning := room_warning(config, plan):
@@ -227,9 +258,12 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     output = assembly.finished()
     quarantine = quarantine_file(assembly.folder, records.quarantined)
     notes = (*notes_on(plan, records.counts.num_rows), *_notes_on_limit(config, records))
+    sources = source_totals(plan, records, output.split_rule == "documents")
+    notes = (*notes, *notes_on_sources(sources))
     manifest = make_manifest(
         plan.identity, plan.inputs, records, output, quarantine, notes, plan.revisions
     )
+    manifest = replace(manifest, sources=sources)
     replaced = names_of(config).replaced_in(config.out) if config.overwrite else None
     if store_of(config.out).has_quick_calls:
         # Again: a run may take hours, and what was put there since?
@@ -346,6 +380,8 @@ def _shown_reasons(counts: Counts) -> str:
     ]
     if counts.num_filtered:
         reasons.insert(0, (counts.num_filtered, "filtered"))
+    if counts.num_duplicates:
+        reasons.append((counts.num_duplicates, "duplicates"))
     (first, why), *others = reasons
     rest = (f"{count:,} {reason}" for count, reason in others)
     return ", ".join([f"{first:,} {noun_for(first, 'is', 'are')} {why}", *rest])
@@ -357,30 +393,46 @@ def _encode(
     """Encode what has no record yet, and have shards written on the way; all records."""
     job = context.job_of(plan)
     places = places_of(plan, found.inputs)
-    limit = limit_of(context.config, plan, places)
-    records = earlier_records(job, range(len(plan.slices) + (limit is not None)))
+    duplicates = duplicates_of(context.config, job, plan)
+    limit = limit_of(context.config, plan, places, duplicates)
+    num_indices = len(plan.slices) + (limit is not None)
+    records = earlier_records(job, range(duplicates.num_indices if duplicates else num_indices))
     context.watch.planned(plan, [index for index in records if index < len(plan.slices)])
     if limit is not None and remote.inputs:
         forget_after_gap(records, len(plan.slices))
     missing = [index for index in range(len(plan.slices)) if index not in records]
+    if duplicates is not None:
+        records, missing = duplicates.resumed(records)
     slices = [plan.slices[index].read_from(places) for index in missing]
     if limit is not None:
         records = limit.resumed(records)
         end_at(limit, assembly)
         if limit.last is not None:
             slices = [] if limit.is_complete else [limit.last]
+        if duplicates is not None and limit.last is not None:
+            duplicates.end()
     assembly.resume(records)
-    for _ in encoded(context, job, slices, remote, assembly, limit):
+    for _ in encoded(context, job, slices, remote, assembly, limit, duplicates):
         pass  # the assembly adds it to the records
     if not assembly.is_done:
         raise Stopped
     return records
 
 
-def limit_of(config: Config, plan: Plan, places: Mapping[str, str]) -> TokenLimit | None:
+def limit_of(
+    config: Config, plan: Plan, places: Mapping[str, str], duplicates: Duplicates | None = None
+) -> TokenLimit | None:
     if config.limit_tokens is None:
         return None
-    return TokenLimit(config.limit_tokens, plan.slices, places)
+    if duplicates is None:
+        return TokenLimit(config.limit_tokens, plan.slices, places)
+    return TokenLimit(config.limit_tokens, plan.slices, places, duplicates.copies_at)
+
+
+def duplicates_of(config: Config, job: Job, plan: Plan) -> Duplicates | None:
+    if config.dedup is None:
+        return None
+    return Duplicates(job.work, job.plan_id, plan.slices)
 
 
 def end_at(limit: TokenLimit | None, assembly: Assembly) -> None:
@@ -392,36 +444,67 @@ def end_at(limit: TokenLimit | None, assembly: Assembly) -> None:
 def forget_after_gap(records: Ledger, num_slices: int) -> None:
     """Forget records after the first slice without one. The slice that reaches a limit is read
     again, so its file must be fetched in this attempt."""
-    gap = next((index for index in range(num_slices) if index not in records), num_slices)
+    after = num_slices + 1  # the index of the first slice's part without copies (--dedup)
+    known = {index if index < num_slices else index - after for index in records}
+    gap = next((index for index in range(num_slices) if index not in known), num_slices)
     for index in range(gap, num_slices):
         records.discard(index)
+        records.discard(after + index)
 
 
 def encoded(
     context: RunContext,
     job: Job,
-    slices: Iterable[Slice],
-    remote: RemoteInputs,
+    slices: Sequence[Slice],
+    remote: RemoteInputs | None,
     assembly: Assembly | None = None,
     limit: TokenLimit | None = None,
+    duplicates: Duplicates | None = None,
+    is_wanted: Callable[[Slice], bool] = lambda slice_: True,
 ) -> Generator[PartRecord, None, None]:
     """Records of these slices as the runner makes them; fewer than slices if the watch stops it.
     With an assembly, shard tasks are carried out as they become due, before new slices. With a
-    limit, slices after it are not begun, and those that were are not passed on."""
-    slices = list(slices)
-    if remote.inputs:
+    limit, slices after it are not begun, and those that were are not passed on. With duplicates,
+    only records of parts without copies are passed on. Whether a slice is still wanted is asked
+    when it is about to begin. Without `remote`, all inputs are here."""
+    if remote is not None and remote.inputs:
         remote.begin(slices)
         context.watch.downloading(remote.progress)
-    under_way: dict[int, Slice] = {}
+    under_way: dict[int, Slice] = {}  # from the plan, without a record that is passed on
 
     def begun() -> Iterator[Slice | None]:
-        arriving = remote.as_they_arrive(slices)
-        for slice_ in arriving if limit is None else limit.handed_out(arriving, under_way):
-            if slice_ is not None:
+        arriving: Iterator[Slice | None] = iter(slices)
+        if remote is not None:
+            arriving = remote.as_they_arrive(slices)
+        if limit is not None:
+            arriving = limit.handed_out(arriving, under_way)
+        if duplicates is not None:
+            arriving = duplicates.handed_out(arriving)
+        for slice_ in arriving:
+            if slice_ is not None and not slice_.is_pruning:
+                if not is_wanted(slice_):
+                    continue
                 under_way[slice_.index] = slice_
             yield slice_
 
-    num_slices = len(slices) + (limit is not None)
+    def release(done: Iterable[Slice | None]) -> None:
+        for slice_ in done:
+            if remote is not None and slice_ is not None:
+                remote.release(slice_)
+
+    def needed(record: PartRecord) -> list[PartRecord]:
+        """The records that can be passed on, now that there is this one."""
+        found = [record] if duplicates is None else duplicates.added([record])
+        if limit is None:
+            release([under_way.pop(record.slice_index, None)])
+            return found
+        before = [limit.added([one], under_way.pop(one.slice_index, None)) for one in found]
+        if duplicates is not None and limit.last is not None:
+            duplicates.end()
+        release(limit.take_done())
+        return [one for some in before for one in some]
+
+    num_slices = len(slices) + (limit is not None) + (duplicates is not None)
     workload = Workload(begun(), num_slices, deque() if assembly is None else assembly.due)
     if assembly is None or assembly.is_done:
         workload.close()
@@ -430,16 +513,9 @@ def encoded(
     ) as running:
         for record in running:
             if isinstance(record, PartRecord):
-                context.watch.recorded(record)
-                slice_ = under_way.pop(record.slice_index)
-                if limit is None:
-                    remote.release(slice_)
-                    needed = [record]
-                else:
-                    needed = limit.added([record], slice_)
-                    for done in limit.take_done():
-                        remote.release(done)
-                for one in needed:
+                if record.slice_index in under_way:
+                    context.watch.recorded(record)
+                for one in needed(record):
                     if assembly is not None:
                         end_at(limit, assembly)
                         assembly.add(one)

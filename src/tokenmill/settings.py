@@ -13,8 +13,10 @@ from typing import Any
 from tokenmill.assemble.fitting import FittingOptions
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan, read_options
+from tokenmill.encode.documents import separator_of
 from tokenmill.encode.job import Job
 from tokenmill.encodings import EncodingId
+from tokenmill.encodings.bos import template_of
 from tokenmill.errors import ConfigError
 from tokenmill.formats import DTYPE_BYTES, Format, Layout, chosen_dtype, get_format
 
@@ -43,11 +45,22 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
             f"--val-first-shard does not apply to {config.format}, which has one file per split",
             hint="--val-fraction 0.0005",
         )
+    if val == "first-shard" and config.has_repeats:
+        raise ConfigError(
+            "with repeat, documents of the first shard, which is the validation split, would be in "
+            "the training split, too",
+            hint="--val-fraction 0.0005 has all copies of a document in one split; --no-val",
+        )
     fraction = (config.val_fraction or defaults.val_fraction) if val == "fraction" else None
     seq_len = defaults.seq_len if config.seq_len is None else config.seq_len
+    eot, bos = _specials_of(config, encoding, defaults.eot)
     full = dataclasses.replace(
         config,
-        eot=config.eot or defaults.eot,
+        eot=eot,
+        bos=bos,
+        bos_token=encoding.bos_option if bos else None,
+        eot_token=encoding.eot_option if config.special_tokens else config.eot_token,
+        special_tokens=None,
         empty=config.empty or defaults.empty,
         val=val,
         val_fraction=fraction,
@@ -60,13 +73,33 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
         dtype=chosen_dtype(config.dtype, encoding.max_token_value, encoding.name, format_),
     )
     layout = layout_of(full, encoding)
-    if layout.has_boundaries and full.eot == "none" and full.empty == "keep":
+    if layout.has_boundaries and full.eot == "none" and not bos and full.empty == "keep":
         raise ConfigError(
             "--eot none with --empty keep makes documents without tokens",
             hint="--empty drop",
         )
     format_.check(layout)  # refuses what the format cannot hold
     return full
+
+
+def _specials_of(config: Config, encoding: EncodingId, usual: str) -> tuple[str, str | None]:
+    """The policies of EOT and BOS: for BOS "prepend", or None if there is none."""
+    eot, has_bos = config.eot or usual, config.has_bos
+    if config.special_tokens is not None:
+        template = template_of(encoding)
+        eot = config.eot or ("none" if template.eos is None else "append")
+        has_bos = template.bos is not None
+    if not has_bos:
+        return eot, None
+    if eot in ("prepend", "both"):
+        which = f"--eot {eot}" if config.eot else f"{config.format}'s --eot {eot}"
+        raise ConfigError(
+            f"documents cannot begin with both BOS and EOT: --bos prepend and {which}",
+            hint="--eot append, or --eot none",
+        )
+    if encoding.bos_token is None:  # the two are one token
+        return {"append": "both", "none": "prepend"}[eot], None
+    return eot, "prepend"
 
 
 def require_applicable(
@@ -122,7 +155,7 @@ def layout_of(config: Config, encoding: EncodingId) -> Layout:
         shard_tokens=whole_samples(shard_tokens, seq_len),
         seq_len=seq_len,
         first_shard_is_val=config.val == "first-shard",
-        eot_id=encoding.eot_token,
+        eot_id=separator_of({"eot": config.eot, "bos": config.bos}, encoding.to_plain())[1],
         encoding=encoding.name,
         has_boundaries=get_format(config.format).traits.boundaries and not seq_len,
     )
@@ -135,10 +168,12 @@ def fitting_options_of(config: Config) -> FittingOptions:
         may_shrink_shards=config.val == "first-shard" and config.shard_tokens is None,
         is_split=config.val == "fraction",
         val_fraction=None if is_usual else config.val_fraction,
+        is_repeated=config.has_repeats,
     )
 
 
 def job_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Job:
+    by_source = config.by_source()
     return Job(
         work=work,
         plan_id=plan.plan_id,
@@ -146,11 +181,14 @@ def job_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Job:
         read=read_options(config, plan),
         dtype=config.dtype,
         eot=str(config.eot),
+        bos=config.bos,
         empty=str(config.empty),
         val_fraction=config.val_fraction or 0.0,
         seed=config.seed,
         num_buckets=num_buckets(config, plan),
         on_bad_document=config.on_bad_document,
+        read_by_source={n: read_options(own, plan) for n, own in by_source.items() if n},
+        dedup=config.dedup is not None,
     )
 
 

@@ -28,11 +28,12 @@ COMMAND = [sys.executable, "-m", "tokenmill"]
 
 PREPARE_OPTIONS = """
     --out --text-column --separator --input-format --limit-docs --on-bad-document --max-bad-fraction
-    --where --sample --limit-tokens --keep
+    --template --lists --where --sample --dedup --limit-tokens --config --keep
+    --bos-token --bos --special-tokens
     --tokenizer --pattern --eot-token --eot --empty --format --name --shard-tokens --seq-len --dtype
     --val-fraction --val-first-shard --no-val --shuffle --seed --num-proc --stall-timeout
     --partition --runner --ray-address --worker-cpus --worker-memory --keep-downloads
-    --no-keep-downloads --overwrite --dry-run --json --quiet --verbose --help
+    --no-keep-downloads --overwrite --pack --dry-run --json --quiet --verbose --help
 """
 
 

@@ -60,7 +60,7 @@ def test_missing_column_in_the_last_of_many_files_fails_before_a_token_is_writte
     assert "4.parquet" in said and "body" in said
 
 
-@pytest.mark.parametrize("values", [[1, 2], [1.5, 2.5], [["a"], ["b"]], [{"a": 1}, {"a": 2}]])
+@pytest.mark.parametrize("values", [[1, 2], [1.5, 2.5], [[1], [2]], [{"a": 1}, {"a": 2}]])
 def test_column_that_is_not_text_names_its_type(values, tmp_path):
     pq.write_table(pa.table({"text": values, "body": ["x", "y"]}), tmp_path / "a.parquet")
     said = refused(ConfigError, tmp_path / "a.parquet", tmp_path)
@@ -186,11 +186,6 @@ def test_truncated_arrow_stream_is_named(tmp_path):
     path = Path(write_corpus("arrow", tmp_path, made_texts(300)))
     path.write_bytes(path.read_bytes()[:-2000])
     assert path.name in refused(InputError, path, tmp_path)
-
-
-def test_json_array_instead_of_lines_gets_a_way_out(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps([{"text": "a"}, {"text": "b"}], indent=1))
-    assert "jq" in refused(InputError, tmp_path / "a.json", tmp_path)
 
 
 def test_utf16_text_gets_a_way_out(tmp_path):

@@ -28,11 +28,11 @@ from hub_corpus import (
     EXPECTED,
     FILES,
     FINEWEB,
-    LET_THE_PLAN_THROUGH,
     OTHERS,
     REPO,
     TEXTS,
     Here,
+    is_download,
 )
 from hub_server import HubServer
 from tokenmill.corpus.fineweb import fineweb_source
@@ -71,6 +71,32 @@ def test_hub_glob_gives_the_same_bytes_as_the_files(here, tmp_path):
     assert done.returncode == 0, done.stderr
     expected = oracle.stream(oracle.ids(TEXTS[0] + TEXTS[1]))
     assert (tmp_path / "out" / "train.bin").read_bytes() == expected
+
+
+def test_named_sources_on_the_hub_are_read_counted_and_pinned(here, tmp_path):
+    """One file is in both sources, and one source is there twice and is not kept."""
+    glob = f"hf://datasets/{REPO}/sample/10BT/00"
+    (tmp_path / "tokenmill.toml").write_text(
+        f'[source.b]\npaths = "{glob}[01]_*.parquet"\nrepeat = 2\nwhere = "number == 1"\n'
+    )
+    options = ("--config", tmp_path / "tokenmill.toml", "--no-val", "--num-proc", 2)
+    command = ("prepare", f"a={glob}[12]_*", *options, "--no-keep-downloads", "-o")
+    done = here.tokenmill(*command, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    expected = oracle.stream(oracle.ids(TEXTS[1] + TEXTS[2] + TEXTS[1] + TEXTS[1]))
+    assert (tmp_path / "out" / "train.bin").read_bytes() == expected
+    assert "    b  1,200 rows = 600 written + 600 filtered + " in done.stderr
+    assert not list((tmp_path / "home").rglob("*.parquet"))
+    done = here.tokenmill(*command, tmp_path / "out", HF_ENDPOINT="http://127.0.0.1:9")
+    assert done.returncode == 0 and "is complete already" in done.stderr
+    done = here.tokenmill("inspect", tmp_path / "out", "--config")
+    assert f'  "{glob}[12]_*",\n'.replace(REPO, f"{REPO}@{COMMIT}") in done.stdout
+    (tmp_path / "tokenmill.toml").write_text(done.stdout)
+    done = here.tokenmill(
+        "prepare", "--config", tmp_path / "tokenmill.toml", "-o", tmp_path / "two"
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "two" / "train.bin").read_bytes() == expected
 
 
 def test_limit_docs_downloads_only_the_files_it_needs(here, tmp_path, server):
@@ -142,6 +168,23 @@ def test_keep_downloads_leaves_them_in_the_cache_where_offline_mode_finds_them(h
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
+def test_blob_without_its_link_is_linked_and_not_fetched_again(here, tmp_path, server):
+    assert here.tokenmill(*FINEWEB, tmp_path / "one").returncode == 0
+    links = sorted((tmp_path / "home" / "hub").rglob("*.parquet"))
+    links[1].unlink()  # as if killed just before
+    links[2].unlink()
+    blob = tmp_path / "home" / "hub" / f"datasets--{REPO.replace('/', '--')}" / "blobs"
+    blob /= sha256_of("002_00000")
+    blob.write_bytes(blob.read_bytes()[::-1])  # of the right size, and not what its name says
+    before = server.num_file_bytes_sent
+    done = here.tokenmill(*FINEWEB, tmp_path / "two")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "two" / "train.bin").read_bytes() == EXPECTED
+    whole = len(FILES["sample/10BT/002_00000.parquet"])
+    assert whole <= server.num_file_bytes_sent - before < 1.5 * whole  # and two footers
+    assert sorted((tmp_path / "home" / "hub").rglob("*.parquet")) == links
+
+
 def test_no_keep_downloads_leaves_nothing_behind(here, tmp_path):
     done = here.tokenmill(*FINEWEB, tmp_path / "out", "--no-keep-downloads")
     assert done.returncode == 0, done.stderr
@@ -171,6 +214,19 @@ def test_no_network_is_exit_8_with_the_commands_to_type(tmp_path):
     assert f"hf download {REPO} --repo-type dataset --revision {COMMIT}" in done.stderr
     assert "--include 'sample/10BT/*.parquet' --local-dir DIR" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "include"),
+    [
+        (f"{REPO}:sample-10BT", "--include 'sample/10BT/*.parquet' --local-dir DIR;"),
+        ("roneneldan/TinyStories", "--include 'data/train-*.parquet' --local-dir DIR;"),
+        ("some/corpus:de", "--include 'GLOB' --local-dir DIR, where GLOB matches the files of its"),
+    ],
+)
+def test_no_network_then_the_command_never_fetches_a_whole_repository(name, include, tmp_path):
+    done = Here(None, tmp_path / "home").tokenmill("prepare", name, "-o", tmp_path / "out")
+    assert done.returncode == 8 and include in done.stderr, done.stderr
 
 
 def test_offline_mode_without_a_cache_is_exit_8(tmp_path):
@@ -226,7 +282,7 @@ def test_file_that_two_patterns_match_is_read_once_and_said(here, tmp_path):
     ids=lambda faults: None,
 )
 def test_a_download_that_fails_for_a_while_ends_in_the_right_bytes(faults, here, tmp_path, server):
-    server.fail(r"^GET /cdn/.*001_00000", *LET_THE_PLAN_THROUGH, *faults)
+    server.fail(r"^GET /cdn/.*001_00000", *faults, only=is_download)
     done = here.tokenmill(*FINEWEB, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "train.bin").read_bytes() == EXPECTED
@@ -244,8 +300,8 @@ def test_listing_that_fails_for_a_while_is_repeated(here, tmp_path, server):
 
 
 def test_wrong_bytes_for_good_are_exit_8_naming_both_hashes(here, tmp_path, server):
-    faults = [*LET_THE_PLAN_THROUGH, *[hub_server.wrong_bytes()] * 20]
-    server.fail(r"^GET /cdn/.*002_00000", *faults)
+    faults = [hub_server.wrong_bytes()] * 20
+    server.fail(r"^GET /cdn/.*002_00000", *faults, only=is_download)
     done = here.tokenmill(*FINEWEB, tmp_path / "out", "--no-keep-downloads")
     assert done.returncode == 8, done.stderr
     hashes = set(re.findall(r"sha256:[0-9a-f]{64}", done.stderr))

@@ -15,14 +15,14 @@ from hub_corpus import (
     COMMIT,
     EXPECTED,
     FINEWEB,
-    LET_THE_PLAN_THROUGH,
     REPO,
     TEXTS,
     Here,
     answer,
+    is_download,
     parquet,
 )
-from hub_server import CONVERTED_COMMIT, TOKEN, HubServer
+from hub_server import CONVERTED_COMMIT, TOKEN, HubServer, Line
 from tokenmill.corpus.dataset_card import CardConfig, card_configs, meant_globs
 from tokenmill.corpus.hub_names import DatasetName, HubSource, hub_source, local_note
 from tokenmill.corpus.presets import PRESETS
@@ -217,6 +217,9 @@ def test_dataset_that_no_reader_takes_is_read_through_the_converted_branch(tmp_p
     with HubServer(csv, repo=NAME) as server:
         done = prepared(Here(server, tmp_path / "home"), NAME, tmp_path / "no")
         assert done.returncode == 3 and "has no parquet copy" in done.stderr
+        [better] = re.findall(r"'(hf://[^']+)'", done.stderr)
+        done = prepared(Here(server, tmp_path / "home"), better, tmp_path / "no")
+        assert done.returncode == 0 and "1 row = 1 written" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -353,8 +356,8 @@ def server():
 
 @pytest.mark.parametrize("num_refusals", [1, 3])
 def test_address_that_expired_is_asked_for_again(num_refusals, server, tmp_path):
-    faults = [*LET_THE_PLAN_THROUGH, *[hub_server.refused_address()] * num_refusals]
-    server.fail(r"^GET /cdn/.*001_00000", *faults)
+    faults = [hub_server.refused_address()] * num_refusals
+    server.fail(r"^GET /cdn/.*001_00000", *faults, only=is_download)
     done = Here(server, tmp_path / "home").tokenmill(*FINEWEB, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "gated" not in done.stderr
@@ -364,7 +367,8 @@ def test_address_that_expired_is_asked_for_again(num_refusals, server, tmp_path)
 
 
 def test_address_that_lives_for_a_moment_is_good_for_every_request(tmp_path):
-    with HubServer(FINEWEB_FILES, repo=REPO, commit=COMMIT, address_seconds=0.4) as server:
+    line = Line(latency_seconds=0.1)  # so that it takes longer
+    with HubServer(FINEWEB_FILES, REPO, COMMIT, address_seconds=0.4, line=line) as server:
         path = f"/datasets/{REPO}/resolve/main/{next(iter(FINEWEB_FILES))}"
         old = answer(server.url, path)[1]["Location"].removeprefix(server.cdn_url)
         assert answer(server.cdn_url, old)[0] == 200
@@ -398,7 +402,7 @@ def test_ranges_are_asked_for_uncompressed(server, tmp_path):
 
 def test_file_that_changes_between_two_ranges_is_fetched_from_its_start(server, tmp_path):
     faults = [hub_server.cut(2_000), hub_server.changed_file()]
-    server.fail(r"^GET /cdn/.*001_00000", *LET_THE_PLAN_THROUGH, *faults)
+    server.fail(r"^GET /cdn/.*001_00000", *faults, only=is_download)
     done = Here(server, tmp_path / "home").tokenmill(*FINEWEB, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "001_00000.parquet changed during the download" in done.stderr
@@ -411,7 +415,9 @@ def test_footer_that_changes_between_two_ranges_is_read_again(tmp_path):
     with HubServer({"wide.parquet": parquet(texts, row_group_size=1)}, repo=NAME) as server:
         # The end, and the rest of the footer before it; then both again.
         server.fail(r"^GET /cdn/", lambda right: right, hub_server.changed_file())
-        done = prepared(Here(server, tmp_path / "home"), NAME, tmp_path / "out")
+        # With a limit, nothing else is asked for meanwhile.
+        options = ("--limit-docs", len(texts))
+        done = prepared(Here(server, tmp_path / "home"), NAME, tmp_path / "out", *options)
         assert done.returncode == 0, done.stderr
         ranges = [request.range for request in server.asked(r"^GET /cdn/")]
     assert ranges[:2] == ranges[2:4]

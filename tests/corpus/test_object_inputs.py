@@ -569,7 +569,8 @@ def test_worker_when_a_slice_is_encoded_with_caution_then_nothing_else_is_begun(
     [span] = cut(inputs_of([url], None)[0], ReadOptions()).spans
     begun = []
     monkeypatch.setattr(prefetch, "begin", lambda span, options: begun.append(span))
-    monkeypatch.setattr("tokenmill.encode.job.Job.from_plain", lambda plain: Namespace(read=None))
+    job = Namespace(read_of=lambda source: None)
+    monkeypatch.setattr("tokenmill.encode.job.Job.from_plain", lambda plain: job)
     attempts = Attempts(Namespace(to_plain=dict), Slice(0, (span,)))
     plain = attempts.order()
     careful = {**plain, "caution": {"skip": [], "one_by_one": True}}

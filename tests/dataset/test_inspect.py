@@ -172,15 +172,17 @@ def test_documents_that_start_in_blocks_are_all_documents_once(eot, size):
         [[0] * before + [1] * (n - before - after) + [0] * after for n in true.tolist()]
     ).astype(np.uint16)
     stream = stream_of(tokens, eot)
-    found = [
-        length
+    spans = [
+        span
         for start in range(0, len(tokens), size)
-        for length in lengths._starting_in(stream, start, min(start + size, len(tokens)), eot, 0)
+        for span in lengths._starting_in(stream, start, min(start + size, len(tokens)), eot, 0)
     ]
+    found = [length for _, length in spans]
     if eot == "both":  # a block that begins between two EOT ids cannot tell what they are
         assert len(found) >= len(true) * (1 - 2 / size) - 1 and set(found) <= set(true.tolist())
     else:
         assert found == true.tolist()
+        assert [start for start, _ in spans] == (np.cumsum(true) - true).tolist()
 
 
 @pytest.mark.parametrize("eot", ["append", "prepend", "both"])

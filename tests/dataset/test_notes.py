@@ -198,7 +198,7 @@ def test_eot_is_named_and_a_template_that_is_not_applied_is_said_once(
     seen = tokenmill_says(tmp_path, "inspect", "out", "--tokenizer", name)
     assert seen.count("is not applied") == is_said
     if is_said:
-        [asked] = re.findall(r"to begin documents with it instead of </s>: (.*)$", said, re.M)
+        [asked] = re.findall(r"to begin documents with it: (.*)$", said, re.M)
         again = ("prepare", "c.jsonl", "-o", "again", *options, *shlex.split(asked))
         assert "is not applied" not in tokenmill_says(tmp_path, *again)
         assert (tmp_path / "again/train.bin").read_bytes()[:2] == b"\x03\0"

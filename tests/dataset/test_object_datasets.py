@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError
 from tokenmill.formats import NAMES
+from tokenmill.report.survey import SurveyOptions, survey
 from tokenmill.storage import retry
 
 ALL = 1 << 30
@@ -515,3 +517,30 @@ def test_demo_when_out_is_a_url_then_its_first_tokens_are_shown(small, upload, c
     url = upload(small("nanogpt"))
     show_sample(tokenmill.Config(sources=("somewhere",), out=url))
     assert f"the first tokens of {url}/train.bin: [" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["nanogpt", "parquet"])
+def test_report_of_a_bucket_says_what_that_of_the_folder_says(name, small, upload):
+    def figures(place: str) -> dict[str, object]:
+        reading = SurveyOptions(is_exact=True, opening={"folder": place})
+        plain = survey(look_into(place), reading).to_plain()
+        splits = [
+            {key: one[key] for key in ("split", "num_tokens", "num_read", "lengths")}
+            | {"num_duplicates": one["duplicates"]["num_duplicates"]}
+            for one in plain["splits"]
+        ]
+        return {"splits": splits, "tokens": plain["tokens"], "proof": plain["proof"]}
+
+    assert figures(upload(small(name))) == figures(small(name))
+
+
+def test_sampled_report_of_a_bucket_reads_little_and_its_places_are_found(
+    large, upload, s3, capsys
+):
+    url = upload(large("nanogpt"))
+    looked = look_into(url)
+    found = survey(looked, SurveyOptions())
+    assert not found.is_exact and found.documents
+    assert served_bytes(s3) < looked.dataset.num_tokens  # of two bytes each
+    for one in found.documents[:3]:
+        assert main(shlex.split(one.place.command)[1:]) == 0

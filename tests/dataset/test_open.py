@@ -118,10 +118,13 @@ def test_mistakes_when_opening_say_what_to_type(prepared, tmp_path):
         data["trian"]
     with pytest.raises(ConfigError, match="is not a folder"):
         tokenmill.open(tmp_path / "nope")
-    with pytest.raises(ConfigError, match="hf download me/data --repo-type dataset"):
-        tokenmill.open("hf://me/data")
+    with pytest.raises(ConfigError, match="not a dataset on the Hub"):
+        tokenmill.open("hf://data")
     with pytest.raises(TypeError, match="did you mean 'format'"):
         tokenmill.open(tmp_path, fromat="npy")
+    with pytest.raises(ConfigError, match=r"holds 9 datasets: datatrove, .* and 1 more") as caught:
+        tokenmill.open(Path(prepared["npy"]).parent)
+    assert caught.value.hint == f"name one of them: {prepared['datatrove']}"
     np.arange(100, dtype=np.uint16).tofile(tmp_path / "train.bin")
     foreign = tokenmill.open(tmp_path, dtype="uint16")
     assert "no manifest" in repr(foreign) and foreign["train"].tokens(1, 3).tolist() == [1, 2]
@@ -222,7 +225,7 @@ def test_cache_is_bounded_and_the_oldest_entries_go_first(tmp_path):
     cache = IndexCache(str(tmp_path), max_bytes=250)
     for number in range(5):
         cache.put(number, np.arange(10) + number)
-        os.utime(cache._path(number), ns=(number, number))
+        os.utime(cache._entries._path(number), ns=(number, number))
     assert [cache.get(number) is not None for number in range(5)] == [False] * 3 + [True] * 2
     assert cache.get(4).tolist() == list(range(4, 14)) and cache.get("other") is None
 

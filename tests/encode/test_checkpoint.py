@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 
@@ -97,3 +98,24 @@ def test_ledger_when_it_grows_then_few_files_stay_and_little_is_written(work, mo
         assert ledger.num_unsaved < max(3, len(ledger) / 9)
     assert sum(sizes) < 10 * len(ledger)
     assert len(recorded_indices(work)) == ledger.num_unsaved + len(list(ledger.quarantined))
+
+
+def test_checkpoint_when_a_ledger_has_fewer_records_then_is_not_replaced(work):
+    """As a resumed run with --limit-tokens, which passes records on in plan order."""
+    rng = random.Random(1)
+    records = [plain_record(rng, index) for index in range(12)]
+    saved(work, records[:4] + records[8:])
+    before = saved_ledger(work, PLAN)
+    resumed = before.emptied()
+    for record in records[:8]:
+        resumed.add(record)
+        save_if_grown(work, resumed)
+    assert list(saved_ledger(work, PLAN)) == [*range(4), *range(8, 12)]
+    for record in records[8:]:
+        resumed.add(record)
+        save_if_grown(work, resumed)
+    assert list(saved_ledger(work, PLAN)) == list(range(12))
+
+
+def plain_record(rng: random.Random, index: int) -> PartRecord:
+    return dataclasses.replace(random_record(rng, index), quarantined=())

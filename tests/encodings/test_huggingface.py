@@ -85,9 +85,9 @@ def gpt2() -> Any:
     """The shipped ranks as vocabulary and merges: a merge is how the ranks below make the token."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    from tokenmill.encodings.huggingface import _byte_level_alphabet
+    from tokenmill.encodings.huggingface import byte_level_alphabet
 
-    letter = {value: key for key, value in _byte_level_alphabet().items()}
+    letter = {value: key for key, value in byte_level_alphabet().items()}
     ranks = parsed_ranks((VOCAB / "r50k_base.tiktoken").read_bytes(), "r50k")
 
     def parts(token: bytes) -> list[bytes]:

@@ -7,12 +7,15 @@ refused at the first checksum or length. The same kind and seed always give the 
 
 from __future__ import annotations
 
+import bz2
 import copy
+import csv
 import functools
 import gzip
 import io
 import itertools
 import json
+import lzma
 import random
 import struct
 import zlib
@@ -378,6 +381,39 @@ def _jsonl_bytes(rng: random.Random) -> bytes:
     return rng.choice((b"\n", b"\n", b"\n", b"\r\n", b"\n\n", b"\r")).join(lines)
 
 
+def json_array(rng: random.Random) -> tuple[str, bytes]:
+    lines = _jsonl_bytes(rng).split(b"\n") if rng.random() < 0.7 else list(_lines())
+    data = b"[" + rng.choice((b",", b",\n", b" , ")).join(lines) + b"]"
+    return "a.json", bytes_mutated(data, rng) if rng.random() < 0.3 else data
+
+
+_ODD_FIELDS = (
+    *(b'"', b'""', b'"""', b'a"b', b'"a"b', b' "a"', b'"a" ', b"", b'"\n"', b'"\r\n,"', b"\r"),
+    *(b"\xff", b"\xef\xbb\xbf", b"\0", b"\xed\xa0\x80", b"a" * 70_000, b"'a,b'", b"\\"),
+)
+
+
+def delimited(rng: random.Random) -> tuple[str, bytes]:
+    mark = rng.choice((b",", b"\t"))
+    sink = io.StringIO(newline="")
+    end = rng.choice(("\n", "\r\n"))
+    writer = csv.writer(sink, delimiter=mark.decode(), lineterminator=end)
+    writer.writerows([["id", "text"], *enumerate(TEXTS)])
+    records = sink.getvalue().encode().split(b"\n")
+    for _ in range(rng.choice((1, 2, 5))):
+        at = rng.randrange(rng.choice((1, len(records), len(records), len(records))))
+        what = rng.random()
+        if what < 0.5:
+            fields = rng.choices((*_ODD_FIELDS, b"plain"), k=rng.choice((1, 2, 2, 2, 3, 50)))
+            records.insert(at + 1, mark.join(fields))
+        elif what < 0.8:
+            records[at] = bytes_mutated(records[at], rng)
+        else:
+            records[at] = records[at][: rng.randrange(len(records[at]) + 1)]
+    data = rng.choice((b"", b"", b"\xef\xbb\xbf", b"\n")) + b"\n".join(records)
+    return ("a.csv" if mark == b"," else "a.tsv"), data
+
+
 def text(rng: random.Random) -> tuple[str, bytes]:
     return "a.txt", _text_bytes(rng)
 
@@ -393,14 +429,26 @@ def _text_bytes(rng: random.Random) -> bytes:
 
 
 def _compressed(name: str, data: bytes, rng: random.Random) -> tuple[str, bytes]:
-    """As gzip or zstd: one stream or several, with a lie in its frame, its blocks or its end."""
+    """One stream or several, with a lie in its frame, its blocks or its end."""
     half = rng.randrange(len(data) + 1)
     parts = [data] if rng.random() < 0.7 else [data[:half], data[half:]]
+    if rng.random() < 0.4:
+        extension, pack = rng.choice((("bz2", bz2.compress), ("xz", lzma.compress), ("lz4", _lz4)))
+        whole = b"".join(pack(part) for part in parts)
+        harm = rng.choice((lambda one, _: one, bytes_mutated, bytes_mutated, cut_short))
+        return f"{name}.{extension}", harm(whole, rng)
     if rng.random() < 0.5:
         packed = [_gzip_mutated(part, rng) for part in parts]
         return name + ".gz", b"".join(packed)
     packed = [_zstd_mutated(part, rng) for part in parts]
     return name + ".zst", b"".join(packed)
+
+
+def _lz4(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "lz4") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
 
 
 def _gzip_mutated(data: bytes, rng: random.Random) -> bytes:
@@ -457,6 +505,8 @@ KINDS: dict[str, Callable[[random.Random], tuple[str, bytes]]] = {
     "parquet": parquet,
     "arrow": arrow,
     "jsonl": jsonl,
+    "json_array": json_array,
+    "delimited": delimited,
     "text": text,
     "compressed": compressed,
 }

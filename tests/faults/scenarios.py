@@ -33,6 +33,8 @@ from tokenmill.runners.inline import InlineRunner
 from tokenmill.storage import hashing
 
 TEXTS = made_texts(36, seed=5)
+for copy, original in ((9, 8), (20, 4), (27, 3), (33, 20), (35, 27)):
+    TEXTS[copy] = TEXTS[original]
 Files = dict[str, bytes]
 
 
@@ -51,7 +53,7 @@ def corpus(folder: Path) -> str:
     return str(path)
 
 
-def prepared(source: str, out: str, **options: object) -> object:
+def prepared(source: object, out: str, **options: object) -> object:
     given = {"num_proc": 1, "slice_bytes": 6000, "max_bad_fraction": 0.5, **options}
     return tokenmill.prepare(source, out, **given)
 
@@ -150,6 +152,30 @@ def chosen_files() -> Files:
     return {"train.bin": oracle.stream(documents)}
 
 
+def named(source: str, out: str) -> object:
+    """Two sources of the same file, one of them twice."""
+    sources = {"some": {"paths": source, "where": CHOSEN}, "all": {"paths": source, "repeat": 2}}
+    return prepared(sources, out, val="none")
+
+
+@functools.cache
+def named_files() -> Files:
+    documents = oracle.ids(TEXTS)
+    some = [document for number, document in enumerate(documents) if number % 3]
+    return {"train.bin": oracle.stream(some + documents + documents)}
+
+
+@functools.cache
+def deduplicated_files() -> Files:
+    """The first of equal texts, until there are 11,500 tokens."""
+    documents, num_tokens = [], 0
+    for document in oracle.ids(list(dict.fromkeys(TEXTS))):
+        if num_tokens < 11500:
+            documents.append(document)
+            num_tokens += len(document)
+    return {"train.bin": oracle.stream(documents)}
+
+
 @functools.cache
 def kept_files() -> Files:
     """Shards of 2,000 tokens, the first for validation, and sidecars of 10 documents: the number
@@ -201,6 +227,12 @@ SCENARIOS = [
         "chosen",
         functools.partial(prepared, val="none", where=CHOSEN, limit_tokens=5000),
         chosen_files,
+    ),
+    Scenario("named", named, named_files),
+    Scenario(
+        "dedup",
+        functools.partial(prepared, val="none", dedup="exact", limit_tokens=11500),
+        deduplicated_files,
     ),
     Scenario(
         "kept",

@@ -29,6 +29,8 @@ EVERY = {
     "one megatron": 2,
     "chosen": 3,
     "kept": 10,
+    "named": 12,
+    "dedup": 5,
 }
 
 

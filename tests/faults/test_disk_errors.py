@@ -21,6 +21,7 @@ EVERY = {
     "convert": 12,
     "chosen": 12,
     "kept": 30,
+    "dedup": 12,
     "partition": 12,
     "one megatron": 12,
 }

@@ -1,8 +1,9 @@
-"""kill -9 at random while files are downloaded: no byte that was noted is asked for again."""
+"""kill -9 of the real command while it downloads: no byte that is here is asked for again."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import random
 import re
 import subprocess
@@ -10,31 +11,48 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from hub_corpus import COMMIT, EXPECTED, FINEWEB, REPO, Here
-from hub_corpus import FILES as CORPUS
+import oracle
+from corpora import made_texts
+from hub_corpus import COMMIT, FINEWEB, REPO, Here
 from hub_server import HubServer, Line
 from tokenmill.storage.byte_ranges import ByteRanges
 from tokenmill.storage.partial_file import JOURNAL_SUFFIX, PartialFile
 
-CLIENT = Path(__file__).parents[1] / "download_client.py"
-FILES = {f"{i}.bin": random.Random(i).randbytes(3_000_000 + i) for i in range(3)}
+TEXTS = [made_texts(30, seed=seed) for seed in range(4)]
+EXPECTED = oracle.stream(oracle.ids([text for texts in TEXTS for text in texts]))
 NUM_KILLS = 20
+SECONDS_TO_KILL = 0.4  # at most, from the first byte on
 
 
-def noted(folder: Path, files: dict[str, bytes]) -> dict[str, ByteRanges]:
+def parquet(texts: list[str]) -> bytes:
+    """Little to encode and much to fetch: several ranges for several connections."""
+    sink = io.BytesIO()
+    rows = random.Random(texts[0])
+    pq.write_table(
+        pa.table({"text": texts, "unread": [rows.randbytes(200_000) for _ in texts]}), sink
+    )
+    return sink.getvalue()
+
+
+FILES = {f"sample/10BT/{i:03d}_00000.parquet": parquet(texts) for i, texts in enumerate(TEXTS)}
+SIZE = sum(map(len, FILES.values()))
+
+
+def noted(folder: Path) -> dict[str, ByteRanges]:
     """What the journals below a folder have, by the sha256 of the file; all of a file in place."""
     found = {}
-    for data in files.values():
+    for data in FILES.values():
         sha256 = hashlib.sha256(data).hexdigest()
         ranges = ByteRanges()
         for journal in folder.rglob(f"{sha256}*{JOURNAL_SUFFIX}"):
             partial = PartialFile(str(journal).removesuffix(JOURNAL_SUFFIX))
             ranges = partial.ranges
             partial.close()
-        places = (path for path in folder.rglob("*") if path.is_file())
-        if any(path.stat().st_size == len(data) and path.read_bytes() == data for path in places):
+        for whole in folder.rglob(sha256):
+            assert whole.read_bytes() == data
             ranges.add(0, len(data))
         found[sha256] = ranges
     return found
@@ -47,60 +65,31 @@ def require_nothing_twice(server: HubServer, before: dict[str, ByteRanges]) -> N
         assert all(stop <= start or last < first for first, stop in ranges), request
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_download_killed_again_and_again_then_no_noted_byte_is_asked_for_again(
-    seed, tmp_path, share
-):
-    if seed and share > 1:
-        pytest.skip("one of three")
-    chance = random.Random(seed)
-    folder = tmp_path / "here"
-    folder.mkdir()
-    given = [f"{p}:{len(d)}:{hashlib.sha256(d).hexdigest()}" for p, d in FILES.items()]
-    num_kills = 0
-    while num_kills <= NUM_KILLS:
-        before = noted(folder, FILES)
-        line = Line(bytes_per_second=4e6) if num_kills < NUM_KILLS else Line()
-        with HubServer(FILES, line=line) as server:
-            command = [sys.executable, str(CLIENT), server.url, server.repo, str(folder), *given]
-            process = subprocess.Popen(command)
-            while process.poll() is None and not server.asked(r"^GET /cdn/"):
-                time.sleep(0.005)
-            if num_kills < NUM_KILLS:
-                time.sleep(chance.uniform(0, 0.15))
-                process.kill()
-            process.wait()
-        require_nothing_twice(server, before)
-        num_kills += 1
-        if process.returncode == 0:
-            break
-    assert num_kills > 10
-    assert process.returncode == 0
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == FILES
-
-
 def test_fineweb_killed_while_it_downloads_then_nothing_is_fetched_twice_and_the_same_output(
     tmp_path, share
 ):
     out, home = tmp_path / "out", tmp_path / "home"
-    chance = random.Random(5)
-    size = sum(map(len, CORPUS.values()))
-    for attempt in range(60 // share):
-        before = noted(home, CORPUS)
-        with HubServer(CORPUS, repo=REPO, commit=COMMIT, bytes_per_second=size) as server:
+    num_kills = NUM_KILLS // share
+    chance = random.Random(share)
+    line = Line(bytes_per_second=SIZE / (num_kills * SECONDS_TO_KILL))  # half is here after all
+    plan = out / ".tokenmill" / "plan.json"
+    for kill in range(num_kills + 1):
+        is_last = kill == num_kills
+        before = noted(home)
+        with HubServer(FILES, REPO, COMMIT, line=Line() if is_last else line) as server:
             command = [sys.executable, "-m", "tokenmill", *FINEWEB, str(out), "-q"]
             process = subprocess.Popen(command, env=Here(server, home).environment)
-            plan = out / ".tokenmill" / "plan.json"
-            while process.poll() is None and not plan.exists():
-                time.sleep(0.01)
-            if attempt < NUM_KILLS // share**2:
-                time.sleep(chance.uniform(0, 0.3))
+            while not is_last and not (plan.exists() and server.asked(r"^GET /cdn/")):
+                assert process.poll() is None
+                time.sleep(0.005)
+            if not is_last:
+                time.sleep(chance.uniform(0, SECONDS_TO_KILL))
+                assert process.poll() is None
                 process.kill()
             process.wait()
-        if plan.exists() and attempt:
+        if kill:  # before, the plan reads footers
             require_nothing_twice(server, before)
-        if process.returncode == 0:
-            break
     assert process.returncode == 0
+    assert sum(ranges.num_bytes for ranges in before.values()) > SIZE / 10
     assert (out / "train.bin").read_bytes() == EXPECTED
     assert not list(home.rglob("*partial*"))

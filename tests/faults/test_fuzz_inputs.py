@@ -54,7 +54,8 @@ MAX_CPU_SECONDS = 5.0
 MAX_PEAK_MB = 1000
 MAX_DEATHS = 40
 
-INPUTS = {"parquet": 1300, "arrow": 700, "jsonl": 250, "text": 100, "compressed": 450}
+INPUTS = {"parquet": 1300, "arrow": 700, "jsonl": 250, "json_array": 150, "text": 100}
+INPUTS |= {"delimited": 250, "compressed": 450}
 OTHERS = {"tokenizer_json": 250, "ranks": 150, "state": 200, "manifest": 150}
 REFUSALS = {
     **dict.fromkeys(INPUTS, ("InputError", "ConfigError")),

@@ -11,9 +11,14 @@ import loader_oracle as oracle
 import tokenmill
 from tokenmill.errors import NetworkError
 from tokenmill.loader import block_cache
-from tokenmill.loader.block_cache import BlockCache
+from tokenmill.loader.block_cache import BlockCache, block_tokens_of
 
 TOKENS = [(7919 * i) % 50000 for i in range(40_001)]
+
+
+def span(row: int) -> tuple[int, int]:
+    """The tokens of a row of 16, and its last target."""
+    return 16 * row, 16 * row + 17
 
 
 @pytest.fixture
@@ -25,10 +30,10 @@ def split(tmp_path):
 def test_rows_are_those_of_the_split_and_few_blocks_stay(split, is_scattered, monkeypatch):
     monkeypatch.setattr(block_cache, "MAX_BYTES", 3 * 256 * 16 * 2)
     monkeypatch.setattr(block_cache, "MIN_TOKENS", 256 * 16)
-    cache = BlockCache(split, 16, is_scattered)
+    cache = BlockCache(split, block_tokens_of(16, is_scattered))
     for row in np.random.default_rng(0).integers(0, 2500, 300).tolist():
-        cache.expect([row, min(row + 300, 2499)])
-        assert cache.row(row).tolist() == TOKENS[16 * row : 16 * row + 17]
+        cache.expect([span(row), span(min(row + 300, 2499))])
+        assert cache.tokens(*span(row)).tolist() == TOKENS[16 * row : 16 * row + 17]
         assert len(cache._blocks) <= 3
     cache.close()
 
@@ -39,11 +44,11 @@ def test_block_is_requested_once_and_before_it_is_read(split, monkeypatch):
     monkeypatch.setattr(
         BlockCache, "_fetched", lambda self, block: asked.append(block) or fetched(self, block)
     )
-    cache = BlockCache(split, 16, False)
-    cache.expect([600, 3, 700, 5])
+    cache = BlockCache(split, block_tokens_of(16, False))
+    cache.expect([span(row) for row in (600, 3, 700, 5)])
     cache._pool.shutdown(wait=True)
     assert asked == [2, 0]
-    assert cache.row(5).tolist() == TOKENS[80:97] and asked == [2, 0]
+    assert cache.tokens(*span(5)).tolist() == TOKENS[80:97] and asked == [2, 0]
 
 
 def test_request_that_failed_is_made_again(split, monkeypatch):
@@ -56,10 +61,10 @@ def test_request_that_failed_is_made_again(split, monkeypatch):
         return fetched(self, block)
 
     monkeypatch.setattr(BlockCache, "_fetched", once)
-    cache = BlockCache(split, 16, True)
+    cache = BlockCache(split, block_tokens_of(16, True))
     with pytest.raises(NetworkError, match="gone for a moment"):
-        cache.row(7)
-    assert cache.row(7).tolist() == TOKENS[112:129]
+        cache.tokens(*span(7))
+    assert cache.tokens(*span(7)).tolist() == TOKENS[112:129]
     cache.close()
 
 

@@ -17,6 +17,7 @@ import loader_oracle as oracle
 import tokenmill
 from corpora import made_texts
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
+from tokenmill.loader import prefetch
 from tokenmill.loader.prefetch import Prefetch
 
 EOT = 50256
@@ -466,3 +467,36 @@ def test_sources_of_two_tokenizers_are_not_mixed(small):
         tokenmill.Loader({"web": gpt2, "wiki": other}, seq_len=4, batch_size=1)
     same = tokenmill.open(small, tokenizer="gpt2", eot="append")
     assert next(iter(tokenmill.Loader({"a": gpt2, "b": same}, seq_len=4, batch_size=1)))
+
+
+def test_prefetch_that_waits_for_a_silent_network_is_closed_all_the_same(monkeypatch):
+    monkeypatch.setattr(prefetch, "_CLOSE_SECONDS", 0.05)
+    is_over = threading.Event()
+
+    def silent():
+        yield 1
+        is_over.wait(60)
+
+    ahead = Prefetch(silent(), 1)
+    assert next(ahead) == 1
+    ahead.close()
+    assert not is_over.is_set() and next(ahead, None) is None
+    is_over.set()
+
+
+def test_loss_mask_of_documents_without_eot_counts_no_eot_as_their_end(tmp_path):
+    """The id may be in a text; only the format's boundaries separate documents."""
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"text": t}) + "\n" for t in ["a mill b"] * 40))
+    out = str(tmp_path / "out")
+    tokenmill.prepare(corpus, out, format="megatron", eot="none", runner="inline", val="none")
+    path = tmp_path / "out" / "text_train_00000_document.bin"
+    tokens = np.fromfile(path, np.uint16)
+    length = len(tokens) // 40
+    tokens[length] = EOT  # the second document begins with it
+    tokens.tofile(path)
+    loader = tokenmill.Loader(
+        out, seq_len=2 * length, batch_size=1, shuffle=None, extras="loss_mask"
+    )
+    mask = next(iter(loader)).loss_mask[0]
+    assert np.flatnonzero(~mask).tolist() == [length - 1, 2 * length - 1]

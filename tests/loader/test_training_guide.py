@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,10 +12,11 @@ import pytest
 
 import tokenmill
 from corpora import made_texts
+from tokenmill.cli import main
 
 pytest.importorskip("torch")
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "training.md"
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def test_guide_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
@@ -23,9 +25,17 @@ def test_guide_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
         pq.write_table(pa.table({"text": made_texts(600, seed)}), f"{name}.parquet")
         tokenmill.prepare(f"{name}.parquet", f"data/{name}", runner="inline")
     names: dict[str, object] = {}
+    shown = ""
     for language, block in BLOCKS:
-        assert language == "python"
+        if language == "sh":
+            for line in block.splitlines():
+                assert main(shlex.split(line, comments=True)[1:]) == 0
+            shown = capsys.readouterr().err
+            continue
+        if language == "":
+            assert block in shown
+            continue
         exec(compile(block, "docs/training.md", "exec"), names)
         assert "Traceback" not in capsys.readouterr().err
-    assert names["state"]["rows"] == 32 and len(BLOCKS) == 6
+    assert names["state"]["rows"] == 32 and len(BLOCKS) == 9
     assert names["micro_batches"][3].shape == (8, 128)

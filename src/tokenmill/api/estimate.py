@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tokenmill.config import Config
 from tokenmill.encodings import Encoding
@@ -15,20 +16,25 @@ from tokenmill.words.quantities import Quantity
 
 @suggesting
 def estimate(
-    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Mapping[str, Any],
     out: str | os.PathLike[str] = "",
     *,
     tokenizer: str | os.PathLike[str] | Encoding = "gpt2",
     pattern: str | None = None,
     eot_token: str | None = None,
+    bos_token: str | None = None,
+    special_tokens: str | None = None,
     format: str = "nanogpt",
     input_format: str | None = None,
     text_column: str = "text",
     separator: str | None = None,
+    template: str | None = None,
+    lists: str | None = None,
     where: str | None = None,
     sample: float | None = None,
     limit_tokens: Quantity | None = None,
     eot: str | None = None,
+    bos: str | None = None,
     num_proc: int | None = None,
 ) -> Estimate:
     """Estimate the tokens, size and run time of `prepare`, from a sample, in seconds.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tokenmill.config import Config
@@ -13,25 +13,30 @@ from tokenmill.encodings import Encoding
 from tokenmill.run import RunWatch, SilentWatch, run
 from tokenmill.runners.start import started_runner, workers_of
 from tokenmill.words.keywords import suggesting
-from tokenmill.words.quantities import Quantity
+from tokenmill.words.quantities import Quantity, count_of
 
-_NOT_OPTIONS = ("watch", "progress")
+_NOT_OPTIONS = ("watch", "progress", "pack")
 
 
 @suggesting
 def prepare(
-    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Mapping[str, Any],
     out: str | os.PathLike[str],
     *,
     tokenizer: str | os.PathLike[str] | Encoding = "gpt2",
     pattern: str | None = None,
     eot_token: str | None = None,
+    bos_token: str | None = None,
+    special_tokens: str | None = None,
     format: str = "nanogpt",
     input_format: str | None = None,
     text_column: str = "text",
     separator: str | None = None,
+    template: str | None = None,
+    lists: str | None = None,
     where: str | None = None,
     sample: float | None = None,
+    dedup: str | None = None,
     limit_docs: Quantity | None = None,
     limit_tokens: Quantity | None = None,
     keep: str | Iterable[str] | None = None,
@@ -40,6 +45,7 @@ def prepare(
     name: str | None = None,
     dtype: str = "auto",
     eot: str | None = None,
+    bos: str | None = None,
     empty: str | None = None,
     val: str | None = None,
     val_fraction: float | None = None,
@@ -56,6 +62,7 @@ def prepare(
     stall_timeout: float = 300.0,
     overwrite: bool = False,
     keep_downloads: bool = True,
+    pack: Quantity | None = None,
     progress: bool = False,
     watch: RunWatch | None = None,
 ) -> Manifest:
@@ -65,28 +72,53 @@ def prepare(
     of a finished one. Arguments are the long options of `tokenmill prepare` (see its --help), with
     underscores; None follows the format. Numbers may be written like `"100M"`.
 
-    sources          files, folders, globs or URLs, one or many
+    sources          files, folders, globs or URLs, one or many; or named ones, as in
+                     {"web": "corpus/web", "code": {"paths": "corpus/code", "repeat": 2}}
     out              the output folder, or its URL
     tokenizer        a name, the path of a vocabulary file, or an `Encoding`
+    template         the text of a row from several columns: '{title}\\n\\n{text}'
+    lists            a column of lists of strings: "join" them, or "documents" of each
     where            an expression: only rows that pass, as in 'int_score >= 3 and lang == "en"'
     sample           only this share of the rows, over the whole corpus
+    dedup            "exact": only the first of equal texts
     limit_tokens     whole documents, in the order of the sources, until there are so many tokens
     keep             columns to keep beside the tokens, as "id,url" or a list of names
     val              "fraction", "first-shard" or "none": what is held out for validation
     seq_len          tokens per sample, if the format holds samples; "document" for one per document
+    pack             then plan rows of so many tokens, of whole documents: see `tokenmill.pack`
     progress         show progress on stderr; in a notebook, below the cell
     watch            an object that receives each step (see `tokenmill.run.RunWatch`)
     """
     given = dict(locals())
     config = Config(**{name: value for name, value in given.items() if name not in _NOT_OPTIONS})
+    packing = _packing(config.out, pack)
     if watch is not None or not progress:
-        return _prepared(config, watch or SilentWatch())
-    from tokenmill.cli.progress import shown_progress
+        manifest = _prepared(config, watch or SilentWatch())
+    else:
+        from tokenmill.cli.progress import shown_progress
 
-    with shown_progress(functools.partial(workers_of, config)) as shown:
-        manifest = _prepared(config, shown)
-        shown.conclude(manifest, config.out)
+        with shown_progress(functools.partial(workers_of, config)) as shown:
+            manifest = _prepared(config, shown)
+            shown.conclude(manifest, config.out)
+    packing()
     return manifest
+
+
+def _packing(out: str, seq_len: Quantity | None) -> Callable[[], object]:
+    """What packs the finished dataset. A wrong number is noticed now, before the run."""
+    if seq_len is None:
+        return lambda: None
+    from tokenmill.dataset.opened import opened
+    from tokenmill.packing.pack import PackOptions
+    from tokenmill.packing.pack import pack as planned
+
+    options = PackOptions(seq_len=count_of("pack", seq_len))
+
+    def packed() -> None:
+        with opened(out) as dataset:
+            planned(dataset, options)
+
+    return packed
 
 
 def _prepared(config: Config, watch: Any) -> Manifest:

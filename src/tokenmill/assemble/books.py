@@ -145,6 +145,8 @@ class Assembly(Books):
         """Add the record of a finished part."""
         self.records.add(record)
         save_if_grown(self._work, self.records)
+        if record.part_index is not None:
+            self._parts.replaced(record.slice_index)
         if self._fitted is None:
             self._totals += record
         self._feed()
@@ -241,6 +243,7 @@ class Assembly(Books):
                 break
             self._num_fed += 1
             sizes, runs = self.records.extent(index)
+            index = self.records.part_of(index)
             for split, num_bytes in enumerate(sizes):
                 if not num_bytes:
                     self._parts.no_part((split, index))

@@ -35,6 +35,7 @@ class FittingOptions:
     may_shrink_shards: bool = False  # the user did not set their size
     is_split: bool = False  # documents are held out at random
     val_fraction: float | None = None  # if the user set it
+    is_repeated: bool = False  # some documents are in the corpus several times
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ def fitted(
         val_tokens = _with_whole_samples(num_tokens, val_tokens, layout.seq_len)
     if layout.has_boundaries and totals.num_documents[stream] < 2:
         val_tokens = 0  # a format with boundaries does not cut documents
+    if options.is_repeated:
+        val_tokens = 0  # the last tokens have copies before
     if not val_tokens and not stream:
         return Fitted(layout)
     return Fitted(layout, stream, val_tokens)

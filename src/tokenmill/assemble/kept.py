@@ -85,7 +85,7 @@ class KeptParts:
         for record in records:
             chunks = [chunk for chunk in record.chunks if chunk.num_documents[self.split]]
             for number, chunk in enumerate(chunks):
-                key = (record.slice_index, len(chunks), record.kept_bytes[self.split], number)
+                key = (record.part, len(chunks), record.kept_bytes[self.split], number)
                 yield Block(key, chunk.num_tokens[self.split], chunk.num_documents[self.split])
 
     def save_chunks(self, records: Iterable[PartRecord], num_buckets: int) -> None:

@@ -47,6 +47,12 @@ class PartsInUse:
         """Note that a slice has nothing for a split, so that used parts stay a few long ranges."""
         self._used.add(*file)
 
+    def replaced(self, index: int) -> None:
+        """Remove the part files of a slice whose part another one has replaced. If that is lost,
+        the slice is encoded again."""
+        if self._are_removed_early:
+            files.remove_all([part_path(self._work, index, split) for split in range(len(SPLITS))])
+
     def keep(self, file: PartFile) -> None:
         """Note that a part file is needed to the end."""
         self._users[file] += 1

@@ -123,7 +123,7 @@ class ShuffledParts:
             chunk
             for record in records
             for chunk in split_chunks(
-                record.slice_index, record.chunks, self.split, self.dtype, self.num_buckets
+                record.part, record.chunks, self.split, self.dtype, self.num_buckets
             )
         ]
         data = np.array(rows, "<i8").tobytes()

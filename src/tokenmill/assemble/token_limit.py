@@ -11,7 +11,7 @@ Records are passed on in plan order, and only once it is known that they are bef
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tokenmill.corpus.slices import SliceTable
 from tokenmill.corpus.spans import Slice
@@ -23,8 +23,15 @@ class TokenLimit:
     """`places` says where inputs are read, by name, if not where the plan has them. One thread adds
     records while another asks what to hand out."""
 
-    def __init__(self, max_tokens: int, slices: SliceTable, places: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        max_tokens: int,
+        slices: SliceTable,
+        places: Mapping[str, str],
+        copies_at: Callable[[int], str] = lambda place: "",
+    ) -> None:
         self._slices = slices
+        self._copies_at = copies_at  # of a slice: what --dedup leaves out (Slice.copies)
         self._places = places
         self._lock = threading.Lock()
         self._left = max_tokens
@@ -49,7 +56,7 @@ class TokenLimit:
 
     def resumed(self, records: Ledger) -> Ledger:
         """The records of earlier attempts that are needed for sure; others may be later."""
-        found = Ledger()
+        found = records.emptied()
         for record in self.added(records.values()):
             found.add(record)
         return found
@@ -116,7 +123,8 @@ class TokenLimit:
             record = self._early[self._place]
             if record.num_tokens >= self._left:
                 spans = self._slices[self._place].spans
-                last = Slice(self.last_index, spans, max_tokens=self._left)
+                copies = self._copies_at(self._place)
+                last = Slice(self.last_index, spans, self._left, self._place, copies)
                 self.last = last.read_from(self._places)
                 return
             del self._early[self._place]

@@ -41,6 +41,8 @@ def glance_lines(found: Glance) -> list[str]:
         dtype += f" (inferred: {found.inferred['dtype']})"
     lines.append(f"  tokens     {found.num_tokens:,} as {dtype}, {shown_bytes(found.num_bytes)}")
     lines.append(f"  EOT        {eot}{order}")
+    if found.bos_token is not None:
+        lines.append(f"  BOS        prepended to each document: {found.bos_token}, {found.bos_id}")
     if found.bytes_per_token is not None and found.tokens_per_byte is not None:
         text = "about " if found.text_bytes is None else f"{shown_bytes(found.text_bytes)}, "
         lines.append(
@@ -61,7 +63,25 @@ def glance_lines(found: Glance) -> list[str]:
         for split in found.splits
     ]
     notes = note_lines(found.notes)
-    return [*lines, "", *table(rows), *lengths_lines(found), *([""] if notes else []), *notes]
+    tables = [*table(rows), *source_lines(found), *lengths_lines(found)]
+    return [*lines, "", *tables, *([""] if notes else []), *notes]
+
+
+def source_lines(found: Glance) -> list[str]:
+    """The counts of each named source, and its tokens in each split."""
+    if not found.sources:
+        return []
+    reasons = ("filtered", "empty", "null", "quarantined")
+    splits = list(dict.fromkeys(split for one in found.sources.values() for split in one.splits))
+    rows = [("source", "rows", "documents", *reasons, "text", "tokens", *splits)]
+    for name, one in found.sources.items():
+        left_out = (getattr(one.counts, f"num_{reason}") for reason in reasons)
+        tokens = (one.splits[s].num_tokens if s in one.splits else 0 for s in splits)
+        counts = (one.counts.num_rows, one.counts.num_written, *left_out)
+        text = shown_bytes(one.counts.text_bytes)
+        numbers = (f"{number:,}" for number in (one.num_tokens, *tokens))
+        rows.append((name, *(f"{count:,}" for count in counts), text, *numbers))
+    return ["", *table(rows)]
 
 
 def lengths_lines(found: Glance) -> list[str]:

@@ -55,11 +55,15 @@ examples:
   tokenmill inspect data/mine --split val --doc 0 --doc 1
   tokenmill inspect data/mine --grep 'the miller'
   tokenmill inspect s3://bucket/mine --random
+  tokenmill inspect data/mine --config > tokenmill.toml
   tokenmill inspect llmc-shards/ --tokenizer gpt2 --token-offset 1_000_000""",
     )
     parser.add_argument("folder", metavar="OUT", help="folder that holds the shards, or its URL")
     shown = parser.add_argument_group("what is shown (default: numbers)")
     what = shown.add_mutually_exclusive_group()
+    what.add_argument(
+        "--config", action="store_true", help="the tokenmill.toml that makes this dataset again"
+    )
     what.add_argument("--doc", action="append", metavar="K", help="document K, from 0; repeatable")
     what.add_argument("--token-offset", metavar="N", help="the document that holds token N")
     what.add_argument("--random", action="store_true", help="any document")
@@ -141,12 +145,24 @@ def show(arguments: argparse.Namespace) -> None:
         eot_token=arguments.eot_token,
         eot=arguments.eot,
     )
-    if arguments.grep is not None or arguments.grep_ids is not None:
+    if arguments.config:
+        show_config(looked)
+    elif arguments.grep is not None or arguments.grep_ids is not None:
         show_search(looked, arguments)
     elif arguments.doc or arguments.random or arguments.token_offset is not None:
         show_views(looked, arguments)
     else:
         show_glance(looked, arguments)
+
+
+def show_config(looked: LookedInto) -> None:
+    from tokenmill.dataset.remaking import config_text
+
+    if looked.dataset.manifest is None:
+        raise ConfigError(
+            f"{looked.dataset.name} has no manifest, which would know how it was made"
+        )
+    print(config_text(looked.dataset.manifest), end="")
 
 
 # At a glance

@@ -50,8 +50,9 @@ def run_and_report(config: Config, partition: Partition, arguments: argparse.Nam
 def finish_command(config: Config, arguments: argparse.Namespace) -> str:
     """What to type when all tasks are done."""
     words = ["tokenmill", "finish", config.out]
-    if arguments.max_bad_fraction is not None:
-        words += ["--max-bad-fraction", str(arguments.max_bad_fraction)]
+    usual = type(config).max_bad_fraction
+    if arguments.max_bad_fraction is not None or config.max_bad_fraction != usual:
+        words += ["--max-bad-fraction", str(config.max_bad_fraction)]
     return shlex.join(words)
 
 

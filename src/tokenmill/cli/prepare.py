@@ -10,23 +10,30 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tokenmill.cli.named_sources import typed_sources
 from tokenmill.cli.screen import parsed_separator, printable, shown_bytes, shown_count
 from tokenmill.cli.summary import summary
 from tokenmill.config import (
     BAD_DOCUMENT_POLICIES,
+    BOS_POLICIES,
+    DEDUP_POLICIES,
     DTYPES,
     EMPTY_POLICIES,
     EOT_POLICIES,
+    LIST_POLICIES,
+    SPECIAL_TOKENS,
     Config,
     Partition,
 )
 from tokenmill.errors import ConfigError
 from tokenmill.words.plural import counted
+from tokenmill.words.quantities import count_of
 
 if TYPE_CHECKING:
     from tokenmill.cli.progress import Progress
     from tokenmill.dataset.manifest import Manifest
     from tokenmill.estimate import Estimate
+    from tokenmill.packing.pack import PackOptions
 
 
 def add_parser(commands: Any) -> None:
@@ -54,10 +61,29 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         "sources",
         nargs="+",
         metavar="SOURCE",
-        help="files, folders or globs: .parquet .arrow .feather .jsonl .txt (these two: .gz .zst); "
+        help="files, folders or globs: .parquet .arrow .feather .jsonl .json .csv .tsv .txt (from "
+        ".jsonl on also .gz .zst .bz2 .xz .lz4); - for standard input, with --input-format; "
         "OWNER/NAME[:CONFIG[/SPLIT]][@REVISION] or hf://datasets/OWNER/NAME[@REVISION]/GLOB on the "
-        "Hugging Face Hub; s3://BUCKET/PREFIX/, gs://, az:// and others of fsspec, also with globs",
+        "Hugging Face Hub; s3://BUCKET/PREFIX/, gs://, az:// and others of fsspec, also with globs"
+        "; NAME=SOURCE for a name that tokens are counted by",
     )
+    parser.add_argument(
+        "--config",
+        action=_ConfigPath,
+        metavar="FILE",
+        help="a tokenmill.toml with options, sources and what differs between sources; what is "
+        "typed wins",
+    )
+
+
+class _ConfigPath(argparse.Action):
+    """What must be typed otherwise may stand in the file."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, _: str | None = None) -> None:
+        setattr(namespace, self.dest, values)
+        for action in parser._actions:
+            if action.dest in ("sources", "out"):
+                action.required = False
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -121,6 +147,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"of the shuffle, the split and the sample (default: {Config.seed})",
     )
 
+    shards.add_argument(
+        "--pack",
+        metavar="N",
+        help="then plan rows of N tokens of whole documents, as `tokenmill pack OUT --seq-len N`",
+    )
+
     running = parser.add_argument_group("how it runs")
     running.add_argument(
         "--num-proc", type=int, metavar="N", help="workers (default: the CPUs there are)"
@@ -157,7 +189,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running.add_argument(
         "--keep-downloads",
         action=argparse.BooleanOptionalAction,
-        default=Config.keep_downloads,
+        default=None,
         help="keep files from the Hub in its cache (default), or remove each once it is encoded",
     )
     running.add_argument(
@@ -177,7 +209,18 @@ def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     what.add_argument(
         "--text-column",
         metavar="NAME",
-        help=f"column or JSON field (default: {Config.text_column})",
+        help=f"column or JSON field (default: {Config.text_column}); meta.text is a field of meta",
+    )
+    what.add_argument(
+        "--template",
+        metavar="TEXT",
+        help=r"the text of a row from several columns: '{title}\n\n{text}'",
+    )
+    what.add_argument(
+        "--lists",
+        choices=LIST_POLICIES,
+        help="a text column of lists of strings: join them (with --separator between, by default a "
+        "blank line), or a document of each",
     )
     what.add_argument(
         "--separator",
@@ -187,8 +230,8 @@ def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     what.add_argument(
         "--input-format",
         metavar="NAME",
-        help="read every source as this kind, whatever its name: parquet, arrow, jsonl or text; "
-        "in a folder: the files of this kind; for text, every file that may be text",
+        help="read every source as this kind, whatever its name: parquet, arrow, jsonl, csv, tsv "
+        "or text; in a folder: the files of this kind; for text, every file that may be text",
     )
     return what
 
@@ -203,9 +246,13 @@ def add_choosing_options(what: argparse._ArgumentGroup) -> None:
     )
     what.add_argument(
         "--sample",
-        type=float,
         metavar="F",
         help="only this share of the rows, over the whole corpus, by a hash of --seed and row",
+    )
+    what.add_argument(
+        "--dedup",
+        choices=DEDUP_POLICIES,
+        help="only the first of equal texts, in the order of the sources",
     )
     what.add_argument(
         "--limit-tokens",
@@ -230,8 +277,8 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
         "--tokenizer",
         metavar="NAME|FILE",
         help=f"{Config.tokenizer} (default), r50k_base, p50k_base, cl100k_base, o200k_base, "
-        "o200k_harmony, a tokenizer.json, a tekken.json, a SentencePiece model or a file of ranks; "
-        "see: tokenmill tokenizers",
+        "o200k_harmony, a model on the Hub (Qwen/Qwen3-0.6B), a tokenizer.json, a tekken.json, "
+        "a SentencePiece model or a file of ranks; see: tokenmill tokenizers",
     )
     how.add_argument(
         "--pattern",
@@ -246,31 +293,68 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
         choices=EOT_POLICIES,
         help="where it goes (default: the format's)",
     )
+    how.add_argument(
+        "--bos-token",
+        metavar="TEXT|ID|TEXT=ID",
+        help="the special token that begins documents (default: the tokenizer's); implies --bos "
+        "prepend",
+    )
+    how.add_argument("--bos", choices=BOS_POLICIES, help="whether documents begin with it (none)")
+    how.add_argument(
+        "--special-tokens",
+        choices=SPECIAL_TOKENS,
+        help="BOS and EOT as the tokenizer's own template has them",
+    )
     return how
 
 
 def config_from(arguments: argparse.Namespace) -> Config:
     from tokenmill.storage.objects import require_lasting
 
-    if not arguments.out:
+    if arguments.out == "":
         raise ConfigError("-o is empty", hint="is the variable set? -o data/mine")
-    require_lasting(arguments.out)
+    if arguments.out is not None:
+        require_lasting(arguments.out)
     val = "first-shard" if arguments.val_first_shard else "none" if arguments.no_val else None
-    return typed_config(arguments, val=val)
+    config = typed_config(arguments, val=val)
+    if not config.out:
+        raise ConfigError("missing: -o, the output folder", hint="add `-o data/mine`")
+    require_lasting(config.out)
+    return config
 
 
 def typed_config(arguments: argparse.Namespace, **more: Any) -> Config:
-    """The Config of what was typed; the rest is left to its defaults."""
+    """The Config of what was typed, and of a configuration file; the rest is left to its
+    defaults."""
     names = (field.name for field in dataclasses.fields(Config))
     given = {name: getattr(arguments, name, None) for name in names} | more
     if arguments.separator is not None:
         given["separator"] = parsed_separator(arguments.separator)
-    return Config(**{name: value for name, value in given.items() if value is not None})
+    if getattr(arguments, "template", None) is not None:
+        given["template"] = parsed_separator(arguments.template)
+    given["sources"] = typed_sources(arguments.sources or []) or None
+    typed = {
+        name: value
+        for name, value in given.items()
+        if value is not None and (value, getattr(Config, name)) != (False, False)
+    }
+    if getattr(arguments, "config", None) is None:
+        return Config(**typed)
+    from tokenmill.config_file import ConfigFile  # 10 ms that only its users should pay
+
+    file = ConfigFile.read(arguments.config)
+    with file.blamed(typed):
+        return Config(**file.completed(typed))
 
 
 def run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments)
     share = None if arguments.partition is None else Partition.parsed(arguments.partition)
+    if arguments.pack is not None and share is not None:
+        raise ConfigError(
+            "--pack needs the whole dataset, and --partition makes a share of it",
+            hint=f"after `tokenmill finish`: tokenmill pack OUT --seq-len {arguments.pack}",
+        )
     if arguments.dry_run:
         return show_plan(config, arguments.json)
     if share is not None:
@@ -284,6 +368,7 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
     from tokenmill.cli.progress import SignalStop, orderly, stderr_progress
     from tokenmill.runners.start import started_runner, workers_of
 
+    packing = _packing(arguments)
     stop = SignalStop()
     stop.install()
     began = time.monotonic()
@@ -296,7 +381,20 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
         progress.end()
         seconds = time.monotonic() - began
         report(manifest, config.out, arguments, progress, seconds, progress.text_bytes)
+        if packing is not None:
+            from tokenmill.cli import pack
+
+            pack.pack_prepared(config.out, packing, arguments.quiet or arguments.json)
     return 0
+
+
+def _packing(arguments: argparse.Namespace) -> PackOptions | None:
+    """What --pack asks for, which `demo` has not; a mistake in it is noticed before the run."""
+    if getattr(arguments, "pack", None) is None:
+        return None
+    from tokenmill.packing.pack import PackOptions
+
+    return PackOptions(seq_len=count_of("--pack", arguments.pack))
 
 
 def report(

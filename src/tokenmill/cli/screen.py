@@ -6,12 +6,14 @@ import contextlib
 import os
 import re
 import sys
-import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 from tokenmill.errors import OutputError
+from tokenmill.words.escapes import printable as printable  # noqa: PLC0414
 from tokenmill.words.quantities import parsed_count as parsed_count  # noqa: PLC0414
+from tokenmill.words.quantities import shown_bytes as shown_bytes  # noqa: PLC0414
+from tokenmill.words.quantities import shown_count as shown_count  # noqa: PLC0414
 
 
 class CheckedStdout:
@@ -52,29 +54,6 @@ def abandon_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def printable(
-    text: str, keep_lines: bool = False, escaped: Callable[[str], str] = lambda escape: escape
-) -> str:
-    """The text with every control and format character shown as an escape, never sent raw.
-
-    Documents and file names are hostile: an ESC in one must not reach the terminal. Bytes that are
-    not UTF-8 (surrogates, as from `surrogateescape`) are shown as those bytes. `escaped` makes real
-    escapes look different from text that looks like an escape.
-    """
-    return "".join(
-        char
-        if char == " " or (keep_lines and char == "\n") or unicodedata.category(char)[0] not in "CZ"
-        else escaped(_escape(char))
-        for char in text
-    )
-
-
-def _escape(char: str) -> str:
-    if "\udc80" <= char <= "\udcff":
-        return f"\\x{ord(char) - 0xDC00:02x}"
-    return char.encode("unicode_escape").decode()
-
-
 def parsed_separator(text: str) -> str:
     r"""A separator as typed in a shell: \n, \t, \r, \0, \\ and \xNN are escapes."""
     names = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
@@ -83,26 +62,6 @@ def parsed_separator(text: str) -> str:
         lambda match: names.get(match[1]) or chr(int(match[1][1:], 16)),
         text,
     )
-
-
-def shown_bytes(num_bytes: float) -> str:
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if num_bytes < 1000 or unit == "TB":
-            break
-        num_bytes /= 1000
-    return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
-
-
-def shown_count(number: float) -> str:
-    """A large number in three or four digits: 1.23B."""
-    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
-        if number >= size:
-            return (
-                f"{number / size:.3g}{unit}"
-                if number < 999.5 * size
-                else f"{number / size:.0f}{unit}"
-            )
-    return f"{number:.0f}"
 
 
 def shown_rate(bytes_per_second: float) -> str:

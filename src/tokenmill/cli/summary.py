@@ -27,6 +27,7 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
         f"text -> {counted(manifest.num_tokens, 'token')}{shown_speed(seconds, text_bytes)}",
         *_file_lines(manifest),
         f"  {counted(counts.num_rows, 'row')} = {counts.shown_sum}",
+        *_source_lines(manifest),
         f"  {manifest.identity['encoding']['name']}, {options['dtype']}, "
         f"format {options['format']}, {_shown_eot(manifest)}, "
         f"{'shuffled' if options['shuffle'] else 'in order'}; "
@@ -67,8 +68,20 @@ def _file_lines(manifest: Manifest) -> list[str]:
     return lines
 
 
+def _source_lines(manifest: Manifest) -> list[str]:
+    width = max(map(len, manifest.sources), default=0)
+    return [
+        f"    {name:<{width}}  {counted(found.counts.num_rows, 'row')} = {found.counts.shown_sum}; "
+        f"{shown_bytes(found.counts.text_bytes)} -> {counted(found.num_tokens, 'token')}"
+        for name, found in manifest.sources.items()
+    ]
+
+
 def _shown_eot(manifest: Manifest) -> str:
-    encoding, eot = manifest.identity["encoding"], manifest.identity["options"]["eot"]
+    encoding, options = manifest.identity["encoding"], manifest.identity["options"]
+    eot, bos = options["eot"], ""
+    if options.get("bos"):
+        bos = f"BOS {encoding['bos']} ({encoding['bos_token']}) prepended, "
     if eot == "none":
-        return "no EOT"
-    return f"EOT {encoding['eot']} ({encoding['eot_token']}) {_EOT_WORDS[eot]}"
+        return f"{bos}no EOT"
+    return f"{bos}EOT {encoding['eot']} ({encoding['eot_token']}) {_EOT_WORDS[eot]}"

@@ -39,6 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 _FILES = {
+    "of a model": "--tokenizer OWNER/NAME[@REVISION], from the Hub, such as Qwen/Qwen3-0.6B",
     "any other": "--tokenizer FILE",
     "tokenizer.json": "  tokenizers' ids",
     "tekken.json": "  mistral-common's ids; checked with Mistral's of 2024-07 and 2024-09",

@@ -4,7 +4,8 @@ The plan needs only a parquet file's footer, so it is made before any file is do
 goes into a sparse file of the right size, and a reader needs no more to cut spans. Files of other
 kinds must be downloaded whole before they can be cut.
 
-`download/` fetches several ranges at a time, of the first file first. A slice waits for its whole
+`download/` fetches several ranges at a time, of the first file first. Where every file is sure to
+be needed, it begins before the plan, whose footers come beside it. A slice waits for its whole
 files, because only a whole file can be compared with its hash. Without --keep-downloads the files
 go into the work folder. No more than AHEAD_BYTES are there at a time (or as many as one slice
 needs), and each is removed once the last of its slices has a record.
@@ -20,11 +21,11 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from tokenmill.config import Config
+from tokenmill.config import Config, of_source
 from tokenmill.corpus.download.downloads import Downloads
 from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.hub import Hub
-from tokenmill.corpus.hub_names import HubFile, hub_source
+from tokenmill.corpus.hub_names import DatasetName, HubFile, HubSource, hub_source
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.storage import disk, files
 from tokenmill.storage.range_reader import Begun
@@ -50,20 +51,17 @@ class RemoteInputs:
         self._structure_numbers = itertools.count()
         self._keeps = config.keep_downloads
         self._needs_all = config.limit_tokens is None
+        self._is_whole = not (config.limit_docs or config.limit_tokens or config.where)
         self._looks_ahead = config.limit_docs is None
         self._files: dict[str, HubFile] = {}
         self.inputs: list[Input] = []
         self.again: list[str] = []  # names of files that more than one source named
-        sources = [found for found in map(hub_source, config.sources) if found is not None]
-        if sources:
+        if any(map(hub_source, config.sources)):
             folder = None if self._keeps else os.path.join(work, "downloads")
             self._hub = Hub(folder, notice, revisions)
-            for source in sources:
-                for file in self._hub.files(source):
-                    if file.url in self._files:
-                        self.again.append(file.url)
-                    self._files[file.url] = file
-            self.inputs = [self._hub.input(f, config.input_format) for f in self._files.values()]
+            for name, own in config.by_source().items():
+                with of_source(name):
+                    self._add(name, own)
         self._numbers = {source.name: i for i, source in enumerate(self.inputs)}
         self._footers: dict[str, Begun[bytes]] = {}
         self._uses: collections.Counter[str] = collections.Counter()  # slices to be encoded
@@ -72,6 +70,26 @@ class RemoteInputs:
         self._changed = threading.Condition()
         self._whole_files: Downloads | None = None  # of kinds that cannot be cut before
         self._downloads: Downloads | None = None
+        self._queue: list[str] = []  # what it fetches
+
+    def _listed(self, sources: Iterable[HubSource | DatasetName]) -> list[HubFile]:
+        try:
+            return [file for source in sources for file in self._hub.files(source)]
+        except BaseException:
+            self._hub.close()
+            raise
+
+    def _add(self, name: str, config: Config) -> None:
+        """Add the inputs of a named source, or of all."""
+        found: dict[str, HubFile] = {}
+        sources = [source for source in map(hub_source, config.sources) if source is not None]
+        for file in self._listed(sources):
+            if file.url in found:
+                self.again.append(file.url)
+            found[file.url] = file
+        self._files |= found
+        inputs = (self._hub.input(file, config.input_format) for file in found.values())
+        self.inputs += [dataclasses.replace(one, source=name) for one in inputs]
 
     @property
     def revisions(self) -> dict[str, str]:
@@ -108,8 +126,8 @@ class RemoteInputs:
             return
         if self._whole_files is None:
             kinds = ((source.name, source.kind) for source in self.inputs)
-            wanted = [self._files[name] for name, kind in kinds if kind != "parquet"]
-            self._whole_files = self._hub.downloads(wanted)
+            names = dict.fromkeys(name for name, kind in kinds if kind != "parquet")
+            self._whole_files = self._hub.downloads([self._files[name] for name in names])
         self._whole_files.wait_for(name)
 
     def _footer(self, name: str) -> bytes:
@@ -117,21 +135,36 @@ class RemoteInputs:
         at = self._numbers[name]
         for near in self.inputs[at : at + (NUM_FOOTERS if self._looks_ahead else 1)]:
             file = self._files[near.name]
-            is_wanted = near.kind == "parquet" and not self._hub.is_here(file)
+            is_lacking = near.kind == "parquet" and not self._hub.is_here(file)
+            is_wanted = near.name == name or is_lacking  # it may have arrived just now
             if is_wanted and near.name not in self._footers:
                 self._footers[near.name] = Begun(partial(self._hub.parquet_footer, file))
         return self._footers.pop(name).result()
 
+    def begin_all(self, inputs: Iterable[Input]) -> None:
+        """Start to fetch the files of a new run before it has slices, in their order, if each of
+        them is sure to be needed."""
+        if self._is_whole and all(source.kind == "parquet" for source in self.inputs):
+            self._fetch([source.name for source in inputs if source.name in self._files])
+
     def begin(self, slices: Iterable[Slice]) -> None:
         """Start to fetch the files of these slices, in order."""
-        queue: list[HubFile] = []
+        queue: list[str] = []
         for slice_ in slices if self._files else ():
             for name in filter(self._files.__contains__, _names(slice_)):
                 if not self._uses[name]:
-                    queue.append(self._files[name])
+                    queue.append(name)
                 self._uses[name] += 1
+        if [name for name in self._queue if name in self._uses] != queue:
+            if self._downloads is not None:
+                self._downloads.close()
+            self._fetch(queue)
+
+    def _fetch(self, queue: list[str]) -> None:
+        self._queue = queue
         if queue:
-            self._downloads = self._hub.downloads(queue, self._may_begin, self._changed)
+            wanted = [self._files[name] for name in queue]
+            self._downloads = self._hub.downloads(wanted, self._may_begin, self._changed)
 
     def as_they_arrive(self, slices: Iterable[Slice]) -> Iterator[Slice | None]:
         """The slices, each once its files have arrived; None while the next one must wait."""

@@ -124,8 +124,8 @@ class Hub:
             file.digest,
             self._partial_path(file),
             XetSource(self._xet, file, self._source(file)),
-            functools.partial(self.is_here, file),
-            functools.partial(self._is_right, file, self.local_path(file)),
+            functools.partial(self._has_size, file),
+            functools.partial(self._is_right, file),
             functools.partial(self._put_in_place, file),
             functools.partial(self._explained, file),
         )
@@ -167,10 +167,21 @@ class Hub:
     def _explained(self, file: HubFile) -> contextlib.AbstractContextManager[None]:
         return explained(HubSource(file.repo, file.commit, file.path), self._client)
 
-    def _is_right(self, file: HubFile, path: str) -> bool:
-        if files.size(path) != file.num_bytes:
-            return False
-        return digest_of(path, file.digest.partition(":")[0]) == file.digest
+    def _has_size(self, file: HubFile) -> bool:
+        return self.is_here(file) or self._has_blob(file)
+
+    def _has_blob(self, file: HubFile) -> bool:
+        return self._folder is None and files.size(self._blob_path(file)) == file.num_bytes
+
+    def _is_right(self, file: HubFile) -> bool:
+        """Whether the file has the right bytes. A blob gets its link here, if it has none: a run
+        was killed before it made it, or the file is the same in another commit."""
+        if self.is_here(file):
+            return _has_digest(self.local_path(file), file.digest)
+        if self._has_blob(file) and _has_digest(self._blob_path(file), file.digest):
+            self._link(file)
+            return True
+        return False
 
     def _retried(self, file: HubFile, request: Callable[[], bytes]) -> bytes:
         with self._explained(file):
@@ -214,18 +225,30 @@ class Hub:
 
     def _put_in_place(self, file: HubFile) -> None:
         partial, target = self._partial_path(file), self.local_path(file)
-        files.make_folder(os.path.dirname(target))
         if self._folder is not None:
+            files.make_folder(os.path.dirname(target))
             disk.rename(partial, target)
             return
-        # The cache's own layout: blobs by hash, and snapshots that link to them.
-        blob = os.path.join(self._cache_folder(file.repo), "blobs", file.digest.partition(":")[2])
-        disk.rename(partial, blob)
-        disk.symlink(os.path.relpath(blob, os.path.dirname(target)), target)
+        disk.rename(partial, self._blob_path(file))
+        self._link(file)
+
+    def _link(self, file: HubFile) -> None:
+        """The cache's own layout: blobs by hash, and snapshots that link to them."""
+        target = self.local_path(file)
+        files.make_folder(os.path.dirname(target))
+        disk.symlink(os.path.relpath(self._blob_path(file), os.path.dirname(target)), target)
+
+    def _blob_path(self, file: HubFile) -> str:
+        name = file.digest.partition(":")[2]
+        return os.path.join(self._cache_folder(file.repo), "blobs", name)
 
     def _cache_folder(self, repo: str) -> str:
         name = self._client.file_download.repo_folder_name(repo_id=repo, repo_type="dataset")
         return os.path.join(str(self._client.constants.HF_HUB_CACHE), str(name))
+
+
+def _has_digest(path: str, digest: str) -> bool:
+    return digest_of(path, digest.partition(":")[0]) == digest
 
 
 def _is_plain(client: Any) -> bool:

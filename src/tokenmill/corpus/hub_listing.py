@@ -140,6 +140,8 @@ class HubListing:
         except self._client.errors.RevisionNotFoundError:
             hint = "leave out the config" if _readable(unread) else None
             command = f"{name.download_command}, then convert them to parquet"
+            if tables := [end for end in endings if kind_of(f"a{end}")]:
+                command = f"'{SCHEME}datasets/{name.repo}/**/*{tables[0]}' as SOURCE"
             raise InputError(
                 f"{what}, and the Hub has no parquet copy of it", hint=hint or command
             ) from None
@@ -158,6 +160,7 @@ class HubListing:
     def _commit(self, repo: str, revision: str) -> str:
         commit = self._revisions.kept(repo, revision)
         if commit is None:
+            # Also of a commit: without a network this fails at once, the client's listing in 23 s.
             info = self._retry.result_of(
                 lambda: self._api.repo_info(repo, revision=revision, repo_type="dataset")
             )
@@ -263,11 +266,12 @@ def _cached_file(repo: str, folder: str, path: str) -> HubFile:
 
 
 def _readable(files: list[HubFile]) -> list[HubFile]:
-    """The data among a dataset's files. Beside other data, plain .json is metadata."""
+    """The data among a dataset's files. Beside other data, plain .json is metadata. Of .csv and
+    .tsv the Hub's own parquet copy is read: it can be planned before it is downloaded."""
     kept = [
         file
         for file in files
-        if kind_of(file.path)
+        if (kind_of(file.path) or ("csv", None))[0] not in ("csv", "tsv")
         and not any(part.startswith(".") for part in file.path.split("/"))
         and os.path.basename(file.path).lower() not in _NOT_DATA
     ]

@@ -50,10 +50,7 @@ class HubSource:
     @property
     def download_command(self) -> str:
         """How to fetch the files on a machine that has a network."""
-        return (
-            f"hf download {self.repo} --repo-type dataset --revision {self.revision} "
-            f"--include '{self.pattern}' --local-dir DIR"
-        )
+        return _download_command(self.repo, self.revision, (self.pattern,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +79,11 @@ class DatasetName:
 
     @property
     def download_command(self) -> str:
-        repo = f"{self.repo} --repo-type dataset --revision {self.revision}"
-        return f"hf download {repo} --local-dir DIR"
+        preset = preset_of(self.repo)
+        globs = () if preset is None else preset.globs(self.config, self.split)
+        command = _download_command(self.repo, self.revision, globs or ("GLOB",))
+        meant = f"of its config {self.config}" if self.config else "that you mean"
+        return command if globs else f"{command}, where GLOB matches the files {meant}"
 
     def written(self, config: str | None, split: str | None = None) -> str:
         """How to write this dataset with another config and split."""
@@ -105,6 +105,13 @@ class HubFile:
     @property
     def url(self) -> str:
         return f"{SCHEME}datasets/{self.repo}@{self.commit}/{self.path}"
+
+
+def _download_command(repo: str, revision: str, globs: tuple[str, ...]) -> str:
+    """A repository may hold a hundred times what is meant, so the files are always named."""
+    included = " ".join(f"--include '{glob}'" for glob in globs)
+    at = f"--repo-type dataset --revision {revision}"
+    return f"hf download {repo} {at} {included} --local-dir DIR"
 
 
 def hub_source(source: str) -> HubSource | DatasetName | None:

@@ -10,20 +10,22 @@ is read.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import glob
 import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, replace
 
-from tokenmill.config import Config
+from tokenmill.config import Config, of_source
 from tokenmill.corpus.hub_names import hub_source, local_note
 from tokenmill.corpus.readers import KINDS, kind_of, kinds
 from tokenmill.corpus.readers.naming import ending, kind_named, may_be_text, way_out
 from tokenmill.corpus.skipped import Skipped, shown_endings
 from tokenmill.corpus.spans import TAG, Input
+from tokenmill.corpus.standard_input import STDIN, kept_file, unkept
 from tokenmill.errors import ConfigError, InputError, unknown_name
 from tokenmill.storage import listing, objects
 
@@ -50,14 +52,48 @@ def found_inputs(
 
     Raises ConfigError for an option that applies to no input.
     """
+    if config.named:
+        return _found_by_source(config, list(hub_inputs), set(hub_again))
+    found = _found(config, hub_inputs, hub_again)
+    _require_heeded(config, {source.kind for source in found.inputs})
+    return found
+
+
+def _found(config: Config, hub_inputs: Iterable[Input], hub_again: Iterable[str]) -> FoundInputs:
     others = [source for source in config.sources if hub_source(source) is None]
     unread = Skipped(config.input_format)
     inputs = in_order([*_inputs_of(others, config.input_format, unread), *hub_inputs])
     for name in hub_again:
         unread.add_again(name, name)
-    _require_heeded(config, {source.kind for source in inputs})
     both = filter(None, map(local_note, others))
     return FoundInputs(tuple(inputs), (*both, *unread.notes()))
+
+
+def _found_by_source(config: Config, hub_inputs: list[Input], hub_again: set[str]) -> FoundInputs:
+    """The inputs of all named sources, in the order of the sources."""
+    inputs: list[Input] = []
+    notes: list[str] = []
+    own_options = {source.name: dict(source.options) for source in config.named}
+    for name, own in config.by_source().items():
+        on_hub = [source for source in hub_inputs if source.source == name]
+        with of_source(name):
+            found = _found(own, on_hub, hub_again & {source.name for source in on_hub})
+            _require_heeded(own, {source.kind for source in found.inputs}, own_options[name])
+        inputs += [dataclasses.replace(source, source=name) for source in found.inputs]
+        notes += [f"source {name}: {note}" for note in found.notes]
+    _require_heeded(config, {source.kind for source in inputs})
+    return FoundInputs(tuple(inputs), (*notes, *_notes_on_shared(inputs)))
+
+
+def _notes_on_shared(inputs: Iterable[Input]) -> Iterator[str]:
+    """Files that several sources have: perhaps on purpose, perhaps a folder in another's folder."""
+    sources: dict[str, list[str]] = collections.defaultdict(list)
+    for one in inputs:
+        sources[one.name].append(one.source)
+    shared = {name: names for name, names in sources.items() if len(names) > 1}
+    for name, names in list(shared.items())[:1]:
+        more = f", and {len(shared) - 1:,} more like it," if len(shared) > 1 else ""
+        yield f"{name}{more} belongs to the sources {' and '.join(names)}: it is read for each"
 
 
 def inputs_of(sources: Iterable[str], input_format: str | None) -> list[Input]:
@@ -68,6 +104,9 @@ def inputs_of(sources: Iterable[str], input_format: str | None) -> list[Input]:
 def _inputs_of(sources: Iterable[str], input_format: str | None, unread: Skipped) -> list[Input]:
     if input_format is not None and input_format not in kinds():
         raise unknown_name("input format", input_format, kinds())
+    sources = list(sources)
+    if STDIN in sources:
+        raise unkept()
     sources = [objects.local_path(source) or source for source in sources]
     here = [source for source in sources if not objects.is_url(source)]
     there = [source for source in sources if objects.is_url(source)]
@@ -78,26 +117,46 @@ def _inputs_of(sources: Iterable[str], input_format: str | None, unread: Skipped
 def _local_inputs(sources: Iterable[str], input_format: str | None, unread: Skipped) -> list[Input]:
     """Every file that the sources name, each once, even if several sources name it."""
     paths: dict[str, str] = {}
+    inputs: list[Input] = []
     for source in sources:
+        if kept := kept_file(source):
+            inputs.append(_standard_input(*kept, input_format))
+            continue
         for path in _paths_of(source, input_format, unread):
             name, place = os.path.normpath(path), os.path.realpath(path)
             if place in paths:
                 unread.add_again(name, paths[place])
             paths.setdefault(place, name)
-    return [_input(path, input_format) for path in sorted(paths.values())]
+    return [*inputs, *(_input(path, input_format) for path in sorted(paths.values()))]
 
 
-def _require_heeded(config: Config, found: set[str]) -> None:
-    """Raise ConfigError for an option that applies to none of the kinds of input found."""
+def _standard_input(path: str, digest: str, input_format: str | None) -> Input:
+    found = _input(path, input_format)
+    return replace(found, origin=STDIN, mtime_ns=0, digest=digest)
+
+
+HEEDED = ("separator", "text_column", "template", "lists")  # by some kinds of input only
+
+
+def _require_heeded(config: Config, found: set[str], given: Container[str] = HEEDED) -> None:
+    """Raise ConfigError for an option given that applies to none of the kinds of input found."""
     if found - set(KINDS) or not found:  # a plugin's reader may use any option
         return
     shown = " and ".join(sorted(found))
-    if config.separator is not None and "text" not in found:
+    is_separated = config.separator is not None and "separator" in given
+    if is_separated and "text" not in found and config.lists != "join":
         raise ConfigError(
             f"--separator separates documents in text files, and these are {shown}",
             hint="leave out --separator: every row or line is a document",
         )
-    if config.text_column != Config.text_column and found == {"text"}:
+    for option, value in (("template", config.template), ("lists", config.lists)):
+        if value is not None and option in given and found == {"text"}:
+            raise ConfigError(
+                f"--{option} is for columns and JSON fields, and these files are plain text",
+                hint=f"leave out --{option}; for JSON lines: --input-format jsonl",
+            )
+    is_named = config.text_column != Config.text_column and "text_column" in given
+    if is_named and found == {"text"}:
         raise ConfigError(
             f"--text-column {config.text_column} names a column or JSON field, and these files "
             "are plain text",
@@ -201,7 +260,8 @@ def _of_one_kind(
 def _by_kind(paths: Iterable[str], input_format: str | None) -> dict[str, list[str]]:
     """Paths by the kind of reader that takes them; those that no reader takes are under ""."""
     found: dict[str, list[str]] = collections.defaultdict(list)
-    metadata = []
+    metadata: list[str] = []
+    tables: list[tuple[str, str]] = []
     for path in paths:
         name = os.path.basename(path)
         if name.startswith(".") or name in OUR_FILES:
@@ -209,13 +269,18 @@ def _by_kind(paths: Iterable[str], input_format: str | None) -> dict[str, list[s
         kind = kind_of(name)
         if name.endswith(".json"):
             metadata.append(path)
+        elif kind is not None and kind[0] in ("csv", "tsv"):
+            tables.append((kind[0], path))
         elif kind is not None:
             found[kind[0]].append(path)
         elif input_format == "text" and may_be_text(name):
             found["text"].append(path)
         else:
             found[""].append(path)
-    # Beside real data, plain .json is metadata.
+    # Beside real data, tables of text and plain .json are metadata.
+    for kind_name, path in tables:
+        is_data = input_format == kind_name or not found.keys() - {"", "csv", "tsv"}
+        found[kind_name if is_data else ""].append(path)
     if metadata and not found.keys() - {""}:
         found["jsonl"] = metadata
     else:
@@ -226,7 +291,7 @@ def _by_kind(paths: Iterable[str], input_format: str | None) -> dict[str, list[s
 def _nothing_to_read(folder: str, others: list[str], input_format: str | None) -> InputError:
     endings = collections.Counter(ending(path) or os.path.basename(path) for path in others)
     seen = f" (there are: {shown_endings(endings)})" if others else ""
-    hint = "tokenmill reads .parquet .arrow .jsonl .txt (.gz .zst)"
+    hint = "tokenmill reads .parquet .arrow .jsonl .csv .tsv .txt (.gz .zst .bz2 .xz .lz4)"
     if others:
         most = endings.most_common(1)[0][0]
         example = next(path for path in others if most in (ending(path), os.path.basename(path)))

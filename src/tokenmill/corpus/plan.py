@@ -13,15 +13,16 @@ its slices if `differences` finds no change.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tokenmill.config import Config
+from tokenmill.config import Config, of_source
 from tokenmill.corpus.opening import with_structure_ahead
 from tokenmill.corpus.readers import Reader, ReadOptions, reader_for
 from tokenmill.corpus.slices import SliceTable
@@ -48,6 +49,8 @@ class Plan:
     # reads these. The names of the inputs have them too, so they are no part of `plan_id`, either.
     revisions: Mapping[str, str] = field(default_factory=dict)
     saved_id: str = field(default="", compare=False)  # the id in the loaded file
+    # What each named source was given, for the manifest: affects no byte, either.
+    source_paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
     kept_types: str | None = None  # of the columns of --keep (corpus/readers/kept.py)
 
     @property
@@ -83,8 +86,9 @@ class Plan:
             notes = tuple(str(note) for note in plain.get("notes", ()))
             revisions = {str(name): str(c) for name, c in plain.get("revisions", {}).items()}
             plan_id = str(plain.get("plan_id", checksum_of(data)))
+            paths = {str(n): list(map(str, p)) for n, p in plain.get("source_paths", {}).items()}
             types = plain.get("kept_types")
-            return Plan(plain["identity"], inputs, slices, notes, revisions, plan_id, types)
+            return Plan(plain["identity"], inputs, slices, notes, revisions, plan_id, paths, types)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise DamagedWorkError(
                 f"{path} is not a plan that this version can read: {error!r}",
@@ -102,6 +106,7 @@ class Plan:
 
     def _checksummed(self) -> bytes:
         beside = {"notes": self.notes, "revisions": self.revisions}
+        beside |= {"source_paths": self.source_paths}
         beside = {name: value for name, value in beside.items() if value}
         if not beside:
             return checksummed(self.to_json())  # whose checksum is the plan's id
@@ -187,14 +192,47 @@ def make_plan(
     `structure_of` maps an input that is not downloaded yet to one that can already be cut.
     """
     inputs = tuple(inputs)
-    options = read_options(config)
-    kept = _kept_schema() if options.keep else None
-    if config.limit_docs is None:
-        spans = _spans(inputs, cutter((structure_of(s) for s in inputs), options, None), kept)
-    else:
-        spans = _limited(inputs, config.limit_docs, options, structure_of, cutter, kept)
-    slices = SliceTable.of(inputs, _slices(spans, config.slice_bytes))
+    kept = _kept_schema() if config.kept_columns else None
+    slices = SliceTable.of(
+        inputs, _numbered(_all_slices(inputs, config, structure_of, cutter, kept))
+    )
     return Plan(identity, inputs, slices, kept_types=None if kept is None else kept.text)
+
+
+def _all_slices(
+    inputs: tuple[Input, ...],
+    config: Config,
+    structure_of: Callable[[Input], Input],
+    cutter: InputCutter,
+    kept: KeptSchema | None,
+) -> Iterator[Slice]:
+    """The slices of each source, in order, as many times as it is repeated. No slice has spans of
+    two sources or of two copies, so what a slice counts belongs to one source."""
+    left = None if config.limit_docs is None else _RowsLeft(config.limit_docs)
+    by_source: dict[str, list[Input]] = collections.defaultdict(list)
+    for source in inputs if config.named else ():
+        by_source[source.source].append(source)
+    for name, own in config.by_source().items():
+        some = by_source[name] if name else inputs
+        options = read_options(own)
+        copies = range(config.repeat_of(name))
+        with of_source(name):
+            if left is not None:
+                for _ in copies:
+                    spans = _limited(some, left, options, structure_of, cutter, kept)
+                    yield from _slices(spans, config.slice_bytes)
+                continue
+            cuts = cutter((structure_of(s) for s in some), options, None)
+            spans = _spans(some, cuts, kept)
+            slices: Iterable[Slice] = _slices(spans, config.slice_bytes)
+            slices = slices if len(copies) == 1 else list(slices)
+            for _ in copies:
+                yield from slices
+
+
+def _numbered(slices: Iterable[Slice]) -> Iterator[Slice]:
+    for index, slice_ in enumerate(slices):
+        yield slice_ if slice_.index == index else dataclasses.replace(slice_, index=index)
 
 
 # Imported late: they load pyarrow, which a process that only plans need not wait for.
@@ -219,6 +257,8 @@ def read_options(config: Config, plan: Plan | None = None) -> ReadOptions:
         kept_types=None if plan is None else plan.kept_types,
         text_column=config.text_column,
         separator=config.separator,
+        template=config.template,
+        lists=config.lists,
         replace_bad_text=config.on_bad_document == "replace",
         span_bytes=config.slice_bytes,
         where=config.where,
@@ -253,17 +293,26 @@ def _spans(inputs: Iterable[Input], cuts: Iterable[Cut], kept: KeptSchema | None
             yield dataclasses.replace(span, input=source)
 
 
+@dataclass
+class _RowsLeft:
+    """How many rows --limit-docs still lets in."""
+
+    num_rows: int
+
+
 def _limited(
     inputs: Iterable[Input],
-    num_rows: int,
+    left: _RowsLeft,
     options: ReadOptions,
     structure_of: Callable[[Input], Input],
     cutter: InputCutter,
     kept: KeptSchema | None,
 ) -> Iterator[Span]:
-    """The spans of the first `num_rows` rows. Takes one input at a time and stops when it has
-    enough."""
+    """The spans of the first rows, as many as are left. Takes one input at a time and stops when it
+    has enough."""
     for source in inputs:
+        if not left.num_rows:
+            return
         structure = structure_of(source)
         if options.is_choosy and structure != source:
             raise ConfigError(
@@ -271,11 +320,9 @@ def _limited(
                 "--limit-docs cannot be applied to --where or --sample here",
                 hint="--limit-tokens 100M in place of --limit-docs",
             )
-        cuts = list(cutter([structure], options, num_rows))
+        cuts = list(cutter([structure], options, left.num_rows))
+        left.num_rows -= cuts[0].num_rows or 0
         yield from _spans([source], cuts, kept)
-        num_rows -= cuts[0].num_rows or 0
-        if not num_rows:
-            return
 
 
 def notes_on(plan: Plan, num_rows: int) -> tuple[str, ...]:
@@ -285,6 +332,8 @@ def notes_on(plan: Plan, num_rows: int) -> tuple[str, ...]:
     if separator is None or (limit is not None and num_rows >= limit):
         return plan.notes
     texts = [source for source in plan.inputs if source.kind == "text"]
+    if not texts:  # it joins the strings of lists
+        return plan.notes
     other_rows = 0 if len(texts) == len(plan.inputs) else _num_rows_of_tables(plan)
     if other_rows is None or num_rows - other_rows > len(texts):
         return plan.notes
@@ -308,8 +357,8 @@ def _num_rows_of_tables(plan: Plan) -> int | None:
 
 def differences(old: Plan, identity: dict[str, Any], inputs: Iterable[Input]) -> list[str]:
     """The changes since the plan was made, one readable line each."""
-    before = {source.name: _facts(source) for source in old.inputs}
-    after = {source.name: _facts(source) for source in inputs}
+    before = {source.label: _facts(source) for source in old.inputs}
+    after = {source.label: _facts(source) for source in inputs}
     return identity_differences(old.identity, identity) + input_differences(before, after)
 
 

@@ -1,7 +1,8 @@
 """Corpora that people train on: what the bare name of their repository stands for.
 
 `files` stands in where the dataset card lists no configs; `recommended` where it lists several and
-names no default; `example` is the config that a message shows where nobody but the user can choose.
+names no default; `example` is the config that a message shows where nobody but the user can choose;
+`samples` are where some configs are, for messages when the card cannot be read.
 All of them keep their text in the column `text`, the default of --text-column. Each row says where
 its facts were found; what could not be found is not here.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tokenmill.corpus.fineweb import REPOS
+from tokenmill.corpus.fineweb import REPOS, VERSIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +23,22 @@ class Preset:
     recommended: tuple[str, ...] = ()  # configs
     example: str | None = None  # a config
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # globs by split
+    samples: Mapping[str, str] = field(default_factory=dict)  # globs by config
+
+    def globs(self, config: str | None, split: str | None) -> tuple[str, ...]:
+        """The files that are meant, as far as is known without the card."""
+        if config is None:
+            return self.files.get(split or "train", ())
+        return (self.samples[config],) if config in self.samples else ()
 
 
 PRESETS = {
     **{
-        repo: Preset("public code that loads it by this config", example="sample-10BT")
+        repo: Preset(
+            "public code that loads it by this config",
+            example="sample-10BT",
+            samples={path.replace("/", "-"): f"{path}/*.parquet" for path in VERSIONS.values()},
+        )
         for repo in REPOS.values()
     },
     "HuggingFaceFW/fineweb-2": Preset(

@@ -77,6 +77,10 @@ class SliceTable(Sequence[Slice]):
         rows = itertools.pairwise(itertools.chain((0,), self._ends))
         return array("q", (before[stop] - before[start] for start, stop in rows))
 
+    def source_of(self, at: int) -> str:
+        """The named source of a slice."""
+        return self._inputs[self._columns[0][self._row(at)]].source
+
     def __len__(self) -> int:
         return len(self._ends)
 

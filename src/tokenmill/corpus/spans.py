@@ -21,22 +21,29 @@ class Input:
     """One file of the corpus, with its identity."""
 
     path: str  # where readers open it: a file's path, or an object's URL
-    kind: str  # the reader's name: parquet, arrow, jsonl, text
-    compression: str | None  # None, "gzip" or "zstd": of the file as a whole (jsonl and text only)
+    kind: str  # the reader's name: parquet, arrow, jsonl, csv, tsv, text
+    compression: str | None  # of the file as a whole (not parquet and arrow): gzip, zstd, ...
     num_bytes: int
     mtime_ns: int  # 0: unknown, as for a remote file, whose digest covers all bytes
     # sha256 of the first and last 64 KiB; for a remote file, of all bytes; for an object, its
     # store's tag ("tag:...").
     digest: str
     origin: str | None = None  # its source, if that differs from `path`
+    source: str = ""  # the named source that it belongs to
 
     def to_plain(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
+        fields = tuple(getattr(self, name) for name in self.__slots__)
+        return fields if self.source else fields[:-1]  # as plans have it that know no names
 
     @property
     def name(self) -> str:
         """The file's name in plans, manifests and messages."""
         return self.origin or self.path
+
+    @property
+    def label(self) -> str:
+        """Its name and that of its source: a file may belong to two sources."""
+        return f"{self.source}={self.name}" if self.source else self.name
 
     @property
     def has_tag(self) -> bool:
@@ -68,10 +75,24 @@ class Slice:
     index: int
     spans: tuple[Span, ...]
     max_tokens: int | None = None  # it ends with the document that reaches this (--limit-tokens)
+    # Of a slice that is made from another one of the plan: that one's index, and which of its
+    # documents are copies of earlier ones, to be left out (--dedup; encode/pruning.py).
+    place: int | None = None
+    copies: str = ""
 
     @property
     def text_bytes(self) -> int:
         return sum(span.text_bytes for span in self.spans)
+
+    @property
+    def source(self) -> str:
+        """The named source that all of it comes from; "" if sources have no names."""
+        return self.spans[0].input.source
+
+    @property
+    def is_pruning(self) -> bool:
+        """Whether a part is written again without copies, and nothing is read from inputs."""
+        return bool(self.copies) and self.max_tokens is None
 
     @property
     def inputs_read(self) -> list[Input]:
@@ -97,6 +118,8 @@ class Slice:
         return {
             "index": self.index,
             "max_tokens": self.max_tokens,
+            "place": self.place,
+            "copies": self.copies,
             "inputs": [source.to_plain() for source in inputs],
             "spans": [
                 [
@@ -116,4 +139,5 @@ class Slice:
     def from_plain(plain: dict[str, Any]) -> Slice:
         inputs = [Input(*fields) for fields in plain["inputs"]]
         spans = tuple(Span(inputs[i], *rest) for i, *rest in plain["spans"])
-        return Slice(plain["index"], spans, plain["max_tokens"])
+        rest = (plain[name] for name in ("max_tokens", "place", "copies"))
+        return Slice(plain["index"], spans, *rest)

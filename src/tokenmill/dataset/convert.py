@@ -41,9 +41,10 @@ from tokenmill.dataset.manifest import (
 from tokenmill.dataset.output_names import OutputNames
 from tokenmill.dataset.publication import publish
 from tokenmill.dataset.workspace import Workspace
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.encodings import EncodingId
+from tokenmill.encodings.bos import with_bos
 from tokenmill.errors import (
     ConfigError,
     ConflictError,
@@ -279,7 +280,7 @@ def _layout(source: Dataset, origin: Manifest, target: Target) -> Layout:
         shard_tokens=whole_samples(target.shard_tokens or defaults.shard_tokens, seq_len),
         seq_len=seq_len,
         first_shard_is_val=False,
-        eot_id=encoding["eot_token"],
+        eot_id=separator_of(origin.identity["options"], encoding)[1],
         encoding=encoding["name"],
         has_boundaries=has_boundaries,
     )
@@ -343,7 +344,10 @@ def _manifest_of_foreign(source: Dataset, encoding: EncodingId | None) -> Manife
             hint="say it: --eot append if documents end with one, prepend if they begin with one, "
             f"both or none; {source.format.name} usually has {source.format.defaults.eot}",
         )
-    config = Config(sources=(source.name,), format=source.format.name, eot=source.eot)
+    eot, bos = source.eot, None
+    if source.bos_id is not None:  # only BOS tells its documents apart
+        eot, bos, encoding = "none", "prepend", with_bos(encoding)
+    config = Config(sources=(source.name,), format=source.format.name, eot=eot, bos=bos)
     identity = {
         "options": {**config.identity(), "val": "none", "empty": "keep", "dtype": source.dtype},
         "encoding": {k: v for k, v in encoding.to_plain().items() if k != "source"},
@@ -372,7 +376,8 @@ def _manifest(origin: Manifest, request: ConvertRequest, output: Output) -> Mani
     num_read = origin.num_tokens or sum(file.num_tokens for file in origin.files)
     if num_written != num_read:
         raise IntegrityError(f"{num_read:,} tokens were read, {num_written:,} written")
-    per_document = EOTS_PER_DOCUMENT[request.identity["options"]["eot"]]
+    identity = request.identity
+    per_document = EOTS_PER_DOCUMENT[separator_of(identity["options"], identity["encoding"])[0]]
     counts = origin.counts
     documents = dict.fromkeys(SPLITS, 0)
     documents |= {split: totals.num_documents for split, totals in origin.splits.items()}

@@ -19,10 +19,15 @@ from tokenmill.dataset.files import files_at
 from tokenmill.dataset.inference import Inference, inferred_dtype, inferred_eot
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, manifest_data
 from tokenmill.dataset.stream import Stream, StreamShard
+from tokenmill.encode.documents import separator_of
 from tokenmill.encode.record import SPLITS
 from tokenmill.encodings import EncodingId
+from tokenmill.encodings.bos import bos_id_of
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import DatasetFiles, Format, FoundShard, format_names, get_format
+from tokenmill.words.plural import counted
+
+_MAX_NAMES = 8
 
 
 @dataclass(frozen=True)
@@ -31,9 +36,12 @@ class Dataset:
     format: Format
     manifest: Manifest | None  # None: tokenmill did not write it
     streams: dict[str, Stream]  # by split
-    eot: str | None  # where EOT ids are; None: unknown
+    # Where the ids are that tell documents apart: EOT's, or BOS's where there is only that. None:
+    # unknown.
+    eot: str | None
     eot_id: int | None
     inferred: dict[str, Inference] = field(default_factory=dict)  # "dtype", "eot": not stated
+    bos_id: int | None = None  # of a BOS token that every document begins with
 
     @property
     def name(self) -> str:
@@ -78,9 +86,11 @@ def dataset_of(files: DatasetFiles, manifest: Manifest) -> Dataset:
     options, encoding = manifest.identity["options"], manifest.identity["encoding"]
     try:
         format_ = get_format(options["format"])
-        dtype, eot, eot_id = options["dtype"], options["eot"], encoding["eot_token"]
+        dtype, (eot, eot_id) = options["dtype"], separator_of(options, encoding)
+        bos_id = encoding["bos_token"] if options.get("bos") else None
         has_boundaries = format_.traits.boundaries and not options.get("seq_len")
-        known = isinstance(eot_id, int) and dtype in ("uint16", "uint32")
+        known = isinstance(eot_id, int) and isinstance(bos_id, int | None)
+        known = known and dtype in ("uint16", "uint32")
         if not known or eot not in EOT_POLICIES or options["val"] not in VAL_POLICIES:
             said = f"eot_token {eot_id!r}, val {options['val']!r}"
             raise ValueError(f"dtype {dtype!r}, eot {eot!r}, {said}")
@@ -102,7 +112,7 @@ def dataset_of(files: DatasetFiles, manifest: Manifest) -> Dataset:
         ]
         if shards:
             streams[split] = Stream(split, shards, has_boundaries, eot, eot_id)
-    return Dataset(files, format_, manifest, streams, eot, eot_id)
+    return Dataset(files, format_, manifest, streams, eot, eot_id, bos_id=bos_id)
 
 
 def found_shards(files: DatasetFiles, format_name: str | None) -> tuple[Format, list[FoundShard]]:
@@ -131,6 +141,7 @@ def _of_strangers(
     encoding: EncodingId | None,
     eot: str | None,
 ) -> Dataset:
+    _require_no_datasets_inside(files)
     format_, found = found_shards(files, format_name)
     inferred = {}
     if dtype is None and (width := dtype_of_strangers(files, format_, found, encoding)):
@@ -171,7 +182,26 @@ def _of_strangers(
     if eot is None and eot_id is not None:
         inferred["eot"] = inferred_eot(list(streams(None).values()), format_, eot_id)
         eot = inferred["eot"].value
+        bos_id = bos_id_of(encoding) if encoding is not None and eot == "none" else None
+        if bos_id is not None:
+            by_bos = inferred_eot(list(streams(None).values()), format_, bos_id, "BOS")
+            if by_bos.value == "prepend":
+                inferred["eot"], eot, eot_id = by_bos, "prepend", bos_id
+                return Dataset(files, format_, None, streams(eot), eot, eot_id, inferred, bos_id)
     return Dataset(files, format_, None, streams(eot), eot, eot_id, inferred)
+
+
+def _require_no_datasets_inside(files: DatasetFiles) -> None:
+    """Raise ConfigError for a folder of datasets: the shards of one must not pass for all."""
+    inside = [name for name in files.names() if name.endswith(f"/{MANIFEST_NAME}")]
+    if inside:
+        names = [os.path.dirname(name) for name in inside]
+        more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+        raise ConfigError(
+            f"{files.label} is not a dataset, but holds {counted(len(names), 'dataset')}: "
+            f"{', '.join(names[:_MAX_NAMES])}{more}",
+            hint=f"name one of them: {files.path_of(names[0])}",
+        )
 
 
 def dtype_of_strangers(

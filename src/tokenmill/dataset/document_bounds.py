@@ -94,6 +94,13 @@ class DocumentBounds:
         ends = np.concatenate([np.empty(0, np.int64), *found])
         return ends[np.searchsorted(ends, start, "right") : np.searchsorted(ends, stop, "right")]
 
+    def all_ends(self) -> Iterator[Numbers]:
+        """Where documents end, in order, those of a unit at a time."""
+        for unit in range(len(self._units)):
+            yield self._ends(unit) + self._starts[unit]
+        if self._has_tail:
+            yield np.array([self._stream.num_tokens])
+
     def _end(self, number: int) -> int:
         if number == self._before[-1]:
             return self._stream.num_tokens

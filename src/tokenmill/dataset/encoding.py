@@ -3,7 +3,8 @@
 A manifest identifies the encoding by its sha256, the sha256 of its vocabulary file, pattern and EOT
 token. It holds no path: paths differ between machines, and a manifest may come from anyone, so it
 must not choose which file is read here. So the user names the vocabulary file again, by its path
-alone, and it is compared.
+alone, and it is compared. A model of the Hub is looked for in the Hub's cache by its name; no
+server is asked.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.encodings import Encoding, EncodingId, get_encoding
+from tokenmill.encodings.lookup import cached_model
 from tokenmill.errors import ConfigError
 
 
@@ -40,7 +42,8 @@ class NamedTokenizer:
         candidates = []
         for eot in eots:
             try:
-                candidates.append(get_encoding(self.name, pattern=pattern, eot=eot))
+                bos = made_with.bos_option
+                candidates.append(get_encoding(self.name, pattern=pattern, eot=eot, bos=bos))
             except ConfigError as error:
                 refusal = error
                 continue
@@ -54,6 +57,12 @@ class NamedTokenizer:
 def made_with_of(encoding: Mapping[str, Any]) -> EncodingId:
     """The encoding that a manifest names. Raises IntegrityError if it is not a valid one."""
     return EncodingId.from_plain({**encoding, "source": None})
+
+
+def model_in_cache(made_with: EncodingId) -> Encoding | None:
+    """The encoding, if it is a model's on the Hub and its vocabulary is in the Hub's cache."""
+    found = cached_model(made_with.name, pattern=None, eot=made_with.eot_option)
+    return found if found is not None and is_same(found.identity, made_with) else None
 
 
 def is_same(found: EncodingId, expected: EncodingId) -> bool:

@@ -1,4 +1,4 @@
-"""Where the files of a dataset are: in a local folder, or below a URL.
+"""Where the files of a dataset are: in a local folder, below a URL, or on the Hub.
 
 A dataset that tokenmill wrote to a URL is found by name: the manifest names every file, and a
 request per file tells whether it exists and how large it is. Objects are listed only if there is no
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from tokenmill.dataset.hub_snapshot import is_hub_url, snapshot_files
 from tokenmill.dataset.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
 from tokenmill.dataset.places import WORK_NAME, plan_path
 from tokenmill.dataset.publication import settle_to_read
@@ -27,6 +28,8 @@ def files_at(folder: str, with_others: bool = False) -> DatasetFiles:
     Raises ConfigError if nothing is there, IntegrityError if the dataset is not finished.
     """
     folder = objects.local_path(folder) or folder
+    if is_hub_url(folder):
+        return snapshot_files(folder)
     if is_url(folder):
         return _below_url(folder.rstrip("/"), with_others)
     settle_to_read(folder)

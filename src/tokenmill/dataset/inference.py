@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -110,8 +110,15 @@ def _widest_that_fits(readings: dict[str, Tokens], max_id: int | None) -> Infere
     return Inference(None, why, is_sure=False)
 
 
-def inferred_eot(streams: Sequence[Stream], format_: Format, eot_id: int) -> Inference:
-    """Where EOT ids are: append, prepend, both or none."""
+def inferred_eot(
+    streams: Sequence[Stream], format_: Format, eot_id: int, name: str = "EOT"
+) -> Inference:
+    """Where EOT ids are, or BOS ids: append, prepend, both or none."""
+    found = _inferred(streams, format_, eot_id)
+    return replace(found, why=found.why.replace("EOT", name))
+
+
+def _inferred(streams: Sequence[Stream], format_: Format, eot_id: int) -> Inference:
     filled = [stream for stream in streams if stream.num_tokens]
     if not filled:
         return Inference(None, "there are no tokens", is_sure=False)

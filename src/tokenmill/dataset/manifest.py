@@ -21,7 +21,8 @@ from tokenmill.assemble.books import Output
 from tokenmill.assemble.task import Tail
 from tokenmill.corpus.spans import Input
 from tokenmill.dataset.notes import notes_of, split_rule_of
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.dataset.source_totals import SourceSplit, SourceTotals
+from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import SPLITS, Counts, Quarantined
 from tokenmill.errors import InputError, IntegrityError, TokenmillError
@@ -60,6 +61,17 @@ class ManifestInput:
     path: str
     num_bytes: int
     digest: str
+    source: str = ""  # the named source that it belongs to
+
+    @property
+    def label(self) -> str:
+        return f"{self.source}={self.path}" if self.source else self.path
+
+    def to_plain(self) -> dict[str, Any]:
+        plain = asdict(self)
+        if not self.source:
+            del plain["source"]
+        return plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +97,7 @@ class Manifest:
     split_rule: str = ""
     # The commits that branches and tags of the Hub stood for, by OWNER/NAME@REVISION.
     revisions: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, SourceTotals] = field(default_factory=dict)  # by name, if they have names
 
     def __repr__(self) -> str:
         """One line for a prompt or a notebook: the full manifest may hold millions of numbers."""
@@ -123,7 +136,9 @@ class Manifest:
         plain = asdict(replace(self, slice_documents={}))  # it may hold millions of numbers
         plain["counts"] = self.counts.to_plain()
         plain["slice_documents"] = {name: list(n) for name, n in self.slice_documents.items()}
-        for name in ("notes", "revisions"):
+        plain["inputs"] = [source.to_plain() for source in self.inputs]
+        plain["sources"] = {name: totals.to_plain() for name, totals in self.sources.items()}
+        for name in ("notes", "revisions", "sources"):
             if not plain[name]:
                 del plain[name]  # keeps the sha256 that older conversions recorded
         return {"tokenmill_manifest": MANIFEST_VERSION, **plain}
@@ -202,6 +217,7 @@ class Manifest:
             tuple(_string(note) for note in plain.get("notes", ())),
             _split_rule(plain.get("split_rule", split_rule_of(identity["options"]))),
             {_string(name): _string(c) for name, c in plain.get("revisions", {}).items()},
+            _sources(plain.get("sources", {}), identity["options"]),
         )
 
 
@@ -260,7 +276,7 @@ def laid_out(plain: dict[str, Any]) -> bytes:
 
 
 _NUMBER_LIST = re.compile(r"\[\s+[\d,\s]+\]")
-_Plain = TypeVar("_Plain", ManifestInput, OutputFile, SplitTotals, Counts)
+_Plain = TypeVar("_Plain", ManifestInput, OutputFile, SplitTotals, Counts, SourceSplit)
 
 
 def _checked(found: _Plain) -> _Plain:
@@ -305,6 +321,24 @@ def require_inside(name: str) -> None:
         raise ValueError(f"file name {name!r} leads out of the folder")
 
 
+def _sources(plain: dict[str, Any], options: dict[str, Any]) -> dict[str, SourceTotals]:
+    """In the order of the run."""
+    named = options.get("named", {})
+    if not all(isinstance(own, dict) and type(own["place"]) is int for own in named.values()):
+        raise TypeError("named")
+    if set(plain) - set(named):
+        raise ValueError("sources that the options do not name")
+    return {
+        name: SourceTotals(
+            tuple(_string(path) for path in plain[name]["paths"]),
+            _checked(Counts(**plain[name]["counts"])),
+            _checked_count(plain[name]["num_tokens"], "num_tokens"),
+            {_split(n): _checked(SourceSplit(**s)) for n, s in plain[name]["splits"].items()},
+        )
+        for name in sorted(plain, key=lambda name: int(named[name]["place"]))
+    }
+
+
 def _split_rule(rule: Any) -> str:
     if rule not in SPLIT_RULES:
         raise ValueError(f"split_rule {rule!r}")
@@ -338,7 +372,7 @@ def make_manifest(
     """
     counts = records.counts
     slice_documents = {split: records.num_documents(i) for i, split in enumerate(SPLITS)}
-    per_document = EOTS_PER_DOCUMENT[identity["options"]["eot"]]
+    per_document = EOTS_PER_DOCUMENT[separator_of(identity["options"], identity["encoding"])[0]]
     _require_conserved(counts, records.num_tokens, output, per_document)
     require_tokens(output, counts.num_written, identity["options"].get("seq_len"))
     documents = {split: sum(slice_documents[split]) for split in SPLITS}
@@ -346,7 +380,7 @@ def make_manifest(
         documents = _documents_by_shard(output, per_document, counts.num_written)
     manifest = Manifest(
         identity,
-        tuple(ManifestInput(source.name, source.num_bytes, source.digest) for source in inputs),
+        tuple(ManifestInput(s.name, s.num_bytes, s.digest, s.source) for s in inputs),
         output_files(output, per_document) + ((quarantine,) if quarantine else ()),
         split_totals(output, documents),
         counts,

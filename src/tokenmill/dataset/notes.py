@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -89,16 +88,18 @@ def training_notes(
 
 
 def _template_notes(eot: str | None, encoding: EncodingId) -> list[str]:
-    """A tokenizer.json may name a token to put before each text; we only put EOT ids around it."""
+    """A tokenizer.json may name a token to put before each text; we do so only if asked to."""
     bos = encoding.bos
     if bos is None or (bos == encoding.eot and eot in ("prepend", "both")):
+        return []
+    if encoding.bos_token is not None:
         return []
     note = f"the template of {encoding.name}, which begins every text with {bos}, is not applied"
     if " " in bos:  # several tokens
         return [note]
-    instead = "" if eot == "none" else f" instead of {encoding.eot}"
-    asked = shlex.quote(bos)
-    return [f"{note}; to begin documents with it{instead}: --eot-token {asked} --eot prepend"]
+    if eot in ("prepend", "both"):
+        return [f"{note}; to begin documents with it: --bos prepend --eot append"]
+    return [f"{note}; to begin documents with it: --bos prepend"]
 
 
 def _split_notes(
@@ -145,10 +146,20 @@ def _is_shrunk(options: Mapping[str, Any], val: SplitSums) -> bool:
 def _document_notes(counts: Counts, options: Mapping[str, Any]) -> list[str]:
     found = []
     if counts.num_filtered:
-        given = {f"--{name}": options.get(name) for name in ("where", "sample")}
-        why = " and ".join(f"{name} {value!r}" for name, value in given.items() if value)
+        by_source = {f"of {name}": own for name, own in options.get("named", {}).items()}
+        why = " and ".join(
+            f"--{name} {own[name]!r}{whose and f' ({whose})'}"
+            for whose, own in {"": options, **by_source}.items()
+            for name in ("where", "sample")
+            if own.get(name)
+        )
         found.append(
             f"{counts.num_filtered:,} of {counted(counts.num_rows, 'row')} filtered: {why}"
+        )
+    if counts.num_duplicates:
+        rows = counted(counts.num_rows, "row")
+        found.append(
+            f"{counts.num_duplicates:,} of {rows} have the text of an earlier one: --dedup"
         )
     if counts.num_replaced:
         found.append(f"{counted(counts.num_replaced, 'document')} had bytes replaced by U+FFFD")

@@ -14,7 +14,9 @@ from tokenmill.dataset.inspect.folder import LookedInto, look_into
 from tokenmill.dataset.manifest import Manifest, manifest_sha256_of
 from tokenmill.dataset.split import Split
 from tokenmill.encodings import Encoding, EncodingId
-from tokenmill.errors import ConfigError, unknown_name
+from tokenmill.errors import unknown_name
+
+ROWS_SUFFIX = ".rows"  # of plans (packing/), which say nothing about the tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +38,6 @@ def opened(path: str, **options: Any) -> OpenedDataset:
 
 
 def reopened(opening: Opening) -> OpenedDataset:
-    if opening.path.startswith("hf://"):
-        name = opening.path.removeprefix("hf://").removeprefix("datasets/")
-        raise ConfigError(
-            f"{opening.path}: a dataset on the Hub is not read in place",
-            hint=f"hf download {name} --repo-type dataset --local-dir data/{name.split('/')[-1]}, "
-            "and open that folder",
-        )
     looked = look_into(
         opening.path,
         format_name=opening.format_name,
@@ -62,10 +57,15 @@ class OpenedDataset:
     def __init__(
         self, opening: Opening, looked: LookedInto, cache: IndexCache | None = None
     ) -> None:
-        self._opening = opening
+        self.opening = opening
         self._looked = looked
         self._cache = IndexCache() if cache is None else cache
         self._opened: dict[str, Split] = {}
+
+    @property
+    def looked(self) -> LookedInto:
+        """The dataset as other commands see it."""
+        return self._looked
 
     @property
     def made_with(self) -> EncodingId | None:
@@ -125,10 +125,10 @@ class OpenedDataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Other processes open it again."""
-        return reopened, (self._opening,)
+        return reopened, (self.opening,)
 
     def _key_of_content(self) -> Any:
-        return self._key
+        return self.content_key
 
     def __repr__(self) -> str:
         dataset, encoding = self._looked.dataset, self._looked.made_with
@@ -138,11 +138,15 @@ class OpenedDataset:
         return f"<tokenmill dataset {self.path}: tokens {splits}; {self.format}{made}{ours}>"
 
     @functools.cached_property
-    def _key(self) -> Any:
+    def content_key(self) -> Any:
         """Identifies the files' content: by the manifest, or else by their sizes and times."""
         if self.manifest is not None:
             return manifest_sha256_of(self.manifest.to_plain())
         files = self._looked.dataset.files
-        names = [name for name in files.names() if files.size(name) is not None]
+        names = [
+            name
+            for name in files.names()
+            if not name.endswith(ROWS_SUFFIX) and files.size(name) is not None
+        ]
         place = self.path if files.is_far else os.path.realpath(self.path)
         return [place, *([name, files.stamp(name)] for name in names)]

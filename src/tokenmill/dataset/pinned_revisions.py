@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tokenmill.config import Config
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.hub_listing import matches
-from tokenmill.corpus.hub_names import DatasetName, HubSource, hub_source
+from tokenmill.corpus.hub_names import DatasetName, hub_source
 from tokenmill.corpus.plan import Plan, identity_differences
 from tokenmill.corpus.spans import HUB_SCHEME
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
@@ -60,22 +60,30 @@ def begun_in(config: Config, identity: dict[str, Any]) -> BegunRun:
     return BegunRun()
 
 
-def is_surely_made_from(sources: Sequence[str], manifest: Manifest) -> bool:
+def is_surely_made_from(config: Config, manifest: Manifest) -> bool:
     """Whether a dataset's inputs are what these sources name, as far as names can tell, because
-    whoever has them does not answer. Which files a config on the Hub means, only its card says."""
+    whoever has them does not answer. Which files a dataset's name on the Hub
+    means, with a config or without, only its card says."""
+    for name, own in config.by_source().items():
+        paths = [one.path for one in manifest.inputs if one.source == name]
+        if not _are_named(own.sources, paths, manifest):
+            return False
+    return True
+
+
+def _are_named(sources: Sequence[str], paths: Iterable[str], manifest: Manifest) -> bool:
     patterns: set[str] = set()
     for given in sources:
         source = hub_source(given)
         if source is None:
             patterns.add(given.rstrip("/") if is_url(given) else os.path.abspath(given))
-        elif isinstance(source, DatasetName) and source.config is not None:
+        elif isinstance(source, DatasetName):
             return False
         else:
-            pattern = source.pattern if isinstance(source, HubSource) else "**"
             commit = manifest.revisions.get(f"{source.repo}@{source.revision}", source.revision)
-            patterns.add(f"{HUB_SCHEME}datasets/{source.repo}@{commit}/{pattern}")
+            patterns.add(f"{HUB_SCHEME}datasets/{source.repo}@{commit}/{source.pattern}")
     used: set[str] = set()
-    for path in (one.path for one in manifest.inputs):
+    for path in paths:
         fitting = {one for one in patterns if _is_named_by(one, path)}
         if not fitting:
             return False

@@ -92,9 +92,15 @@ class Split:
             return np.empty(0, self.dtype)
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
-    def document(self, number: int) -> Tokens:
-        """The tokens of a document, with its EOT ids. Raises IndexError; -1 is the last one."""
-        return self.tokens(*self.span(number))
+    def document(self, number: int, specials: bool = True) -> Tokens:
+        """The tokens of a document, with or without its EOT and BOS ids. Raises IndexError; -1 is
+        the last one."""
+        ids = self.tokens(*self.span(number))
+        if specials:
+            return ids
+        dataset = self._looked.dataset
+        is_text: npt.NDArray[np.bool_] = (ids != dataset.eot_id) & (ids != dataset.bos_id)
+        return np.asarray(ids[is_text])
 
     def span(self, number: int) -> tuple[int, int]:
         """The first token of a document, and its end."""
@@ -148,7 +154,7 @@ class Split:
     # Texts and tables
 
     def text(self, number: int) -> str:
-        """A document as text, without EOT ids. Bytes that are no UTF-8 become U+FFFD."""
+        """A document as text, without EOT and BOS ids. Bytes that are no UTF-8 become U+FFFD."""
         encoding = self._looked.encoding
         if encoding is None:
             why = (self._looked.missing or "").replace("--tokenizer ", "tokenizer=")
@@ -156,9 +162,8 @@ class Split:
                 f"{self.files.label}: no text without the tokenizer, {why}",
                 hint="tokenmill.open(path, tokenizer='FILE or name')",
             )
-        ids = self.document(number)
         try:
-            return encoding.decode(ids[ids != self._looked.dataset.eot_id].tolist())
+            return encoding.decode(self.document(number, specials=False).tolist())
         except KeyError as error:
             raise IntegrityError(
                 f"document {number} of {self.name} has an id that {encoding.name} does not know: "

@@ -3,7 +3,7 @@
     records/ledger.bin          the records up to some moment: head, kinds, rows, sha256
     records/00000042.json       a record since, or one that has no row
 
-A million record files take 25 s to read; their rows, 145 MB, a fraction of a second. The driver
+A million record files take 25 s to read; their rows, 153 MB, a fraction of a second. The driver
 saves its ledger whenever it has grown by an eighth. So all checkpoints of a run together are nine
 times its ledger, and a resumed run reads at most a ninth of the records from files. A run of fewer
 than MIN_RECORDS slices has no checkpoint.
@@ -22,7 +22,7 @@ from tokenmill.storage import files
 
 MIN_RECORDS = 4096  # that a checkpoint adds to the one before
 _NAME = "ledger.bin"
-_HEAD = b"tokenmill ledger 1 %s\n"  # a version, which any change of a row raises; the plan
+_HEAD = b"tokenmill ledger 2 %s\n"  # a version, which any change of a row raises; the plan
 _DIGEST_BYTES = 32
 _REMOVED_AT_ONCE = 4096
 
@@ -46,7 +46,7 @@ def saved_ledger(work: str, plan_id: str) -> Ledger:
 def save_if_grown(work: str, records: Ledger) -> None:
     """Save the ledger, then remove the record files whose place it takes; only by a driver, and
     only if enough was added."""
-    if records.num_unsaved < max(MIN_RECORDS, len(records) // 9):
+    if records.num_unsaved < max(MIN_RECORDS, len(records) // 9) or not records.covers_checkpoint:
         return
     with files.new_file(f"{work}/{RECORDS_NAME}", _NAME) as file:
         for data in (_HEAD % records.plan_id.encode(), *records.to_save()):

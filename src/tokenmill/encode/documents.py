@@ -9,6 +9,7 @@ NumPy's masks and inserts took 0.9 and a loop over documents 1.0.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,24 @@ EOTS_PER_DOCUMENT = {"append": 1, "prepend": 1, "both": 2, "none": 0}
 _EMPTY = binary_scalar(b"")
 
 
-def packed(tokens: TokenArray, dtype: str, eot_id: int, eot: str) -> pa.LargeBinaryArray:
-    """Each document's bytes as in a shard. `eot` is append, prepend, both or none."""
+def specials_per_document(eot: str | None, bos: str | None) -> int:
+    """How many EOT and BOS ids a document has."""
+    return EOTS_PER_DOCUMENT[str(eot)] + (bos == "prepend")
+
+
+def separator_of(options: Mapping[str, Any], encoding: Mapping[str, Any]) -> tuple[str, int]:
+    """By which special token documents are told apart: where it is (append, prepend, both, none)
+    and its id. It is EOT, or BOS where a document has only that."""
+    if options["eot"] == "none" and options.get("bos") == "prepend":
+        return "prepend", encoding["bos_token"]
+    return options["eot"], encoding["eot_token"]
+
+
+def packed(
+    tokens: TokenArray, dtype: str, eot_id: int, eot: str, bos_id: int | None = None
+) -> pa.LargeBinaryArray:
+    """Each document's bytes as in a shard. `eot` is append, prepend, both or none; with a `bos_id`
+    documents begin with that."""
     import pyarrow.compute as pc  # 35 ms that only processes that encode should pay
 
     largest = int(tokens.ids.max(initial=0))
@@ -34,11 +51,13 @@ def packed(tokens: TokenArray, dtype: str, eot_id: int, eot: str) -> pa.LargeBin
     ids = tokens.ids.astype(np.dtype(dtype).newbyteorder("<"), copy=False)
     width = ids.itemsize
     documents = binary_array(tokens.offsets * width, ids)
-    if eot == "none" or not len(documents):
+    if (eot == "none" and bos_id is None) or not len(documents):
         return documents
     mark = binary_scalar(eot_id.to_bytes(width, "little"))
     before = [mark] if eot in ("prepend", "both") else []
     after = [mark] if eot in ("append", "both") else []
+    if bos_id is not None:
+        before = [binary_scalar(bos_id.to_bytes(width, "little")), *before]
     return pc.binary_join_element_wise(*before, documents, *after, _EMPTY)
 
 

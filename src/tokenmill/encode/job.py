@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.spans import Input
 from tokenmill.encodings import EncodingId
 
 
@@ -23,11 +24,17 @@ class Job:
     read: ReadOptions
     dtype: str
     eot: str
+    bos: str | None  # "prepend", or None
     empty: str
     val_fraction: float  # 0: no document is held out
     seed: int
     num_buckets: int  # 0: not shuffled
     on_bad_document: str
+    dedup: bool = False  # leave out documents whose text was there before
+    read_by_source: dict[str, ReadOptions] = field(default_factory=dict)  # where they differ
+
+    def read_of(self, source: Input) -> ReadOptions:
+        return self.read_by_source.get(source.source, self.read)
 
     def to_plain(self) -> dict[str, Any]:
         return {**asdict(self), "encoding": self.encoding.to_plain()}
@@ -35,7 +42,9 @@ class Job:
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> Job:
         encoding = EncodingId.from_plain(plain["encoding"])
-        return Job(**{**plain, "encoding": encoding, "read": ReadOptions(**plain["read"])})
+        by_source = {name: ReadOptions(**o) for name, o in plain["read_by_source"].items()}
+        own = {"encoding": encoding, "read": ReadOptions(**plain["read"])}
+        return Job(**{**plain, **own, "read_by_source": by_source})
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import binary_array_of, indices, integers
+from tokenmill.arrays import binary_array_of, indices, integers, numbers_of
+from tokenmill.corpus.readers import BYTE_KINDS
 from tokenmill.corpus.readers.kept import schema_of
 from tokenmill.corpus.spans import Span
 from tokenmill.encode.record import kept_path
@@ -52,20 +53,22 @@ def _part_schema(types: str | None, is_shuffled: bool) -> pa.Schema:
 def rows_kept(
     span: Span, rows: npt.NDArray[np.int64], columns: pa.StructArray | None, types: str | None
 ) -> pa.StructArray:
-    """What is kept of rows of a span, except for their tokens."""
+    """What is kept of rows of a span, except for their tokens. If `rows` counts documents, because
+    of --lists documents, `columns` has the numbers of rows."""
     count, fields = len(rows), _columns(types)
-    name = getattr(span.input, "source", "")  # of a named source
-    first_byte = span.start if span.input.kind in ("jsonl", "text") else 0
+    name, first_byte = span.input.source, span.start if span.input.kind in BYTE_KINDS else 0
+    by_name = {}
+    if columns is not None:
+        by_name = dict(zip((f.name for f in columns.type), columns.flatten(), strict=True))
+    if "_row" in by_name:
+        rows = numbers_of(by_name["_row"]).astype(np.int64, copy=False)
     place = [
         _repeated(name, count) if name else pa.nulls(count, pa.large_string()),
         _repeated(shown_name(span.input.name), count),
         indices(np.full(count, first_byte, np.int64)),
         indices(span.first_row + rows),
     ]
-    found = [pa.nulls(count, field.type) for field in fields]
-    if columns is not None:
-        by_name = dict(zip((f.name for f in columns.type), columns.flatten(), strict=True))
-        found = [by_name[field.name] for field in fields]
+    found = [by_name[f.name] if f.name in by_name else pa.nulls(count, f.type) for f in fields]
     return pa.StructArray.from_arrays([*place, *found], fields=[*_PLACE, *fields])
 
 

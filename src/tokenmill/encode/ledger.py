@@ -1,8 +1,8 @@
-"""The ledger: all records of a run in 145 bytes each, where objects take 900.
+"""The ledger: all records of a run in 153 bytes each, where objects take 900.
 
 The driver needs every record until the end, for the manifest, and a run may have a million. Records
-with quarantined rows, several chunks or an early end stay objects: there are few. So do all records
-of a run with --keep.
+with quarantined rows, several chunks, an early end or a part of another index stay objects: there
+are few. So do all records of a run with --keep.
 checkpoint.py saves the rows as they are.
 """
 
@@ -33,6 +33,7 @@ class Ledger(Mapping[int, PartRecord]):
         """`saved` is what `to_save` returned, with `plan_id`."""
         self.plan_id = plan_id  # of the rows
         self._kinds, self._rows = map(bytearray, saved)
+        self._checkpointed = bytes(self._kinds)
         self._odd: dict[int, PartRecord] = {}
         self._num_records = len(self._kinds) - self._kinds.count(_ABSENT)
         self.num_unsaved = 0  # rows that the checkpoint lacks
@@ -63,6 +64,7 @@ class Ledger(Mapping[int, PartRecord]):
             *chunk.num_documents,
             *(c.num_rows, c.num_written, c.num_empty, c.num_null),
             *(c.num_quarantined, c.num_replaced, c.text_bytes, c.num_filtered),
+            c.num_duplicates,
         )
 
     def discard(self, index: int) -> None:
@@ -74,6 +76,18 @@ class Ledger(Mapping[int, PartRecord]):
             self._odd.pop(index, None)
             self._num_records -= 1
             self._counts = None
+
+    def emptied(self) -> Ledger:
+        """A ledger without records, which a checkpoint of this one's records outlives."""
+        found = Ledger()
+        found._checkpointed = self._checkpointed
+        return found
+
+    @property
+    def covers_checkpoint(self) -> bool:
+        """Whether nothing is lost if the checkpoint is replaced: it has all records of the last
+        one, whose files are gone."""
+        return all(kind != _SAVED or index in self for index, kind in enumerate(self._checkpointed))
 
     def keep(self, indices: range) -> None:
         """Forget the records of all other slices."""
@@ -94,6 +108,7 @@ class Ledger(Mapping[int, PartRecord]):
         unsaved = [index for index, kind in enumerate(self._kinds) if kind == _PLAIN]
         for index in unsaved:
             self._kinds[index] = _SAVED
+        self._checkpointed = bytes(self._kinds.translate(_AS_SAVED))
         self.num_unsaved = 0
         return unsaved
 
@@ -163,6 +178,10 @@ class Ledger(Mapping[int, PartRecord]):
         row = _EXTENT.unpack_from(self._rows, index * _ROW.size)
         return row[:2], (PartChunk(row[2:4], row[4:]),)
 
+    def part_of(self, index: int) -> int:
+        """The index in the name of a record's part."""
+        return self._odd[index].part if self._kinds[index] == _ODD else index
+
     def __contains__(self, index: object) -> bool:
         return isinstance(index, int) and index < len(self._kinds) and self._kinds[index] != _ABSENT
 
@@ -178,6 +197,7 @@ class Ledger(Mapping[int, PartRecord]):
             and not record.quarantined
             and not record.last_place
             and not any(record.kept_bytes)
+            and record.part_index is None
             and all(len(digest) in (0, 32) for digest in record.checksum)
             and self.plan_id in ("", record.plan_id)
         )

@@ -12,7 +12,7 @@ Text never becomes a Python `str` here, and tokens leave the process only throug
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,14 @@ from tokenmill.corpus.prefetch import batches_of
 from tokenmill.corpus.readers import Reader, TextBatch
 from tokenmill.corpus.spans import Slice, Span
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT, data_of, held_out, packed
+from tokenmill.encode.documents import data_of, held_out, packed, specials_per_document
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Report, Step
 from tokenmill.encode.kept import rows_kept
 from tokenmill.encode.part import PartWriter
+from tokenmill.encode.pruning import copies_of, pruned
 from tokenmill.encode.record import Counts, PartRecord, Quarantined
+from tokenmill.encode.seen_texts import SeenTexts
+from tokenmill.encode.text_hashes import Hashed, hashed
 from tokenmill.encodings import Encoding, TokenArray
 from tokenmill.errors import InputError
 
@@ -42,13 +45,23 @@ def encode_slice(
     job: Job, slice_: Slice, report: Report | None = None, caution: Caution = NO_CAUTION
 ) -> PartRecord:
     """Encode one slice and commit its part and record."""
-    types = job.read.kept_types
-    writer = PartWriter(job.work, slice_.index, job.dtype, job.num_buckets, job.seed, types)
+    if slice_.is_pruning:
+        return pruned(job, slice_)
+    writer = PartWriter(
+        job.work,
+        slice_.index,
+        job.dtype,
+        job.num_buckets,
+        job.seed,
+        has_hashes=job.dedup and slice_.max_tokens is None,
+        kept_types=job.read.kept_types,
+    )
     try:
         work = _SliceWork(job, slice_, writer, report or (lambda step: None), caution)
         with unchanged_objects(slice_.inputs_read):
             if slice_.max_tokens is not None:
                 slice_ = work.shortened(slice_.max_tokens)
+                work.forget_texts()
             for number, span in enumerate(with_small_ahead(slice_.spans)):
                 work.encode_span(number, span)
             work.encode_held()
@@ -71,6 +84,9 @@ class _Held:
     bad: dict[int, str]  # by such a position
     counts: Counts
     kept: pa.StructArray | None = None  # of these texts (--keep)
+    # With --dedup: of the texts; and of the copies that were left out, by such a position.
+    hashes: Hashed | None = None
+    copies: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:
@@ -95,11 +111,22 @@ class _SliceWork:
         self.counts = Counts()
         self.quarantined: list[Quarantined] = []
         self.last_place = ""  # of the last document, if a limit cut the slice short
+        self._seen: SeenTexts | None = None
+        self._failed: dict[bytes, str] = {}  # texts that cannot be encoded, by their hash
+        self.forget_texts()
+
+    def forget_texts(self) -> None:
+        """With --dedup: begin again, with the texts that are copies of earlier slices' texts."""
+        if self._job.dedup:
+            self._seen = SeenTexts()
+            if self._slice.copies:
+                rows, is_copy = copies_of(self._job, self._slice)
+                self._seen.add(rows["hash"][is_copy])
 
     def encode_span(self, number: int, span: Span) -> None:
         if not span.is_ruled_out:
             require_unchanged(span.input)
-        reader, batches = batches_of(span, self._job.read)
+        reader, batches = batches_of(span, self._job.read_of(span.input))
         for batch in batches:
             self._report(Step(number, batch.first_row, batch.num_rows, *self._last))
             self._last = (0, 0, 0)
@@ -114,18 +141,19 @@ class _SliceWork:
         """The slice up to the document that reaches `max_tokens`. It is encoded twice to find out,
         so that its rows are then counted as those of any slice."""
         for number, span in enumerate(self._slice.spans):
-            reader, batches = batches_of(span, self._job.read)
+            reader, batches = batches_of(span, self._job.read_of(span.input))
             for batch in batches:
                 self._report(Step(number, batch.first_row, batch.num_rows))
                 held = self._sifted(number, span, reader, batch)
                 tokens = self._encoded([held], held.texts)
-                lengths = np.diff(tokens.offsets) + EOTS_PER_DOCUMENT[self._job.eot]
+                specials = specials_per_document(self._job.eot, self._job.bos)
+                lengths = np.diff(tokens.offsets) + specials
                 lengths[list(tokens.failed)] = 0
                 ends = np.cumsum(lengths)
                 if len(ends) and ends[-1] >= max_tokens:
                     last = int(held.positions[np.searchsorted(ends, max_tokens)])
                     row = batch.first_row + last
-                    self.last_place = f"{span.input.name}, {reader.place(span, row)}"
+                    self.last_place = f"{span.input.label}, {reader.place(span, row)}"
                     head = replace(span, max_rows=row + 1)
                     return Slice(self._slice.index, (*self._slice.spans[:number], head))
                 max_tokens -= int(ends[-1]) if len(ends) else 0
@@ -138,6 +166,10 @@ class _SliceWork:
             return
         texts = pa.concat_arrays([one.texts for one in held]) if len(held) > 1 else held[0].texts
         tokens = self._encoded(held, texts)
+        hashes = None
+        if self._seen is not None:
+            hashes = np.concatenate([one.hashes for one in held if one.hashes is not None])
+            self._failed |= {hashes["hash"][i].tobytes(): r for i, r in tokens.failed.items()}
         first = 0
         for one in held:
             failed = {
@@ -146,7 +178,9 @@ class _SliceWork:
             self._count(one, {int(one.positions[i]): reason for i, reason in failed.items()})
             first += len(one.texts)
 
-        documents = packed(tokens, self._job.dtype, self._job.encoding.eot_token, self._job.eot)
+        identity, bos = self._job.encoding, self._job.bos
+        bos_id = identity.bos_token if bos else None
+        documents = packed(tokens, self._job.dtype, identity.eot_token, self._job.eot, bos_id)
         kept = None
         if self._job.read.keep is not None:
             kept = pa.concat_arrays([one.kept for one in held])
@@ -154,8 +188,9 @@ class _SliceWork:
             good = np.ones(len(texts), np.bool_)
             good[list(tokens.failed)] = False
             texts, documents = texts.filter(mask(good)), documents.filter(mask(good))
+            hashes = None if hashes is None else hashes[good]
             kept = None if kept is None else kept.filter(mask(good))
-        self._append(texts, documents, kept)
+        self._append(texts, documents, hashes, kept)
         text_bytes = len(data_of(texts))
         self.counts += Counts(num_written=len(documents), text_bytes=text_bytes)
         self._last = (sum(one.num_rows for one in held), len(tokens.ids), text_bytes)
@@ -192,7 +227,8 @@ class _SliceWork:
         if not keep.all():
             texts = texts.filter(mask(keep))
             kept = None if kept is None else kept.filter(mask(keep))
-        return _Held(number, span, reader, batch.first_row, texts, rows[keep], bad, counts, kept)
+        held = _Held(number, span, reader, batch.first_row, texts, rows[keep], bad, counts, kept)
+        return held if self._seen is None else _without_copies(held, self._seen)
 
     def _encoded(self, held: list[_Held], texts: pa.LargeStringArray) -> TokenArray:
         if not self._caution.one_by_one:
@@ -214,9 +250,15 @@ class _SliceWork:
     def _count(self, held: _Held, failed: dict[int, str]) -> None:
         """Count a batch's rows, and quarantine the bad ones."""
         bad = {**held.bad, **failed}
+        num_duplicates = len(held.copies)
+        if self._failed:  # a text that cannot be encoded is bad each time
+            again = {i: self._failed[key] for i, key in held.copies.items() if key in self._failed}
+            bad |= again
+            num_duplicates -= len(again)
         for position, reason in sorted(bad.items()):
             self._leave_out(held.span, held.reader, held.first_row + position, reason)
-        self.counts += held.counts + Counts(num_quarantined=len(bad))
+        self.counts += held.counts
+        self.counts += Counts(num_quarantined=len(bad), num_duplicates=num_duplicates)
 
     def _leave_out(self, span: Span, reader: Reader, row: int, reason: str) -> None:
         place = reader.place(span, row)
@@ -225,21 +267,36 @@ class _SliceWork:
                 f"{span.input.name}, {place}: {reason}",
                 hint="fix it, or leave it out: --on-bad-document quarantine",
             )
-        self.quarantined.append(Quarantined(span.input.name, place, reason))
+        self.quarantined.append(Quarantined(span.input.label, place, reason))
 
     def _append(
         self,
         texts: pa.LargeStringArray,
         documents: pa.LargeBinaryArray,
+        hashes: Hashed | None,
         kept: pa.StructArray | None,
     ) -> None:
         if not self._job.val_fraction:
-            self._writer.append(0, documents, kept)
+            self._writer.append(0, documents, hashes, kept)
             return
         is_val = held_out(texts, self._job.val_fraction, self._job.seed)
         if is_val.any():
-            own = None if kept is None else kept.filter(mask(is_val))
-            self._writer.append(1, documents.filter(mask(is_val)), own)
+            own = None if hashes is None else hashes[is_val]
+            own_kept = None if kept is None else kept.filter(mask(is_val))
+            self._writer.append(1, documents.filter(mask(is_val)), own, own_kept)
             documents = documents.filter(mask(~is_val))
+            hashes = None if hashes is None else hashes[~is_val]
             kept = None if kept is None else kept.filter(mask(~is_val))
-        self._writer.append(0, documents, kept)
+        self._writer.append(0, documents, hashes, kept)
+
+
+def _without_copies(held: _Held, seen: SeenTexts) -> _Held:
+    hashes = hashed(held.texts)
+    is_first = seen.add(hashes["hash"])
+    if is_first.all():
+        return replace(held, hashes=hashes)
+    copies = np.flatnonzero(~is_first)
+    keys = {int(held.positions[i]): hashes["hash"][i].tobytes() for i in copies}
+    texts, positions = held.texts.filter(mask(is_first)), held.positions[is_first]
+    held = replace(held, texts=texts, positions=positions, hashes=hashes[is_first], copies=keys)
+    return held if held.kept is None else replace(held, kept=held.kept.filter(mask(is_first)))

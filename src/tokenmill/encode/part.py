@@ -39,6 +39,7 @@ from tokenmill.encode.record import (
     part_path,
     record_path,
 )
+from tokenmill.encode.text_hashes import HASHED, Hashed, save_hashes
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import checksummed
@@ -59,8 +60,16 @@ class PartWriter:
         dtype: str,
         num_buckets: int,
         seed: int,
+        *,
+        key_index: int | None = None,
+        has_hashes: bool = False,
         kept_types: str | None = None,
     ) -> None:
+        """`key_index` is the index that a shuffle's keys are made from, if it is another.
+        `has_hashes`: documents come with hashes, which are saved beside the part."""
+        self._key_index = slice_index if key_index is None else key_index
+        self._hashes: list[Hashed] | None = [] if has_hashes else None  # in the part's order
+        self._held_hashes: tuple[list[Hashed], ...] = ([], [])
         self._work = work
         self._slice_index = slice_index
         self._dtype_bytes = DTYPE_BYTES[dtype]
@@ -76,11 +85,17 @@ class PartWriter:
         self._kept_types = kept_types
 
     def append(
-        self, split: int, documents: pa.LargeBinaryArray, kept: pa.StructArray | None = None
+        self,
+        split: int,
+        documents: pa.LargeBinaryArray,
+        hashes: Hashed | None = None,
+        kept: pa.StructArray | None = None,
     ) -> None:
         """Append documents, and what is kept of them (kept.py)."""
         if len(documents):
             self._held[split].append(documents)
+            if hashes is not None:
+                self._held_hashes[split].append(hashes)
             if kept is not None:
                 self._held_kept[split].append(kept)
             self._held_bytes += len(data_of(documents))
@@ -101,6 +116,9 @@ class PartWriter:
         for writer in self._kept.values():
             writer.commit()
         kept = [self._kept[split].file if split in self._kept else None for split in range(2)]
+        if self._hashes is not None:
+            rows = np.concatenate([np.empty(0, HASHED), *self._hashes])
+            save_hashes(self._work, plan_id, self._slice_index, rows)
         made = [self._files.get(split) for split in range(len(SPLITS))]
         record = PartRecord(
             self._slice_index,
@@ -133,14 +151,18 @@ class PartWriter:
         )
         self._held = ([], [])
         self._held_kept = ([], [])
+        self._held_hashes = ([], [])
         self._held_bytes = 0
 
     def _write_split(self, split: int, held: list[pa.LargeBinaryArray]) -> tuple[int, int]:
         """Append one split's chunk to its file; returns its numbers of tokens and documents."""
         tails: list[npt.NDArray[Any]] = []
-        order = None
+        order: npt.NDArray[np.int64] | None = None
         if self._num_buckets:
             held, order, *tails = self._sorted(held)
+        if self._hashes is not None:
+            hashes = np.concatenate(self._held_hashes[split])
+            self._hashes.append(hashes if order is None else hashes[order])
         file = self._file_of(split)
         for documents in held:
             file.write(data_of(documents))
@@ -181,11 +203,11 @@ class PartWriter:
 
     def _sorted(
         self, held: list[pa.LargeBinaryArray]
-    ) -> tuple[list[pa.LargeBinaryArray], npt.NDArray[np.int64], Any, Any]:
-        """The documents sorted by key, their order, their keys, and the bucket starts (documents,
-        tokens)."""
+    ) -> tuple[list[pa.LargeBinaryArray], Any, npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
+        """The documents sorted by key, where each was before, their keys, and the bucket starts
+        (documents, tokens)."""
         documents = pa.concat_arrays(held) if held else binary_array_of([])
-        keys = shuffle_keys(self._seed, self._slice_index, self._num_keys, len(documents))
+        keys = shuffle_keys(self._seed, self._key_index, self._num_keys, len(documents))
         self._num_keys += len(documents)
         order = np.argsort(keys, kind="stable")
         documents, keys = documents.take(indices(order)), keys[order]

@@ -30,7 +30,7 @@ class Quarantined:
 @dataclass(frozen=True, slots=True)
 class Counts:
     """The counts of a slice's rows. Nothing vanishes: `num_rows` is the sum of those written,
-    filtered, empty, null and quarantined."""
+    filtered, empty, null and quarantined, and of duplicates."""
 
     num_rows: int = 0
     num_written: int = 0
@@ -40,6 +40,7 @@ class Counts:
     num_replaced: int = 0  # written rows in which bytes became U+FFFD
     text_bytes: int = 0  # of the written rows
     num_filtered: int = 0  # rows that --where or --sample left out
+    num_duplicates: int = 0  # rows that --dedup left out
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f) + getattr(other, f) for f in Counts.__slots__))
@@ -47,7 +48,7 @@ class Counts:
     @property
     def is_conserved(self) -> bool:
         kept = self.num_written + self.num_empty + self.num_null + self.num_quarantined
-        return self.num_rows == kept + self.num_filtered
+        return self.num_rows == kept + self.num_filtered + self.num_duplicates
 
     @property
     def shown_sum(self) -> str:
@@ -56,15 +57,14 @@ class Counts:
         return (
             f"{self.num_written:,} written + {filtered}{self.num_empty:,} empty + "
             f"{self.num_null:,} null + {self.num_quarantined:,} quarantined"
+            + (f" + {self.num_duplicates:,} duplicates" if self.num_duplicates else "")
         )
 
     def to_plain(self) -> dict[str, int]:
         """Plain data. Without rows that were filtered it is as if the count did not exist, so that
-        manifests keep their sha256."""
-        plain = asdict(self)
-        if not self.num_filtered:
-            del plain["num_filtered"]
-        return plain
+        manifests keep their sha256; the same for duplicates."""
+        optional = ("num_filtered", "num_duplicates")
+        return {k: v for k, v in asdict(self).items() if v or k not in optional}
 
 
 class PartChunk(NamedTuple):
@@ -88,6 +88,12 @@ class PartRecord:
     last_place: str = ""  # of the last document, if a limit cut the slice short
     kept_bytes: tuple[int, int] = (0, 0)  # of each split's kept file (--keep); 0: there is none
     kept_checksum: tuple[str, str] = ("", "")
+    part_index: int | None = None  # in its part's name, if that is not the slice's index
+
+    @property
+    def part(self) -> int:
+        """The index in its part's name."""
+        return self.slice_index if self.part_index is None else self.part_index
 
     @property
     def num_tokens(self) -> int:

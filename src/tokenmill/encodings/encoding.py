@@ -43,6 +43,11 @@ class Encoding:
         return self._identity.eot_token
 
     @property
+    def bos_token(self) -> int | None:
+        """The id that begins a document, if one was asked for."""
+        return self._identity.bos_token
+
+    @property
     def n_vocab(self) -> int:
         return self._identity.n_vocab
 

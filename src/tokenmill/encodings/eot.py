@@ -1,4 +1,4 @@
-"""The special token that ends a document, as a user names it: TEXT, ID, or TEXT=ID."""
+"""A special token as a user names it: TEXT, ID, or TEXT=ID."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def parsed_eot(asked: str) -> tuple[str | None, int | None]:
     return asked, None
 
 
-def special_named(asked: str, special_tokens: Mapping[str, int], where: str) -> str:
+def special_named(
+    asked: str, special_tokens: Mapping[str, int], where: str, option: str = "--eot-token"
+) -> str:
     """The text of the special token that was asked for. Raises ConfigError if there is none."""
     if asked in special_tokens:
         return asked
@@ -28,7 +30,7 @@ def special_named(asked: str, special_tokens: Mapping[str, int], where: str) -> 
     if text is not None and text in special_tokens:
         raise ConfigError(
             f"{where}: {text} has the id {special_tokens[text]}, not {token}",
-            hint=f"--eot-token '{text}'",
+            hint=f"{option} '{text}'",
         )
     known_names = ", ".join(list(special_tokens)[:40]) or "none"
     raise ConfigError(f"{where}: no special token {asked!r}; it has: {known_names}")

@@ -227,11 +227,11 @@ def _byte_level_bytes(text: str) -> bytes:
 def _byte_level_table() -> dict[int, int]:
     """The byte of each byte's letter. Other characters between ASCII and U+0100 become characters
     outside Latin-1."""
-    letters = {ord(letter): byte[0] for letter, byte in _byte_level_alphabet().items()}
+    letters = {ord(letter): byte[0] for letter, byte in byte_level_alphabet().items()}
     return dict.fromkeys(range(0x80, 0x100), 0xFFFF) | letters
 
 
-def _byte_level_alphabet() -> dict[str, bytes]:
+def byte_level_alphabet() -> dict[str, bytes]:
     """GPT-2's letters for bytes: printable ones stand for themselves, others follow U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]

@@ -16,6 +16,8 @@ from typing import Any
 
 from tokenmill.errors import IntegrityError
 
+_OF_BOS = {"bos", "bos_token"}  # which an identity may lack
+
 
 @dataclass(frozen=True, slots=True)
 class EncodingId:
@@ -29,8 +31,10 @@ class EncodingId:
     eot_token: int
     max_token_value: int  # the largest id, special tokens included
     sha256: str
-    # The tokens that the model's own library puts before a text; the mill does not.
+    # The tokens that the model's own library puts before a text. The mill does so only if it is
+    # asked to: then this is one token, and `bos_token` its id.
     bos: str | None = None
+    bos_token: int | None = None
 
     @property
     def n_vocab(self) -> int:
@@ -41,22 +45,26 @@ class EncodingId:
         """What to give as --eot-token for the same end of documents."""
         return f"{self.eot}={self.eot_token}"
 
+    @property
+    def bos_option(self) -> str | None:
+        """The same for --bos-token; None if documents do not begin with BOS."""
+        return None if self.bos_token is None else f"{self.bos}={self.bos_token}"
+
     def to_plain(self) -> dict[str, Any]:
-        """Its values; the template's tokens only if there is a template."""
-        plain = asdict(self)
-        return plain if self.bos is not None else {k: v for k, v in plain.items() if k != "bos"}
+        """Its values; of BOS only what there is."""
+        return {k: v for k, v in asdict(self).items() if k not in _OF_BOS or v is not None}
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any]) -> EncodingId:
         """Rebuild an identity that `to_plain` flattened; the data may come from a hostile file."""
-        expected = [field.name for field in fields(EncodingId) if field.name != "bos"]
-        if sorted({*plain} - {"bos"}) != sorted(expected):
+        expected = [field.name for field in fields(EncodingId) if field.name not in _OF_BOS]
+        if sorted({*plain} - _OF_BOS) != sorted(expected):
             raise IntegrityError(
                 f"an encoding's identity has the fields {', '.join(expected)}; "
                 f"got {', '.join(map(str, plain))}"
             )
         for name, value in plain.items():
-            number = name in ("eot_token", "max_token_value")
+            number = name in ("eot_token", "max_token_value", "bos_token")
             nothing = value is None and name in ("source", "pattern")
             if not nothing and type(value) is not (int if number else str):
                 raise IntegrityError(f"an encoding's identity has {name} = {value!r}")

@@ -1,42 +1,54 @@
-"""From what a user types to an encoding: a name, or the path of a vocabulary file."""
+"""From what a user types to an encoding: a name, the path of a vocabulary file, or a model's name
+on the Hugging Face Hub."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
+from dataclasses import replace
 from pathlib import Path
 
+from tokenmill.encodings.bos import with_bos
 from tokenmill.encodings.builtin import ENCODING_NAMES, shipped_identity
 from tokenmill.encodings.encoding import Encoding
 from tokenmill.encodings.families import FAMILIES
+from tokenmill.encodings.hub_model import VOCABULARIES, HubModel
 from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.sentencepiece import is_sentencepiece, sentencepiece_identity
 from tokenmill.encodings.tekken import is_tekken, tekken_identity
 from tokenmill.encodings.tiktoken import rank_file_identity
 from tokenmill.encodings.tokenizer_json import tokenizer_json_identity
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
-from tokenmill.errors import ConfigError, unknown_name
+from tokenmill.errors import ConfigError, TokenmillError, unknown_name
 from tokenmill.plugins import outside, outside_names
 
 # Of entry points: functions of plugins that return an Encoding, made by `get_encoding` from the
 # plugin's vocabulary file.
 GROUP = "tokenmill.encodings"
-_FILES_OF_A_FOLDER = ("tokenizer.json", "tekken.json", "tokenizer.model", "qwen.tiktoken")
 _FILE_ENDINGS = (".tiktoken", ".json", ".model")
 
 
 def get_encoding(
-    name: str | os.PathLike[str], *, pattern: str | None = None, eot: str | int | None = None
+    name: str | os.PathLike[str],
+    *,
+    pattern: str | None = None,
+    eot: str | int | None = None,
+    bos: str | int | None = None,
 ) -> Encoding:
     """The encoding of that name, or of the vocabulary file at that path.
 
     A path leads to a file of ranks, a Hugging Face `tokenizer.json`, a `tekken.json`, or a folder
-    that holds one. Ranks of an unknown family need `pattern`, a name or a regular expression. `eot`
-    is the special token that ends a document: its text, its id, or `TEXT=ID`, which ranks of an
-    unknown family need. Never uses the network.
+    that holds one. `OWNER/NAME[@REVISION]`, unless it is a path, is a model on the Hub, the only
+    name that may need the network, and that only once. Ranks of an unknown family need `pattern`, a
+    name or a regular expression. `eot` is the special token that ends a document: its text, its id,
+    or `TEXT=ID`, which ranks of an unknown family need. `bos` is the one that begins a document, if
+    one is to.
     """
-    eot = None if eot is None else str(eot)
+    found = _encoding_named(name, pattern, None if eot is None else str(eot))
+    return found if bos is None else Encoding(with_bos(found.identity, str(bos)))
+
+
+def _encoding_named(name: str | os.PathLike[str], pattern: str | None, eot: str | None) -> Encoding:
     if isinstance(name, str) and name in ENCODING_NAMES:
         return Encoding(shipped_identity(name, pattern, eot))
     if isinstance(name, str) and name in outside_names(GROUP):
@@ -44,15 +56,45 @@ def get_encoding(
         return plugged
     path = Path(name).expanduser().absolute()
     if path.is_dir():
-        found = (path / file for file in _FILES_OF_A_FOLDER)
+        found = (path / file for file in VOCABULARIES)
         path = next((file for file in found if file.is_file()), path)
-    if not path.is_file():
-        raise _no_such_encoding(os.fspath(name))
+    if path.is_file():
+        return Encoding(_file_identity(path, pattern, eot))
+    if (model := _model_named(os.fspath(name))) is not None:
+        return Encoding(_model_identity(model, model.vocabulary(), pattern, eot))
+    raise _no_such_encoding(os.fspath(name))
+
+
+def cached_model(name: str, *, pattern: str | None, eot: str) -> Encoding | None:
+    """The encoding of a model whose vocabulary is in the Hub's cache; asks no server."""
+    model = HubModel.parsed(name)
+    if model is None:
+        return None
+    try:
+        path = model.vocabulary(only_cached=True)
+        return Encoding(_model_identity(model, path, pattern, eot))
+    except TokenmillError:
+        return None
+
+
+def _model_named(name: str) -> HubModel | None:
+    """What is here wins: a name whose first folder is here is a mistyped path."""
+    model = HubModel.parsed(name)
+    return None if model is None or os.path.isdir(name.partition("/")[0]) else model
+
+
+def _model_identity(
+    model: HubModel, path: Path, pattern: str | None, eot: str | None
+) -> EncodingId:
+    return replace(_file_identity(path, pattern, eot), name=model.repo)
+
+
+def _file_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
     if path.suffix == ".json":
-        return Encoding(_json_identity(path, pattern, eot))
+        return _json_identity(path, pattern, eot)
     if is_sentencepiece(vocabulary_bytes(path)):
-        return Encoding(sentencepiece_identity(path, pattern, eot))
-    return Encoding(rank_file_identity(path, pattern, eot))
+        return sentencepiece_identity(path, pattern, eot)
+    return rank_file_identity(path, pattern, eot)
 
 
 def _json_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
@@ -66,13 +108,6 @@ def _json_identity(path: Path, pattern: str | None, eot: str | None) -> Encoding
 
 
 def _no_such_encoding(name: str) -> ConfigError:
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.endswith(_FILE_ENDINGS):
-        folder = name.partition("/")[2]
-        return ConfigError(
-            f"{name}: no such vocabulary file; models are not fetched from the Hugging Face Hub",
-            hint=f"hf download {name} tokenizer.json --local-dir {folder}, "
-            f"then: --tokenizer {folder}/tokenizer.json",
-        )
     for family in FAMILIES:
         if name == family.name:
             return ConfigError(
@@ -86,6 +121,7 @@ def _no_such_encoding(name: str) -> ConfigError:
         )
     error = unknown_name("encoding", name, (*ENCODING_NAMES, *outside_names(GROUP)))
     return ConfigError(
-        f"{error.message}, or a path to a .tiktoken file, a tokenizer.json or a tekken.json",
+        f"{error.message}, or a path to a .tiktoken file, a tokenizer.json or a tekken.json, "
+        "or the name of a model on the Hub, OWNER/NAME",
         hint=error.hint,
     )

@@ -50,7 +50,8 @@ def sentencepiece_identity(path: Path, pattern: str | None, eot: str | None) -> 
     data = vocabulary_bytes(path)
     plain = tokenizer_json_of_model(data, str(path))
     specials = {token["content"]: token["id"] for token in plain["added_tokens"]}
-    text = special_named(eot or "</s>", specials, str(path))
+    usual = "<eos>" if "<eos>" in specials and "</s>" not in specials else "</s>"  # Gemma's
+    text = special_named(eot or usual, specials, str(path))
     file_sha256 = hashlib.sha256(data).hexdigest()
     return EncodingId(
         name=path.parent.name if path.name == "tokenizer.model" else path.name,
@@ -62,7 +63,7 @@ def sentencepiece_identity(path: Path, pattern: str | None, eot: str | None) -> 
         eot_token=specials[text],
         max_token_value=len(plain["model"]["vocab"]) - 1,
         sha256=identity_sha256(file_sha256, None, specials),
-        bos="<s>" if "<s>" in specials else None,
+        bos=next((text for text in ("<s>", "<bos>") if text in specials), None),
     )
 
 

@@ -7,6 +7,7 @@ which goes to the network. gigatoken is their engine where it can be.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,12 +114,35 @@ def _free_id(text: str, token: int, taken: set[int], path: Path) -> tuple[str, i
     return text, token
 
 
+def with_special_token(identity: EncodingId, text: str, token: int) -> EncodingId:
+    """The encoding of a user's file with a BOS token that neither the file nor its family has."""
+    path, ranks = _path(identity), _ranks(identity)
+    if text.encode() in ranks:
+        raise ConfigError(
+            f"{path}: {text!r} is an ordinary token here, so text could hold it",
+            hint=f"choose another text: --bos-token '<|begin_of_document|>={token}'",
+        )
+    known = special_tokens(identity)
+    _free_id(text, token, {*ranks.values(), *known.values()}, path)
+    rule = pattern_named(identity.pattern, identity.name).rule
+    return replace(
+        identity,
+        bos=text,
+        bos_token=token,
+        max_token_value=max(identity.max_token_value, token),
+        sha256=identity_sha256(identity.file_sha256, rule, {**known, text: token}),
+    )
+
+
 def special_tokens(identity: EncodingId) -> dict[str, int]:
     if identity.source is None:
         return dict(SHIPPED_ENCODINGS[identity.name].special_tokens)
     family = family_of(identity.file_sha256)
     known = family.special_tokens if family else {}
-    return {**known, identity.eot: identity.eot_token}
+    found = {**known, identity.eot: identity.eot_token}
+    if identity.bos is not None and identity.bos_token is not None:
+        found[identity.bos] = identity.bos_token
+    return found
 
 
 def tiktoken_reference(identity: EncodingId) -> tiktoken.Encoding:

@@ -28,8 +28,8 @@ def needed_for_downloads(absent: Sequence[Input], config: Config) -> int:
     """The space that files from the Hub take on the output's disk: some at a time, or all, if they
     are kept and their cache is on that disk."""
     sizes = [source.num_bytes for source in absent]
-    if not config.keep_downloads:
-        return most_bytes_ahead(sizes)
+    if not config.keep_downloads:  # the files of a repeated source stay until its last copy
+        return sum(sizes) if config.has_repeats else most_bytes_ahead(sizes)
     if not sizes or not config.out:
         return sum(sizes)
     return sum(sizes) if disk_space.on_one_disk(absent[0].path, config.out) else 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tokenmill.config import Config
 from tokenmill.corpus.spans import Input
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.encode.documents import specials_per_document
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.patterns import pattern_named
 
@@ -37,6 +37,8 @@ def most_of(inputs: Sequence[Input], config: Config, encoding: EncodingId) -> Mo
     """`config` is resolved."""
     if encoding.kind != "tiktoken" or not all(map(is_plain, inputs)):
         return None
+    if config.template is not None or config.lists is not None:  # they add text, or documents
+        return None
     if pattern_named(encoding.pattern, encoding.name).is_nfc:  # NFC can lengthen a text
         return None
     num_bytes = sum(source.num_bytes for source in inputs)
@@ -44,7 +46,7 @@ def most_of(inputs: Sequence[Input], config: Config, encoding: EncodingId) -> Mo
     if config.limit_docs is not None:
         num_documents = min(num_documents, config.limit_docs)
     text_bytes = num_bytes * (REPLACED_BYTES if config.on_bad_document == "replace" else 1)
-    eots = EOTS_PER_DOCUMENT[str(config.eot)] * num_documents
+    eots = specials_per_document(config.eot, config.bos) * num_documents
     num_bad = math.ceil(min(num_documents, config.max_bad_fraction * num_bytes))
     return Most(text_bytes + eots, num_documents, num_bad)
 

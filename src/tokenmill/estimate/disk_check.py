@@ -17,7 +17,7 @@ from typing import Any
 
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.encode.documents import specials_per_document
 from tokenmill.estimate.already_here import held_bytes, needed_for_downloads, parted
 from tokenmill.estimate.footprint import Amount, Footprint, expected_footprint
 from tokenmill.formats import DTYPE_BYTES
@@ -59,7 +59,7 @@ def room_warning(config: Config, plan: Plan) -> str | None:
 def _assumed_footprint(config: Config, plan: Plan, text_bytes_per_token: float) -> Footprint:
     """By the plan alone, without reading text."""
     num_documents = plan.slices.num_rows or plan.text_bytes / DOCUMENT_BYTES
-    num_eots = EOTS_PER_DOCUMENT[str(config.eot)] * num_documents
+    num_eots = specials_per_document(config.eot, config.bos) * num_documents
     amount = Amount(
         num_tokens=plan.text_bytes / text_bytes_per_token + num_eots,
         num_documents=num_documents,

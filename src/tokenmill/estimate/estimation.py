@@ -8,15 +8,21 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill.config import Config
+from tokenmill.config import Config, of_source
 from tokenmill.corpus.plan import Plan
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.encode.documents import specials_per_document
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.reference import ReferenceEngine
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.estimate.already_here import held_bytes, needed_for_downloads
 from tokenmill.estimate.bounds import most_of
+from tokenmill.estimate.by_source import (
+    Surveyed,
+    first_copy,
+    joined_estimate,
+    joined_frame,
+)
 from tokenmill.estimate.footprint import Amount, Footprint, expected_footprint, max_footprint
 from tokenmill.estimate.ratio import CONFIDENCE
 from tokenmill.estimate.sample import SLOW_SAMPLE, Sample
@@ -87,14 +93,19 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
     encoding = encoding_of(asked)
     config = resolved(asked, encoding)
     sample = sample or default_sample(encoding)
-    frame = frame_of_plan(plan, config, sample) if plan else frame_of(config, sample)
-    found = _sampled(text_estimate_of(frame, config, encoding, sample), config)
+    frame, found = _surveyed(config, encoding, sample, plan)
     found = _limited(found, config)
     num_tokens = _num_tokens(found, config)
     if not num_tokens:
+        is_chosen = config.where is not None or config.sample is not None
         raise InputError(
-            f"nothing to encode: no document in {', '.join(config.sources)} has text",
-            hint="are these the right files, and is --text-column the right column?",
+            f"nothing to encode: no row of the sample from {', '.join(config.sources)} passes "
+            "--where and --sample and has text"
+            if is_chosen
+            else f"nothing to encode: no document in {', '.join(config.sources)} has text",
+            hint="let more rows in: another --where, or a larger --sample"
+            if is_chosen
+            else "are these the right files, and is --text-column the right column?",
         )
     reach = None if found.relative_reach is None else found.relative_reach * num_tokens
     num_proc = num_proc_of(config, frame.num_slices)
@@ -138,6 +149,30 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
     )
 
 
+def _surveyed(
+    config: Config, encoding: EncodingId, sample: Sample, plan: Plan | None
+) -> tuple[Frame, TextEstimate]:
+    """The corpus and what it comes to before limits, each named source on its own."""
+    found: list[Surveyed] = []
+    for name, own in config.by_source().items():
+        # A limit counts the rows of all copies, so a plan that has one is taken as it is.
+        is_whole = plan is not None and config.limit_docs is not None
+        repeat = 1 if is_whole else config.repeat_of(name)
+        planned = plan if plan is None or not name else first_copy(plan, name, repeat)
+        with of_source(name):
+            frame = frame_of_plan(planned, own, sample) if planned else frame_of(own, sample)
+            if not frame.is_empty:
+                text = _sampled(text_estimate_of(frame, own, encoding, sample), own)
+                found.append(Surveyed(name, frame, text, repeat))
+    if not found:
+        raise InputError(
+            f"no documents in {', '.join(config.sources)}", hint="are these the right files?"
+        )
+    if not config.named:
+        return found[0].frame, found[0].found
+    return joined_frame(found), joined_estimate(found)
+
+
 def default_sample(encoding: EncodingId) -> Sample:
     """A sample that is encoded in a second or two."""
     is_slow = isinstance(engine_of(encoding), ReferenceEngine)
@@ -145,7 +180,8 @@ def default_sample(encoding: EncodingId) -> Sample:
 
 
 def _num_tokens(found: TextEstimate, config: Config) -> int:
-    return round(found.num_tokens + EOTS_PER_DOCUMENT[str(config.eot)] * found.num_documents)
+    num_specials = specials_per_document(config.eot, config.bos) * found.num_documents
+    return round(found.num_tokens + num_specials)
 
 
 def _sampled(found: TextEstimate, config: Config) -> TextEstimate:
@@ -216,7 +252,7 @@ def _max_footprint(
         num_tokens = _num_tokens(found, config)
         amount = _amount(frame, num_tokens, found.num_documents, found.num_bad)
         return max_footprint(config, amount)
-    most = most_of(frame.all_inputs, config, encoding)
+    most = None if config.named else most_of(frame.all_inputs, config, encoding)
     if most is None:
         return None
     amount = _amount(frame, most.num_tokens, most.num_documents, most.num_bad)

@@ -22,7 +22,6 @@ from tokenmill.corpus.inputs import found_inputs
 from tokenmill.corpus.plan import Plan, make_plan, num_slices_in, read_options
 from tokenmill.corpus.readers import reader_for
 from tokenmill.corpus.spans import Input, Slice
-from tokenmill.errors import InputError
 from tokenmill.estimate.already_here import parted
 from tokenmill.estimate.bounds import is_plain
 from tokenmill.estimate.cells import num_rows_of
@@ -67,12 +66,17 @@ class Frame:
         return sum(known) if len(known) == len(found) else None
 
     @property
+    def is_empty(self) -> bool:
+        return not self.units and not self.absent.text_bytes
+
+    @property
     def all_inputs(self) -> tuple[Input, ...]:
         return (*self.inputs, *self.absent.inputs)
 
 
 def frame_of(config: Config, sample: Sample) -> Frame:
-    """Raises InputError or ConfigError for anything on which a run is certain to fail."""
+    """Raises InputError or ConfigError for anything on which a run is certain to fail, except that
+    there is no document."""
     with (
         tempfile.TemporaryDirectory() as folder,
         contextlib.closing(RemoteInputs(config, folder, lambda message: None)) as remote,
@@ -82,10 +86,6 @@ def frame_of(config: Config, sample: Sample) -> Frame:
         here, elsewhere = parted(found.inputs)
         units = _units(here, config, sample.among(here).cell_bytes)
         absent = _absent(elsewhere, config, remote)
-    if not units and not absent.text_bytes:
-        raise InputError(
-            f"no documents in {', '.join(config.sources)}", hint="are these the right files?"
-        )
     num_slices = num_slices_in((span for unit in units for span in unit.spans), config.slice_bytes)
     num_slices += absent.text_bytes // config.slice_bytes
     return Frame(tuple(here), units, absent, num_slices, found.notes)

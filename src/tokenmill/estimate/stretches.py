@@ -23,6 +23,8 @@ import pyarrow as pa
 
 from tokenmill.arrays import binary_array_of, mask
 from tokenmill.corpus.opening import opened, unreadable_input
+from tokenmill.corpus.readers.decompression import text_stream
+from tokenmill.corpus.readers.json_array import is_array
 from tokenmill.corpus.readers.jsonl import rows_in
 from tokenmill.corpus.readers.rows import checked_rows
 from tokenmill.corpus.spans import Input, Slice, Span
@@ -41,6 +43,15 @@ _MAX_LINE_BYTES = 1 << 30
 _NO_TEXTS = pa.nulls(0, pa.large_string())
 
 Bytes = Callable[[int, int], bytes]  # the bytes of a file from one offset to another
+
+
+def is_entered_anywhere(source: Input, reading: Reading) -> bool:
+    """Whether documents are found from any byte on. Not the records of a table of text, the
+    elements of an array, and the documents of a list, which a reader finds from the start."""
+    if source.kind == "text":
+        return True
+    is_lines = source.kind == "jsonl" and reading.options.lists != "documents"
+    return is_lines and not is_array(source)
 
 
 def plain_cells(unit: Slice, numbers: Sequence[int], reading: Reading) -> list[Cell]:
@@ -220,8 +231,9 @@ def _head_of(source: Input, num_bytes: int) -> _Head:
         with (
             opened(source, [(0, num_bytes // 2)]) as file,
             pa.PythonFile(feed := _Feed(file), mode="r") as raw,
-            pa.CompressedInputStream(raw, source.compression) as stream,
         ):
+            assert source.compression is not None
+            stream = text_stream(raw, source.compression)
             while size < num_bytes and not is_whole:
                 chunk = stream.read(_WINDOW_BYTES)
                 chunks.append(chunk)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tokenmill.config import Config
 from tokenmill.corpus.plan import read_options
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.encode.documents import specials_per_document
 from tokenmill.encodings import Encoding, EncodingId
 from tokenmill.estimate.cells import Reading
 from tokenmill.estimate.publisher_count import COLUMN, PublisherCount, publisher_count
@@ -59,7 +59,7 @@ def text_estimate_of(
     if drawing is None:
         found = _counted(cells)
     else:
-        found = _extrapolated(frame, cells, reading, EOTS_PER_DOCUMENT[str(config.eot)])
+        found = _extrapolated(frame, cells, reading, specials_per_document(config.eot, config.bos))
         if not frame.absent.inputs and config.limit_docs is None and config.where is None:
             found = _compared_with_publisher(found, frame, drawing, cells, encoding)
     found = dataclasses.replace(

@@ -1,18 +1,20 @@
 """From shards to batches: `tokenmill.Loader`.
 
 Row i of a run is a function of the data's content, the configuration and i alone, so the state is
-one counter. Each module is one of the functions that this is made of:
+one counter. Each module computes one part of it:
 
-    permutation.py   a seeded order of N things that needs no memory
-    order.py         the order of one source's rows: shuffled anew every epoch
+    order.py         the order of one source's rows: another permutation every epoch
     mixing.py        which source, and which of its rows, comes at a place of the run
     steps.py         which places make up a step, and which a rank's part of it
-    rows.py          the tokens of a source's rows, copied out of its shards
-    block_cache.py   the same from an object store, fetched ahead
-    masks.py         where documents begin in them
+    rows.py          a source's rows: stretches of its token stream, copied out of the shards
+    packed_rows.py   the rows of a plan, made by `tokenmill pack`
+    block_cache.py   tokens from an object store, fetched ahead
+    masks.py         what attention and loss make of where documents begin
     batch.py         what a trainer gets
+    batch_maker.py   a batch from places of the run
+    account.py       where a step's rows came from, what each source has given
     options.py       the options, checked
-    source.py        a dataset by name, and what identifies its content
+    source.py        the rows of a dataset, by name
     state.py         the counter, and what must not have changed when it is loaded
     prefetch.py      a thread that makes batches ahead
     loader.py        all of these together

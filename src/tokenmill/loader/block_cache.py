@@ -1,9 +1,9 @@
-"""Rows of a dataset in an object store, fetched ahead in the order in which they will be read.
+"""Tokens of a split in an object store, fetched ahead in the order in which they will be read.
 
-The order is known, so the blocks of the next steps are requested before they are needed, 16 at a
-time. A block is a run of whole rows; with shuffle="block" those that are shuffled together. The
-blocks used last stay in memory, up to 512 MiB for each source: twice what a window of 64 blocks of
-256 rows of 2,048 uint32 tokens takes.
+The order of rows is known, so the blocks of the next steps are requested before they are needed, 16
+at a time. The blocks used last stay in memory, up to 512 MiB for each source: twice what a window
+of 64 blocks of 256 rows of 2,048 uint32 tokens takes. With a folder, blocks are also kept on disk,
+each with a checksum, for later epochs and for other ranks of the machine.
 """
 
 from __future__ import annotations
@@ -12,9 +12,14 @@ import collections
 import os
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
+import numpy as np
+
+from tokenmill.dataset.cache_folder import CacheFolder
 from tokenmill.dataset.split import Split
 from tokenmill.dataset.stream import Tokens
+from tokenmill.errors import ConfigError
 from tokenmill.loader.order import BLOCK_ROWS
 
 MAX_BYTES = 512 << 20
@@ -22,15 +27,27 @@ NUM_REQUESTS = 16
 # Scattered rows are fetched with their neighbours: a smaller request takes no less time.
 MIN_TOKENS = 32 << 10
 
+Range = tuple[int, int]
+
+
+def block_tokens_of(seq_len: int, is_scattered: bool) -> int:
+    """Whole rows: with shuffle="block" those that are shuffled together."""
+    return seq_len * (max(1, MIN_TOKENS // seq_len) if is_scattered else BLOCK_ROWS)
+
 
 class BlockCache:
-    def __init__(self, split: Split, seq_len: int, is_scattered: bool) -> None:
+    """`folder` keeps blocks on disk, under a name made of `key`, which identifies the content."""
+
+    def __init__(
+        self, split: Split, block_tokens: int, folder: CacheFolder | None = None, key: Any = None
+    ) -> None:
         self._split = split
-        self._seq_len = seq_len
-        self.block_rows = max(1, MIN_TOKENS // seq_len) if is_scattered else BLOCK_ROWS
-        block_bytes = self.block_rows * seq_len * split.dtype.itemsize
-        self._max_blocks = max(2, MAX_BYTES // block_bytes)
+        self._size = block_tokens
+        self._folder = folder
+        self._key = key
+        self._max_blocks = max(2, MAX_BYTES // (block_tokens * split.dtype.itemsize))
         self._blocks: collections.OrderedDict[int, Future[Tokens]] = collections.OrderedDict()
+        self._is_closed = False
         self._begin()
 
     def _begin(self) -> None:
@@ -38,27 +55,40 @@ class BlockCache:
         self._blocks.clear()
         self._pool = ThreadPoolExecutor(NUM_REQUESTS, "tokenmill blocks")
 
-    def expect(self, rows: Iterable[int]) -> None:
-        """Request the blocks of rows that will be read soon."""
-        for block in dict.fromkeys(row // self.block_rows for row in rows):
+    def expect(self, ranges: Iterable[Range]) -> None:
+        """Request the blocks of tokens that will be read soon."""
+        for block in dict.fromkeys(block for one in ranges for block in self._blocks_of(*one)):
             self._block(block)
 
-    def row(self, number: int) -> Tokens:
-        """The T + 1 tokens of a row."""
-        block, within = divmod(number, self.block_rows)
-        try:
-            tokens = self._block(block).result()
-        except BaseException:
-            self._blocks.pop(block, None)  # the next attempt asks again
-            raise
-        start = within * self._seq_len
-        return tokens[start : start + self._seq_len + 1]
+    def tokens(self, start: int, stop: int) -> Tokens:
+        blocks = self._blocks_of(start, stop)
+        pieces = []
+        for block in blocks:
+            first, last = block * self._size, (block + 1) * self._size
+            end = stop if block == blocks[-1] else last
+            pieces.append(self._result(block)[max(start, first) - first : end - first])
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def close(self) -> None:
+        self._is_closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._blocks.clear()
 
+    def _blocks_of(self, start: int, stop: int) -> range:
+        """A block has one token more than its size: the last target of its last row."""
+        first = start // self._size
+        return range(first, max(first, (stop - 2) // self._size) + 1)
+
+    def _result(self, block: int) -> Tokens:
+        try:
+            return self._block(block).result()
+        except BaseException:
+            self._blocks.pop(block, None)  # the next attempt asks again
+            raise
+
     def _block(self, block: int) -> Future[Tokens]:
+        if self._is_closed:
+            raise ConfigError(f"{self._split.files.label} was closed", hint="open it again")
         if self._process != os.getpid():  # a forked worker has none of the pool's threads
             self._begin()
         found = self._blocks.get(block)
@@ -70,6 +100,14 @@ class BlockCache:
         return found
 
     def _fetched(self, block: int) -> Tokens:
-        """One token more than its rows' inputs: the last target."""
-        size = self.block_rows * self._seq_len
-        return self._split.tokens(block * size, (block + 1) * size + 1)
+        start, stop = block * self._size, (block + 1) * self._size + 1
+        if self._folder is None:
+            return self._split.tokens(start, stop)
+        dtype = self._split.dtype
+        key = ["block", self._key, self._split.name, self._size, block, dtype.str]
+        data = self._folder.get(key)
+        if data is not None:
+            return np.frombuffer(data, dtype)
+        found = np.ascontiguousarray(self._split.tokens(start, stop), dtype)
+        self._folder.put(key, found.tobytes())
+        return found

@@ -15,56 +15,24 @@ from __future__ import annotations
 import collections
 import functools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from tokenmill.errors import ConfigError, ConflictError
-from tokenmill.loader import masks
+from tokenmill.loader.account import RowOrigin, SourceProgress, origins_of, progress_of
 from tokenmill.loader.batch import TokenBatch
+from tokenmill.loader.batch_maker import BatchMaker, BatchPlan
 from tokenmill.loader.mixing import Mixture
-from tokenmill.loader.options import LoaderOptions, Stages, Weights, stages_given
-from tokenmill.loader.permutation import Numbers
+from tokenmill.loader.options import LoaderOptions, Packed, Stages, Weights, stages_given
 from tokenmill.loader.prefetch import Prefetch
-from tokenmill.loader.source import Given, Source, sources_of, stages_of
+from tokenmill.loader.source import Given, sources_of, stages_of
 from tokenmill.loader.state import checked_rows, data_of, mix_of, require_same, state_of
-from tokenmill.loader.steps import Range, Skips, part_of
+from tokenmill.loader.steps import Range, Skips
 from tokenmill.words.keywords import suggesting
 from tokenmill.words.plural import counted
 from tokenmill.words.quantities import Quantity, count_of
-
-AHEAD_STEPS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class RowOrigin:
-    """Where a row of a step came from."""
-
-    source: str
-    epoch: int  # of the source, from 0
-    row: int  # of the source's split
-    start: int  # its first token, in the split
-    documents: range  # numbers of the documents that its inputs are from
-
-
-@dataclass(frozen=True, slots=True)
-class SourceProgress:
-    """What a source has given. `planned_tokens` is what the weights ask for, skipped rows too."""
-
-    planned_tokens: float
-    delivered_tokens: int
-    skipped_tokens: int
-    epochs: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A batch to be made."""
-
-    rows: int  # the run's counter after it
-    parts: list[tuple[Source, Numbers, Numbers]]  # of each source: places in the batch, and rows
 
 
 class Loader:
@@ -88,15 +56,20 @@ class Loader:
         epochs: int | None = None,
         skip: Iterable[Range] = (),
         extras: Sequence[str] = (),
+        packed: Packed = False,
         dtype: str = "int64",
         prefetch: int = 2,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_bytes: Quantity = 32 << 30,
     ) -> None:
         """`sources`: a dataset (a path, a URL, or what `tokenmill.open` returned), or several by
         name. `weights`: how many tokens of each, as ratios; by default as many as they have.
         `stages`: [("50B", {"web": 0.6, "code": 0.4})], other weights from that token of the run on.
         `epochs`: the run ends before a source begins one more; None: it goes on for ever.
         `skip`: ranges of rows of the run to leave out. `extras`: any of cu_seqlens, position_ids,
-        document_ids and loss_mask. `prefetch`: steps that a thread prepares ahead.
+        document_ids and loss_mask. `packed`: rows of the plan that `tokenmill pack` wrote beside
+        the data; or the path of a plan; or either for each source by name. `prefetch`: steps that
+        a thread prepares ahead. `cache_dir`: keeps data of a store on disk, up to `cache_bytes`.
         """
         self.options = LoaderOptions(
             seq_len=count_of("seq_len", seq_len),
@@ -111,8 +84,11 @@ class Loader:
             epochs=None if epochs is None else count_of("epochs", epochs),
             skip=tuple(skip),
             extras=(extras,) if isinstance(extras, str) else tuple(extras),
+            packed=packed,
             dtype=dtype,
             prefetch=prefetch,
+            cache_dir=None if cache_dir is None else os.fspath(cache_dir),
+            cache_bytes=count_of("cache_bytes", cache_bytes),
         )
         self._skips = Skips(self.options.skip)
         self._sources = sources_of(sources, self.options)
@@ -121,8 +97,7 @@ class Loader:
             stages_of(self._sources, self.options),
             self.options.seed,
         )
-        self._require_documents()
-        self._require_ids()
+        self._maker = BatchMaker(self._sources, self._mixture, self.options)
         self._require_a_step()
         self._rows = 0
         self._version = 0  # of the counter: a running iterator notices that it was set
@@ -155,15 +130,15 @@ class Loader:
         """Every `num_workers`-th batch from here on, beginning with number `worker`, without the
         first `num_made` of those; made in this thread, and not counted."""
         place, number, worker = self._rows, 0, worker + num_made * num_workers
-        planned: collections.deque[_Plan] = collections.deque()
+        planned: collections.deque[BatchPlan] = collections.deque()
         while (ranges := self._step(place)) is not None:
             place = ranges[-1][1]
             if number >= worker and (number - worker) % num_workers == 0:
-                planned.append(self._planned(ranges))
+                planned.append(self._maker.planned(ranges))
             number += 1
-            if len(planned) > self._num_ahead:
-                yield self._batch(planned.popleft())
-        yield from map(self._batch, planned)
+            if len(planned) > self._maker.num_ahead:
+                yield self._maker.batch(planned.popleft())
+        yield from map(self._maker.batch, planned)
 
     @property
     def num_rows(self) -> int | None:
@@ -194,58 +169,6 @@ class Loader:
         """The places of the step that begins at a place; None if the run has not as many left."""
         ranges = self._skips.next(place, self.options.batch_size)
         return ranges if self._end is None or ranges[-1][1] <= self._end else None
-
-    # Making a batch
-
-    @functools.cached_property
-    def _num_ahead(self) -> int:
-        """Steps whose rows are requested ahead, where they come from a store."""
-        return AHEAD_STEPS if any(source.rows.cache for source in self._sources) else 0
-
-    def _planned(self, ranges: Sequence[Range]) -> _Plan:
-        count = self.options.rank_rows
-        own = part_of(ranges, self.options.rank * count, (self.options.rank + 1) * count)
-        numbers, turns = self._at(own)
-        parts = []
-        for number in sorted(set(numbers.tolist())):
-            source, places = self._sources[number], np.flatnonzero(numbers == number)
-            rows = source.order.rows(turns[places])
-            parts.append((source, places, rows))
-            if source.rows.cache is not None:
-                source.rows.cache.expect(rows.tolist())
-        return _Plan(ranges[-1][1], parts)
-
-    def _batch(self, plan: _Plan) -> TokenBatch:
-        count = self.options.rank_rows
-        tokens = np.empty((count, self.options.seq_len + 1), np.dtype(self.options.dtype))
-        starts = np.empty(tokens.shape, np.bool_) if self.options.extras else None
-        eots = np.full((count, 1), -1, np.int64) if self.options.extras else None
-        for source, places, found in plan.parts:
-            source.rows.read(found, tokens, places)
-            if starts is not None and eots is not None:
-                starts[places] = masks.starts_of(source.rows, found, tokens[places])
-                eot_id = source.rows.split.stream.eot_id
-                eots[places] = -1 if eot_id is None else eot_id
-        extras: dict[str, Any] = {}
-        if starts is not None and eots is not None:
-            extras = self._made_extras(starts, tokens, eots)
-        return TokenBatch(tokens[:, :-1], tokens[:, 1:], plan.rows, **extras)
-
-    def _made_extras(self, starts: masks.Flags, tokens: Any, eots: Numbers) -> dict[str, Any]:
-        makers: dict[str, Callable[[], Any]] = {
-            "cu_seqlens": lambda: masks.cu_seqlens(starts),
-            "position_ids": lambda: masks.position_ids(starts),
-            "document_ids": lambda: masks.document_ids(starts),
-            "loss_mask": lambda: masks.loss_mask(starts, tokens, eots),
-        }
-        return {name: makers[name]() for name in self.options.extras}
-
-    def _at(self, ranges: Sequence[Range]) -> tuple[Numbers, Numbers]:
-        found = [self._mixture.at(start, stop) for start, stop in ranges]
-        if len(found) == 1:
-            return found[0]
-        numbers, turns = zip(*found, strict=True)
-        return np.concatenate(numbers), np.concatenate(turns)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Worker processes open the datasets again."""
@@ -301,24 +224,11 @@ class Loader:
         ranges = self._step(place)
         if ranges is None:
             raise ConfigError(f"the run has no step {step:,}: it ends before")
-        return self._origins(ranges)
+        return origins_of(self._maker.parts(ranges), self.options.batch_size)
 
     def progress(self) -> dict[str, SourceProgress]:
         """What the weights ask for so far, and what each source has given."""
-        skipped = [0] * len(self._sources)
-        for first, last in self._skips.before(self._rows):
-            before, after = self._mixture.counts(first), self._mixture.counts(last)
-            skipped = [n + b - a for n, a, b in zip(skipped, before, after, strict=True)]
-        found = {}
-        planned, counts = self._mixture.planned(self._rows), self._mixture.counts(self._rows)
-        for number, source in enumerate(self._sources):
-            found[source.name] = SourceProgress(
-                float(planned[number] * self.options.seq_len),
-                (counts[number] - skipped[number]) * self.options.seq_len,
-                skipped[number] * self.options.seq_len,
-                counts[number] / source.rows.num_rows,
-            )
-        return found
+        return progress_of(self._sources, self._mixture, self._skips, self._rows)
 
     def close(self) -> None:
         """Close the files of all sources."""
@@ -343,32 +253,6 @@ class Loader:
             f"{options.batch_size:,}, rank {options.rank} of {options.world_size}{rest}>"
         )
 
-    def _origins(self, ranges: Sequence[Range]) -> list[RowOrigin]:
-        seq_len = self.options.seq_len
-        numbers, turns = self._at(ranges)
-        found: list[RowOrigin | None] = [None] * len(numbers)
-        for number in sorted(set(numbers.tolist())):
-            source, places = self._sources[number], np.flatnonzero(numbers == number)
-            rows = source.order.rows(turns[places])
-            starts = rows * seq_len
-            bounds = source.rows.split.bounds
-            firsts = bounds.numbers_at(starts).tolist()
-            lasts = bounds.numbers_at(starts + seq_len - 1).tolist()
-            epochs = (turns[places] // source.rows.num_rows).tolist()
-            for place, epoch, row, first, last in zip(
-                places.tolist(), epochs, rows.tolist(), firsts, lasts, strict=True
-            ):
-                documents = range(first, last + 1)
-                found[place] = RowOrigin(source.name, epoch, row, row * seq_len, documents)
-        return [origin for origin in found if origin is not None]
-
-    # Checks
-
-    def _require_documents(self) -> None:
-        if self.options.extras:
-            for source in self._sources:
-                _ = source.rows.split.bounds  # which refuses what has no documents
-
     def _require_a_step(self) -> None:
         if self._end is not None and not self._num_steps:
             num_rows = self._num_delivered(0, self._end)
@@ -381,16 +265,6 @@ class Loader:
     @property
     def _num_steps(self) -> int:
         return self._num_delivered(0, self._end or 0) // self.options.batch_size
-
-    def _require_ids(self) -> None:
-        """The dtype must hold what is stored."""
-        for source in self._sources:
-            stored = source.rows.split.dtype
-            if np.dtype(self.options.dtype).itemsize < stored.itemsize:
-                raise ConfigError(
-                    f"{source.name} has {stored} tokens, which {self.options.dtype} does not hold",
-                    hint="dtype='int64'",
-                )
 
 
 def _rebuilt(sources: Mapping[str, Given], given: dict[str, Any], rows: int) -> Loader:

@@ -1,9 +1,7 @@
-"""Where documents begin in a batch, and what attention and loss make of it.
+"""What attention and loss make of where documents begin in a batch.
 
-Where the format stores boundaries, or two EOT ids stand between documents, the index of the dataset
-says it (dataset/document_bounds.py). Where one EOT id ends or begins a document, the row itself
-shows it, and nothing has to be scanned. Rows are longer by one than their inputs: the last token is
-only a target, and no document that begins there has an input in the row.
+Rows are longer by one than their inputs: the last token is only a target, and no document that
+begins there has an input in the row. Padding is a document of its own, the last of its row.
 """
 
 from __future__ import annotations
@@ -11,32 +9,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.loader.permutation import Numbers
-from tokenmill.loader.rows import Buffer, SplitRows
+from tokenmill.loader.rows import Buffer, Flags
+from tokenmill.permutation import Numbers
 
-Flags = npt.NDArray[np.bool_]
 # Room in cu_seqlens: a document in so many tokens. If it is too little, the room is doubled.
 TOKENS_PER_DOCUMENT = 64
 
 
-def starts_of(rows: SplitRows, numbers: Numbers, tokens: Buffer) -> Flags:
-    """Whether a document begins at each token of these rows. A row's first token counts as one."""
-    stream = rows.split.stream
-    found = np.zeros(tokens.shape, np.bool_)
-    if not stream.has_boundaries and stream.eot == "append":
-        found[:, 1:] = tokens[:, :-1] == stream.eot_id
-    elif not stream.has_boundaries and stream.eot == "prepend":
-        found[:, 1:] = tokens[:, 1:] == stream.eot_id
-    else:
-        bounds = rows.split.bounds
-        for place, start in enumerate((numbers * rows.seq_len).tolist()):
-            found[place, bounds.ends_between(start, start + rows.seq_len) - start] = True
-    found[:, 0] = True
-    return found
-
-
 def document_ids(starts: Flags) -> npt.NDArray[np.int32]:
-    """The how manieth document of its row each input belongs to, from 0."""
+    """Which document of its row each input belongs to, counted from 0."""
     return np.cumsum(starts[:, :-1], axis=1, dtype=np.int32) - 1
 
 
@@ -46,11 +27,13 @@ def position_ids(starts: Flags) -> npt.NDArray[np.int32]:
     return places - np.maximum.accumulate(np.where(starts[:, :-1], places, 0), axis=1)
 
 
-def loss_mask(starts: Flags, tokens: Buffer, eot_ids: Numbers) -> Flags:
+def loss_mask(starts: Flags, tokens: Buffer, eot_ids: Numbers, num_real: Numbers) -> Flags:
     """Whether a target belongs to the document of its input. The EOT id that says that a document
-    is over counts as its own, also where it begins the next one. `eot_ids` has one for each row."""
+    is over counts as its own, also where it begins the next one, or the padding. Each row has its
+    EOT id, -1 if documents have none, and its number of tokens before the padding."""
     is_end: Flags = (tokens[:, 1:] == eot_ids) & (tokens[:, :-1] != eot_ids)
-    return ~starts[:, 1:] | is_end
+    is_real: Flags = np.arange(1, tokens.shape[1]) <= num_real
+    return (~starts[:, 1:] | is_end) & is_real
 
 
 def cu_seqlens(starts: Flags) -> npt.NDArray[np.int32]:

@@ -1,6 +1,7 @@
 """Which source comes at a place of the run: by weight, without chance, without memory.
 
-Weights count tokens; all rows have as many, so they count rows. The heaviest source takes its share
+Weights count tokens, and so rows: those of a packed source count for more, because they have
+padding. The heaviest source takes its share
 of all places, the next one its share of the places left, and so on: of k places, source 1 has
 round(k * w1 / W). This is closed: the counts at any place follow from its number. They are exact
 integers, and no prefix of a stage is two rows off (tested with up to 100 sources).
@@ -22,7 +23,7 @@ from fractions import Fraction
 import numpy as np
 
 from tokenmill.errors import ConfigError, unknown_name
-from tokenmill.loader.permutation import Numbers, hashed, key_words
+from tokenmill.permutation import Numbers, hashed, key_words
 
 WINDOW = 4
 _ORDERS = np.array(list(itertools.permutations(range(WINDOW))), np.int64)
@@ -41,8 +42,14 @@ class Stage:
         return sum(weight for _, weight in self.weights)
 
 
-def stage_of(start: int, weights: Mapping[str, float], sources: Sequence[str]) -> Stage:
-    """Raises ConfigError for weights that are not those of the sources."""
+def stage_of(
+    start: int,
+    weights: Mapping[str, float | Fraction],
+    sources: Sequence[str],
+    row_tokens: Mapping[str, Fraction] | None = None,
+) -> Stage:
+    """`row_tokens`: in an average row of each source, if they differ. Raises ConfigError for
+    weights that are not those of the sources."""
     for name in weights:
         if name not in sources:
             raise unknown_name("source in weights", name, tuple(sources))
@@ -54,6 +61,8 @@ def stage_of(start: int, weights: Mapping[str, float], sources: Sequence[str]) -
     for name, weight in weights.items():
         if isinstance(weight, bool) or not math.isfinite(weight) or weight < 0:
             raise ConfigError(f"the weight of {name} is {weight!r}, expected 0 or more")
+    if row_tokens is not None:
+        weights = {name: Fraction(str(w)) / row_tokens[name] for name, w in weights.items()}
     whole = whole_weights(weights)
     if not whole:
         raise ConfigError("all weights are 0", hint="give at least one source a weight")
@@ -61,7 +70,7 @@ def stage_of(start: int, weights: Mapping[str, float], sources: Sequence[str]) -
     return Stage(start, tuple(ordered))
 
 
-def whole_weights(weights: Mapping[str, float]) -> dict[str, int]:
+def whole_weights(weights: Mapping[str, float | Fraction]) -> dict[str, int]:
     """Whole numbers in the same ratio, without zeros: 0.7 and 0.3 are exactly 7 and 3, because a
     decimal is taken as it is written. Ratios that need over 2^40 are rounded to that."""
     parts = {name: Fraction(str(weight)) for name, weight in weights.items() if weight}
@@ -91,7 +100,7 @@ class Mixture:
                 base = plan.counts(stages[number + 1].start - stage.start)
 
     def at(self, start: int, stop: int) -> tuple[Numbers, Numbers]:
-        """The source of each place, and the how manieth row of that source it is."""
+        """The source of each place, and which row of that source it is, counted from 0."""
         if len(self.names) == 1:
             return np.zeros(stop - start, np.int64), np.arange(start, stop)
         found = [

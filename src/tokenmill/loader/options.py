@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from tokenmill.words.quantities import Quantity, count_of
 DTYPES = ("int32", "int64", "uint16", "uint32")
 Weights = Mapping[str, float]
 Stages = Iterable[tuple[Quantity, Weights]]
+PlanChoice = bool | str | os.PathLike[str]
+Packed = PlanChoice | Mapping[str, PlanChoice]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,8 +36,11 @@ class LoaderOptions:
     epochs: int | None
     skip: tuple[Range, ...]
     extras: tuple[str, ...]
+    packed: Packed
     dtype: str
     prefetch: int
+    cache_dir: str | None
+    cache_bytes: int
 
     @property
     def rank_rows(self) -> int:

@@ -9,15 +9,18 @@ None     as they are
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.loader.permutation import Numbers, Permutation
+from tokenmill.permutation import Numbers, Permutation
 
 BLOCK_ROWS = 256
 WINDOW_ROWS = 64 * BLOCK_ROWS
+# Permuting 64 numbers takes 0.25 ms, mostly calls; permuting 4,096 takes 0.5 ms.
+TURNS_AT_ONCE = 4096
 SHUFFLES = ("full", "block", None)
 
 
@@ -32,6 +35,12 @@ class RowOrder:
 
     def rows(self, turns: Numbers) -> Numbers:
         """The row that the source gives at each of its turns; turn `num_rows` begins epoch 1."""
+        if self.shuffle is None or not len(turns) < TURNS_AT_ONCE <= self.num_rows:
+            return self.computed(turns)
+        return grouped(turns // TURNS_AT_ONCE, turns, functools.partial(_looked_up, self))
+
+    def computed(self, turns: Numbers) -> Numbers:
+        """The same, not looked up."""
         epochs, places = np.divmod(turns, self.num_rows)
         if self.shuffle is None:
             return places
@@ -66,6 +75,16 @@ class RowOrder:
 
     def _permutation(self, size: int, *parts: str | int) -> Permutation:
         return Permutation(size, self.seed, self.source, *parts)
+
+
+def _looked_up(order: RowOrder, number: int, turns: Numbers) -> Numbers:
+    return _rows_of(order, number)[turns - number * TURNS_AT_ONCE]
+
+
+@functools.lru_cache(maxsize=128)
+def _rows_of(order: RowOrder, number: int) -> Numbers:
+    start = number * TURNS_AT_ONCE
+    return order.computed(np.arange(start, start + TURNS_AT_ONCE))
 
 
 def grouped(keys: Numbers, values: Numbers, function: Callable[[int, Numbers], Numbers]) -> Numbers:

@@ -1,18 +1,21 @@
 """A thread that takes items from an iterator ahead of the caller.
 
 An error in the thread is raised where its item would have been. `close` stops the thread and waits
-for the item that it is making.
+for the item that it is making, but no longer than five seconds: a read from a network may take
+minutes, and a daemon thread keeps no process alive.
 """
 
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Generic, TypeVar, cast
 
 Item = TypeVar("Item")
 _LOOK_SECONDS = 0.1  # between two looks whether to stop, while the queue is full
+_CLOSE_SECONDS = 5.0
 
 
 class Prefetch(Generic[Item]):
@@ -37,8 +40,11 @@ class Prefetch(Generic[Item]):
 
     def close(self) -> None:
         self._is_closed.set()
+        # At the end of the interpreter modules may be gone, and the thread is stopped where it is.
+        if threading is None or sys.is_finalizing():
+            return
         if self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
         try:

@@ -1,28 +1,26 @@
-"""A source of the loader: a split of a dataset, by name, and what identifies its content.
-
-With a manifest, the content is identified by the sha256 of every shard. Without one it is hashed in
-64 places and by its length: other data is recognised, a single changed token is not.
-"""
+"""A source of the loader: the rows of a split of a dataset, by name."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from tokenmill.dataset.cache_folder import CacheFolder
+from tokenmill.dataset.content import content_of
 from tokenmill.dataset.encoding import is_same
 from tokenmill.dataset.opened import OpenedDataset, opened
-from tokenmill.dataset.split import Split
-from tokenmill.errors import ConfigError
+from tokenmill.errors import ConfigError, unknown_name
+from tokenmill.loader.block_cache import BlockCache, block_tokens_of
 from tokenmill.loader.mixing import Stage, stage_of
-from tokenmill.loader.options import LoaderOptions
+from tokenmill.loader.options import LoaderOptions, PlanChoice
 from tokenmill.loader.order import RowOrder
-from tokenmill.loader.rows import SplitRows
-
-_PROBES = 64
-_PROBE_TOKENS = 64
+from tokenmill.loader.packed_rows import PackedRows
+from tokenmill.loader.rows import SourceRows, SplitRows
+from tokenmill.packing.pack import opened_plan
+from tokenmill.packing.row_plan import plan_path
 
 Given = str | os.PathLike[str] | OpenedDataset
 
@@ -31,12 +29,16 @@ Given = str | os.PathLike[str] | OpenedDataset
 class Source:
     name: str
     dataset: OpenedDataset
-    rows: SplitRows
+    rows: SourceRows
     order: RowOrder
 
     @property
     def content(self) -> str:
-        return content_of(self.dataset, self.rows.split)
+        """Identifies the tokens, and the plan of packed rows."""
+        found = content_of(self.dataset, self.rows.split)
+        return (
+            f"{found} in rows {self.rows.plan.id}" if isinstance(self.rows, PackedRows) else found
+        )
 
 
 def sources_of(given: Given | Mapping[str, Given], options: LoaderOptions) -> list[Source]:
@@ -44,22 +46,79 @@ def sources_of(given: Given | Mapping[str, Given], options: LoaderOptions) -> li
     named = given if isinstance(given, Mapping) else {"data": given}
     if not named:
         raise ConfigError("there are no sources", hint="Loader({'web': 'data/web'}, ...)")
-    seq_len, split, shuffle = options.seq_len, options.split, options.shuffle
+    plans = _plans(sorted(named), options)
     found = []
     for name in sorted(named):
         one = named[name]
         dataset = one if isinstance(one, OpenedDataset) else opened(os.fspath(one))
-        rows = SplitRows(dataset[split], seq_len, shuffle == "full")
-        if not rows.num_rows:
-            raise ConfigError(
-                f"{name}: {dataset.path} has {rows.split.num_tokens:,} tokens of {split}, and a "
-                f"row of seq_len {seq_len:,} needs {seq_len + 1:,}",
-                hint=f"seq_len={max(1, rows.split.num_tokens - 1)}, or more data",
-            )
-        order = RowOrder(rows.num_rows, shuffle, options.seed, name)
+        rows = _rows_of(dataset, options, plans[name])
+        _require_rows(name, dataset, rows, options)
+        _require_ids(name, rows, options)
+        if options.extras and not isinstance(rows, PackedRows):
+            _ = rows.split.bounds  # which refuses what has no documents
+        order = RowOrder(rows.num_rows, options.shuffle, options.seed, name)
         found.append(Source(name, dataset, rows, order))
     _require_one_tokenizer(found)
     return found
+
+
+def _plans(names: Sequence[str], options: LoaderOptions) -> dict[str, PlanChoice]:
+    """Where the plan of each source is: True for beside the data, False for rows without one."""
+    if not isinstance(options.packed, Mapping):
+        if not isinstance(options.packed, bool) and len(names) > 1:
+            raise ConfigError(
+                f"packed={os.fspath(options.packed)!r} is one plan, and there are {len(names)} "
+                "sources",
+                hint=f"packed={{{names[0]!r}: PATH, ...}}, or packed=True: plans beside the data",
+            )
+        return dict.fromkeys(names, options.packed)
+    for name in options.packed:
+        if name not in names:
+            raise unknown_name("source in packed", name, tuple(names))
+    return {name: options.packed.get(name, False) for name in names}
+
+
+def _rows_of(dataset: OpenedDataset, options: LoaderOptions, plan: PlanChoice) -> SourceRows:
+    split, seq_len = dataset[options.split], options.seq_len
+    cache = None
+    if split.files.is_far:
+        folder = None
+        if options.cache_dir is not None:
+            folder = CacheFolder(options.cache_dir, options.cache_bytes, ".tokens")
+        size = block_tokens_of(seq_len, options.shuffle == "full")
+        cache = BlockCache(split, size, folder, dataset.content_key if folder else None)
+    if plan is False:
+        return SplitRows(split, seq_len, cache)
+    path = plan_path(dataset.path, seq_len) if plan is True else os.fspath(plan)
+    return PackedRows(split, opened_plan(path, dataset, seq_len, options.split), cache)
+
+
+def _require_rows(
+    name: str, dataset: OpenedDataset, rows: SourceRows, options: LoaderOptions
+) -> None:
+    if rows.num_rows:
+        return
+    num_tokens, seq_len = rows.split.num_tokens, options.seq_len
+    if isinstance(rows, PackedRows):
+        raise ConfigError(
+            f"{name}: the plan {rows.plan.path} has no row of {options.split}",
+            hint=f"drop no document: tokenmill pack {dataset.path} --seq-len {seq_len}",
+        )
+    raise ConfigError(
+        f"{name}: {dataset.path} has {num_tokens:,} tokens of {options.split}, and a "
+        f"row of seq_len {seq_len:,} needs {seq_len + 1:,}",
+        hint=f"seq_len={max(1, num_tokens - 1)}, or more data",
+    )
+
+
+def _require_ids(name: str, rows: SourceRows, options: LoaderOptions) -> None:
+    """The dtype must hold what is stored."""
+    stored = rows.split.dtype
+    if np.dtype(options.dtype).itemsize < stored.itemsize:
+        raise ConfigError(
+            f"{name} has {stored} tokens, which {options.dtype} does not hold",
+            hint="dtype='int64'",
+        )
 
 
 def _require_one_tokenizer(sources: Sequence[Source]) -> None:
@@ -79,7 +138,10 @@ def _require_one_tokenizer(sources: Sequence[Source]) -> None:
 def stages_of(sources: Sequence[Source], options: LoaderOptions) -> list[Stage]:
     """The stages in rows, the first of which begins with the run."""
     names = [source.name for source in sources]
-    sizes = {source.name: source.rows.num_rows for source in sources}
+    row_tokens = {source.name: source.rows.tokens_per_row for source in sources}
+    sizes = {
+        name: row_tokens[name] * one.rows.num_rows for name, one in zip(names, sources, strict=True)
+    }
     given = [(0, options.weights or sizes), *options.stages]
     found: list[Stage] = []
     for token, weights in sorted(given, key=lambda item: item[0]):
@@ -89,20 +151,5 @@ def stages_of(sources: Sequence[Source], options: LoaderOptions) -> list[Stage]:
                 f"two stages begin at row {row:,}",
                 hint="weights= is the stage from token 0; stages= are those that follow",
             )
-        found.append(stage_of(row, weights, names))
+        found.append(stage_of(row, weights, names, row_tokens))
     return found
-
-
-def content_of(dataset: OpenedDataset, split: Split) -> str:
-    if dataset.manifest is None:
-        return _sampled(split)
-    shards = [[f.num_tokens, f.sha256] for f in dataset.manifest.shards if f.split == split.name]
-    return hashlib.sha256(json.dumps(shards).encode()).hexdigest()[:16]
-
-
-def _sampled(split: Split) -> str:
-    found = hashlib.sha256(str(split.num_tokens).encode())
-    for number in range(_PROBES):
-        start = number * max(0, split.num_tokens - _PROBE_TOKENS) // (_PROBES - 1)
-        found.update(split.tokens(start, start + _PROBE_TOKENS).astype("<i8").tobytes())
-    return found.hexdigest()[:16]

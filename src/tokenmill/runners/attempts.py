@@ -46,7 +46,8 @@ class Attempts:
             "job": self._job.to_plain(),
             "slice": self.slice_.to_plain(),
             "caution": caution,
-            "prefetch": not store_of(self.slice_.spans[0].input.path).has_quick_calls,
+            "prefetch": not self.slice_.is_pruning
+            and not store_of(self.slice_.spans[0].input.path).has_quick_calls,
         }
 
     def failed(self, death: Death) -> str:
@@ -109,7 +110,7 @@ class Attempts:
     def _document_error(self, death: Death, step: Step) -> WorkerError:
         span = self.slice_.spans[step.span]
         try:
-            place = reader_for(span.input.kind, self._job.read).place(span, step.row)
+            place = reader_for(span.input.kind, self._job.read_of(span.input)).place(span, step.row)
         except Exception:  # a file that kills its readers may fail here too
             place = _rows(span, step)
         return WorkerError(

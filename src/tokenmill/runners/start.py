@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from tokenmill.config import Config
 from tokenmill.encodings import EncodingId, get_encoding
+from tokenmill.encodings.bos import templated, with_bos
 from tokenmill.runners import Runner
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.machine import available_cpus
@@ -20,7 +21,10 @@ from tokenmill.words.plural import counted
 
 
 def encoding_of(config: Config) -> EncodingId:
-    return get_encoding(config.tokenizer, pattern=config.pattern, eot=config.eot_token).identity
+    named = get_encoding(config.tokenizer, pattern=config.pattern, eot=config.eot_token).identity
+    if config.special_tokens is not None:
+        return templated(named, config.eot_token is not None)
+    return with_bos(named, config.bos_token) if config.has_bos else named
 
 
 def num_proc_of(config: Config, num_slices: int | None = None) -> int:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardTask
 
 TICK_SECONDS = 0.25
+WAITING_SECONDS = 0.02  # between two looks for work that is not here yet: a file on its way
 EARLY_WORKERS = 4  # started before the amount of work is known
 EARLY_FORKS = 64  # a fork costs milliseconds, a new interpreter half a second
 STOP_SECONDS = 3.0  # how long a stop waits for running slices
@@ -70,6 +71,7 @@ class Supervisor:
 
         self._work: tuple[Job, Iterator[Slice | ShardTask | None]] | None = None
         self._is_drawn = False  # the iterator is exhausted
+        self._is_waiting = False  # it had nothing to hand out yet
         self._stop_at: float | None = None
         self._is_closing = False
 
@@ -151,7 +153,7 @@ class Supervisor:
     def _touched(self) -> list[Child]:
         """Wait for an event, read and write pipes; returns the children with news."""
         touched: dict[Child, None] = {}
-        for key, _ in self._selector.select(TICK_SECONDS):
+        for key, _ in self._selector.select(WAITING_SECONDS if self._is_waiting else TICK_SECONDS):
             if key.data is None:
                 os.read(self._wake_read, 4096)
             else:
@@ -327,9 +329,10 @@ class Supervisor:
         try:
             item = next(work)
         except StopIteration:
-            self._is_drawn = True
+            self._is_drawn, self._is_waiting = True, False
             self._wake()  # the run may be over: without this, only the next tick would notice
             return None
+        self._is_waiting = item is None
         if item is None:
             return None
         return Attempts(job, item) if isinstance(item, Slice) else ShardWriting(item)

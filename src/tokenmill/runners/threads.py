@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 def in_threads(
     work: Callable[[Item], Result], items: Iterable[Item | None], num_threads: int
 ) -> Iterator[Result]:
-    """The results of `work` for each item, in order; the calling thread works too.
+    """The results of `work` for each item, in order.
 
     Items are drawn as threads become free. None means that there is no item before the next result
     is taken.

@@ -331,7 +331,7 @@ def _prefetch(order: dict[str, Any], was_careful: bool) -> bool:
     if order["prefetch"] and not is_careful and not was_careful:
         with contextlib.suppress(Exception):  # it will be said when it is the slice's turn
             span = Slice.from_plain(order["slice"]).spans[0]
-            prefetch.begin(span, Job.from_plain(order["job"]).read)
+            prefetch.begin(span, Job.from_plain(order["job"]).read_of(span.input))
     return is_careful
 
 

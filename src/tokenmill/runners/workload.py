@@ -50,4 +50,5 @@ class Workload:
         return None
 
     def __length_hint__(self) -> int:
-        return self._num_slices + len(self._due)
+        # A slice may be handed out twice: the second time without duplicates (--dedup).
+        return max(0, self._num_slices) + len(self._due)

@@ -23,9 +23,10 @@ from tokenmill.storage.files import names_below
 class FolderFiles:
     is_far = False
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, within: str | None = None) -> None:
+        """Links may lead to files below `within`; by default, below the folder."""
         self.label = folder
-        self._real = os.path.realpath(folder)
+        self._real = os.path.realpath(within or folder)
 
     def path_of(self, name: str) -> str:
         return os.path.join(self.label, name)

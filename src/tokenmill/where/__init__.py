@@ -5,6 +5,7 @@
     columns.py      the tree's columns found in a schema, and their types checked
     evaluation.py   tree and Arrow arrays -> which rows pass
     statistics.py   whether any row of a parquet row group can pass, by its footer
+    template.py     `--template`: a text made of several columns
 
 Nulls as in SQL: a test of a null is neither true nor false, `not` leaves it so, and a row passes
 only if the whole is true. So `x != 3` does not let a null through, and neither does `not x == 3`;

@@ -121,19 +121,41 @@ def _field(expression: Expression, schema: pa.Schema, column: Column, path: str)
         indices = schema.get_all_field_indices(names[0])
         if len(indices) > 1:
             raise expression.mistake(f"{path}: {len(indices)} columns have this name", column)
-        if indices:
-            type_ = schema.field(indices[0]).type
-            for name in names[1:]:
-                at = type_.get_field_index(name) if pa.types.is_struct(type_) else -1
-                if at < 0:
-                    break
-                type_ = type_.field(at).type
-            else:
-                return Field(names, type_)
-    raise misspelled(expression, column, _paths(schema), f"{path}: no column {str(column)!r}")
+        if field := _field_at(schema, names):
+            return field
+    raise misspelled(expression, column, paths_in(schema), f"{path}: no column {str(column)!r}")
 
 
-def _paths(schema: pa.Schema) -> list[str]:
+def field_named(schema: pa.Schema, name: str) -> Field | None:
+    """A column of exactly that name, or else a field of a struct by its dotted name."""
+    return _field_at(schema, (name,)) or _field_at(schema, tuple(name.split(".")))
+
+
+def _field_at(schema: pa.Schema, names: tuple[str, ...]) -> Field | None:
+    at = schema.get_field_index(names[0])
+    if at < 0:
+        return None
+    type_ = schema.field(at).type
+    for name in names[1:]:
+        at = type_.get_field_index(name) if pa.types.is_struct(type_) else -1
+        if at < 0:
+            return None
+        type_ = type_.field(at).type
+    return Field(names, type_)
+
+
+def column_of(batch: pa.RecordBatch, field: Field) -> pa.Array:
+    """The field's values; null where a struct around it is null."""
+    import pyarrow.compute as pc
+
+    array = batch.column(batch.schema.get_field_index(field.names[0]))
+    array.validate()
+    for name in field.names[1:]:
+        array = pc.struct_field(array, [array.type.get_field_index(name)])
+    return array
+
+
+def paths_in(schema: pa.Schema) -> list[str]:
     """The names of all columns and fields of structs."""
     found: list[str] = []
     waiting = [(field.name, field.type) for field in schema]

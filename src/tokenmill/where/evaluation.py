@@ -15,21 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokenmill.where import tree
 from tokenmill.where.moments import moment_of
-from tokenmill.where.tree import (
-    All,
-    Any,
-    Expression,
-    Flag,
-    IsNull,
-    Match,
-    Membership,
-    Node,
-    Not,
-    Relation,
-    Test,
-    Value,
-)
 
 if TYPE_CHECKING:
     Number = int | float | Fraction
@@ -49,36 +36,36 @@ _COMPARE = {
 }
 
 
-def outcomes(expression: Expression, layers_of: LayersOf) -> pa.BooleanArray:
+def outcomes(expression: tree.Expression, layers_of: LayersOf) -> pa.BooleanArray:
     """True, false or null for each row; a row passes if it is true."""
     return _evaluated(expression.root, layers_of)
 
 
-def _evaluated(node: Node, layers_of: LayersOf) -> pa.BooleanArray:
-    if isinstance(node, Not):
+def _evaluated(node: tree.Node, layers_of: LayersOf) -> pa.BooleanArray:
+    if isinstance(node, tree.Not):
         return pc.invert(_evaluated(node.node, layers_of))
-    if isinstance(node, All):
+    if isinstance(node, tree.All):
         return functools.reduce(pc.and_kleene, (_evaluated(n, layers_of) for n in node.nodes))
-    if isinstance(node, Any):
+    if isinstance(node, tree.Any):
         return functools.reduce(pc.or_kleene, (_evaluated(n, layers_of) for n in node.nodes))
     layers = layers_of(node.column.names)
-    if isinstance(node, IsNull):
+    if isinstance(node, tree.IsNull):
         return functools.reduce(pc.and_, (pc.is_null(layer) for layer in layers))
     tested = [_tested(node, layer) for layer in layers]
     return tested[0] if len(tested) == 1 else pc.coalesce(*tested)
 
 
-def _tested(test: Test, array: pa.Array) -> pa.BooleanArray:
+def _tested(test: tree.Test, array: pa.Array) -> pa.BooleanArray:
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), pa.bool_())
-    if isinstance(test, Flag):
+    if isinstance(test, tree.Flag):
         return array
-    if isinstance(test, Match):
+    if isinstance(test, tree.Match):
         return pc.match_substring_regex(array, test.pattern)
-    assert isinstance(test, (Relation, Membership))
+    assert isinstance(test, (tree.Relation, tree.Membership))
     if test.of_length:
         array = _lengths(array)
-    if isinstance(test, Relation):
+    if isinstance(test, tree.Relation):
         return _compared(array, test.operator, test.value)
     equal = (_compared(array, "==", value) for value in test.values)
     if pa.types.is_large_string(array.type):
@@ -92,7 +79,7 @@ def _lengths(array: pa.Array) -> pa.Array:
     return pc.utf8_length(array) if is_text else pc.list_value_length(array)
 
 
-def _compared(array: pa.Array, operator: str, value: Value) -> pa.BooleanArray:
+def _compared(array: pa.Array, operator: str, value: tree.Value) -> pa.BooleanArray:
     kind = array.type
     if isinstance(value, str) and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         bits = pa.int32() if pa.types.is_date32(kind) else pa.int64()
@@ -120,7 +107,7 @@ def _integers_compared(array: pa.Array, operator: str, value: Number) -> pa.Bool
     return _COMPARE[operator](array, pa.scalar(floor, array.type))
 
 
-def _floats_compared(array: pa.Array, operator: str, value: int | float) -> pa.BooleanArray:
+def _floats_compared(array: pa.Array, operator: str, value: Number) -> pa.BooleanArray:
     try:
         near = float(value)
     except OverflowError:

@@ -18,25 +18,12 @@ from __future__ import annotations
 import functools
 import math
 import re
+from fractions import Fraction
 from typing import NamedTuple
 
 from tokenmill.errors import ConfigError
-from tokenmill.where.tree import (
-    All,
-    Any,
-    Column,
-    Expression,
-    Flag,
-    IsNull,
-    Match,
-    Membership,
-    Node,
-    Not,
-    Relation,
-    Test,
-    Value,
-    mistake,
-)
+from tokenmill.where import tree
+from tokenmill.where.tree import mistake
 
 MAX_LENGTH = 1 << 16
 MAX_DEPTH = 100
@@ -55,10 +42,20 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[\\\"'nrt])")
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
+_VALUES = (str, int, float, Fraction)
 # What people write in other languages.
 _OTHERS = {
     **{"=": "==", "<>": "!=", "&&": "and", "&": "and", "||": "or", "|": "or", "!": "not"},
-    **{"~": "matches", "like": "matches", "contains": "matches", "none": "null"},
+    **{"~": "matches", "=~": "matches", "none": "null"},
+}
+_INSTEAD = {
+    "between": "column >= 1 and column <= 5",
+    "contains": 'column matches "part of the text", a regular expression',
+    "like": 'column matches "part of the text", a regular expression',
+    "startswith": 'column matches "^beginning"',
+    "endswith": 'column matches "end$"',
+    "length": "len(column) >= 100",
+    "len": "len(column) >= 100",
 }
 
 
@@ -72,11 +69,11 @@ class _Token(NamedTuple):
 class _Length(NamedTuple):
     """len(column)."""
 
-    column: Column
+    column: tree.Column
 
 
 @functools.lru_cache(maxsize=16)
-def parsed(text: str) -> Expression:
+def parsed(text: str) -> tree.Expression:
     """The expression. Raises ConfigError with a caret under what is wrong."""
     if len(text) > MAX_LENGTH:
         raise ConfigError(f"--where has {len(text):,} characters; at most {MAX_LENGTH:,} are read")
@@ -86,7 +83,7 @@ def parsed(text: str) -> Expression:
         text.encode()
     except UnicodeEncodeError as error:
         raise mistake(text, "not valid Unicode", error.start, error.end) from None
-    return Expression(text, _Parser(text).whole())
+    return tree.Expression(text, _Parser(text).whole())
 
 
 class _Parser:
@@ -96,30 +93,30 @@ class _Parser:
         self._at = 0
         self._depth = 0
 
-    def whole(self) -> Node:
+    def whole(self) -> tree.Node:
         node = self._either()
         if self._next.kind != "end":
             raise self._wrong(self._next, f"expected `and`, `or` or the end, got {self._shown}")
         return node
 
-    def _either(self) -> Node:
+    def _either(self) -> tree.Node:
         nodes = [self._both()]
         while self._took("or"):
             nodes.append(self._both())
-        return nodes[0] if len(nodes) == 1 else Any(tuple(nodes))
+        return nodes[0] if len(nodes) == 1 else tree.Any(tuple(nodes))
 
-    def _both(self) -> Node:
+    def _both(self) -> tree.Node:
         nodes = [self._negated()]
         while self._took("and"):
             nodes.append(self._negated())
-        return nodes[0] if len(nodes) == 1 else All(tuple(nodes))
+        return nodes[0] if len(nodes) == 1 else tree.All(tuple(nodes))
 
-    def _negated(self) -> Node:
+    def _negated(self) -> tree.Node:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise self._wrong(self._next, f"nested more than {MAX_DEPTH} deep")
         if self._took("not"):
-            node: Node = Not(self._negated())
+            node: tree.Node = tree.Not(self._negated())
         elif self._took("("):
             node = self._either()
             self._expect(")")
@@ -128,57 +125,57 @@ class _Parser:
         self._depth -= 1
         return node
 
-    def _test(self) -> Node:
+    def _test(self) -> tree.Node:
         first = self._next
         left = self._operand()
         if self._next.text in _FLIPPED:
             return self._comparison(first, left)
-        if isinstance(left, (str, int, float)):
+        if isinstance(left, _VALUES):
             raise self._wrong(first, "a value on its own: compare it with a column")
         column, of_length = (left.column, True) if isinstance(left, _Length) else (left, False)
         if self._took("is"):
             return self._null_test(first, column, of_length)
         is_not = self._took("not")
         if self._took("in"):
-            node: Test = Membership(column, self._values(), of_length)
+            node: tree.Test = tree.Membership(column, self._values(), of_length)
         elif self._took("matches"):
             if of_length:
                 raise self._wrong(first, "a length is a number, and only text matches")
-            node = Match(column, self._pattern())
+            node = tree.Match(column, self._pattern())
         elif is_not:
             raise self._wrong(self._next, f"expected `in` or `matches`, got {self._shown}")
         elif of_length:
             raise self._wrong(self._next, f"expected a comparison, got {self._shown}")
         else:
-            node = Flag(column)
-        return Not(node) if is_not else node
+            node = tree.Flag(column)
+        return tree.Not(node) if is_not else node
 
-    def _comparison(self, first: _Token, left: Column | _Length | Value) -> Relation:
+    def _comparison(self, first: _Token, left: tree.Column | _Length | tree.Value) -> tree.Relation:
         operator = self._taken().text
         second = self._next
         right = self._operand()
-        if isinstance(left, (str, int, float)):
+        if isinstance(left, _VALUES):
             left, right, operator = right, left, _FLIPPED[operator]
-        if isinstance(left, (str, int, float)):
+        if isinstance(left, _VALUES):
             raise self._wrong(first, "two values: compare a column with one")
-        if not isinstance(right, (str, int, float)):
+        if not isinstance(right, _VALUES):
             what = "a column is compared with a value, not with another column"
             raise self._wrong(second, what, 'text in quotes: "en"')
         if self._next.text in _FLIPPED:
             raise self._wrong(self._next, "one comparison at a time", "a >= 1 and a < 5")
         if isinstance(left, _Length):
-            return Relation(left.column, operator, right, of_length=True)
-        return Relation(left, operator, right)
+            return tree.Relation(left.column, operator, right, of_length=True)
+        return tree.Relation(left, operator, right)
 
-    def _null_test(self, first: _Token, column: Column, of_length: bool) -> Node:
+    def _null_test(self, first: _Token, column: tree.Column, of_length: bool) -> tree.Node:
         is_not = self._took("not")
         if not self._took("null"):
             raise self._wrong(self._next, f"expected `null`, got {self._shown}")
         if of_length:
             raise self._wrong(first, "a length is null where its column is", f"{column} is null")
-        return Not(IsNull(column)) if is_not else IsNull(column)
+        return tree.Not(tree.IsNull(column)) if is_not else tree.IsNull(column)
 
-    def _values(self) -> tuple[Value, ...]:
+    def _values(self) -> tuple[tree.Value, ...]:
         self._expect("(")
         values = [self._value()]
         while self._took(","):
@@ -186,9 +183,9 @@ class _Parser:
         self._expect(")")
         return tuple(values)
 
-    def _value(self) -> Value:
+    def _value(self) -> tree.Value:
         token, value = self._next, self._operand()
-        if not isinstance(value, (str, int, float)):
+        if not isinstance(value, _VALUES):
             raise self._wrong(token, "expected a value, got a column", 'text in quotes: "en"')
         return value
 
@@ -198,7 +195,7 @@ class _Parser:
             raise self._wrong(token, "`matches` takes a regular expression in quotes")
         return value
 
-    def _operand(self) -> Column | _Length | Value:
+    def _operand(self) -> tree.Column | _Length | tree.Value:
         token = self._taken()
         word = token.text.lower()
         if token.kind == "string":
@@ -215,12 +212,12 @@ class _Parser:
             return _Length(column)
         return self._column(token)
 
-    def _column(self, token: _Token) -> Column:
+    def _column(self, token: _Token) -> tree.Column:
         names, start = [self._name(token)], token.start
         while self._took("."):
             token = self._taken()
             names.append(self._name(token))
-        return Column(tuple(names), start, token.stop)
+        return tree.Column(tuple(names), start, token.stop)
 
     def _name(self, token: _Token) -> str:
         if token.kind == "quoted":
@@ -237,7 +234,7 @@ class _Parser:
             raise self._wrong(token, "half of a surrogate pair is no character") from None
         return value
 
-    def _number(self, token: _Token) -> int | float:
+    def _number(self, token: _Token) -> int | float | Fraction:
         digits = token.text.replace("_", "")
         if len(digits) > MAX_DIGITS:
             raise self._wrong(token, f"a number of {len(digits):,} digits")
@@ -246,6 +243,8 @@ class _Parser:
         value = float(digits)
         if not math.isfinite(value):
             raise self._wrong(token, "too large a number")
+        if abs(value) >= 1 << 53 and digits.lstrip("+-").replace(".", "").isdigit():
+            return Fraction(digits)  # beyond this a float has no half, and integers do
         return value
 
     # Tokens
@@ -275,9 +274,12 @@ class _Parser:
             raise self._wrong(self._next, f"expected `{text}`, got {self._shown}")
 
     def _wrong(self, token: _Token, what: str, hint: str | None = None) -> ConfigError:
-        ours = _OTHERS.get(token.text.lower()) if token.kind in ("name", "operator") else None
-        if ours:
+        is_word = token.kind in ("name", "operator")
+        before = self._tokens[max(0, self._tokens.index(token) - 1)].text.lower()
+        if is_word and (ours := _OTHERS.get(token.text.lower())):
             hint = f"write `{ours}`"
+        elif is_word and (instead := _INSTEAD.get(token.text.lower()) or _INSTEAD.get(before)):
+            hint = f"write {instead}"
         return mistake(self._text, what, token.start, token.stop, hint)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 from tokenmill.errors import ConfigError
 
-Value = str | int | float | bool
+Value = str | int | float | bool | Fraction
 _SHOWN = 100  # characters of an expression around a mistake
 
 
@@ -104,11 +105,13 @@ def _tests(node: Node) -> Iterator[Test]:
         yield node
 
 
-def mistake(text: str, what: str, start: int, stop: int, hint: str | None = None) -> ConfigError:
-    """The error that shows the expression with a caret under what is wrong."""
+def mistake(
+    text: str, what: str, start: int, stop: int, hint: str | None = None, option: str = "--where"
+) -> ConfigError:
+    """The error that shows the option's text with a caret under what is wrong."""
     first = max(0, start - _SHOWN // 2)
     shown = "".join(c if c.isprintable() else " " for c in text[first : first + _SHOWN])
     before = "... " if first else ""
     carets = "^" * max(1, min(stop, first + _SHOWN) - start)
     place = " " * (len(before) + start - first)
-    return ConfigError(f"--where: {what}\n  {before}{shown}\n  {place}{carets}", hint=hint)
+    return ConfigError(f"{option}: {what}\n  {before}{shown}\n  {place}{carets}", hint=hint)

@@ -1,9 +1,10 @@
-"""Numbers as people write them: 100M, 1.5B, 100_000, 1e8; on the command line and in Python."""
+"""Numbers as people write and read them: 100M, 1.5B, 100_000, 1e8; 12.3 MB, 1.23B."""
 
 from __future__ import annotations
 
 import math
 import re
+from numbers import Real
 from typing import SupportsIndex
 
 from tokenmill.errors import ConfigError
@@ -31,6 +32,8 @@ def count_of(option: str, value: object) -> int:
         try:
             return parsed_count(value)
         except ConfigError as error:
+            if re.fullmatch(r"-[\d.]+\w?", value.strip()):
+                raise ConfigError(f"{option} must be positive, got {value.strip()}") from None
             raise ConfigError(f"{option}: {error.message}", hint=error.hint) from None
     if isinstance(value, float) and value.is_integer():
         return int(value)
@@ -44,3 +47,36 @@ def count_of(option: str, value: object) -> int:
 def seq_len_of(option: str, value: object) -> int:
     """Tokens a sample; 0, which people write `document`: each document is a sample."""
     return 0 if value in ("document", "documents") else count_of(option, value)
+
+
+def share_of(option: str, value: object) -> float:
+    """A share of the whole, as people write it: 0.1, "0.1" or "10%"."""
+    if isinstance(value, str):
+        digits = value.strip()
+        try:
+            return float(digits[:-1]) / 100 if digits.endswith("%") else float(digits)
+        except ValueError:
+            value = digits
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ConfigError(f"{option} takes a number, got {value!r}", hint=f"{option} 0.1, or 10%")
+    return float(value)
+
+
+def shown_bytes(num_bytes: float) -> str:
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if num_bytes < 1000 or unit == "TB":
+            break
+        num_bytes /= 1000
+    return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
+
+
+def shown_count(number: float) -> str:
+    """A large number in three or four digits: 1.23B."""
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if number >= size:
+            return (
+                f"{number / size:.3g}{unit}"
+                if number < 999.5 * size
+                else f"{number / size:.0f}{unit}"
+            )
+    return f"{number:.0f}"

@@ -20,7 +20,7 @@ import download_client
 import hub_server
 from download_client import SMALL_RANGES
 from hub_server import HubServer, Line
-from tokenmill.corpus.download import line_meter
+from tokenmill.corpus.download import downloads, line_meter
 from tokenmill.corpus.download.downloads import Downloads
 from tokenmill.corpus.download.file_download import FileDownload, FileRange, RangeWish
 from tokenmill.corpus.download.http_answers import HttpAnswers
@@ -255,6 +255,23 @@ def test_two_downloads_of_the_same_files_then_each_byte_is_fetched_once(tmp_path
             thread.join()
         assert server.num_file_bytes_sent == SIZE
     clients[0].require_all()
+
+
+def test_closed_while_a_server_is_silent_then_the_file_is_free_once_the_thread_is(
+    server, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(downloads, "CLOSE_SECONDS", 0.1)
+    server.fail(r"^GET /cdn/.*1\.bin", hub_server.stall(1.5))
+    first = Client(server, tmp_path).downloads()
+    while not server.asked(r"^GET /cdn/.*1\.bin"):
+        time.sleep(0.01)
+    first.close()
+    client = Client(server, tmp_path)
+    second = client.downloads()
+    with contextlib.closing(second), second.changed:
+        assert second.changed.wait_for(lambda: len(second.here) == len(FILES), timeout=20)
+    client.require_all()
+    assert client.notices == ["another run is downloading 1.bin; waiting for it"]
 
 
 def test_file_of_50_gb_then_offsets_are_right(tmp_path):

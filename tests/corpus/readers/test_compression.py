@@ -1,4 +1,4 @@
-"""gzip and zstd: streams of several members, cut at every byte, damaged, with garbage behind."""
+"""Compressed streams: of several members, cut at every byte, damaged, with garbage behind."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from tests.corpus.readers.test_contract import jsonl_bytes, rows_read, source_of, zstd_bytes
+from tests.corpus.readers.test_contract import PACKERS, jsonl_bytes, rows_read, source_of
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.corpus.readers.gunzip import GzipStream
 from tokenmill.errors import InputError
 from tokenmill.testing.reader_contract import TINY
 
-PACKERS = {"gz": gzip.compress, "zst": zstd_bytes}
 TEXTS = [f"document number {i}" for i in range(20)]
 every_packer = pytest.mark.parametrize("extension", PACKERS)
 

@@ -190,18 +190,11 @@ def test_jsonl_when_encoded_otherwise_then_error_says_iconv(tmp_path, encoding):
     assert info.value.hint.startswith(f"iconv -f {encoding.upper()}")
 
 
-@pytest.mark.parametrize(
-    ("value", "hint"),
-    [([{"text": "a"}, {"text": "b"}], "jq -c '.[]'"), ({"text": "a", "b": 1}, "jq -c .")],
-)
-@pytest.mark.parametrize("indent", [None, 2])
-def test_jsonl_when_file_is_json_but_not_lines_then_error_says_jq(tmp_path, value, hint, indent):
-    if indent is None and isinstance(value, dict):
-        return
-    (tmp_path / "a.json").write_text(json.dumps(value, indent=indent))
+def test_jsonl_when_file_is_a_pretty_printed_object_then_error_says_jq(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"text": "a", "b": 1}, indent=2))
     with pytest.raises(InputError, match="not one JSON object per line") as info:
         rows_read(tmp_path / "a.json", LARGE)
-    assert info.value.hint.startswith(hint)
+    assert info.value.hint.startswith("jq -c .")
 
 
 def test_jsonl_when_field_is_in_no_line_then_error_lists_those_seen(tmp_path):

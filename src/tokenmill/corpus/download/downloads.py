@@ -62,6 +62,8 @@ class Downloads:
         self._notice = notice
         self._may_begin = may_begin
         self._is_closing = False
+        self._is_closed = False
+        self._hashed: FileDownload | None = None  # that the thread that hashes works on
         self._count = ConnectionCount(time.monotonic())
         self._meter = LineMeter()
         self._threads: list[threading.Thread] = []
@@ -83,10 +85,15 @@ class Downloads:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         with self.changed:
-            for download in self._open.values():
-                if not download.in_flight:
-                    download.partial.close()
-            self._open.clear()
+            self._is_closed = True
+            self._close_unused()
+
+    def _close_unused(self) -> None:
+        """After `close`: the files that no thread uses any more, for whoever wants them next."""
+        for download in list(self._open.values()) if self._is_closed else ():
+            if not download.in_flight and download is not self._hashed:
+                del self._open[download.remote.name]
+                download.partial.close()
 
     def wait(self) -> None:
         """Until all files are here."""
@@ -185,7 +192,7 @@ class Downloads:
         try:
             download = FileDownload(remote)
         except InUse:
-            self._in_use[remote.name] = now + IN_USE_SECONDS
+            self._note_in_use(remote, now)
             return None
         if not is_wrong and remote.has_size():  # another run has just finished it
             _remove(download)
@@ -194,6 +201,12 @@ class Downloads:
         self._open[remote.name] = download
         self._num_bytes += download.num_bytes
         return download
+
+    def _note_in_use(self, remote: RemoteFile, now: float) -> None:
+        paths = (download.remote.partial_path for download in self._open.values())
+        if remote.name not in self._in_use and remote.partial_path not in paths:
+            self._notice(f"another run is downloading {remote.name}; waiting for it")
+        self._in_use[remote.name] = now + IN_USE_SECONDS
 
     def _fetch(self, range_: FileRange) -> None:
         asked_at = time.monotonic()
@@ -221,6 +234,7 @@ class Downloads:
         finally:
             with self.changed:
                 download.in_flight.remove(range_)
+                self._close_unused()
                 self.changed.notify_all()
 
     def _note_arrival(self, download: FileDownload, num_bytes: int, asked_at: float) -> None:
@@ -276,7 +290,12 @@ class Downloads:
                 if work is None:
                     self.changed.wait(HASHING_IDLE_SECONDS)
                     continue
-            work()
+            try:
+                work()
+            finally:
+                with self.changed:
+                    self._hashed = None
+                    self._close_unused()
 
     def _next_check(self) -> Callable[[], None] | None:
         for remote in self._to_verify.values():
@@ -285,10 +304,9 @@ class Downloads:
             if download.can_restart:
                 self._num_bytes -= download.num_bytes
                 download.restart()
-            if download.is_hashed:
-                return lambda: self._finish(download)
-            if download.can_hash:
-                return lambda: _hash(download)
+            if download.is_hashed or download.can_hash:
+                self._hashed = download
+                return lambda: self._finish(download) if download.is_hashed else _hash(download)
         return None
 
     def _verify(self, remote: RemoteFile) -> None:

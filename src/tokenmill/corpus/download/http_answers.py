@@ -11,12 +11,15 @@ import contextlib
 import http.client
 import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 BLOCK_BYTES = 512 << 10
+LEAST_BLOCK_BYTES = 64 << 10
+BLOCK_SECONDS = 0.05
 
 
 class HttpAnswer:
@@ -150,9 +153,16 @@ def _library_of(session: Any) -> Any:
 
 
 def _blocks(response: http.client.HTTPResponse) -> Iterator[memoryview]:
-    buffer = memoryview(bytearray(BLOCK_BYTES))
-    while num_bytes := _received(response, buffer):
+    """Blocks of what arrives in a moment: a kill loses what is in them, on a slow line too."""
+    buffer, size, began = memoryview(bytearray(BLOCK_BYTES)), LEAST_BLOCK_BYTES, time.monotonic()
+    while num_bytes := _received(response, buffer[:size]):
+        seconds = time.monotonic() - began
         yield buffer[:num_bytes]
+        if seconds < BLOCK_SECONDS:
+            size = min(BLOCK_BYTES, 2 * size)
+        elif seconds > 4 * BLOCK_SECONDS:
+            size = max(LEAST_BLOCK_BYTES, size // 2)
+        began = time.monotonic()
 
 
 def _received(response: http.client.HTTPResponse, buffer: memoryview) -> int:

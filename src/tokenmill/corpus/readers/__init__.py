@@ -3,9 +3,10 @@
 A reader does not decide what happens to a bad row: it yields null in its place and gives the reason
 in `bad`; encode/mill.py counts, quarantines or stops. A reader knows nothing about tokens.
 
-    parquet.py  arrow.py  jsonl.py  text.py    the four kinds, each a Reader
+    parquet.py  arrow.py  jsonl.py  delimited.py (CSV, TSV)  text.py    the kinds, each a Reader
     naming.py      how to read a file, by its name; advice if no reader takes it
-    column.py      which column holds the text (parquet, arrow)
+    row_text.py    what makes a row's text in a table: a column (column.py), a list of strings, or
+                   a template of columns (where/template.py)
     kept.py        columns that are kept beside the tokens (--keep)
     choice.py      which rows of a table go in (--where, --sample); sample.py which of any file
     row_groups.py  the same for parquet, where whole row groups may be left out
@@ -16,8 +17,9 @@ in `bad`; encode/mill.py counts, quarantines or stops. A reader knows nothing ab
     native.py      inputs opened for pyarrow: files, and objects in ranges (storage/range_reader.py)
     byte_cuts.py        where a file of bytes can be cut (jsonl, text)
     ipc.py         the messages of an Arrow IPC file or stream
-    gunzip.py      a gzip stream, decompressed
-    jsonrows.py    a block of JSON lines -> rows
+    decompression.py    compressed streams; gunzip.py those of gzip
+    jsonrows.py    a block of JSON lines -> rows; json_array.py one array, an element at a time
+    records.py     where the records of a CSV file end; field_choice.py which of them go in
 
 Measured (AMD EPYC, pyarrow 26, FineWeb English, page cache warm, a machine busy with other work):
 MB of text per second of one thread's CPU time, for all the work of the reader. The encoder takes
@@ -45,7 +47,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-KINDS: Final = ("parquet", "arrow", "jsonl", "text")
+KINDS: Final = ("parquet", "arrow", "jsonl", "csv", "tsv", "text")
+BYTE_KINDS: Final = ("jsonl", "csv", "tsv", "text")  # spans are bytes; files may be compressed
 GROUP: Final = "tokenmill.readers"  # of entry points: other kinds, from plugins
 
 _KIND_OF_EXTENSION: Final = {
@@ -57,10 +60,19 @@ _KIND_OF_EXTENSION: Final = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
     ".txt": "text",
     ".text": "text",
 }
-_COMPRESSION_OF_EXTENSION: Final = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+_COMPRESSION_OF_EXTENSION: Final = {
+    ".gz": "gzip",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+    ".bz2": "bzip2",
+    ".xz": "xz",
+    ".lz4": "lz4",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,11 @@ class ReadOptions:
     """The part of the configuration that a reader needs."""
 
     text_column: str = "text"
-    separator: str | None = None  # text files only; None: the whole file is one document
+    # Between the documents of a text file, or the joined strings of a list; None: the whole file
+    # is one document, and a blank line is between strings.
+    separator: str | None = None
+    template: str | None = None  # the text is made of several columns (template.py)
+    lists: str | None = None  # a column of lists: "join" their strings, or "documents" of each
     replace_bad_text: bool = False  # invalid UTF-8 becomes U+FFFD (and is counted) instead of bad
     span_bytes: int = 32 << 20  # approximate text per span
     batch_bytes: int = 4 << 20  # approximate text per batch
@@ -155,7 +171,7 @@ def kind_of(path: str) -> tuple[str, str | None] | None:
         for name in outside_names(GROUP):
             if extension in getattr(outside(GROUP, name), "extensions", ()):
                 return name, None
-    if kind is None or (compression and kind not in ("jsonl", "text")):
+    if kind is None or (compression and kind not in BYTE_KINDS):
         return None
     return kind, compression
 
@@ -180,14 +196,19 @@ def reader_for(kind: str, options: ReadOptions) -> Reader:
         from tokenmill.corpus.readers.jsonl import JsonlReader
 
         return JsonlReader(options)
+    if kind in ("csv", "tsv"):
+        from tokenmill.corpus.readers.delimited import DelimitedReader
+
+        return DelimitedReader(options, "," if kind == "csv" else "\t")
     if kind == "text":
         from tokenmill.corpus.readers.text import TextReader
 
         return TextReader(options)
     if kind in outside_names(GROUP):
-        if options.is_choosy:
+        if options.is_choosy or options.template is not None or options.lists is not None:
             raise ConfigError(
-                f"the reader {kind!r} comes from a plugin: it does not know --where and --sample",
+                f"the reader {kind!r} comes from a plugin: it does not know --where, --sample, "
+                "--template and --lists",
                 hint="leave them out, or write the rows to keep as a .jsonl file first",
             )
         if options.keep:

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from tokenmill.corpus.readers import ReadOptions, TextBatch
 from tokenmill.corpus.readers.choice import RowChoice
-from tokenmill.corpus.readers.column import text_column_index
 from tokenmill.corpus.readers.ipc import (
     FEATHER_V1_MAGIC,
     FILE_MAGIC,
@@ -36,7 +35,13 @@ from tokenmill.corpus.readers.kept import (
     table_schema,
 )
 from tokenmill.corpus.readers.native import native_file
-from tokenmill.corpus.readers.rows import Raw, sound_binary, text_batches
+from tokenmill.corpus.readers.row_text import RowText
+from tokenmill.corpus.readers.rows import (
+    Raw,
+    place_in_table,
+    text_batches,
+    without_row_numbers,
+)
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, NetworkError
 from tokenmill.where.columns import fields_of
@@ -64,7 +69,8 @@ class ArrowReader:
                         f"{source.name}: the footer lists {num_batches} record batches, "
                         f"the file holds {len(found.batches)}"
                     )
-            return [span for span in self._spans(source, found, is_file) if span.num_rows]
+            spans = [span for span in self._spans(source, found, is_file) if span.num_rows]
+            return without_row_numbers(spans, self.options)
 
     def kept_schema(self, source: Input) -> pa.Schema:
         with native_file(source, is_mapped=True) as (file, _):
@@ -75,7 +81,7 @@ class ArrowReader:
         return text_batches(span, self._raws(span), self.options)
 
     def place(self, span: Span, row: int) -> str:
-        return f"row {span.first_row + row}"
+        return place_in_table(span, row, self.options)
 
     def _spans(self, source: Input, found: BatchIndex, is_file: bool) -> list[Span]:
         if not found.batches:
@@ -119,19 +125,20 @@ class ArrowReader:
                 ) from error
 
     def _chosen(self, span: Span, batches: Iterator[pa.RecordBatch]) -> Iterator[Raw]:
-        name = self.options.text_column
+        row_text: RowText | None = None
         choice: RowChoice | None = None
         columns: KeptColumns | None = None
         first_row = 0
         for batch in batches:
-            texts = batch.column(batch.schema.get_field_index(name))
+            row_text = row_text or RowText(batch.schema, self.options, span.input.name)
+            texts = row_text.of(batch)
             columns = columns or kept_columns(batch.schema, self.options, span.input.name)
             kept = None if columns is None else columns.of(batch)
             if not self.options.is_choosy:
-                yield raw_of(sound_binary(texts), kept)
+                yield raw_of(texts, kept)
                 continue
             choice = choice or RowChoice(batch.schema, span, self.options)
-            yield choice.among(first_row, len(batch), batch).of(sound_binary(texts), kept)
+            yield choice.among(first_row, len(batch), batch).of(texts, kept)
             first_row += len(batch)
 
     def _batches(self, file: pa.NativeFile, span: Span) -> Iterator[pa.RecordBatch]:
@@ -166,13 +173,12 @@ class ArrowReader:
 
     def _included(self, schema: pa.Schema, path: str) -> list[int]:
         """The positions of the columns that are needed."""
-        found = {text_column_index(schema, self.options.text_column, path)}
+        fields = RowText(schema, self.options, path).fields
         if self.options.where is not None:
-            fields = fields_of(parsed(self.options.where), schema, path).values()
-            found |= {schema.get_field_index(field.names[0]) for field in fields}
-        for column in self.options.keep or ():
-            found.add(schema.get_field_index(names_of(schema, column, path)[0]))
-        return sorted(found)
+            fields += fields_of(parsed(self.options.where), schema, path).values()
+        names = [field.names[0] for field in fields]
+        names += [names_of(schema, column, path)[0] for column in self.options.keep or ()]
+        return sorted({schema.get_field_index(name) for name in names})
 
 
 def _only(columns: list[int]) -> pa.ipc.IpcReadOptions:

@@ -1,11 +1,9 @@
 """The bytes of an input, in chunks: a range of a plain file, or all of a compressed one.
 
-pyarrow's CompressedInputStream reads zstd and gunzip.py reads gzip. Both are strict: consecutive
-members or frames are one stream, and a truncated stream raises, as does garbage after the end (the
-tests cut at every byte; those of zstd pass with pyarrow 17 and 26). Neither decompresses more than
-requested, so a bomb costs time, not memory, and zstd windows over 128 MiB are refused. Two faults
-cannot be detected: a file cut exactly between two members, and flipped bits in zstd frames written
-without a checksum.
+decompression.py has the rules of compressed files: a truncated stream raises, as does garbage after
+the end (the tests cut at every byte; those of zstd pass with pyarrow 17 and 26). zstd windows over
+128 MiB are refused. Two faults cannot be detected: a file cut exactly between two members, and
+flipped bits in zstd and lz4 frames written without a checksum.
 
 A UTF-8 byte order mark at the start of the file is dropped.
 """
@@ -18,7 +16,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from tokenmill.corpus.opening import opened, unreadable_input
-from tokenmill.corpus.readers.gunzip import GzipStream
+from tokenmill.corpus.readers.decompression import text_stream
 from tokenmill.corpus.readers.native import native_file
 from tokenmill.corpus.readers.signature import HEAD_BYTES, UTF8_BOM, check_signature
 from tokenmill.corpus.spans import Input, Span
@@ -84,14 +82,13 @@ def _decompressed(source: Input, expected: int, chunk_bytes: int) -> Iterator[by
     """The whole file, decompressed; the first `expected` bytes of the file are likely to be
     read."""
     name = shlex.quote(source.name)
-    tool = "gzip" if source.compression == "gzip" else "zstd"
-    hint = f"{tool} -t {name}, then fetch it again and start again with --overwrite"
+    assert source.compression is not None
+    hint = f"{source.compression} -t {name}, then fetch it again and start again with --overwrite"
     if source.num_bytes == 0:
         raise InputError(f"{source.name}: empty, not a {source.compression} stream", hint)
     with native_file(source) as (file, expect):
         expect([(0, expected)])
-        is_gzip = source.compression == "gzip"
-        stream = GzipStream(file) if is_gzip else pa.CompressedInputStream(file, source.compression)
+        stream = text_stream(file, source.compression)
         while True:
             try:
                 chunk = stream.read(chunk_bytes)

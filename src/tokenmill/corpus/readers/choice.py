@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import indices, nulls_of
+from tokenmill.arrays import nulls_of, taken
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.kept import Kept
 from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
 from tokenmill.corpus.readers.sample import sampler_of
 from tokenmill.corpus.spans import Span
-from tokenmill.where.columns import Field, Fields, fields_of, kind_of
+from tokenmill.where.columns import Field, Fields, column_of, fields_of, kind_of
 from tokenmill.where.parser import parsed
 
 
@@ -34,14 +34,14 @@ class Chosen:
         """The rows of a text column that go in, with what is kept of them."""
         positions = np.flatnonzero(self.is_in)
         is_all = len(positions) == len(texts)
-        texts = texts if is_all else texts.take(indices(positions))
+        texts = texts if is_all else taken(texts, positions)
         bad = self.bad
         if kept is not None:
             bad = {row: why for row, why in kept.bad.items() if self.is_in[row]} | bad
         bad = {int(np.searchsorted(positions, row)): why for row, why in bad.items()}
         array = None if kept is None else kept.array
         if array is not None and not is_all:
-            array = array.take(indices(positions))
+            array = taken(array, positions)
         return Raw(texts, positions, len(self.is_in), bad, array)
 
     def only(self, drawn: npt.NDArray[np.bool_]) -> Chosen:
@@ -104,7 +104,7 @@ class RowChoice:
 
     def _values(self, batch: pa.RecordBatch, field: Field, bad: dict[int, str]) -> pa.Array:
         """A column, checked in full: files are not trusted."""
-        array = _column(batch, field)
+        array = column_of(batch, field)
         if kind_of(field.type) == "text":
             rows = checked_rows(sound_binary(array), self._replace)
             bad.update((row, f"column {field.path!r}: {why}") for row, why in rows.bad.items())
@@ -120,13 +120,3 @@ def _values_of(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:
         return np.zeros(0, np.bool_)
     bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
     return bits[array.offset : array.offset + len(array)].astype(np.bool_)
-
-
-def _column(batch: pa.RecordBatch, field: Field) -> pa.Array:
-    import pyarrow.compute as pc
-
-    array = batch.column(batch.schema.get_field_index(field.names[0]))
-    array.validate()
-    for name in field.names[1:]:
-        array = pc.struct_field(array, [array.type.get_field_index(name)])
-    return array

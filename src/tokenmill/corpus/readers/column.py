@@ -1,8 +1,9 @@
 """Finds the text column of a table by name; the error for a wrong name lists the columns.
 
-Only top-level columns are considered. A column is text if its values are strings or bytes, in any
-of Arrow's layouts (32-bit or 64-bit offsets, views, dictionary-encoded); bytes are checked row by
-row later (rows.py), so a binary column of images gives bad rows, not an error here.
+A dotted name is a column of exactly that name, or else a field of a struct. A column is text if its
+values are strings or bytes, in any of Arrow's layouts (32-bit or 64-bit offsets, views,
+dictionary-encoded); bytes are checked row by row later (rows.py), so a binary column of images
+gives bad rows, not an error here. A list of strings is text if --lists says what becomes of it.
 """
 
 from __future__ import annotations
@@ -13,33 +14,82 @@ import shlex
 import pyarrow as pa
 
 from tokenmill.errors import ConfigError, InputError
+from tokenmill.where.columns import Field, field_named
 
 # Usual names of a column of documents.
 _USUAL = ("text", "content", "raw_content", "body", "document", "article")
+# Usual names of a column of conversations, and usual fields of their turns.
+CHAT_NAMES = ("messages", "conversations", "conversation")
+CHAT_TURNS = ({"role", "content"}, {"from", "value"})
 
 
-def text_column_index(schema: pa.Schema, name: str, path: str) -> int:
-    """The position of the text column among the top-level columns of the schema."""
+def text_field(schema: pa.Schema, name: str, path: str, lists: str | None = None) -> Field:
+    """The text column, or the field of a struct."""
     try:
         _ = schema.names
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: a column name is not UTF-8: {error.object!r}") from error
-    indices = schema.get_all_field_indices(name)
-    if not indices:
+    num_named = len(schema.get_all_field_indices(name))
+    if num_named > 1:
+        raise ConfigError(f"{path}: {num_named} columns are named {name!r}; rename one of them")
+    field = field_named(schema, name)
+    if field is None:
+        chats = [one.name for one in schema if is_chat(one.name, one.type)]
+        if chats and not text_columns(schema):
+            raise chat_refusal(f"{path}: column {chats[0]!r}")
         raise ConfigError(
-            f"{path}: no column {name!r}; it has {_listing(schema)}",
-            hint=_way_out(schema, name, path),
+            f"{path}: no column {name!r}; it has {_listing(schema)}", hint=_way_out(schema, name)
         )
-    if len(indices) > 1:
-        raise ConfigError(f"{path}: {len(indices)} columns are named {name!r}; rename one of them")
-    if not is_text(schema.field(indices[0]).type):
-        texts = _text_columns(schema)
+    if is_chat(field.names[-1], field.type):
+        raise chat_refusal(f"{path}: column {name!r}")
+    if is_text_list(field.type):
+        if lists is None:
+            raise list_refusal(f"{path}: column {name!r}")
+    elif not is_text(field.type):
+        texts = text_columns(schema)
         raise ConfigError(
-            f"{path}: column {name!r} is {schema.field(indices[0]).type}, not text; "
+            f"{path}: column {name!r} is {field.type}, not text; "
             f"columns that are text: {', '.join(texts) or 'none'}",
-            hint=_way_out(schema, name, path),
+            hint=_way_out(schema, name),
         )
-    return int(indices[0])
+    return field
+
+
+def list_refusal(what: str) -> ConfigError:
+    """The error for a list of strings where nobody said what becomes of it."""
+    return ConfigError(
+        f"{what} is a list of strings, not text",
+        hint="--lists join for one document of each list, --lists documents for one of each string",
+    )
+
+
+def chat_refusal(what: str) -> ConfigError:
+    """The error for conversations, wherever they are."""
+    return ConfigError(
+        f"{what} holds conversations: to train on them takes the model's chat template and a mask "
+        "of the turns that are learned, which tokenmill does not make",
+        hint="prepare them with your trainer's own tool; a column of text is prepared with "
+        "--text-column NAME",
+    )
+
+
+def is_chat(name: str, kind: pa.DataType) -> bool:
+    """Whether a column holds conversations: a list of turns, under a usual name or with usual
+    fields."""
+    if not is_list(kind) or not pa.types.is_struct(kind.value_type):
+        return False
+    fields = {field.name for field in kind.value_type}
+    return name in CHAT_NAMES or any(turn <= fields for turn in CHAT_TURNS)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def is_text_list(kind: pa.DataType) -> bool:
+    """A list of strings; not of views or dictionary entries, which may repeat one endlessly."""
+    values = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+    return is_list(kind) and kind.value_type in values
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -58,39 +108,26 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _way_out(schema: pa.Schema, name: str, path: str) -> str:
-    """What to type: a text column, the likeliest first, or how to extract one from a struct.
-
-    A field inside a struct has no column of its own; flattening the table gives it one. That is
-    suggested if the user named such a field, or if it is the only text.
-    """
-    texts, nested = _text_columns(schema), _nested_texts(schema)
-    known = [*texts, *nested, *(field.partition(".")[0] for field in nested)]
+def _way_out(schema: pa.Schema, name: str) -> str:
+    """What to type: a text column, the likeliest first. A field of a struct is suggested if the
+    user named one like it, or if it is the only text."""
+    texts, nested = text_columns(schema), _nested_texts(schema)
     usual = [column for column in (*_USUAL, *texts[: len(texts) == 1]) if column in texts]
+    known = [*texts, *nested, *(field.partition(".")[0] for field in nested)]
     near = [name] if name in known else difflib.get_close_matches(name, known, n=1)
-    for likely in (*near, *usual, *nested[: not texts]):
-        if likely in texts:
-            return f"--text-column {shlex.quote(likely)}"
-        inside = (field for field in nested if field == likely or field.startswith(f"{likely}."))
-        return _flattening(path, next(inside))
+    inside = [field for one in near for field in nested if field.startswith(f"{one}.")]
+    near = [one for one in near if one in (*texts, *nested)]
+    for likely in (*near, *inside, *usual, *nested[: not texts]):
+        return f"--text-column {shlex.quote(likely)}"
     if texts:
         return f"--text-column NAME, one of: {', '.join(texts[:10])}"
+    if lists := [field.name for field in schema if is_text_list(field.type)]:
+        return f"--text-column {shlex.quote(lists[0])} --lists join"
     return "these files hold no text: name others"
 
 
-def _flattening(path: str, field: str) -> str:
-    if "://" in path or not path.lower().endswith((".parquet", ".pq")):
-        return f"write the table again with pyarrow's Table.flatten(), then: --text-column {field}"
-    table = "parquet.read_table(sys.argv[1])" + ".flatten()" * field.count(".")
-    code = f"import sys; from pyarrow import parquet; parquet.write_table({table}, sys.argv[2])"
-    return (
-        f"python -c '{code}' {shlex.quote(path)} flat.parquet, then give flat.parquet as SOURCE "
-        f"with --text-column {shlex.quote(field)}"
-    )
-
-
 def _nested_texts(schema: pa.Schema) -> list[str]:
-    """Text fields of structs, by the paths that flattening gives them."""
+    """Text fields of structs, by their dotted names."""
     found: list[str] = []
     structs = [(field.name, field.type) for field in schema if pa.types.is_struct(field.type)]
     while structs:
@@ -101,7 +138,7 @@ def _nested_texts(schema: pa.Schema) -> list[str]:
     return found
 
 
-def _text_columns(schema: pa.Schema) -> list[str]:
+def text_columns(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if is_text(field.type)]
 
 

@@ -76,11 +76,14 @@ class GroupReads:
                 yield some, min(most_rows, self._batch_rows(num_bytes, num_rows))
                 some, num_bytes, num_rows = [], 0, 0
                 most_rows = limit
+            group_rows = self.file.metadata.row_group(group).num_rows
             some.append(group)
             num_bytes += size
-            num_rows += self.file.metadata.row_group(group).num_rows
+            num_rows += group_rows
             for chunk in chunks:
-                most_rows = min(most_rows, decodable_rows(chunk, self.data, limit))
+                values_per_row = max(1, chunk.num_values // max(1, group_rows))  # of a list
+                most_values = decodable_rows(chunk, self.data, limit)
+                most_rows = min(most_rows, max(1, most_values // values_per_row))
         if some:
             yield some, min(most_rows, self._batch_rows(num_bytes, num_rows))
 

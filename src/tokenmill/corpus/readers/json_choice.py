@@ -17,7 +17,16 @@ import numpy as np
 import pyarrow as pa
 
 from tokenmill.corpus.readers.choice import Chosen, chosen_of
-from tokenmill.corpus.readers.jsonrows import BadLine, decoded_line, kind_of, object_of, valid_text
+from tokenmill.corpus.readers.jsonrows import (
+    MISSING,
+    BadLine,
+    decoded_line,
+    field_of,
+    kind_of,
+    object_of,
+    paths_of,
+    valid_text,
+)
 from tokenmill.where.columns import kinds_for, misspelled, require_patterns
 from tokenmill.where.tree import Expression
 
@@ -51,22 +60,26 @@ class LineChoice:
         require_patterns(expression)
 
     def require_fields(self, objects: Sequence[dict[str, Any]], path: str, lines: str) -> None:
-        """Raise ConfigError if no object has a field, or if one has it with another type."""
+        """Raise ConfigError if no object has a field, or if all that have it have it with another
+        type. (One odd line is quarantined later.)"""
         for test in self._expression.tests:
             column = test.column
-            found = [_value(one, column.names) for one in objects]
-            if all(value is _MISSING for value in found):
+            found = [field_of(one, column.names) for one in objects]
+            if all(value is MISSING for value in found):
                 what = f"{path}: no field {str(column)!r} in {lines}"
-                known = dict.fromkeys(key for one in objects for key in _paths(one))
+                known = dict.fromkeys(key for one in objects for key in paths_of(one))
                 raise misspelled(self._expression, column, known, what)
-            for value in found:
-                if value is not _MISSING and (problem := self._problem(column.names, value)):
-                    raise self._expression.mistake(f"{path}: {problem}", column)
+            given = [value for value in found if value is not MISSING and value is not None]
+            problems = [self._problem(column.names, value) for value in given]
+            if problems and all(problems):
+                raise self._expression.mistake(f"{path}: {problems[0]}", column)
+
+    def types_of(self, name: str) -> tuple[type, ...] | None:
+        """The types that a field is tested as; None: any."""
+        return next(types for names, types in self._types.items() if ".".join(names) == name)
 
     def among(self, lines: Sequence[bytes]) -> Chosen:
         """Which lines go in; those that are no JSON object are bad."""
-        from tokenmill.where.evaluation import outcomes
-
         objects: list[dict[str, Any]] = []
         bad: dict[int, str] = {}
         for line in lines:
@@ -78,11 +91,17 @@ class LineChoice:
             except RecursionError:
                 bad[len(objects)] = "not JSON: nested too deeply"
                 objects.append({})
+        return self.among_objects(objects, bad)
+
+    def among_objects(self, objects: Sequence[dict[str, Any]], bad: dict[int, str]) -> Chosen:
+        """The same of lines that are parsed; nothing is known of those that are `bad`."""
+        from tokenmill.where.evaluation import outcomes
+
         broken = list(bad)
         layers = {names: self._layers(names, objects, bad) for names in self._types}
         outcome = outcomes(self._expression, layers.__getitem__)
         if broken:  # nothing is known of them, not even what is null
-            is_broken = np.zeros(len(lines), np.bool_)
+            is_broken = np.zeros(len(objects), np.bool_)
             is_broken[broken] = True
             outcome = _with_nulls(outcome, is_broken)
         return chosen_of(outcome, bad)
@@ -93,8 +112,8 @@ class LineChoice:
         """A field of all lines, as arrays by type."""
         values = []
         for row, one in enumerate(objects):
-            value = _value(one, names)
-            if value is _MISSING:
+            value = field_of(one, names)
+            if value is MISSING:
                 value = None
             if problem := self._problem(names, value):
                 bad.setdefault(row, problem)
@@ -130,32 +149,6 @@ def _types_of(expression: Expression) -> dict[Names, tuple[type, ...] | None]:
             what = f"{test.column} is tested as two different types"
             raise expression.mistake(what, test.column)
         found[names] = types
-    return found
-
-
-class _Missing:
-    pass
-
-
-_MISSING = _Missing()
-
-
-def _value(one: dict[str, Any], names: Names) -> Any:
-    """A field, by its dotted name or from object to object."""
-    whole = ".".join(names)
-    if whole in one:
-        return one[whole]
-    value: Any = one
-    for name in names:
-        value = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
-    return value
-
-
-def _paths(one: dict[str, Any], prefix: str = "") -> list[str]:
-    found = [f"{prefix}{key}" for key in one]
-    if not prefix:
-        for key, value in one.items():
-            found += _paths(value, f"{key}.") if isinstance(value, dict) else []
     return found
 
 

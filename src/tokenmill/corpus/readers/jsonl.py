@@ -1,20 +1,23 @@
-"""JSON lines: byte ranges cut at line ends, parsed in blocks of whole lines (jsonrows.py).
+"""JSON lines: byte ranges cut at line ends, parsed in blocks of whole lines (jsonrows.py). A file
+that begins with [ is one array of objects (json_array.py).
 
 395-430 MB/s of text per thread; a block with a bad line, blank lines or odd spacing takes the slow
 path of jsonrows.py. A line may be up to 1 GiB. At plan time the first lines show whether this is
-JSON lines at all (an array or a pretty-printed object is not) and whether the text field exists.
+JSON lines at all (a pretty-printed object is not) and whether the text field exists.
 """
 
 from __future__ import annotations
 
-import difflib
+import dataclasses
 import itertools
 import shlex
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
+from tokenmill.arrays import indices
 from tokenmill.corpus.readers import ReadOptions, TextBatch
 from tokenmill.corpus.readers.byte_cuts import cut_spans
 from tokenmill.corpus.readers.bytestream import (
@@ -24,20 +27,30 @@ from tokenmill.corpus.readers.bytestream import (
     is_counted_from_start,
     too_long,
 )
+from tokenmill.corpus.readers.choice import Chosen
+from tokenmill.corpus.readers.json_array import (
+    begins_array,
+    element_blocks,
+    first_elements,
+    is_array,
+)
 from tokenmill.corpus.readers.json_choice import EXACT_DECODER, LineChoice, choice_of
+from tokenmill.corpus.readers.json_fields import require_text
+from tokenmill.corpus.readers.json_kept import kept_of_objects, lines_schema
 from tokenmill.corpus.readers.jsonrows import (
     WHITESPACE,
     BadLine,
     chosen_rows,
+    line_rows,
     lines_in,
     object_of,
     rows_of,
 )
-from tokenmill.corpus.readers.kept import kept_of_objects, lines_schema
-from tokenmill.corpus.readers.rows import Rows, numbered, without_bad
-from tokenmill.corpus.readers.sample import sampled, sampler_of
+from tokenmill.corpus.readers.rows import Rows, numbered, with_row_numbers, without_bad
+from tokenmill.corpus.readers.sample import Sampler, sampled, sampler_of
+from tokenmill.corpus.readers.signature import HEAD_BYTES
 from tokenmill.corpus.spans import Input, Span
-from tokenmill.errors import ConfigError, InputError
+from tokenmill.errors import InputError
 from tokenmill.where.parser import parsed
 
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
@@ -56,23 +69,33 @@ class JsonlReader:
     def spans(self, source: Input) -> list[Span]:
         if source.num_bytes == 0 and not source.compression:
             return []
-        self._check_first_lines(source)
-        if not source.compression:
+        is_found_array = self._check_first_lines(source)
+        if is_found_array and _is_empty_array(source):
+            return []
+        if not source.compression and not is_found_array:
             return cut_spans(source, b"\n", self.options.span_bytes)
-        text_bytes = source.num_bytes * COMPRESSED_TEXT_RATIO
+        text_bytes = source.num_bytes * (COMPRESSED_TEXT_RATIO if source.compression else 1)
         return [Span(source, 0, source.num_bytes, text_bytes)]
 
     def kept_schema(self, source: Input) -> pa.Schema:
         """By the first lines."""
-        objects, num_lines = self._first_objects(source)
-        which = f"its first {num_lines} lines"
-        return lines_schema(objects, self.options.keep or (), source.name, which)
+        head = _first_objects(source)
+        return lines_schema(head.objects, self.options.keep or (), source.name, head.which)
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
-        rows = (rows_in(block, self.options) for block in _blocks(span, self.options.batch_bytes))
-        return numbered(span, sampled(rows, sampler_of(span, self.options)))
+        blocks = _blocks(span, self.options.batch_bytes)
+        sampler = sampler_of(span, self.options)
+        if self.options.lists == "documents":  # a line is drawn with all its documents
+            return numbered(span, _documents(blocks, self.options, sampler))
+        rows = (rows_in(block, self.options) for block in blocks)
+        return numbered(span, sampled(rows, sampler))
 
     def place(self, span: Span, row: int) -> str:
+        if self.options.lists == "documents":
+            where = f" from byte {span.start} on" if span.start else ""
+            return f"document {row + 1}{where}"
+        if span.start == 0 and is_array(span.input):
+            return f"element {row + 1}"
         # Rows are requested in order, so the lines are scanned once, not once per bad row.
         if self._counted is None or self._counted[0] != span or self._counted[1] > row:
             self._counted = (span, 0, _lines_of_rows(span, self.options.batch_bytes))
@@ -83,53 +106,57 @@ class JsonlReader:
             return f"line {line} from byte {span.start} on"
         return f"line {line}"
 
-    def _first_objects(self, source: Input) -> tuple[list[dict[str, Any]], int]:
-        """The objects on the first lines, and how many lines these are."""
-        if source.num_bytes == 0 and not source.compression:
-            return [], 0
-        head = head_of(source, _FIRST_BYTES)
+    def _check_first_lines(self, source: Input) -> bool:
+        """Raise an error for what the beginning shows to be wrong; whether it is an array."""
+        head = _first_objects(source)
+        if any(head.objects):
+            require_text(head.objects, self.options, source.name, head.which)
+        if head.objects and self.options.where is not None:
+            line_choice(self.options).require_fields(head.objects, source.name, head.which)
+        return head.is_array
+
+
+class _Head(NamedTuple):
+    """The objects at the beginning of a file."""
+
+    objects: list[dict[str, Any]]
+    which: str
+    is_array: bool
+
+
+def _first_objects(source: Input) -> _Head:
+    head = head_of(source, _FIRST_BYTES)
+    is_found_array = begins_array(head)
+    if is_found_array:
+        lines = first_elements(head, _FIRST_LINES)
+    else:
         lines = head.split(b"\n")
         if len(head) >= _FIRST_BYTES:
             lines.pop()  # may be cut short
         lines = [line for line in lines if line.strip(WHITESPACE)][:_FIRST_LINES]
-        _check_is_lines(source, head, lines)
-        objects = []
-        for line in lines:
-            try:
-                objects.append(object_of(line.decode(errors="replace"), EXACT_DECODER))
-            except (BadLine, RecursionError):
-                continue
-        return objects, len(lines)
-
-    def _check_first_lines(self, source: Input) -> None:
-        objects, num_lines = self._first_objects(source)
-        keys = dict.fromkeys(key for one in objects for key in one)
-        name = self.options.text_column
-        if keys and name not in keys:
-            near = difflib.get_close_matches(name, keys, n=1)
-            raise ConfigError(
-                f"{source.name}: no field {name!r} in its first {num_lines} lines; "
-                f"they have {', '.join(list(keys)[:50])}",
-                hint=f"--text-column {near[0] if near else 'NAME'}",
-            )
-        if objects and self.options.where is not None:
-            which = f"its first {num_lines} lines"
-            line_choice(self.options).require_fields(objects, source.name, which)
+        _check_is_lines(source, lines)
+    objects = []
+    for line in lines:
+        try:
+            objects.append(object_of(line.decode(errors="replace"), EXACT_DECODER))
+        except (BadLine, RecursionError):
+            continue
+    which = f"its first {len(lines)} {'elements' if is_found_array else 'lines'}"
+    return _Head(objects, which, is_found_array)
 
 
-def _check_is_lines(source: Input, head: bytes, lines: list[bytes]) -> None:
-    """Raise InputError for JSON that is not lines: an array begins with [, a pretty-printed object
-    breaks after {."""
-    path = shlex.quote(source.name)
-    if head.lstrip(WHITESPACE)[:1] == b"[":
-        raise InputError(
-            f"{source.name}: one JSON array, not one JSON object per line",
-            hint=f"jq -c '.[]' {path} > lines.jsonl",
-        )
+def _is_empty_array(source: Input) -> bool:
+    head = head_of(source)
+    is_whole = len(head) < HEAD_BYTES and not source.compression
+    return is_whole and head.translate(None, WHITESPACE) == b"[]"
+
+
+def _check_is_lines(source: Input, lines: list[bytes]) -> None:
+    """Raise InputError for a pretty-printed object, which breaks after {."""
     if len(lines) > 1 and lines[0].strip(WHITESPACE) == b"{":
         raise InputError(
             f"{source.name}: a JSON object over several lines, not one JSON object per line",
-            hint=f"jq -c . {path} > lines.jsonl",
+            hint=f"jq -c . {shlex.quote(source.name)} > lines.jsonl",
         )
 
 
@@ -142,26 +169,44 @@ def line_choice(options: ReadOptions) -> LineChoice:
     return choice_of(parsed(options.where), options.replace_bad_text)
 
 
-def rows_in(block: bytes, options: ReadOptions) -> Rows:
-    """The rows of a block of whole lines that pass --where, if there is one."""
-    name, replace = options.text_column, options.replace_bad_text
+Block = bytes | list[bytes]  # whole lines, or an array's elements
+
+
+def rows_in(block: Block, options: ReadOptions) -> Rows:
+    """The rows of a block that pass --where, if there is one."""
     if options.where is None:
-        rows = rows_of(block, name, replace)
-        return rows if options.kept_types is None else _with_kept(rows, lines_in(block), options)
-    lines = lines_in(block)
-    rows = chosen_rows(lines, line_choice(options).among(lines), name, replace)
-    return rows if options.kept_types is None else _with_kept(rows, lines, options)
+        rows = line_rows(block, options) if isinstance(block, list) else rows_of(block, options)
+        return rows if options.kept_types is None else _with_kept(rows, _lines(block), options)
+    lines = _lines(block)
+    chosen = line_choice(options).among(lines)
+    rows, _ = chosen_rows(lines, chosen, options)
+    return _with_kept(rows, _those_in(lines, chosen), options)
 
 
-def _with_kept(rows: Rows, lines: Sequence[bytes], options: ReadOptions) -> Rows:
-    """The rows with what is kept of their lines, which are parsed once more."""
-    assert options.keep is not None and options.kept_types is not None
-    chosen = lines if rows.positions is None else [lines[at] for at in rows.positions.tolist()]
-    objects = [_object_or_nothing(line) for line in chosen]
-    kept = kept_of_objects(objects, options.keep, options.kept_types)
-    bad = {at: why for at, why in kept.bad.items() if at not in rows.bad}
-    found = Rows(rows.texts, rows.bad, rows.replaced, rows.positions, rows.num_covered, kept.array)
-    return without_bad(found, bad)
+def _lines(block: Block) -> list[bytes]:
+    return block if isinstance(block, list) else lines_in(block)
+
+
+def _those_in(lines: Sequence[bytes], chosen: Chosen) -> list[bytes]:
+    return [lines[at] for at in np.flatnonzero(chosen.is_in).tolist()]
+
+
+def _with_kept(
+    rows: Rows, lines: Sequence[bytes], options: ReadOptions, line_of: Sequence[int] | None = None
+) -> Rows:
+    """The rows with what is kept of their lines, which are parsed once more. `line_of`: the line of
+    each row, unless each line is one."""
+    if options.keep is None or options.kept_types is None:
+        return rows
+    found = kept_of_objects(
+        [_object_or_nothing(line) for line in lines], options.keep, options.kept_types
+    )
+    kept, bad = found.array, found.bad
+    if line_of is not None:
+        kept = kept.take(indices(np.array(line_of, np.int64)))
+        bad = {at: bad[line] for at, line in enumerate(line_of) if line in bad}
+    bad = {at: why for at, why in bad.items() if at not in rows.bad}
+    return without_bad(dataclasses.replace(rows, kept=kept), bad)
 
 
 def _object_or_nothing(line: bytes) -> dict[str, Any]:
@@ -171,6 +216,27 @@ def _object_or_nothing(line: bytes) -> dict[str, Any]:
         return {}
 
 
+def _documents(
+    blocks: Iterable[Block], options: ReadOptions, sampler: Sampler | None
+) -> Iterator[Rows]:
+    """The documents of all lines that go in; a line that does not is one row."""
+    first_line = 0
+    for block in blocks:
+        lines = _lines(block)
+        chosen = Chosen(np.ones(len(lines), np.bool_), {})
+        if options.where is not None:
+            chosen = line_choice(options).among(lines)
+        if sampler is not None:
+            chosen = chosen.only(sampler.drawn(first_line, len(lines)))
+        rows, line_of = chosen_rows(lines, chosen, options)
+        if options.keep is not None and line_of is not None:
+            rows = _with_kept(rows, _those_in(lines, chosen), options, line_of)
+            numbers = first_line + np.flatnonzero(chosen.is_in)[line_of]
+            rows = dataclasses.replace(rows, kept=with_row_numbers(rows.kept, numbers))
+        yield rows
+        first_line += len(lines)
+
+
 def _lines_of_rows(span: Span, batch_bytes: int) -> Iterator[int]:
     """The line number of each row of the span, counted from the start of the file unless that takes
     too long."""
@@ -178,7 +244,7 @@ def _lines_of_rows(span: Span, batch_bytes: int) -> Iterator[int]:
     if span.start and is_counted_from_start(span, MAX_COUNTED_BYTES):
         before = chunks_of(span.input, 0, span.start, batch_bytes)
         line += sum(chunk.count(b"\n") for chunk in before)
-    for block in _blocks(span, batch_bytes):
+    for block in _line_blocks(chunks_of(span.input, span.start, span.stop, batch_bytes), span):
         for text in block.removesuffix(b"\n").split(b"\n"):
             if text.strip(WHITESPACE):
                 yield line
@@ -186,12 +252,27 @@ def _lines_of_rows(span: Span, batch_bytes: int) -> Iterator[int]:
     yield line
 
 
-def _blocks(span: Span, batch_bytes: int) -> Iterator[bytes]:
-    """Whole lines, in blocks of about `batch_bytes`."""
+def _blocks(span: Span, batch_bytes: int) -> Iterator[Block]:
+    """Whole lines, or elements, in blocks of about `batch_bytes`."""
+    chunks = chunks_of(span.input, span.start, span.stop, batch_bytes)
+    if span.start:
+        return _line_blocks(chunks, span)
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if head.lstrip(WHITESPACE):
+            break
+    chunks = itertools.chain([head] if head else [], chunks)
+    if begins_array(head):
+        return element_blocks(chunks, span.input, batch_bytes)
+    return _line_blocks(chunks, span)
+
+
+def _line_blocks(chunks: Iterable[bytes], span: Span) -> Iterator[bytes]:
     parts: list[bytes] = []  # an unfinished line
     num_bytes = 0
     begin = span.start
-    for chunk in chunks_of(span.input, span.start, span.stop, batch_bytes):
+    for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
         if end:
             block = b"".join([*parts, chunk[:end]])

@@ -9,6 +9,9 @@ other block is parsed line by line: bad lines get a reason and good ones are kep
 A line is a row if json.loads accepts it, else if pyarrow does (it knows `Inf`, and nesting deeper
 than Python's stack), so that a row never depends on the rest of its block. Of duplicate keys the
 last wins.
+
+A dotted name is a field of exactly that name, or else of an object within the object. Such fields
+and lists of strings are read line by line.
 """
 
 from __future__ import annotations
@@ -21,8 +24,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
+from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.choice import Chosen
-from tokenmill.corpus.readers.rows import Rows, without_bad
+from tokenmill.corpus.readers.lists import DEFAULT_SEPARATOR
+from tokenmill.corpus.readers.rows import Rows
+from tokenmill.where.template import template_of
 
 WHITESPACE = b" \t\r\n"
 # Numbers are never the text. float has no limit of 4,300 digits, which int has since Python 3.11.
@@ -35,6 +41,7 @@ _KIND_NAMES: dict[type, str] = {
     float: "a number",
     int: "a number",
     bool: "a boolean",
+    bytes: "not UTF-8",  # of a CSV file
 }
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 
@@ -43,19 +50,42 @@ class BadLine(Exception):
     """Why a line is not a row."""
 
 
-def rows_of(block: bytes, name: str, replace: bool) -> Rows:
+def text_names(options: ReadOptions) -> list[str]:
+    """The fields that make a row's text."""
+    if options.template is None:
+        return [options.text_column]
+    return [slot.name for slot in template_of(options.template).slots]
+
+
+def rows_of(block: bytes, options: ReadOptions) -> Rows:
     """The rows of a block of whole lines; blank lines are not rows."""
-    texts = _parsed_block(block, name)
-    return Rows(texts) if texts is not None else _rows_by_line(block, name, replace)
+    texts = _parsed_block(block, options)
+    return Rows(texts) if texts is not None else _rows_by_line(block, options)
 
 
-def chosen_rows(lines: Sequence[bytes], chosen: Chosen, name: str, replace: bool) -> Rows:
-    """The rows of these lines that go in."""
+def chosen_rows(
+    lines: Sequence[bytes], chosen: Chosen, options: ReadOptions
+) -> tuple[Rows, list[int] | None]:
+    """The rows of these lines that go in, and for each the line of those that go in; None: each
+    line is one row."""
     positions = np.flatnonzero(chosen.is_in)
-    rows = _rows_of_lines((lines[i] for i in positions.tolist()), name, replace)
-    bad = {int(np.searchsorted(positions, row)): why for row, why in chosen.bad.items()}
-    rows = Rows(rows.texts, rows.bad, rows.replaced, positions, len(lines))
-    return without_bad(rows, bad)
+    found = _LineRows(options)
+    for line in positions.tolist():
+        found.add(lines[line], chosen.bad.get(line))
+    rows, own, num_rows = found.rows, positions, len(lines)
+    if found.line_of is not None:  # a list of several documents has so many rows
+        line_of = np.array(found.line_of, np.int64)
+        own = (positions - np.arange(len(positions)))[line_of] + np.arange(len(line_of))
+        num_rows += len(line_of) - len(positions)
+    return Rows(rows.texts, rows.bad, rows.replaced, own, num_rows), found.line_of
+
+
+def line_rows(lines: Iterable[bytes], options: ReadOptions) -> Rows:
+    """The rows of these lines."""
+    found = _LineRows(options)
+    for line in lines:
+        found.add(line)
+    return found.rows
 
 
 def lines_in(block: bytes) -> list[bytes]:
@@ -74,8 +104,11 @@ def object_of(line: str, decoder: json.JSONDecoder = DECODER) -> dict[str, Any]:
     return value
 
 
-def _parsed_block(block: bytes, name: str) -> pa.LargeStringArray | None:
+def _parsed_block(block: bytes, options: ReadOptions) -> pa.LargeStringArray | None:
     """The block's texts by pyarrow alone; None if the slow path is needed."""
+    names = text_names(options)
+    if options.lists is not None or any("." in name for name in names):
+        return None
     num_rows = _num_object_lines(block)
     if not num_rows or b"\0" in block or not _is_utf8(block):
         return None
@@ -84,15 +117,18 @@ def _parsed_block(block: bytes, name: str) -> pa.LargeStringArray | None:
             pa.BufferReader(block),
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1),
             parse_options=pyarrow.json.ParseOptions(
-                explicit_schema=pa.schema([(name, pa.large_string())]),
+                explicit_schema=pa.schema([(name, pa.large_string()) for name in names]),
                 newlines_in_values=False,
                 unexpected_field_behavior="ignore",
             ),
         )
         if table.num_rows != num_rows:
             return None
+        columns = (table.column(name).combine_chunks() for name in names)
+        raw = [column.view(pa.large_binary()) for column in columns]
+        text = raw[0] if options.template is None else template_of(options.template).joined(raw)
         # A cast from binary checks the UTF-8 that escapes such as \ud83d produced.
-        return table.column(0).combine_chunks().view(pa.large_binary()).cast(pa.large_string())
+        return text.cast(pa.large_string())
     except pa.ArrowException:
         return None
 
@@ -123,26 +159,48 @@ def _is_utf8(block: bytes) -> bool:
     return True
 
 
-def _rows_by_line(block: bytes, name: str, replace: bool) -> Rows:
+def _rows_by_line(block: bytes, options: ReadOptions) -> Rows:
     if not block.translate(None, WHITESPACE):  # 2.7 GB/s; gigabytes of line ends, 25 MB/s by line
         return Rows(pa.nulls(0, pa.large_string()))
-    return _rows_of_lines(lines_in(block), name, replace)
+    return line_rows(lines_in(block), options)
 
 
-def _rows_of_lines(lines: Iterable[bytes], name: str, replace: bool) -> Rows:
-    texts: list[str | None] = []
-    bad: dict[int, str] = {}
-    replaced: list[int] = []
-    for line in lines:
+class _LineRows:
+    """Rows, collected line by line."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        is_simple = options.template is None and options.lists is None
+        is_simple = is_simple and "." not in options.text_column
+        self._name = options.text_column if is_simple else None
+        self._texts: list[str | None] = []
+        # The line that each text is of; None: each line has one.
+        self.line_of: list[int] | None = [] if options.lists == "documents" else None
+        self._bad: dict[int, str] = {}
+        self._replaced: list[int] = []
+        self._num_lines = 0
+
+    def add(self, line: bytes, why_bad: str | None = None) -> None:
+        """Add a line; `why_bad`: it is to be quarantined, whatever its text."""
         try:
-            text, is_replaced = _text_of(line, name, replace)
+            texts, is_replaced = _texts_of(line, self._options, self._name)
         except BadLine as reason:
-            bad[len(texts)] = str(reason)
-            text, is_replaced = None, False
+            self._bad[len(self._texts)] = str(reason)
+            texts, is_replaced = [None], False
+        else:
+            if why_bad is not None:
+                self._bad[len(self._texts)] = why_bad
+                texts, is_replaced = [None], False
         if is_replaced:
-            replaced.append(len(texts))
-        texts.append(text)
-    return Rows(pa.array(texts, pa.large_string()), bad, tuple(replaced))
+            self._replaced.append(len(self._texts))
+        self._texts += texts
+        if self.line_of is not None:
+            self.line_of += [self._num_lines] * len(texts)
+        self._num_lines += 1
+
+    @property
+    def rows(self) -> Rows:
+        return Rows(pa.array(self._texts, pa.large_string()), self._bad, tuple(self._replaced))
 
 
 def decoded_line(line: bytes, replace: bool) -> tuple[str, bool]:
@@ -155,23 +213,80 @@ def decoded_line(line: bytes, replace: bool) -> tuple[str, bool]:
         return line.decode(errors="replace"), True
 
 
-def _text_of(line: bytes, name: str, replace: bool) -> tuple[str | None, bool]:
-    """(text, was something replaced) of one line."""
-    decoded, is_replaced = decoded_line(line, replace)
+def _texts_of(line: bytes, options: ReadOptions, name: str | None) -> tuple[list[str | None], bool]:
+    """(texts, was something replaced) of one line; several texts only if --lists says so. `name`:
+    the text is the field of exactly that name."""
+    decoded, is_replaced = decoded_line(line, options.replace_bad_text)
     try:
-        text = object_of(decoded).get(name)
+        one = object_of(decoded)
     except (BadLine, RecursionError) as error:
-        texts = _parsed_block(decoded.strip().encode(), name)
+        texts = _parsed_block(decoded.strip().encode(), options)
         if texts is None:
             deep = isinstance(error, RecursionError)
             raise BadLine("not JSON: nested too deeply" if deep else str(error)) from None
-        text = texts[0].as_py()
-    if text is None:
-        return None, is_replaced
-    if not isinstance(text, str):
-        raise BadLine(f"field {name!r} is {kind_of(text)}, not a string")
-    text, has_surrogate = valid_text(text)
-    return text, is_replaced or has_surrogate
+        return [texts[0].as_py()], is_replaced
+    if name is not None:
+        text = one.get(name)
+        if text is None:
+            return [None], is_replaced
+        _require_string(text, "field", name)
+        text, has_surrogate = valid_text(text)
+        return [text], is_replaced or has_surrogate
+    found = [None if text is None else valid_text(text) for text in _texts_in(one, options)]
+    is_replaced |= any(text is not None and text[1] for text in found)
+    return [None if text is None else text[0] for text in found], is_replaced
+
+
+def _texts_in(one: dict[str, Any], options: ReadOptions) -> list[str | None]:
+    names = text_names(options)
+    values = [field_of(one, tuple(name.split("."))) for name in names]
+    values = [None if value is MISSING else value for value in values]
+    if options.template is not None:
+        for name, value in zip(names, values, strict=True):
+            _require_string(value, "field", name)
+        return [template_of(options.template).filled(values)]
+    [name], [value] = names, values
+    if options.lists is None or not isinstance(value, list):
+        _require_string(value, "field", name)
+        return [value]
+    for number, element in enumerate(value, 1):
+        _require_string(element, f"element {number} of field", name)
+    if options.lists == "documents":
+        return value or [""]
+    separator = DEFAULT_SEPARATOR if options.separator is None else options.separator
+    return [separator.join(element for element in value if element is not None)]
+
+
+def _require_string(value: object, what: str, name: str) -> None:
+    if value is not None and not isinstance(value, str):
+        raise BadLine(f"{what} {name!r} is {kind_of(value)}, not a string")
+
+
+class _Missing:
+    pass
+
+
+MISSING = _Missing()
+
+
+def field_of(one: dict[str, Any], names: tuple[str, ...]) -> Any:
+    """A field, by its dotted name or from object to object."""
+    whole = ".".join(names)
+    if whole in one:
+        return one[whole]
+    value: Any = one
+    for name in names:
+        value = value.get(name, MISSING) if isinstance(value, dict) else MISSING
+    return value
+
+
+def paths_of(one: dict[str, Any], prefix: str = "") -> list[str]:
+    """The names of fields, and of those within them."""
+    found = [f"{prefix}{key}" for key in one]
+    if not prefix:
+        for key, value in one.items():
+            found += paths_of(value, f"{key}.") if isinstance(value, dict) else []
+    return found
 
 
 def valid_text(text: str) -> tuple[str, bool]:

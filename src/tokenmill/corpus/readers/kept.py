@@ -5,7 +5,7 @@ The plan has one schema for all files, of types that every parquet reader knows:
 large_string and large_binary, lists as large_list, no dictionaries, views or extensions. Where
 types differ between files, the wider one is taken (int32 and int64, null and anything); what has no
 common type is refused. JSON has no types: those of the first lines are taken, and a field that
-holds objects, lists or several types is kept as JSON text.
+holds objects, lists or several types is kept as JSON text (json_kept.py). Fields of CSV are text.
 
 A value that is not valid UTF-8, or not of its column's type, is bad like a bad text: its row is
 quarantined.
@@ -16,9 +16,8 @@ from __future__ import annotations
 import base64
 import difflib
 import functools
-import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,7 +143,7 @@ def names_of(schema: pa.Schema, column: str, path: str) -> Names:
             )
         if _type_at(schema, names) is not None:
             return names
-    raise _misspelled(column, f"{path}: no column {column!r}", _paths(schema))
+    raise misspelled(column, f"{path}: no column {column!r}", _paths(schema))
 
 
 def lasting_type(type_: pa.DataType) -> pa.DataType:
@@ -192,7 +191,7 @@ class KeptColumns:
             self._values(batch, names, field, bad)
             for names, field in zip(self._names, self._target, strict=True)
         ]
-        return Kept(_struct(arrays, self._target), bad)
+        return Kept(struct_of(arrays, self._target), bad)
 
     def _values(
         self, batch: pa.RecordBatch, names: Names, field: pa.Field, bad: dict[int, str]
@@ -203,7 +202,9 @@ class KeptColumns:
         array.validate()
         for name in names[1:]:
             array = pc.struct_field(array, [array.type.get_field_index(name)])
-        if lasting_type(array.type) == pa.large_string():
+        lasting = lasting_type(array.type)
+        is_untyped = lasting == pa.large_binary() and field.type == pa.large_string()  # of CSV
+        if lasting == pa.large_string() or is_untyped:
             rows = checked_rows(sound_binary(array), self._replace)
             bad.update((row, f"column {field.name!r}: {why}") for row, why in rows.bad.items())
             return rows.texts.cast(field.type)
@@ -259,7 +260,7 @@ def _is_holdable(type_: pa.DataType) -> bool:
     return True
 
 
-def _struct(arrays: Sequence[pa.Array], schema: pa.Schema) -> pa.StructArray:
+def struct_of(arrays: Sequence[pa.Array], schema: pa.Schema) -> pa.StructArray:
     return pa.StructArray.from_arrays(arrays, fields=list(schema))
 
 
@@ -284,92 +285,9 @@ def _paths(schema: pa.Schema) -> list[str]:
     return found
 
 
-def _misspelled(column: str, what: str, known: Iterable[str]) -> ConfigError:
+def misspelled(column: str, what: str, known: Iterable[str]) -> ConfigError:
     known = list(known)
     near = difflib.get_close_matches(column, known, n=1)
     names = ", ".join(known[:_SHOWN_NAMES]) or "none"
     hint = f"did you mean --keep {shlex.quote(near[0])}?" if near else f"there are {names}"
     return ConfigError(f"--keep: {what}", hint=hint)
-
-
-# JSON lines
-
-
-class _Missing:
-    pass
-
-
-MISSING = _Missing()
-
-
-def field_of(one: Mapping[str, Any], column: str) -> Any:
-    """A field of an object, by its name or from object to object."""
-    if column in one:
-        return one[column]
-    value: Any = one
-    for name in column.split("."):
-        value = value.get(name, MISSING) if isinstance(value, dict) else MISSING
-    return value
-
-
-def lines_schema(
-    objects: Sequence[Mapping[str, Any]], columns: Iterable[str], path: str, lines: str
-) -> pa.Schema:
-    """The types of fields, by the first lines of a file. Raises ConfigError for a field that none
-    of them has."""
-    fields = []
-    for column in columns:
-        values = [field_of(one, column) for one in objects]
-        if objects and all(value is MISSING for value in values):
-            known = dict.fromkeys(key for one in objects for key in one)
-            raise _misspelled(column, f"{path}: no field {column!r} in {lines}", known)
-        fields.append(pa.field(column, _type_of(values)))
-    return pa.schema(fields)
-
-
-def kept_of_objects(objects: Sequence[Mapping[str, Any]], columns: Names, text: str) -> Kept:
-    """The kept fields of JSON lines, by the plan's types. A field that a line lacks is null."""
-    bad: dict[int, str] = {}
-    target = schema_of(text)
-    arrays = []
-    for column, field in zip(columns, target, strict=True):
-        found = (field_of(one, column) for one in objects)
-        values = [None if value is MISSING else value for value in found]
-        if field.type == pa.large_string():
-            arrays.append(pa.array(map(_text_of, values), pa.large_string()))
-        else:
-            arrays.append(_typed(values, field, bad))
-    return Kept(_struct(arrays, target), bad)
-
-
-def _type_of(values: Iterable[Any]) -> pa.DataType:
-    kinds = {type(value) for value in values if value is not None and value is not MISSING}
-    if not kinds:
-        return pa.null()
-    if kinds == {bool}:
-        return pa.bool_()
-    if kinds == {int}:
-        return pa.int64()
-    return pa.float64() if kinds <= {int, float} else pa.large_string()
-
-
-def _text_of(value: Any) -> str | None:
-    text = value if value is None or isinstance(value, str) else json.dumps(value)
-    return (
-        None if text is None else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    )
-
-
-def _typed(values: list[Any], field: pa.Field, bad: dict[int, str]) -> pa.Array:
-    try:
-        return pa.array(values, field.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        pass
-    for row, value in enumerate(values):
-        try:
-            pa.array([value], field.type)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            what = f"field {field.name!r} is {json.dumps(value)[:40]}, and is kept as "
-            bad[row] = what + shown(field.type)
-            values[row] = None
-    return pa.array(values, field.type)

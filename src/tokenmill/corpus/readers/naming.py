@@ -9,19 +9,9 @@ from __future__ import annotations
 import os
 import shlex
 
-from tokenmill.corpus.readers import compression_of, kind_of, kinds
+from tokenmill.corpus.readers import BYTE_KINDS, compression_of, kind_of, kinds
 from tokenmill.errors import ConfigError, InputError, TokenmillError
 from tokenmill.storage.objects import is_url
-
-
-def _table_command(delimiter: str) -> str:
-    options = f'csv.ParseOptions(delimiter="{delimiter}", newlines_in_values=True)'
-    code = (
-        "import sys; from pyarrow import csv, parquet; parquet.write_table("
-        f"csv.read_csv(sys.argv[1], parse_options={options}), sys.argv[2])"
-    )
-    return f"python -c '{code}' {{name}} {{result}}"
-
 
 _TAR = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _OFFICE = (".docx", ".odt", ".rtf", ".epub")
@@ -29,9 +19,6 @@ _OFFICE = (".docx", ".odt", ".rtf", ".epub")
 _CONVERSIONS = {
     **dict.fromkeys(_TAR, ("mkdir {result} && tar -xf {name} -C {result}", "")),
     ".zip": ("unzip {name} -d {result}", ""),
-    # pyarrow itself decompresses these tables.
-    **{f".csv{packed}": (_table_command(","), ".parquet") for packed in ("", ".gz", ".bz2")},
-    **{f".tsv{packed}": (_table_command(r"\t"), ".parquet") for packed in ("", ".gz", ".bz2")},
     ".pdf": ("pdftotext {name} {result}", ".txt"),
     **dict.fromkeys(_OFFICE, ("pandoc -t plain -o {result} {name}", ".txt")),
 }
@@ -57,7 +44,7 @@ def kind_named(path: str, input_format: str | None) -> tuple[str, str | None]:
         raise InputError(
             f"{path}: {kind} files are not read through {compression}", hint=way_out(path)
         )
-    return kind, compression if kind in ("jsonl", "text") else None
+    return kind, compression if kind in BYTE_KINDS else None
 
 
 def unread(path: str) -> TokenmillError:

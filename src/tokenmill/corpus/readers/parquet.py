@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import itertools
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 import pyarrow as pa
@@ -32,14 +32,20 @@ import pyarrow.parquet as pq
 from tokenmill.corpus.opening import ranged_file
 from tokenmill.corpus.readers import ReadOptions, TextBatch
 from tokenmill.corpus.readers.choice import Chosen, joined
-from tokenmill.corpus.readers.column import text_column_index
 from tokenmill.corpus.readers.column_chunks import READ_FAILURES, chunk_of
 from tokenmill.corpus.readers.group_reads import Columns, GroupReads
 from tokenmill.corpus.readers.kept import Kept, KeptColumns, kept_columns, raw_of, table_schema
-from tokenmill.corpus.readers.row_groups import GroupChoice, leaves_of
-from tokenmill.corpus.readers.rows import Raw, left_out, sound_binary, text_batches
+from tokenmill.corpus.readers.row_groups import GroupChoice
+from tokenmill.corpus.readers.row_text import RowText
+from tokenmill.corpus.readers.rows import (
+    Raw,
+    left_out,
+    place_in_table,
+    text_batches,
+    without_row_numbers,
+)
 from tokenmill.corpus.spans import Input, Span
-from tokenmill.errors import ConfigError, InputError, NetworkError
+from tokenmill.errors import InputError, NetworkError
 from tokenmill.storage.range_reader import RangedFile
 
 MAX_GROUP_BYTES = 4 << 30  # of one row group's text, uncompressed
@@ -56,11 +62,12 @@ class ParquetReader:
 
     def spans(self, source: Input) -> list[Span]:
         with _opened(source) as (file, _):
-            column = _leaf_column(file, self.options.text_column, source.name)
-            _check_sizes(file.metadata, column, source)
+            columns = _text_columns(file, self.options, source.name)[1]
+            _check_sizes(file.metadata, columns.leaves, source)
             groups = Span(source, 0, file.metadata.num_row_groups, 0)
             choice = GroupChoice(file, groups, self.options) if self.options.is_choosy else None
-            return self._runs(file.metadata, column, source, choice)
+            spans = self._runs(file.metadata, columns.leaves, source, choice)
+            return without_row_numbers(spans, self.options)
 
     def kept_schema(self, source: Input) -> pa.Schema:
         with _opened(source) as (file, _):
@@ -75,12 +82,12 @@ class ParquetReader:
         return text_batches(span, self._raws(span), self.options)
 
     def place(self, span: Span, row: int) -> str:
-        return f"row {span.first_row + row}"
+        return place_in_table(span, row, self.options)
 
     def _runs(
         self,
         metadata: pq.FileMetaData,
-        column: int,
+        leaves: Sequence[int],
         source: Input,
         choice: GroupChoice | None,
     ) -> list[Span]:
@@ -90,8 +97,8 @@ class ParquetReader:
         was_out = False
         for group in range(metadata.num_row_groups):
             is_out = choice is not None and choice.is_ruled_out(group)
-            chunk = chunk_of(metadata, group, column, source.name)
-            size = 0 if is_out else chunk.total_uncompressed_size
+            chunks = [chunk_of(metadata, group, leaf, source.name) for leaf in leaves]
+            size = 0 if is_out else sum(chunk.total_uncompressed_size for chunk in chunks)
             is_full = num_bytes + size > self.options.span_bytes or is_out != was_out
             if group > start and is_full:
                 stop = start if was_out else group
@@ -109,89 +116,90 @@ class ParquetReader:
         if span.is_ruled_out:
             yield left_out(span.num_rows or 0)
             return
-        name, path = self.options.text_column, span.input.name
+        path = span.input.name
         with (
             _opened(span.input) as (file, ranged),
             nullcontext(ranged) if ranged else _mapped(span.input) as data,
         ):
+            row_text, columns = _text_columns(file, self.options, path)
             kept = kept_columns(file.schema_arrow, self.options, path)
-            column = _columns(file, [name, *(kept.paths if kept else ())], path)
+            if kept is not None:
+                columns = _columns(file, [*columns.names, *kept.paths])
             if span.stop > file.metadata.num_row_groups:
                 raise InputError(f"{path}: row group {span.stop - 1} is gone; the file has changed")
             reads = GroupReads(file, data, span, self.options.batch_bytes)
             try:
                 if self.options.is_choosy:
-                    yield from self._chosen(reads, column, kept)
+                    raws = self._chosen(reads, row_text, columns, kept)
                 else:
-                    yield from self._all(reads, column, kept)
+                    raws = self._all(reads, row_text, columns, kept)
+                yield from raws if span.num_rows is not None else _counted(raws, reads)
             except pa.ArrowException as error:
                 raise InputError(
                     f"{path}: row groups {span.start} to {span.stop - 1}: {error}",
                     hint="the file is damaged; fetch it again",
                 ) from error
 
-    def _all(self, reads: GroupReads, column: Columns, kept: KeptColumns | None) -> Iterator[Raw]:
+    def _all(
+        self, reads: GroupReads, row_text: RowText, columns: Columns, kept: KeptColumns | None
+    ) -> Iterator[Raw]:
         groups = range(reads.span.start, reads.span.stop)
-        reads.expect(groups, column)
-        for batch in reads.batches(groups, column):
-            yield raw_of(*_text_and_kept(batch, column.names[0], kept))
+        reads.expect(groups, columns)
+        for batch in reads.batches(groups, columns):
+            yield raw_of(*_text_and_kept(batch, row_text, kept))
 
     def _chosen(
-        self, reads: GroupReads, column: Columns, kept: KeptColumns | None
+        self, reads: GroupReads, row_text: RowText, columns: Columns, kept: KeptColumns | None
     ) -> Iterator[Raw]:
         """The rows that go in. The text is read last, unless it decides itself."""
-        span, name = reads.span, column.names[0]
+        span = reads.span
         groups = range(span.start, span.stop)
         choice = GroupChoice(reads.file, span, self.options)
         deciding = Columns(choice.columns, choice.leaves)
-        if name in choice.columns and kept is not None:
-            deciding = _columns(reads.file, [*choice.columns, *kept.paths], span.input.name)
+        decides_itself = set(row_text.columns) <= set(choice.columns)
+        if decides_itself and kept is not None:
+            deciding = _columns(reads.file, [*choice.columns, *kept.paths])
         reads.expect(groups, deciding)
-        if name in choice.columns:
-            yield from _each_chosen(choice, name, reads.batches(groups, deciding), kept)
+        if decides_itself:
+            yield from _each_chosen(choice, row_text, kept, reads.batches(groups, deciding))
             return
         by_group = choice.by_group(reads.batches(groups, deciding))
         wanted = {group for group in groups if by_group[group].is_in.any()}
-        reads.expect(sorted(wanted), column)
+        reads.expect(sorted(wanted), columns)
         for is_wanted, run in itertools.groupby(groups, wanted.__contains__):
             some = list(run)
             chosen = joined([by_group[group] for group in some])
             if is_wanted:
-                batches = reads.batches(some, column)
-                found = (_text_and_kept(batch, name, kept) for batch in batches)
+                batches = reads.batches(some, columns)
+                found = (_text_and_kept(batch, row_text, kept) for batch in batches)
                 yield from _parts_chosen(chosen, found)
             else:
                 yield left_out(len(chosen.is_in))
 
 
-def _columns(file: pq.ParquetFile, names: Iterable[str], path: str) -> Columns:
+def _columns(file: pq.ParquetFile, names: Iterable[str]) -> Columns:
     """Columns by their paths, in this order; not those inside another one."""
     found = list(dict.fromkeys(names))
-    if len(found) == 1:
-        return Columns(found, [_leaf_column(file, found[0], path)])
     outer = [one for one in found if not any(one.startswith(f"{other}.") for other in found)]
-    return Columns(outer, leaves_of(file.schema, outer))
+    return Columns(outer, _leaves_below(file, outer))
 
 
 def _text_and_kept(
-    batch: pa.RecordBatch, name: str, kept: KeptColumns | None
+    batch: pa.RecordBatch, row_text: RowText, kept: KeptColumns | None
 ) -> tuple[pa.Array, Kept | None]:
-    texts = batch.column(batch.schema.get_field_index(name) if kept else 0)
-    return sound_binary(texts), None if kept is None else kept.of(batch)
+    return row_text.of(batch), None if kept is None else kept.of(batch)
 
 
 def _each_chosen(
     choice: GroupChoice,
-    name: str,
-    batches: Iterable[pa.RecordBatch],
+    row_text: RowText,
     kept: KeptColumns | None,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[Raw]:
     """The text of batches that hold all columns."""
     first_row = 0
     for batch in batches:
-        texts = batch.column(batch.schema.get_field_index(name))
-        columns = None if kept is None else kept.of(batch)
-        yield choice.among(first_row, batch).of(sound_binary(texts), columns)
+        yield choice.among(first_row, batch).of(*_text_and_kept(batch, row_text, kept))
         first_row += len(batch)
 
 
@@ -240,25 +248,48 @@ def _mapped(source: Input) -> Iterator[mmap.mmap]:
         yield data
 
 
-def _leaf_column(file: pq.ParquetFile, name: str, path: str) -> int:
-    """The text column's index among the leaf columns, as the footer counts them."""
+def _text_columns(file: pq.ParquetFile, options: ReadOptions, path: str) -> tuple[RowText, Columns]:
+    """What makes the text of a row, and the columns to read for it."""
     try:
-        text_column_index(file.schema_arrow, name, path)
-        leaves = [i for i in range(len(file.schema)) if file.schema.column(i).path == name]
+        row_text = RowText(file.schema_arrow, options, path)
+        return row_text, Columns(row_text.columns, _leaves_below(file, row_text.columns))
     except READ_FAILURES as error:
         raise InputError(f"{path}: not a readable parquet schema: {error}") from error
-    if len(leaves) != 1:
-        raise ConfigError(f"{path}: {len(leaves)} columns are named {name!r}; rename one of them")
-    return leaves[0]
 
 
-def _check_sizes(metadata: pq.FileMetaData, column: int, source: Input) -> None:
+def _leaves_below(file: pq.ParquetFile, columns: Sequence[str]) -> list[int]:
+    paths = [file.schema.column(i).path for i in range(len(file.schema))]
+    return [i for i, leaf in enumerate(paths) if _is_below(leaf, columns)]
+
+
+def _is_below(leaf: str, columns: Iterable[str]) -> bool:
+    return any(f"{leaf}.".startswith(f"{column}.") for column in columns)
+
+
+def _counted(raws: Iterable[Raw], reads: GroupReads) -> Iterator[Raw]:
+    """The same; InputError if they are not as many rows as the footer announces."""
+    num_rows = 0
+    for raw in raws:
+        num_rows += len(raw.array) if raw.positions is None else raw.num_covered
+        yield raw
+    groups = range(reads.span.start, reads.span.stop)
+    expected = sum(reads.file.metadata.row_group(group).num_rows for group in groups)
+    if num_rows != expected:
+        raise InputError(
+            f"{reads.span.input.name}: read {num_rows} rows where the file announces {expected}, "
+            f"from row {reads.span.first_row} on",
+            hint="the file is damaged or has changed; fetch it again",
+        )
+
+
+def _check_sizes(metadata: pq.FileMetaData, leaves: Sequence[int], source: Input) -> None:
     """Raise InputError for footers with sizes that only a decompression bomb announces."""
     total_compressed = total_rows = 0
     for group in range(metadata.num_row_groups):
         num_rows = metadata.row_group(group).num_rows
-        chunk = chunk_of(metadata, group, column, source.name)
-        size, compressed = chunk.total_uncompressed_size, chunk.total_compressed_size
+        chunks = [chunk_of(metadata, group, leaf, source.name) for leaf in leaves]
+        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+        compressed = sum(chunk.total_compressed_size for chunk in chunks)
         total_compressed += max(0, compressed)
         total_rows += num_rows
         what = f"{source.name}: row group {group} announces"

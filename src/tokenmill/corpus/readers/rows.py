@@ -9,16 +9,23 @@ for English, 2.5 for Chinese, 1.4 for text with an accent in every word. Python'
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import indices, nulls_of, numbers_of, offsets_of
+from tokenmill.arrays import indices, mask, nulls_of, numbers_of, offsets_of
 from tokenmill.corpus.readers import ReadOptions, TextBatch
+from tokenmill.corpus.readers.lists import (
+    DEFAULT_SEPARATOR,
+    documents_of,
+    joined_lists,
+    list_offsets,
+)
 from tokenmill.corpus.spans import Span
 from tokenmill.errors import InputError
+from tokenmill.where.template import template_of
 
 MAX_BATCH_ROWS = 1 << 16  # empty rows have no bytes, but still cost memory
 
@@ -102,8 +109,34 @@ def left_out(num_rows: int) -> Raw:
 
 def text_batches(span: Span, raws: Iterable[Raw], options: ReadOptions) -> Iterator[TextBatch]:
     """Batches of a text column, from arrays of any size."""
+    if options.keep is not None:
+        raws = _for_kept(raws, options)
     rows = (piece for raw in raws for piece in _checked_pieces(raw, options))
     return numbered(span, _gathered(rows, options.batch_bytes))
+
+
+def _for_kept(raws: Iterable[Raw], options: ReadOptions) -> Iterator[Raw]:
+    """The same, all with positions; if lists are divided into documents, each has the number of its
+    row."""
+    first_row = 0
+    for raw in raws:
+        positions, num_covered = raw.positions, raw.num_covered
+        if positions is None:
+            positions, num_covered = np.arange(len(raw.array)), len(raw.array)
+        kept = raw.kept
+        if options.lists == "documents":
+            kept = with_row_numbers(kept, first_row + positions)
+        yield replace(raw, positions=positions, num_covered=num_covered, kept=kept)
+        first_row += num_covered
+
+
+def with_row_numbers(kept: pa.StructArray | None, numbers: npt.NDArray[np.int64]) -> pa.StructArray:
+    """What is kept of documents, with the rows in their span that they are of."""
+    arrays = (
+        {} if kept is None else dict(zip((f.name for f in kept.type), kept.flatten(), strict=True))
+    )
+    arrays["_row"] = indices(numbers)
+    return pa.StructArray.from_arrays(list(arrays.values()), list(arrays))
 
 
 def _checked_pieces(raw: Raw, options: ReadOptions) -> Iterator[Rows]:
@@ -111,34 +144,46 @@ def _checked_pieces(raw: Raw, options: ReadOptions) -> Iterator[Rows]:
     also covers those after it."""
     positions = raw.positions
     if positions is None:
-        start = 0
         for piece in _pieces(raw.array, options.batch_bytes):
-            rows = checked_rows(piece, options.replace_bad_text)
-            yield rows if raw.kept is None else _with_kept(rows, raw, start)
-            start += len(piece)
+            array = documents_of(piece, ())[0] if _is_documents(piece, options) else piece
+            yield checked_rows(_text_of(array, options), options.replace_bad_text)
         return
     start = first_row = 0
     for piece in _pieces(raw.array, options.batch_bytes):
-        rows, stop = checked_rows(piece, options.replace_bad_text), start + len(piece)
+        array, stop = piece, start + len(piece)
         end = int(positions[stop - 1]) + 1
+        num_covered = end - first_row
         bad = {at - start: why for at, why in raw.bad.items() if start <= at < stop}
         own = positions[start:stop] - first_row
         kept = None if raw.kept is None else raw.kept.slice(start, len(piece))
-        found = Rows(rows.texts, rows.bad, rows.replaced, own, end - first_row, kept)
-        yield without_bad(found, bad)
+        if _is_documents(piece, options):  # a list has as many rows as documents
+            array, row_of = documents_of(piece, bad)
+            num_covered += len(array) - len(piece)
+            own = (own - np.arange(len(piece)))[row_of] + np.arange(len(array))
+            bad = {int(np.searchsorted(row_of, at)): why for at, why in bad.items()}
+            kept = None if kept is None else kept.take(indices(row_of))
+        rows = checked_rows(_text_of(array, options), options.replace_bad_text)
+        yield without_bad(Rows(rows.texts, rows.bad, rows.replaced, own, num_covered, kept), bad)
         start, first_row = stop, end
     if first_row < raw.num_covered:
         nothing = pa.nulls(0, pa.large_string())
         yield Rows(nothing, positions=positions[:0], num_covered=raw.num_covered - first_row)
 
 
-def _with_kept(rows: Rows, raw: Raw, start: int) -> Rows:
-    """The rows of `raw` from `start` on, with what is kept of them."""
-    assert raw.kept is not None
-    stop = start + len(rows.texts)
-    bad = {at - start: why for at, why in raw.bad.items() if start <= at < stop}
-    kept = raw.kept.slice(start, len(rows.texts))
-    return without_bad(Rows(rows.texts, rows.bad, rows.replaced, kept=kept), bad)
+def _is_documents(piece: pa.Array, options: ReadOptions) -> bool:
+    return pa.types.is_large_list(piece.type) and options.lists == "documents"
+
+
+def _text_of(piece: pa.Array, options: ReadOptions) -> pa.Array:
+    """The texts of a struct of a template's columns, or of lists; other arrays are texts."""
+    if pa.types.is_struct(piece.type):
+        assert options.template is not None
+        columns = (piece.field(i) for i in range(piece.type.num_fields))
+        return template_of(options.template).joined([_plain(column) for column in columns])
+    if pa.types.is_large_list(piece.type):
+        separator = DEFAULT_SEPARATOR if options.separator is None else options.separator
+        return joined_lists(piece, separator.encode())
+    return piece
 
 
 def without_bad(rows: Rows, bad: Mapping[int, str]) -> Rows:
@@ -152,6 +197,19 @@ def without_bad(rows: Rows, bad: Mapping[int, str]) -> Rows:
     all_bad = {**bad, **rows.bad}
     found = pa.array(texts, pa.large_string())
     return Rows(found, all_bad, replaced, rows.positions, rows.num_covered, rows.kept)
+
+
+def without_row_numbers(spans: Iterable[Span], options: ReadOptions) -> list[Span]:
+    """The same spans; if lists are divided into documents, nobody knows how many rows they have."""
+    if options.lists != "documents":
+        return list(spans)
+    return [span if span.is_ruled_out else replace(span, num_rows=None) for span in spans]
+
+
+def place_in_table(span: Span, row: int, options: ReadOptions) -> str:
+    if options.lists == "documents":
+        return f"document {row + 1} from row {span.first_row} on"
+    return f"row {span.first_row + row}"
 
 
 def numbered(span: Span, parts: Iterable[Rows]) -> Iterator[TextBatch]:
@@ -187,6 +245,13 @@ def sound_binary(array: pa.Array) -> pa.Array:
 
 def _as_binary(array: pa.Array) -> pa.Array:
     kind = array.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        array.validate(full=True)
+        values = _as_binary(array.values).cast(pa.large_binary())
+        valid = None if not array.null_count else mask(~nulls_of(array))
+        buffers = [valid and valid.buffers()[1], pa.py_buffer(list_offsets(array))]
+        made = pa.large_list(pa.large_binary())
+        return pa.Array.from_buffers(made, len(array), buffers, children=[values])
     if pa.types.is_dictionary(kind):
         values = _as_binary(array.dictionary)
         return pa.DictionaryArray.from_arrays(array.indices, values, safe=False)
@@ -202,14 +267,19 @@ def _as_binary(array: pa.Array) -> pa.Array:
 def checked_rows(raw: pa.Array, replace: bool) -> Rows:
     """Binary rows of any layout as valid text; invalid UTF-8 is replaced, or the row is null and
     bad."""
-    if pa.types.is_dictionary(raw.type):
-        raw = raw.dictionary.take(raw.indices)
-    if pa.types.is_binary_view(raw.type):
-        raw = _without_views(raw)
+    if pa.types.is_dictionary(raw.type) or pa.types.is_binary_view(raw.type):
+        raw = _plain(raw)
     try:
         return Rows(raw.cast(pa.large_string()))
     except pa.ArrowInvalid:
         return _mended_rows(raw.cast(pa.large_binary()), replace)
+
+
+def _plain(raw: pa.Array) -> pa.LargeBinaryArray:
+    """Bytes of any layout, with their values in order."""
+    if pa.types.is_dictionary(raw.type):
+        raw = raw.dictionary.take(raw.indices)
+    return _without_views(raw) if pa.types.is_binary_view(raw.type) else raw.cast(pa.large_binary())
 
 
 def _mended_rows(raw: pa.LargeBinaryArray, replace: bool) -> Rows:
@@ -259,6 +329,12 @@ def _byte_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
         return lengths
     if pa.types.is_binary_view(array.type):
         return _view_lengths(array)
+    if pa.types.is_struct(array.type):
+        fields = (array.field(i) for i in range(array.type.num_fields))
+        return sum(map(_byte_lengths, fields), start=np.zeros(len(array), np.int64))
+    if pa.types.is_large_list(array.type):
+        ends = offsets_of(array.values)[list_offsets(array)]
+        return np.diff(ends)
     return np.diff(offsets_of(array))
 
 

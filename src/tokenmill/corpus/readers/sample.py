@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.readers import BYTE_KINDS, ReadOptions
 from tokenmill.corpus.readers.rows import Rows
 from tokenmill.corpus.spans import Span
 
@@ -46,7 +46,7 @@ def sampler_of(span: Span, options: ReadOptions) -> Sampler | None:
     if options.sample is None:
         return None
     source = span.input
-    start = span.start if source.kind in ("jsonl", "text") else 0
+    start = span.start if source.kind in BYTE_KINDS else 0
     name = source.name.rpartition("/")[2]
     key = xxhash.xxh3_64_intdigest(f"{start} {source.num_bytes} {name}".encode(), options.seed)
     first_row = (key + span.first_row * _STEP) & 0xFFFFFFFFFFFFFFFF

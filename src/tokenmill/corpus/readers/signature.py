@@ -28,8 +28,9 @@ _NO_TEXT: tuple[tuple[bytes, str, tuple[str, ...], str], ...] = (
     (b"ARROW1\0\0", "an Arrow file", (".arrow", ".feather", ".ipc"), "leave out --input-format"),
     (b"PK\x03\x04", "a zip file", (), "unzip {name} -d DIR, then give DIR as SOURCE"),
     (b"%PDF-", "a PDF file", (), "pdftotext {name}, then give the .txt file as SOURCE"),
-    (b"BZh91AY&SY", "a bzip2 file", (), "bunzip2 -k {name}, then give what comes out as SOURCE"),
-    (b"\xfd7zXZ\0", "an xz file", (), "unxz -k {name}, then give what comes out as SOURCE"),
+    (b"BZh91AY&SY", "a bzip2 file", (".bz2",), "bunzip2 -k {name}"),
+    (b"\xfd7zXZ\0", "an xz file", (".xz",), "unxz -k {name}"),
+    (b"\x04\x22\x4d\x18", "an lz4 file", (".lz4",), "unlz4 -k {name}"),
     (b"\x7fELF", "a program", (), "leave it out"),
 )
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
@@ -52,6 +53,8 @@ def check_signature(path: str, head: bytes) -> None:
     for magic, what, extensions, way_out in _NO_TEXT:
         if head.startswith(magic):
             hint = way_out.format(name=name)
-            if extensions and not path.lower().endswith(extensions):
+            if path == "-":
+                hint = "decompress or convert it on its way: zcat corpus.jsonl.gz | tokenmill ..."
+            elif extensions and not path.lower().endswith(extensions):
                 hint = f"mv {name} {name}{extensions[0]}"
             raise InputError(f"{path}: {what}, not text", hint=hint)

@@ -11,7 +11,7 @@ as one of 100 kB. Opening checks the sizes of files; `verify` reads them.
 
 from tokenmill.dataset.inspect.folder import LookedInto, look_into
 from tokenmill.dataset.inspect.glance import Glance, SplitGlance, glance
-from tokenmill.dataset.inspect.lengths import Lengths
+from tokenmill.dataset.inspect.lengths import Lengths, Spans, document_spans
 from tokenmill.dataset.inspect.search import Hit, Searched, search_ids, search_text
 from tokenmill.dataset.inspect.token_bytes import TextPiece, TokenBytes, pieces
 from tokenmill.dataset.inspect.view import (
@@ -31,11 +31,13 @@ __all__ = [
     "Lengths",
     "LookedInto",
     "Searched",
+    "Spans",
     "SplitGlance",
     "TextPiece",
     "TokenBytes",
     "View",
     "document",
+    "document_spans",
     "glance",
     "look_into",
     "pieces",

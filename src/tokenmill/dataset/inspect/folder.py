@@ -17,6 +17,7 @@ from tokenmill.dataset.encoding import (
     NamedTokenizer,
     is_same,
     made_with_of,
+    model_in_cache,
     require_same,
     vocabulary_file,
 )
@@ -176,12 +177,14 @@ def _identity(files: DatasetFiles, manifest: Manifest) -> EncodingId:
 
 
 def _shipped(made_with: EncodingId) -> tuple[Encoding | None, str | None]:
-    """The built-in encoding that made the tokens, or what to type."""
+    """The encoding at hand that made the tokens, or what to type."""
     if made_with.name in ENCODING_NAMES and made_with.kind == "tiktoken":
         try:
-            encoding = get_encoding(made_with.name, eot=made_with.eot)
+            encoding = get_encoding(made_with.name, eot=made_with.eot, bos=made_with.bos_option)
         except ConfigError:  # it has no such EOT
             encoding = None
         if encoding is not None and is_same(encoding.identity, made_with):
             return encoding, None
+    elif (model := model_in_cache(made_with)) is not None:
+        return model, None
     return None, f"made with {vocabulary_file(made_with)}: name it with --tokenizer FILE"

@@ -12,6 +12,7 @@ from tokenmill.dataset.inspect.folder import LookedInto
 from tokenmill.dataset.inspect.lengths import Lengths, document_lengths
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.notes import split_words, training_notes
+from tokenmill.dataset.source_totals import SourceTotals
 from tokenmill.dataset.stream import Tokens
 
 # Without a manifest, bytes per token are measured on this many tokens at random places.
@@ -40,6 +41,8 @@ class Glance:
     eot: str | None  # append, prepend, both or none; None: not known
     eot_token: str | None
     eot_id: int | None
+    bos_token: str | None  # that begins every document
+    bos_id: int | None
     is_shuffled: bool | None
     num_tokens: int
     num_documents: int | None
@@ -52,6 +55,7 @@ class Glance:
     split_rule: str | None  # how the validation split was chosen; None: not known
     notes: tuple[str, ...]  # what to know before training; the second line of one is a command
     inferred: dict[str, str]  # dtype, eot: the evidence for what the files do not say
+    sources: dict[str, SourceTotals]  # by name, if they have names
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -77,7 +81,9 @@ def glance(looked: LookedInto, split: str | None = None, seed: int = 0) -> Glanc
         dtype=dataset.dtype,
         eot=options.get("eot", dataset.eot),
         eot_token=None if made_with is None else made_with.eot,
-        eot_id=dataset.eot_id,
+        eot_id=dataset.eot_id if made_with is None else made_with.eot_token,
+        bos_token=None if made_with is None or not options.get("bos") else made_with.bos,
+        bos_id=dataset.bos_id,
         is_shuffled=None if manifest is None else bool(options.get("shuffle")),
         num_tokens=dataset.num_tokens,
         num_documents=known if manifest is None else manifest.num_documents or known,
@@ -90,6 +96,7 @@ def glance(looked: LookedInto, split: str | None = None, seed: int = 0) -> Glanc
         split_rule=None if manifest is None else split_words(manifest),
         notes=_notes(looked),
         inferred={name: found.why for name, found in dataset.inferred.items()},
+        sources={} if manifest is None else manifest.sources,
     )
 
 

@@ -59,17 +59,42 @@ class Lengths:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Documents of a split by place: where each starts, and its length, in tokens."""
+
+    starts: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    is_exact: bool  # all there are, not a sample
+
+
 def document_lengths(dataset: Dataset, split: str, seed: int = 0) -> Lengths | None:
     """None if documents cannot be separated, or not without reading too much."""
+    spans = document_spans(dataset, split, seed)
+    if spans is None or not len(spans.lengths):
+        return None
+    # Nearest rank: each percentile is the length of a document.
+    at = np.percentile(spans.lengths, PERCENTILES, method="inverted_cdf")
+    return Lengths(
+        len(spans.lengths),
+        spans.is_exact,
+        float(spans.lengths.mean()),
+        {f"p{p}": int(value) for p, value in zip(PERCENTILES, at, strict=True)},
+        int(spans.lengths.max()),
+    )
+
+
+def document_spans(dataset: Dataset, split: str, seed: int = 0) -> Spans | None:
+    """The documents that are measured; None if they cannot be separated."""
     stream = dataset.streams[split]
     if not stream.knows_documents or not stream.num_tokens:
         return None
     is_raw, is_far = dataset.format.traits.is_raw, dataset.files.is_far
     most = EXACT_TOKENS if is_raw else UNPACKED_EXACT_TOKENS
     if stream.num_tokens <= (FAR_SAMPLE_TOKENS if is_far else most):
-        return _lengths(
-            [d.lengths for d in stream.documents() if d.lengths is not None], is_exact=True
-        )
+        found = [d.lengths for d in stream.documents() if d.lengths is not None]
+        lengths = np.concatenate([np.empty(0, np.int64), *found])
+        return Spans(np.cumsum(lengths) - lengths, lengths, is_exact=True)
     rng = random.Random(seed)
     # EOT ids that a manifest guarantees are found faster than the ends of all documents.
     has_eot = dataset.manifest is not None and dataset.eot in ("append", "prepend", "both")
@@ -80,18 +105,21 @@ def document_lengths(dataset: Dataset, split: str, seed: int = 0) -> Lengths | N
     if is_far:
         num_blocks = FAR_SAMPLE_TOKENS // (BLOCK_TOKENS if is_raw else UNPACKED_BLOCK_TOKENS)
         blocks = [blocks[0][:: max(1, len(blocks[0]) // num_blocks)]]
-    return _lengths([_starting_in_some(dataset, stream, blocks)], is_exact=False)
+    return _starting_in_some(dataset, stream, blocks)
 
 
-def _of_some_shards(stream: Stream, rng: random.Random, max_tokens: int) -> Lengths | None:
-    """Lengths of all documents of a few random shards, by the format's own index."""
-    found, num_tokens = [], 0
-    for shard in rng.sample(stream.shards, min(NUM_SHARDS, len(stream.shards))):
-        num_tokens += shard.num_tokens
-        ends = shard.open().ends() if num_tokens <= max_tokens else None
+def _of_some_shards(stream: Stream, rng: random.Random, max_tokens: int) -> Spans:
+    """All documents of a few random shards, by the format's own index."""
+    starts, lengths, num_tokens = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+    shards = range(len(stream.shards))
+    for position in sorted(rng.sample(shards, min(NUM_SHARDS, len(shards)))):
+        num_tokens += stream.shards[position].num_tokens
+        ends = stream.shards[position].open().ends() if num_tokens <= max_tokens else None
         if ends is not None:
-            found.append(np.diff(ends, prepend=0))
-    return _lengths(found, is_exact=len(found) == len(stream.shards))
+            lengths.append(np.diff(ends, prepend=0))
+            starts.append(stream.start_of(position) + ends - lengths[-1])
+    is_exact = len(lengths) - 1 == len(shards)
+    return Spans(np.concatenate(starts), np.concatenate(lengths), is_exact)
 
 
 def _some_blocks(stream: Stream, rng: random.Random, is_raw: bool) -> list[list[tuple[int, int]]]:
@@ -123,19 +151,22 @@ def _sample(rng: random.Random, population: range, most: int) -> list[int]:
 
 def _starting_in_some(
     dataset: Dataset, stream: Stream, rounds: list[list[tuple[int, int]]]
-) -> npt.NDArray[np.int64]:
-    """Lengths of the documents that start in blocks, of as many rounds as are needed."""
+) -> Spans:
+    """The documents that start in blocks, of as many rounds as are needed."""
     assert dataset.eot_id is not None
-    found: list[int] = []
+    found: list[tuple[int, int]] = []
     for blocks in rounds:
         if len(found) < FEW_DOCUMENTS:
             for start, stop in blocks:
                 found += _starting_in(stream, start, stop, str(dataset.eot), dataset.eot_id)
-    return np.array(found, np.int64)
+    spans = np.array(found, np.int64).reshape(-1, 2)
+    return Spans(spans[:, 0], spans[:, 1], is_exact=False)
 
 
-def _starting_in(stream: Stream, start: int, stop: int, eot: str, eot_id: int) -> list[int]:
-    """Lengths of the documents that start at a token from `start` to `stop`."""
+def _starting_in(
+    stream: Stream, start: int, stop: int, eot: str, eot_id: int
+) -> list[tuple[int, int]]:
+    """The start and the length of the documents that start at a token from `start` to `stop`."""
     lead = 1 if eot == "append" and start else 0
     tokens = stream.tokens(start - lead, stop)
     found = np.flatnonzero(tokens == eot_id) - lead + start
@@ -154,7 +185,8 @@ def _starting_in(stream: Stream, start: int, stop: int, eot: str, eot_id: int) -
     if not len(starts):
         return []
     last = int(starts[-1])
-    return [*np.diff(starts).tolist(), _end_of(stream, last, eot, eot_id) - last]
+    lengths = [*np.diff(starts).tolist(), _end_of(stream, last, eot, eot_id) - last]
+    return list(zip(starts.tolist(), lengths, strict=True))
 
 
 def _end_of(stream: Stream, start: int, eot: str, eot_id: int) -> int:
@@ -167,18 +199,3 @@ def _end_of(stream: Stream, start: int, eot: str, eot_id: int) -> int:
             return position + int(found[0]) + (eot != "prepend")
         position, step = position + step, 2 * step
     return min(position, stream.num_tokens)
-
-
-def _lengths(found: list[Any], is_exact: bool) -> Lengths | None:
-    lengths = np.concatenate(found) if found else np.empty(0, np.int64)
-    if not len(lengths):
-        return None
-    # Nearest rank: each percentile is the length of a document.
-    at = np.percentile(lengths, PERCENTILES, method="inverted_cdf")
-    return Lengths(
-        len(lengths),
-        is_exact,
-        float(lengths.mean()),
-        {f"p{p}": int(value) for p, value in zip(PERCENTILES, at, strict=True)},
-        int(lengths.max()),
-    )

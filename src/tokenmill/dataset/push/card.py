@@ -18,6 +18,7 @@ from tokenmill.dataset.manifest import Manifest, ManifestInput
 from tokenmill.dataset.notes import split_words
 from tokenmill.dataset.push.loading import folder_of, loading_snippet
 from tokenmill.dataset.push.recipe import prepare_command
+from tokenmill.dataset.remaking import config_text
 from tokenmill.formats import get_format
 from tokenmill.words.plural import counted
 
@@ -86,13 +87,13 @@ def _body(manifest: Manifest, repo: str, revision: str) -> Iterator[str]:
             f"{counted(totals.num_documents, 'document')}, {counted(num_shards, 'shard')} |"
         )
     yield f"| validation | {split_words(manifest)} |"
-    yield (
-        f"| rows | {counts.num_rows:,} = {counts.num_written:,} written + "
-        f"{counts.num_empty:,} empty + {counts.num_null:,} null + "
-        f"{counts.num_quarantined:,} left out as bad |"
-    )
+    yield (f"| rows | {counts.num_rows:,} = {counts.shown_sum} |")
     yield from ("\n## How to load it\n", *_loading(manifest, repo, revision))
     yield from ("\n## How it was made\n", "```sh", prepare_command(manifest), "```\n")
+    if manifest.sources and manifest.converted_from is None:
+        yield "with this `tokenmill.toml`, where SOURCE stands for local files:\n"
+        yield f"```toml\n{config_text(manifest, local='SOURCE')}```\n"
+    yield from _named_sources(manifest)
     yield from _sources(manifest.inputs)
     if manifest.notes:
         notes = (_without_folders(note, manifest.inputs) for note in manifest.notes)
@@ -118,10 +119,14 @@ def _loading(manifest: Manifest, repo: str, revision: str) -> Iterator[str]:
 def _eot(manifest: Manifest) -> str:
     words = {"append": "appended", "prepend": "prepended", "both": "at both ends"}
     eot, encoding = manifest.identity["options"]["eot"], manifest.identity["encoding"]
+    bos = ""
+    if manifest.identity["options"].get("bos"):
+        text = encoding["bos"].replace("|", "\\|")
+        bos = f"`{text}` ({encoding['bos_token']}) prepended to each document"
     if eot not in words:
-        return "no token between documents"
+        return bos or "no token between documents"
     token = encoding["eot"].replace("|", "\\|")  # in a table
-    return f"`{token}` ({encoding['eot_token']}) {words[eot]} to each document"
+    return f"{bos and bos + ', '}`{token}` ({encoding['eot_token']}) {words[eot]} to each document"
 
 
 def _order(manifest: Manifest) -> str:
@@ -129,6 +134,19 @@ def _order(manifest: Manifest) -> str:
     return (
         f"shuffled with seed {options['seed']}" if options["shuffle"] else "in the corpus's order"
     )
+
+
+def _named_sources(manifest: Manifest) -> Iterator[str]:
+    if not manifest.sources:
+        return
+    yield "| name | rows | documents | bytes of text | tokens |\n|---|--:|--:|--:|--:|"
+    for name, found in manifest.sources.items():
+        counts = found.counts
+        yield (
+            f"| {name} | {counts.num_rows:,} | {counts.num_written:,} | {counts.text_bytes:,} | "
+            f"{found.num_tokens:,} |"
+        )
+    yield ""
 
 
 def _sources(inputs: Iterable[ManifestInput]) -> Iterator[str]:

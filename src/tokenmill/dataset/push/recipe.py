@@ -13,8 +13,8 @@ from tokenmill.encodings.builtin import ENCODING_NAMES
 from tokenmill.settings import resolved
 
 _PLAIN = (
-    *("input_format", "text_column", "where", "sample", "limit_docs", "limit_tokens"),
-    "keep",
+    *("input_format", "text_column", "lists", "where", "sample", "dedup", "limit_docs"),
+    *("limit_tokens", "keep"),
     *("shard_tokens", "name", "dtype", "eot", "empty", "on_bad_document"),
 )
 
@@ -22,6 +22,8 @@ _PLAIN = (
 def prepare_command(manifest: Manifest) -> str:
     """SOURCE stands for the inputs, which the manifest lists one by one."""
     options, encoding = manifest.identity["options"], manifest.identity["encoding"]
+    if manifest.converted_from is None and manifest.sources:
+        return "tokenmill prepare --config tokenmill.toml -o OUT"
     if manifest.converted_from is not None:
         return f"tokenmill convert IN OUT --format {options['format']}"
     identity = EncodingId.from_plain({**encoding, "source": None})
@@ -29,6 +31,7 @@ def prepare_command(manifest: Manifest) -> str:
     words = ["tokenmill prepare SOURCE -o OUT", f"--tokenizer {shlex.quote(encoding['name'])}"]
     if encoding["name"] not in ENCODING_NAMES:
         words += _tokenizer_options(encoding)
+    words += _bos_option(options, encoding)
     return " ".join((*words, f"--format {options['format']}", *_changed(options, usual)))
 
 
@@ -38,13 +41,20 @@ def _tokenizer_options(encoding: dict[str, Any]) -> Iterator[str]:
     yield f"--eot-token {shlex.quote(encoding['eot'])}"
 
 
+def _bos_option(options: dict[str, Any], encoding: dict[str, Any]) -> Iterator[str]:
+    if options.get("bos"):
+        yield f"--bos-token {shlex.quote(encoding['bos'])}"
+
+
 def _changed(options: dict[str, Any], usual: dict[str, Any]) -> Iterator[str]:
     changed = {name: value for name, value in options.items() if value != usual.get(name)}
     for name in _PLAIN:
         if changed.get(name) is not None:
             yield f"--{name.replace('_', '-')} {shlex.quote(str(options[name]))}"
-    if changed.get("separator"):
-        yield f"--separator {shlex.quote(options['separator'].encode('unicode_escape').decode())}"
+    for name in ("separator", "template"):
+        if changed.get(name):
+            typed = options[name].encode("unicode_escape").decode()
+            yield f"--{name} {shlex.quote(typed)}"
     if "seq_len" in changed:
         yield f"--seq-len {options['seq_len'] or 'document'}"
     if "val" in changed and options["val"] != "fraction":

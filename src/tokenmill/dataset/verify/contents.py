@@ -15,7 +15,7 @@ from tokenmill.dataset.verify.file_scan import FileToCheck, Looked, OnProgress, 
 from tokenmill.dataset.verify.report import Failure, Findings
 from tokenmill.dataset.verify.shard_chain import Chain, Link, check_order
 from tokenmill.dataset.verify.token_scan import Rules
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT
+from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DatasetFiles
@@ -157,8 +157,10 @@ def _files_to_check(dataset: Dataset, manifest: Manifest, can_open: bool) -> lis
 def _rules(manifest: Manifest) -> Rules:
     encoding = manifest.identity["encoding"]
     # For converted foreign shards it is unknown whether every document has its EOT ids.
-    eot = manifest.identity["options"]["eot"] if manifest.inputs else None
-    return Rules(encoding["max_token_value"] + 1, encoding["eot_token"], eot)
+    options = manifest.identity["options"]
+    eot, eot_id = separator_of(options, encoding)
+    bos_id = encoding["bos_token"] if options.get("bos") and options["eot"] != "none" else None
+    return Rules(encoding["max_token_value"] + 1, eot_id, eot if manifest.inputs else None, bos_id)
 
 
 def _has_boundaries(dataset: Dataset) -> bool:
@@ -272,7 +274,7 @@ def _check_against_counts(
     """Compare the content of the shards with the manifest's counts."""
     has_boundaries = _has_boundaries(dataset)
     options = manifest.identity["options"]
-    per_document = EOTS_PER_DOCUMENT[options["eot"]]
+    per_document = EOTS_PER_DOCUMENT[str(dataset.eot)]
     for file in manifest.shards:
         found = looked[file.name]
         scan = found.scan
@@ -299,9 +301,15 @@ def _check_against_counts(
     num_eot = sum(scan.num_eot for scan in scans if scan is not None)
     num_eot += sum(totals.num_tail_eot for totals in manifest.splits.values())
     expected = manifest.counts.num_written * per_document
+    documents = counted(manifest.counts.num_written, "document")
     if num_eot != expected and not findings.has_failed("EOT"):
-        documents = counted(manifest.counts.num_written, "document")
         message = f"{counted(num_eot, 'EOT id')} in all, but {documents}"
+        findings.failed("EOT", Failure(MANIFEST_NAME, message))
+    num_bos = sum(scan.num_bos for scan in scans if scan is not None)
+    is_whole = not any(_tails(manifest).values())  # nobody counted the BOS ids of a tail
+    has_bos = _rules(manifest).bos_id is not None
+    if has_bos and is_whole and num_bos != expected and not findings.has_failed("EOT"):
+        message = f"{counted(num_bos, 'BOS id')} in all, but {documents}"
         findings.failed("EOT", Failure(MANIFEST_NAME, message))
 
 
@@ -325,10 +333,11 @@ def _say_what_passed(
     if rules.eot in (None, "none"):
         findings.skipped("EOT", "documents have no EOT ids (--eot none)")
     else:
-        findings.passed(
-            "EOT",
-            f"{counted(num_eot, 'EOT id')} ({rules.eot}), {counted(num_documents, 'document')}",
-        )
+        name = "EOT id" if rules.eot_id == manifest.identity["encoding"]["eot_token"] else "BOS id"
+        seen = f"{counted(num_eot, name)} ({rules.eot})"
+        if rules.bos_id is not None:
+            seen += f", {counted(sum(scan.num_bos for scan in scans), 'BOS id')}"
+        findings.passed("EOT", f"{seen}, {counted(num_documents, 'document')}")
     if _has_boundaries(dataset):
         found = sum(one.num_documents or 0 for one in looked.values())
         findings.passed("boundaries", f"{counted(found, 'document')}, each with its EOT ids")

@@ -132,8 +132,8 @@ class DocumentIndex:
             # whole.
             has_boundaries = False
             shards = [dataclasses.replace(shard, num_documents=None) for shard in shards]
-        eot = manifest.identity["options"]["eot"]
-        stream = Stream("train", shards, has_boundaries, eot, self._dataset.eot_id)
+        eot, eot_id = self._dataset.eot, self._dataset.eot_id
+        stream = Stream("train", shards, has_boundaries, eot, eot_id)
         return [None, stream] if self._origin else [stream, None]
 
     def _made_ranks(self) -> list[Numbers]:

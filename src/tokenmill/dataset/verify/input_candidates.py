@@ -6,11 +6,12 @@ from a missing one.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenmill.corpus.hub import Hub
@@ -47,14 +48,24 @@ class _Lost:
 
 
 def located_inputs(
-    entries: Iterable[ManifestInput], sources: Sequence[str], input_format: str | None
+    entries: Iterable[ManifestInput],
+    sources: Sequence[str],
+    input_formats: Mapping[str, str | None],
 ) -> list[Input]:
-    """Every input, in order, at its old path or among `sources`. Raises NotAtHand, which describes
-    the first missing or changed input."""
+    """Every input, in order, at its old path or among `sources`. `input_formats` are those of the
+    named sources, or of "". Raises NotAtHand, which describes the first missing or changed
+    input."""
     entries = list(entries)
-    if sources:
-        return _among(entries, sources, input_format)
-    return _kept(entries, input_format)
+    formats = [input_formats.get(entry.source) for entry in entries]
+    found: dict[str, Input] = {}
+    for input_format in dict.fromkeys(formats):
+        own = [one for one, its in zip(entries, formats, strict=True) if its == input_format]
+        if sources:
+            here = _among(own, sources, input_format, len(set(formats)) > 1)
+        else:
+            here = _kept(own, input_format)
+        found |= {one.label: one for one in here}
+    return [found[entry.label] for entry in entries]
 
 
 def _not_at_hand(first: _Lost, num_lost: int, num_inputs: int) -> NotAtHand:
@@ -104,11 +115,27 @@ def _in_cache(entry: ManifestInput, input_format: str | None) -> Input | _Lost:
 # Where the user points
 
 
+def _listed(
+    sources: Sequence[str], input_format: str | None, is_one_of_several: bool
+) -> list[Input]:
+    """The files that the user points to. Of several formats, not every one has to be everywhere."""
+    if not is_one_of_several:
+        return inputs_of(sources, input_format)
+    found: dict[str, Input] = {}
+    for source in sources:
+        with contextlib.suppress(InputError, ConfigError):
+            found |= {one.path: one for one in inputs_of([source], input_format)}
+    return list(found.values())
+
+
 def _among(
-    entries: list[ManifestInput], sources: Sequence[str], input_format: str | None
+    entries: list[ManifestInput],
+    sources: Sequence[str],
+    input_format: str | None,
+    is_one_of_several: bool,
 ) -> list[Input]:
     try:
-        listing = _Listing(inputs_of(sources, input_format))
+        listing = _Listing(_listed(sources, input_format, is_one_of_several))
     except (InputError, ConfigError) as error:
         raise NotAtHand(error.message, error.hint or _MOVED) from None
     pairs = [(entry, listing.same(entry)) for entry in entries]
@@ -160,7 +187,7 @@ def _unchanged(here: Input, entry: ManifestInput) -> Input | None:
 
 
 def _as_it_was(here: Input, entry: ManifestInput) -> Input:
-    return dataclasses.replace(here, digest=entry.digest, origin=entry.path)
+    return dataclasses.replace(here, digest=entry.digest, origin=entry.path, source=entry.source)
 
 
 def _changed(here: Input, entry: ManifestInput) -> _Lost:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.dataset.encoding import is_same, made_with_of, vocabulary_file
+from tokenmill.dataset.encoding import is_same, made_with_of, model_in_cache, vocabulary_file
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.verify.input_candidates import NotAtHand
 from tokenmill.encodings import Encoding, EncodingId, get_encoding
@@ -30,15 +31,23 @@ _LIBRARIES = {
 
 
 class Reencoder:
-    """Encodes documents with their EOT ids in threads: the reference releases the GIL."""
+    """Encodes documents with their EOT and BOS ids in threads: the reference releases the GIL."""
 
     def __init__(
-        self, identity: EncodingId, eot: str, pool: concurrent.futures.ThreadPoolExecutor
+        self,
+        identity: EncodingId,
+        made_as: Mapping[str, Any],
+        pool: concurrent.futures.ThreadPoolExecutor,
     ) -> None:
+        """`made_as` is the identity in the manifest."""
+        options = made_as["options"]
+        eot = options["eot"]
         self._identity = identity
         self._reference = reference_of(identity)
         self._before = [identity.eot_token] if eot in ("prepend", "both") else []
         self._after = [identity.eot_token] if eot in ("append", "both") else []
+        if options.get("bos"):
+            self._before = [made_as["encoding"]["bos_token"]]
         self._pool = pool
         self.num_by_engine = 0  # documents that the reference could not encode
 
@@ -74,11 +83,15 @@ def identity_of_tokenizer(manifest: Manifest, named: EncodingId | None) -> Encod
     # A manifest names an encoding, never a file to read.
     if os.sep not in made_with.name and not os.path.exists(made_with.name):
         try:
-            found = get_encoding(made_with.name, eot=made_with.eot).identity
+            found = get_encoding(
+                made_with.name, eot=made_with.eot, bos=made_with.bos_option
+            ).identity
         except (ConfigError, IntegrityError):
             found = None
         if found is not None and is_same(found, made_with):
             return found
+    elif (model := model_in_cache(made_with)) is not None:
+        return model.identity
     raise NotAtHand(
         f"its tokenizer does not come with the package: {vocabulary_file(made_with)}",
         hint="--tokenizer FILE: the same file, wherever it is now",

@@ -61,7 +61,7 @@ def check_sources(
         encoding = identity_of_tokenizer(manifest, named)
         where = DocumentIndex(dataset, manifest, corpus)
         with concurrent.futures.ThreadPoolExecutor(asked.num_proc) as pool:
-            encoder = Reencoder(encoding, manifest.identity["options"]["eot"], pool)
+            encoder = Reencoder(encoding, manifest.identity, pool)
             kept = None
             if manifest.identity["options"].get("keep") is not None:
                 kept = KeptComparison(dataset.files, manifest)

@@ -6,12 +6,14 @@ in simple code, so that a mistake in the mill does not hide itself.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +24,7 @@ from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan, make_plan, read_options
 from tokenmill.corpus.readers import Reader, TextBatch, reader_for
 from tokenmill.corpus.slices import SliceTable
-from tokenmill.corpus.spans import Slice, Span
+from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
 from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
 from tokenmill.encode.documents import held_out
@@ -44,13 +46,27 @@ class SplitTexts:
 
     def kept(self, position: int) -> dict[str, Any]:
         """What should be kept of a document."""
-        own = {} if self.columns is None else self.columns[position].as_py()
-        row = self.span.first_row + int(self.rows[position])
-        return {"_file": shown_name(self.span.input.name), "_row": row, **own}
+        own = {} if self.columns is None else dict(self.columns[position].as_py())
+        row = self.span.first_row + own.pop("_row", int(self.rows[position]))
+        source = self.span.input
+        place = {"_source": source.source or None, "_file": shown_name(source.name), "_row": row}
+        return {**place, **own}
 
     def place(self, position: int) -> str:
         where = self.reader.place(self.span, int(self.rows[position]))
         return f"{self.span.input.name}, {where}"
+
+
+class _Written(NamedTuple):
+    """Documents of a span."""
+
+    texts: pa.LargeStringArray
+    rows: npt.NDArray[np.int64]  # of the span
+    columns: pa.StructArray | None  # those of --keep
+
+    def only(self, is_in: npt.NDArray[np.bool_]) -> _Written:
+        columns = None if self.columns is None else self.columns.filter(mask(is_in))
+        return _Written(self.texts.filter(mask(is_in)), self.rows[is_in], columns)
 
 
 @dataclass(frozen=True)
@@ -60,6 +76,11 @@ class Corpus:
     quarantined: Mapping[str, frozenset[str]]  # by input: the places of rows that were left out
     # The index under which the last slice was encoded, if --limit-tokens cut it short.
     last_index: int | None = None
+    firsts: FirstTexts | None = None  # with --dedup: which documents are the first of equal ones
+
+    @functools.cached_property
+    def by_source(self) -> dict[str, Config]:
+        return self.config.by_source()
 
     def index_of(self, place: int) -> int:
         """The index under which the slice at a place was encoded."""
@@ -72,7 +93,7 @@ class Corpus:
         if not 0 <= last < len(slices):
             return self
         cut = chain(slices[:last], [self._shortened(slices[last], num_documents[last])])
-        plan = Plan(self.plan.identity, self.plan.inputs, SliceTable.of(self.plan.inputs, cut))
+        plan = replace(self.plan, slices=SliceTable.of(self.plan.inputs, cut), saved_id="")
         return replace(self, plan=plan, last_index=len(slices))
 
     def _shortened(self, slice_: Slice, num_documents: int) -> Slice:
@@ -100,17 +121,35 @@ class Corpus:
     def documents(self, slice_: Slice) -> Iterator[tuple[tuple[SplitTexts, SplitTexts], Counts]]:
         """The slice's documents for train and for val, in order, and the counts of its rows."""
         for span in slice_.spans:
-            reader = reader_for(span.input.kind, read_options(self.config, self.plan))
-            for batch in reader.batches(span):
-                yield self._sifted(span, reader, batch)
+            at, is_first = 0, None if self.firsts is None else self.firsts.of(self, span)
+            for reader, written, counts in self._written(span):
+                if is_first is None:
+                    yield self._split(span, reader, written), counts
+                    continue
+                is_kept = is_first[at : at + len(written.texts)]
+                at += len(is_kept)
+                num_copies = len(is_kept) - int(is_kept.sum())
+                yield (
+                    self._split(span, reader, written.only(is_kept)),
+                    counts + Counts(num_written=-num_copies, num_duplicates=num_copies),
+                )
 
-    def _sifted(
-        self, span: Span, reader: Reader, batch: TextBatch
-    ) -> tuple[tuple[SplitTexts, SplitTexts], Counts]:
+    def _written(self, span: Span) -> Iterator[tuple[Reader, _Written, Counts]]:
+        """The documents that are written unless they are duplicates."""
+        own = self.by_source.get(span.input.source, self.config)
+        reader = reader_for(span.input.kind, read_options(own, self.plan))
+        for batch in reader.batches(span):
+            yield reader, *self._sifted(span, reader, batch)
+
+    def texts(self, span: Span) -> Iterator[pa.LargeStringArray]:
+        """All texts of a span, duplicates included."""
+        return (written.texts for _, written, _ in self._written(span))
+
+    def _sifted(self, span: Span, reader: Reader, batch: TextBatch) -> tuple[_Written, Counts]:
         texts, rows = batch.texts, batch.rows
         is_bad = np.zeros(len(texts), np.bool_)
         is_bad[list(batch.bad)] = True
-        if places := self.quarantined.get(span.input.name):
+        if places := self.quarantined.get(span.input.label):
             found = [reader.place(span, batch.first_row + row) in places for row in rows.tolist()]
             is_bad |= np.array(found, np.bool_)
         is_null = is_empty = np.zeros(len(texts), np.bool_)
@@ -119,30 +158,55 @@ class Corpus:
         if self.config.empty == "drop":
             is_empty = (np.diff(offsets_of(texts)) == 0) & ~is_null & ~is_bad
         keep = ~(is_bad | is_null | is_empty)
-        texts, rows = texts.filter(mask(keep)), batch.first_row + rows[keep]
-        kept = None if batch.kept is None else batch.kept.filter(mask(keep))
-        is_val = np.zeros(len(texts), np.bool_)
-        if self.config.val_fraction:
-            is_val = held_out(texts, self.config.val_fraction, self.config.seed)
+        written = _Written(texts, batch.first_row + rows, batch.kept).only(keep)
         counts = Counts(
             num_rows=batch.num_rows,
             num_filtered=batch.num_rows - len(keep),
-            num_written=len(texts),
+            num_written=len(written.texts),
             num_empty=int(is_empty.sum()),
             num_null=int(is_null.sum()),
             num_quarantined=int(is_bad.sum()),
         )
-        train, val = (
-            SplitTexts(
-                texts.filter(mask(own)),
-                rows[own],
-                span,
-                reader,
-                None if kept is None else kept.filter(mask(own)),
-            )
-            for own in (~is_val, is_val)
+        return written, counts
+
+    def _split(
+        self, span: Span, reader: Reader, written: _Written
+    ) -> tuple[SplitTexts, SplitTexts]:
+        is_val = np.zeros(len(written.texts), np.bool_)
+        if self.config.val_fraction:
+            is_val = held_out(written.texts, self.config.val_fraction, self.config.seed)
+        train, val = (written.only(own) for own in (~is_val, is_val))
+        return (
+            SplitTexts(train.texts, train.rows, span, reader, train.columns),
+            SplitTexts(val.texts, val.rows, span, reader, val.columns),
         )
-        return (train, val), counts
+
+
+class FirstTexts:
+    """The documents whose text no earlier one has, in plan order. All texts are read once to find
+    them, and 80 bytes are kept for each; blake2b, so that a mistake in the mill's hashes shows."""
+
+    def __init__(self) -> None:
+        self._flags: dict[tuple[Input, int, int], npt.NDArray[np.bool_]] | None = None
+
+    def of(self, corpus: Corpus, span: Span) -> npt.NDArray[np.bool_]:
+        """For each document of the span that would be written without --dedup."""
+        if self._flags is None:
+            self._flags = self._found(corpus)
+        return self._flags[span.input, span.start, span.stop]
+
+    def _found(self, corpus: Corpus) -> dict[tuple[Input, int, int], npt.NDArray[np.bool_]]:
+        seen: set[bytes] = set()
+        found = {}
+        for span in (span for slice_ in corpus.plan.slices for span in slice_.spans):
+            flags = []
+            for texts in corpus.texts(span):
+                for text in texts:
+                    digest = hashlib.blake2b(text.as_buffer(), digest_size=16).digest()
+                    flags.append(digest not in seen)
+                    seen.add(digest)
+            found[span.input, span.start, span.stop] = np.array(flags, np.bool_)
+        return found
 
 
 def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -> Corpus:
@@ -151,7 +215,7 @@ def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -
     options = manifest.identity["options"]
     try:
         config = Config(sources=("-",), **options)
-    except (TypeError, ConfigError) as error:
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise NotAtHand(f"its options are not known to this version: {error}") from None
     if not manifest.inputs:
         raise NotAtHand(
@@ -159,14 +223,16 @@ def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -
             "from",
             hint="leave --sample, --full and --source out",
         )
-    inputs = located_inputs(manifest.inputs, sources, config.input_format)
+    formats = {name: own.input_format for name, own in config.by_source().items()}
+    inputs = located_inputs(manifest.inputs, sources, formats)
     try:
         plan = make_plan(manifest.identity, inputs, config)
     except (InputError, ConfigError) as error:
         raise NotAtHand(error.message, error.hint) from None
     except (TypeError, ValueError) as error:  # options of a forged manifest
         raise NotAtHand(f"its options cannot be used: {error!r}") from None
-    corpus = Corpus(config, plan, _quarantined(files, manifest))
+    firsts = None if config.dedup is None else FirstTexts()
+    corpus = Corpus(config, plan, _quarantined(files, manifest), firsts=firsts)
     written = manifest.num_tokens + sum(s.num_tail_tokens for s in manifest.splits.values())
     if config.limit_tokens is None or written < config.limit_tokens:
         return corpus

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from tokenmill.dataset.kept import is_sidecar
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest, SplitTotals
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT
-from tokenmill.encode.record import SPLITS
+from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
+from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.words.plural import counted
 
 
@@ -28,6 +28,7 @@ def contradictions(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
         return
     yield from _of_documents(manifest, has_boundaries)
     yield from _of_slices(manifest)
+    yield from _of_sources(manifest)
     if manifest.converted_from is None and (QUARANTINE_NAME in names) != bool(
         counts.num_quarantined
     ):
@@ -50,7 +51,7 @@ def _of_splits(manifest: Manifest) -> Iterator[str]:
 
 def _of_documents(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
     written = manifest.counts.num_written
-    eot = manifest.identity["options"]["eot"]
+    eot, _ = separator_of(manifest.identity["options"], manifest.identity["encoding"])
     per_document = EOTS_PER_DOCUMENT[eot]
     in_splits = sum(totals.num_documents for totals in manifest.splits.values())
     if per_document and in_splits != written:
@@ -83,6 +84,27 @@ def _kept_documents(totals: SplitTotals, eot: str) -> range:
         return range(kept, kept + 1)
     kept = totals.num_documents - totals.num_tail_eot
     return range(kept, kept + 1)
+
+
+def _of_sources(manifest: Manifest) -> Iterator[str]:
+    """Named sources add up to the whole."""
+    totals = manifest.sources.values()
+    named = manifest.identity["options"].get("named", {})
+    if set(manifest.sources) != set(named):
+        yield f"the run has {counted(len(named), 'named source')}, but {len(totals):,} are counted"
+    if not totals:
+        return
+    if sum((found.counts for found in totals), Counts()) != manifest.counts:
+        yield "the counts of the sources do not add up to those of the whole"
+    tails = sum(split.num_tail_tokens for split in manifest.splits.values())
+    num_tokens = sum(found.num_tokens for found in totals)
+    if num_tokens != manifest.num_tokens + tails:
+        had = counted(manifest.num_tokens + tails, "token")
+        yield f"{had} written, but the sources have {num_tokens:,}"
+    for split, said in {} if manifest.one_stream else manifest.splits.items():
+        own = [found.splits[split] for found in totals if split in found.splits]
+        if sum(one.num_documents for one in own) != said.num_documents:
+            yield f"the documents of the sources do not add up to those of {split}"
 
 
 def _of_slices(manifest: Manifest) -> Iterator[str]:

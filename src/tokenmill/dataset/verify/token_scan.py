@@ -25,6 +25,7 @@ class Rules:
     n_vocab: int | None
     eot_id: int | None
     eot: str | None  # where EOT ids stand: append, prepend, both or none
+    bos_id: int | None = None  # which begins every document, if EOT ids end them
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class TokenScan:
         self._unpaired: list[Fault | None] = [None, None]
         self.num_tokens = first_token
         self.num_eot = 0
+        self.num_bos = 0
         self.largest = -1
         self.first: int | None = None
         self.last: int | None = None
@@ -76,12 +78,14 @@ class TokenScan:
             return
         if self.first is None:
             self.first = int(tokens[0])
-        self.last = int(tokens[-1])
         self.largest = max(self.largest, int(tokens.max()))
         if self._rules.n_vocab is not None and "vocabulary" not in self.faults:
             self._look_at_range(tokens, self._rules.n_vocab)
+        if self._rules.bos_id is not None:
+            self._look_at_bos(tokens, self._rules.bos_id)
         if self._rules.eot_id is not None:
             self._look_at_eot(tokens == self._rules.eot_id)
+        self.last = int(tokens[-1])
         self.num_tokens += len(tokens)
 
     @staticmethod
@@ -100,6 +104,7 @@ class TokenScan:
                 before = whole.num_eot + fault.num_eot_before
                 whole.faults.setdefault(name, dataclasses.replace(fault, num_eot_before=before))
             whole.num_eot += part.num_eot
+            whole.num_bos += part.num_bos
         return whole
 
     def finish(self, ends: Positions | None = None) -> None:
@@ -157,6 +162,22 @@ class TokenScan:
             for state in (0, 1):
                 self._follow(state, found_at, start, stop)
         self.num_eot += len(found_at)
+
+    def _look_at_bos(self, tokens: Tokens, bos_id: int) -> None:
+        """A BOS id follows every EOT id, and nothing else. What is before the first token of a part
+        is not known here; the number of BOS ids shows it."""
+        is_bos = tokens == bos_id
+        self.num_bos += int(np.count_nonzero(is_bos))
+        before = np.concatenate([[bos_id if self.last is None else self.last], tokens[:-1]])
+        wrong = is_bos != (before == self._rules.eot_id)
+        wrong[0] &= self.last is not None
+        if wrong.any() and "EOT" not in self.faults:
+            at = int(np.argmax(wrong))
+            num_eot = self.num_eot + int(np.count_nonzero(tokens[:at] == self._rules.eot_id))
+            what = "is a BOS id in the middle of a document"
+            what = what if is_bos[at] else "should begin a document with its BOS id, and does not"
+            message = f"token {self.num_tokens + at:,} {what}"
+            self.faults["EOT"] = Fault("EOT", self.num_tokens + at, message, num_eot)
 
     def _check_mark(self, said: int, token: int, found: int, stop: int) -> None:
         if found != said and "EOT" not in self.faults:

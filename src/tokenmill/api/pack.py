@@ -1,0 +1,47 @@
+"""`tokenmill.pack`: `tokenmill pack`, as a function."""
+
+from __future__ import annotations
+
+import os
+
+from tokenmill.dataset.opened import OpenedDataset, opened
+from tokenmill.packing.pack import PackOptions
+from tokenmill.packing.pack import pack as planned
+from tokenmill.packing.report import PackReport
+from tokenmill.packing.written import write_rows
+from tokenmill.words.keywords import suggesting
+from tokenmill.words.quantities import Quantity, count_of
+
+
+@suggesting
+def pack(
+    dataset: str | os.PathLike[str] | OpenedDataset,
+    *,
+    seq_len: Quantity,
+    method: str = "fit",
+    long: str | None = None,
+    seed: int = 0,
+    plan: str | os.PathLike[str] | None = None,
+    write: str | os.PathLike[str] | None = None,
+    format: str | None = None,
+    overwrite: bool = False,
+) -> dict[str, PackReport]:
+    """Plan rows of whole documents for `tokenmill.Loader(..., packed=True)`, and return what it did
+    to the documents of each split.
+
+    method      "fit": best-fit decreasing, with padding; "crop": nanochat's rule, without
+    long        of fit, what becomes of documents longer than a row: "split", "truncate", "drop"
+    plan        where the plan goes; None: beside the dataset
+    write       a folder or URL: also write the rows there, as a dataset in `format`
+    """
+    options = PackOptions(seq_len=count_of("seq_len", seq_len), method=method, long=long, seed=seed)
+    is_open = isinstance(dataset, OpenedDataset)
+    data = dataset if isinstance(dataset, OpenedDataset) else opened(os.fspath(dataset))
+    try:
+        found = planned(data, options, None if plan is None else os.fspath(plan))
+        if write is not None:
+            write_rows(data, found, os.fspath(write), format, overwrite)
+        return {name: split.report for name, split in found.splits.items()}
+    finally:
+        if not is_open:
+            data.close()

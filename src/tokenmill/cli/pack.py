@@ -1,0 +1,125 @@
+"""`tokenmill pack`: rows of whole documents, planned before training."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.cli.screen import printable
+from tokenmill.words.quantities import count_of
+
+if TYPE_CHECKING:
+    from tokenmill.dataset.opened import OpenedDataset
+    from tokenmill.packing.pack import PackOptions
+    from tokenmill.packing.row_plan import RowPlan
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "pack",
+        help="plan rows of whole documents for training",
+        description="Plan rows of whole documents, for tokenmill.Loader(..., packed=True): a small "
+        "file beside the dataset says which documents go into which row. The tokens stay as they "
+        "are. What it does to the documents is printed.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="""\
+examples:
+  tokenmill pack data/mine --seq-len 2048
+  tokenmill pack data/mine --seq-len 2048 --long truncate
+  tokenmill pack data/mine --seq-len 2048 --method crop         no padding, as nanochat does it
+  tokenmill pack data/mine --seq-len 2048 --write s3://bucket/rows --format mds""",
+    )
+    parser.add_argument("folder", metavar="OUT", help="folder or URL of a dataset")
+    parser.add_argument("--seq-len", required=True, metavar="N", help="tokens per row")
+    parser.add_argument(
+        "--method",
+        default="fit",
+        metavar="NAME",
+        help="fit (default): best-fit decreasing, padding where nothing fits; crop: the document "
+        "that fills the rest of a row loses its end",
+    )
+    parser.add_argument(
+        "--long",
+        metavar="POLICY",
+        help="of fit: documents longer than a row are split (default), truncate or drop",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the order of rows")
+    parser.add_argument("--plan", metavar="FILE", help="where the plan goes (default: into OUT)")
+    parser.add_argument(
+        "--write", metavar="DIR", help="also write the rows, padded, as a dataset: a folder or URL"
+    )
+    parser.add_argument("--format", metavar="NAME", help="of --write (default: that of OUT)")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the dataset in DIR once it is complete"
+    )
+    parser.add_argument("--tokenizer", metavar="NAME|FILE", help="if tokenmill did not write OUT")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no report")
+    parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tokenmill.dataset.opened import opened
+    from tokenmill.errors import ConfigError
+    from tokenmill.packing.pack import PackOptions
+
+    if arguments.write is None and (arguments.format or arguments.overwrite):
+        raise ConfigError(
+            "--format and --overwrite are for --write: a plan has no format",
+            hint="--write DIR writes the rows as a dataset",
+        )
+    options = PackOptions(
+        seq_len=count_of("--seq-len", arguments.seq_len),
+        method=arguments.method,
+        long=arguments.long,
+        seed=arguments.seed,
+    )
+    with opened(arguments.folder, tokenizer=arguments.tokenizer) as dataset:
+        pack_and_report(dataset, options, arguments)
+    return 0
+
+
+def pack_and_report(
+    dataset: OpenedDataset, options: PackOptions, arguments: argparse.Namespace
+) -> None:
+    from tokenmill.packing.pack import pack
+    from tokenmill.packing.written import write_rows
+
+    plan = pack(dataset, options, arguments.plan)
+    report(plan, arguments)
+    if arguments.write is not None:
+        from tokenmill.storage.objects import require_lasting, require_output
+
+        require_output(arguments.write)
+        require_lasting(arguments.write)
+        write_rows(dataset, plan, arguments.write, arguments.format, arguments.overwrite)
+        if not arguments.quiet:
+            print(printable(f"rows written to {arguments.write}"), file=sys.stderr)
+
+
+def pack_prepared(out: str, options: PackOptions, is_quiet: bool) -> None:
+    """`prepare --pack`: the plan of a dataset that was just finished."""
+    from tokenmill.dataset.opened import opened
+    from tokenmill.packing.pack import pack
+
+    with opened(out) as dataset:
+        plan = pack(dataset, options)
+    if not is_quiet:
+        _show(plan)
+
+
+def report(plan: RowPlan, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        splits = {name: split.report.to_plain() for name, split in plan.splits.items()}
+        print(json.dumps({"plan": plan.path, **plan.options, "splits": splits}))
+    elif not arguments.quiet:
+        _show(plan)
+
+
+def _show(plan: RowPlan) -> None:
+    lines = [line for name, one in plan.splits.items() for line in one.report.lines(name)]
+    for line in [*lines, f"plan: {plan.path}"]:
+        print(printable(line), file=sys.stderr)

@@ -1,0 +1,197 @@
+"""`tokenmill report`: one page that shows what is in a dataset, or what differs between two."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.cli.moving_line import MovingLine
+from tokenmill.cli.screen import printable, shown_bytes, tell_of_tries
+from tokenmill.errors import ConfigError, ConflictError, InputError, TokenmillError
+
+if TYPE_CHECKING:
+    from tokenmill.dataset.inspect import LookedInto
+    from tokenmill.report.figures import Figures
+    from tokenmill.report.places import Commands
+
+DEFAULT_NAME = "report.html"
+_TOLD = ("tokenizer", "pattern", "eot_token", "eot", "format", "dtype")
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "report",
+        help="one page with plots: lengths, tokens, sources, outliers, documents in colour",
+        description="What is in a dataset, tokenmill's or not, as one HTML file without scripts "
+        "that loads nothing: document lengths, bytes a token along the corpus, the tokens in use, "
+        "sources, quarantine, duplicates, and documents with their tokens in colour. Of two "
+        "datasets, what differs. A large dataset is sampled, at the same places every time.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="""\
+examples:
+  tokenmill report data/mine
+  tokenmill report data/mine --exact -o mine.html
+  tokenmill report data/gpt2 data/o200k -o compared.html
+  tokenmill report data/mine --markdown
+  tokenmill report s3://bucket/mine
+  tokenmill report llmc-shards/ --tokenizer gpt2""",
+    )
+    parser.add_argument("folder", metavar="OUT", help="folder that holds the shards, or its URL")
+    parser.add_argument("other", metavar="OUT2", nargs="?", help="another one, to compare with")
+    parser.add_argument(
+        "-o", "--out", metavar="FILE", help=f"the page (default: {DEFAULT_NAME}); - is stdout"
+    )
+    how = parser.add_argument_group("what is read and shown")
+    how.add_argument("--exact", action="store_true", help="read all tokens, on all cores")
+    how.add_argument("--no-text", action="store_true", help="no documents: a page to pass on")
+    how.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
+    how.add_argument("--markdown", action="store_true", help="a card for a README on stdout")
+    how.add_argument(
+        "--num-proc", type=int, metavar="N", help="processes for --exact (default: the CPUs)"
+    )
+    how.add_argument("-q", "--quiet", action="store_true", help="only errors")
+    how.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
+
+    tokens = parser.add_argument_group("what the folder does not say about itself")
+    tokens.add_argument(
+        "--tokenizer", metavar="NAME|FILE", help="what made the tokens, if it was a file of yours"
+    )
+    tokens.add_argument("--pattern", metavar="NAME|REGEX", help="for a .tiktoken file")
+    tokens.add_argument("--eot-token", metavar="TEXT", help="the special token between documents")
+    tokens.add_argument("--eot", choices=("append", "prepend", "both", "none"))
+    tokens.add_argument("--format", metavar="NAME", help="if it is not recognised")
+    tokens.add_argument("--dtype", choices=("uint16", "uint32"), help="of files without a header")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    require_sense(arguments)
+    moving = MovingLine(sys.stderr, arguments.quiet)
+    try:
+        folders = [arguments.folder, *([arguments.other] if arguments.other else [])]
+        found = [surveyed(folder, arguments, moving) for folder in folders]
+    except KeyboardInterrupt:
+        from tokenmill.cli.progress import SignalStop
+
+        moving.end()
+        SignalStop.die_by(signal.SIGINT)
+        raise
+    except OSError as error:
+        if isinstance(error, (BrokenPipeError, TokenmillError)) or error.filename is None:
+            raise
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
+    finally:
+        moving.end()
+    show(found, arguments)
+    return 0
+
+
+def require_sense(arguments: argparse.Namespace) -> None:
+    if arguments.num_proc is not None and arguments.num_proc < 1:
+        raise ConfigError(f"--num-proc must be positive, got {arguments.num_proc}")
+    if arguments.json and arguments.markdown:
+        raise ConfigError("--json and --markdown are two answers", hint="leave one of them out")
+    for option in ("json", "markdown"):
+        if getattr(arguments, option) and arguments.out is not None:
+            raise ConfigError(
+                f"--{option} goes to standard output, and -o names a page",
+                hint=f"tokenmill report {arguments.folder} --{option} > {arguments.out}",
+            )
+    for option in ("pattern", "eot_token"):
+        if getattr(arguments, option) is not None and arguments.tokenizer is None:
+            name = option.replace("_", "-")
+            raise ConfigError(f"--{name} needs --tokenizer", hint="--tokenizer FILE")
+    if arguments.out not in (None, "-"):
+        require_replaceable(arguments.out)
+    elif arguments.out is None and not (arguments.json or arguments.markdown):
+        require_replaceable(DEFAULT_NAME)
+
+
+def require_replaceable(path: str) -> None:
+    """Raise ConflictError for a file that is no report: it would be lost."""
+    from tokenmill.report.blocks import MARK
+    from tokenmill.storage import files
+
+    if files.is_irregular(path):
+        raise ConflictError(f"{path} is not a regular file", hint="-o another.html")
+    if files.exists(path) and MARK.encode() not in files.read_file(path)[:200]:
+        raise ConflictError(
+            f"{path} is there already, and is no report of tokenmill", hint="-o another.html"
+        )
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    looked: LookedInto
+    commands: Commands
+    figures: Figures
+
+
+def surveyed(folder: str, arguments: argparse.Namespace, moving: MovingLine) -> Surveyed:
+    from tokenmill.dataset.inspect import look_into
+    from tokenmill.report.places import Commands
+    from tokenmill.report.survey import SurveyOptions, survey
+    from tokenmill.runners.machine import available_cpus
+
+    tell_of_tries()
+    given = {name: getattr(arguments, name) for name in _TOLD}
+    given = {name: value for name, value in given.items() if value is not None}
+    opening = {"format_name" if name == "format" else name: text for name, text in given.items()}
+    opening["folder"] = folder
+    looked = look_into(**opening)
+    options = [(f"--{name.replace('_', '-')}", text) for name, text in given.items()]
+    commands = Commands(looked, [word for option in options for word in option])
+    reading = SurveyOptions(
+        is_exact=arguments.exact,
+        with_text=not arguments.no_text,
+        num_proc=arguments.num_proc or available_cpus(),
+        opening=opening,
+        progress=moving.show,
+    )
+    return Surveyed(looked, commands, survey(looked, reading, commands))
+
+
+def show(found: list[Surveyed], arguments: argparse.Namespace) -> None:
+    from tokenmill.report.card import card
+
+    figures = [one.figures for one in found]
+    if arguments.json:
+        plain = [one.to_plain() for one in figures]
+        print(json.dumps(plain[0] if len(plain) == 1 else plain, indent=1))
+    elif arguments.markdown:
+        print("\n".join(card(one) for one in figures), end="")
+    else:
+        save(page_of(found), figures[0], arguments)
+
+
+def page_of(found: list[Surveyed]) -> bytes:
+    from tokenmill.report.comparison import comparison_page
+    from tokenmill.report.page import report_page
+    from tokenmill.report.pairs import pairs_of
+
+    if len(found) == 1:
+        return report_page(found[0].figures)
+    first, second = found
+    pairs = pairs_of(first.figures, second.figures, second.looked, second.commands)
+    return comparison_page(first.figures, second.figures, pairs)
+
+
+def save(page: bytes, figures: Figures, arguments: argparse.Namespace) -> None:
+    from tokenmill.report.words import how_measured
+    from tokenmill.storage import files
+    from tokenmill.storage.output_errors import as_output_error
+
+    if arguments.out == "-":
+        sys.stdout.write(page.decode())
+        return
+    path = arguments.out or DEFAULT_NAME
+    with as_output_error("write", path):
+        files.write_file(path if os.path.dirname(path) else f"./{path}", page)
+    if not arguments.quiet:
+        line = f"{path}: {shown_bytes(len(page))}. {how_measured(figures)}"
+        print(printable(line), file=sys.stderr)

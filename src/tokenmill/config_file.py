@@ -1,0 +1,198 @@
+"""`tokenmill.toml`: the options of a run in a file, for `--config`.
+
+    tokenizer = "gpt2"                  a field of Config for each key; numbers may be "100M"
+    shuffle = true
+
+    [source.web]                        a named source: its paths, repeat, and its own options
+    paths = "corpus/web/"
+
+Whatever is wrong in it is said with its line. tomllib has no lines for values, so the line of a key
+is looked for when something is wrong with it: the last one that has the key's text, and before
+which the file has no such key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokenmill.config import COUNTS, Config
+from tokenmill.errors import ConfigError
+from tokenmill.named_source import KEYS, NAME, unknown_key
+from tokenmill.words.synonyms import option_meant
+
+MAX_BYTES = 4 << 20
+_TYPES = {f.name: str(f.type) for f in dataclasses.fields(Config) if f.name != "named"}
+_SPELLED = {"no_val": 'val = "none"', "val_first_shard": 'val = "first-shard"'}
+_TYPED = ("config", "partition", "dry_run", "json", "quiet", "verbose")
+_MOST_LINES = 100  # looked at for the line of a key
+_KINDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    path: str
+    text: str
+    options: dict[str, Any]  # of Config
+    tables: dict[str, dict[str, Any]]  # of named sources, in order
+
+    @staticmethod
+    def read(path: str) -> ConfigFile:
+        """Raises ConfigError, with the line of what is wrong."""
+        text = _text_of(path)
+        plain = _parsed(path, text)
+        sources = plain.pop("source", {})
+        file = ConfigFile(path, text, plain, {})
+        for key, value in plain.items():
+            file._require_option(key, value)
+        if not isinstance(sources, dict):
+            raise file.error(("source",), "source is a table", "[source.web]")
+        for name, table in sources.items():
+            file.tables[name] = file._source(name, table)
+        if sources and "sources" in plain:
+            what = "there are sources without a name and sources with one"
+            raise file.error(("sources",), what, "give each a name: [source.web]")
+        return file
+
+    def completed(self, typed: Mapping[str, Any]) -> dict[str, Any]:
+        """What was typed, which wins, and the rest from the file. Sources without a name are a
+        list, named ones a mapping."""
+        given = {**self.options, **typed}
+        for name in ("val", "val_fraction"):
+            if {"val", "val_fraction"} & typed.keys() and name not in typed:
+                given.pop(name, None)  # of the file: they contradict each other
+        sources = typed.get("sources")
+        if self.tables and sources and not isinstance(sources, Mapping):
+            raise ConfigError(
+                f"{sources[0]} has no name, and {self.path} has named sources",
+                hint=f"give it one: {next(iter(self.tables))}={sources[0]}",
+            )
+        if self.tables:
+            tables = {n: {**self.tables.get(n, {}), **t} for n, t in (sources or {}).items()}
+            given["sources"] = {
+                **tables,
+                **{n: t for n, t in self.tables.items() if n not in tables},
+            }
+        return given
+
+    @contextlib.contextmanager
+    def blamed(self, typed: Mapping[str, Any]) -> Iterator[None]:
+        """Have an error about an option that is in the file, and was not typed, say its line."""
+        try:
+            yield
+        except ConfigError as error:
+            source = re.match(r"source ([\w-]+)(?:: | has )", error.message)
+            option = re.search(
+                r"--([a-z][a-z-]*)|\b(repeat|paths|val)(?:idation)?\b", error.message
+            )
+            key = "" if option is None else (option[1] or option[2]).replace("-", "_")
+            keys = ("source", source[1], key) if source else (key,)
+            if _value_at({**self.options, "source": self.tables}, keys) is None or key in typed:
+                raise
+            raise self.error(keys, error.message, error.hint) from error
+
+    def error(self, keys: tuple[str, ...], what: str, hint: str | None = None) -> ConfigError:
+        """An error about a key."""
+        line = self.line_of(keys)
+        return ConfigError(f"{self.path}{f', line {line}' if line else ''}: {what}", hint=hint)
+
+    def line_of(self, keys: tuple[str, ...]) -> int | None:
+        """Where a key is; None if that cannot be told."""
+        lines = self.text.split("\n")
+        found = [number for number, line in enumerate(lines) if keys[-1] in line]
+        for number in reversed(found[:_MOST_LINES]):
+            with contextlib.suppress(ConfigError):
+                before = _parsed(self.path, "\n".join(lines[:number]))
+                if _value_at(before, keys) is None:
+                    return number + 1
+        return None
+
+    def _source(self, name: str, table: Any) -> dict[str, Any]:
+        keys = ("source", name)
+        if not NAME.fullmatch(name):
+            raise self.error(keys, f"a source cannot be named {name!r}", "[source.web]")
+        own: dict[str, Any] = table if isinstance(table, dict) else {"paths": table}
+        for key, value in own.items():
+            if key not in KEYS:
+                error = unknown_key(name, key)
+                raise self.error((*keys, key), error.message, error.hint)
+            kind = {"paths": "tuple", "repeat": "int"}.get(key) or _TYPES[key]
+            self._require_kind((*keys, key), value, kind)
+        return own
+
+    def _require_option(self, key: str, value: Any) -> None:
+        if key in _SPELLED:
+            raise self.error((key,), f"unknown key {key!r}", f"write {_SPELLED[key]}")
+        if key in _TYPED:
+            hint = f"--{key.replace('_', '-')} belongs on the command line"
+            raise self.error((key,), f"unknown key {key!r}", hint)
+        if key not in _TYPES:
+            meant = option_meant(key, [*_TYPES, "source"])
+            hint = f"did you mean {meant!r}?" if meant else f"there are {', '.join(_TYPES)}"
+            raise self.error((key,), f"unknown key {key!r}", hint)
+        if key == "sources" and isinstance(value, dict):
+            raise self.error((key,), "sources is a list", "did you mean [source.NAME]?")
+        self._require_kind((key,), value, _TYPES[key])
+
+    def _require_kind(self, keys: tuple[str, ...], value: Any, kind: str) -> None:
+        """Refuse a value of another type than the field's. `kind` is its annotation."""
+        if kind.startswith("tuple"):
+            some = value if isinstance(value, list) else [value]
+            is_right, what = all(isinstance(one, str) for one in some), "text, or a list of texts"
+        else:
+            allowed = [one for one in _KINDS if re.search(rf"\b{one.__name__}\b", kind)]
+            what = " or ".join(_KINDS[one] for one in allowed)
+            allowed += [int] if float in allowed else []
+            if keys[-1] in COUNTS:
+                allowed, what = [int, float, str], 'a whole number, such as 1000 or "100M"'
+            is_right = type(value) in allowed
+        if not is_right:
+            shown = "a table" if isinstance(value, dict) else _shortened(repr(value))
+            raise self.error(keys, f"{keys[-1]} is {what}, got {shown}")
+
+
+def _text_of(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {path}: {error.strerror}",
+            hint="`tokenmill inspect OUT --config` prints the configuration of a dataset",
+        ) from None
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{path} is no configuration: over {MAX_BYTES:,} bytes")
+    try:
+        return data.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}, line {line}: not UTF-8") from None
+
+
+def _parsed(path: str, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deeply for a configuration") from None
+    except ValueError as error:  # also for a number of 5,000 digits
+        place = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", str(error), re.DOTALL)
+        if place is None:
+            what = str(error).replace(" (at end of document)", " at its end")
+            raise ConfigError(f"{path}: not TOML: {what}") from None
+        hint = 'text is in quotes: tokenizer = "gpt2"' if place[1] == "Invalid value" else None
+        raise ConfigError(f"{path}, line {place[2]}: not TOML: {place[1]}", hint=hint) from None
+
+
+def _value_at(plain: Any, keys: tuple[str, ...]) -> Any:
+    for key in keys:
+        plain = plain.get(key) if isinstance(plain, Mapping) else None
+    return plain
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,308 @@
+"""CSV and TSV: the first record names the columns, each other one is a row.
+
+Records are as Python's csv module reads them: a field in quotes may hold delimiters, line ends and
+doubled quotes. pyarrow's parser reads blocks of whole records (records.py); what it does not take
+goes to Python's. A record with more or fewer fields than the header is bad. Fields have no types:
+as text each is what stands there, and --where reads a field as what it is compared with
+(`score >= 3` as a number), where an empty one is null. pyarrow would infer a type for each block.
+
+330-390 MB/s of text per thread, by Python's parser 110-180. Cutting a file reads all of it once, at
+800 MB/s, which pays with two workers or more. An object in a store is fetched twice for it: where a
+corpus is must not decide how it is cut, or a shuffle would give other bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from tokenmill.corpus.readers import ReadOptions, TextBatch
+from tokenmill.corpus.readers.bytestream import (
+    chunks_of,
+    head_of,
+    is_counted_from_start,
+)
+from tokenmill.corpus.readers.choice import Chosen
+from tokenmill.corpus.readers.field_choice import chosen_records, require_columns
+from tokenmill.corpus.readers.kept import KeptColumns, kept_columns, raw_of, table_schema
+from tokenmill.corpus.readers.records import Record, RecordBlocks, records
+from tokenmill.corpus.readers.row_text import RowText
+from tokenmill.corpus.readers.rows import Raw, text_batches
+from tokenmill.corpus.readers.sample import Sampler, sampler_of
+from tokenmill.corpus.spans import Input, Span
+from tokenmill.errors import ConfigError, InputError
+from tokenmill.where.parser import parsed
+
+COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
+MAX_COUNTED_BYTES = 1 << 30  # before a span, for a line number
+_HEADER_BYTES = 1 << 20
+_CUT_BYTES = 4 << 20  # looked through at a time
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    names: list[str]
+    num_lines: int  # of the record, and blank ones before it
+    num_bytes: int
+    has_more: bool  # whether anything follows it
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(name, pa.string()) for name in self.names])
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Some records: the columns that are needed, as bytes; a bad record is null in all."""
+
+    batch: pa.RecordBatch
+    bad: dict[int, str]
+
+
+class DelimitedReader:
+    """Span unit: bytes of the file."""
+
+    def __init__(self, options: ReadOptions, delimiter: str) -> None:
+        if options.lists is not None:
+            raise ConfigError(
+                "--lists is for columns of lists, and the fields of a CSV file are text",
+                hint="leave --lists out",
+            )
+        self.options = options
+        self._delimiter = delimiter.encode()
+        self._counted: tuple[Span, int, Iterator[int]] | None = None
+
+    def spans(self, source: Input) -> list[Span]:
+        header = self._header(source)
+        if header is None:
+            return []
+        RowText(header.schema, self.options, source.name)
+        if self.options.where is not None:
+            require_columns(self.options.where, header.names, source.name)
+        if source.compression:
+            return [Span(source, 0, source.num_bytes, source.num_bytes * COMPRESSED_TEXT_RATIO)]
+        edges = [0, source.num_bytes]
+        if source.num_bytes > self.options.span_bytes:
+            edges = self._cuts(source)
+        spans = [Span(source, a, b, b - a) for a, b in itertools.pairwise(edges)]
+        return spans if header.has_more else []
+
+    def batches(self, span: Span) -> Iterator[TextBatch]:
+        header = self._header(span.input)
+        if header is None:  # a compressed file without text
+            return iter(())
+        row_text = RowText(header.schema, self.options, span.input.name)
+        sampler = sampler_of(span, self.options)
+        kept = kept_columns(header.schema, self.options, span.input.name)
+        tables = self._tables(span, header, self._needed(row_text, kept))
+        raws = _raws(tables, row_text, kept, sampler, self.options)
+        return text_batches(span, raws, self.options)
+
+    def kept_schema(self, source: Input) -> pa.Schema:
+        """Fields have no types: they are kept as text."""
+        header = self._header(source)
+        schema = pa.schema([]) if header is None else header.schema
+        return table_schema(schema, self.options.keep or (), source.name)
+
+    def place(self, span: Span, row: int) -> str:
+        # Rows are requested in order, so the records are parsed once, not once per bad row.
+        if self._counted is None or self._counted[0] != span or self._counted[1] > row:
+            self._counted = (span, 0, self._lines_of_rows(span))
+        _, first, lines = self._counted
+        line = next(itertools.islice(lines, row - first, None))
+        self._counted = (span, row + 1, lines)
+        if span.start and not is_counted_from_start(span, MAX_COUNTED_BYTES):
+            return f"line {line} from byte {span.start} on"
+        return f"line {line}"
+
+    def _header(self, source: Input) -> _Header | None:
+        """The names of the columns; None for a file without any record."""
+        if source.num_bytes == 0 and not source.compression:
+            return None
+        head = head_of(source, _HEADER_BYTES)
+        first = next(records([head], self._delimiter, source), None)
+        if first is None:
+            return None
+        if first.problem:
+            raise InputError(f"{source.name}: line {first.line}: {first.problem}")
+        lines = head.split(b"\n", first.end_line)
+        num_bytes = min(len(head), sum(map(len, lines[: first.end_line])) + first.end_line)
+        if num_bytes >= _HEADER_BYTES:
+            raise InputError(
+                f"{source.name}: the first record, which names the columns, is longer than "
+                f"{_HEADER_BYTES} bytes",
+                hint="is this a CSV file?",
+            )
+        names = [_shown(name) for name in first.fields]
+        return _Header(names, first.end_line, num_bytes, len(head) > num_bytes)
+
+    def _needed(self, row_text: RowText, kept: KeptColumns | None) -> list[str]:
+        """The columns to read, each once."""
+        where = [] if self.options.where is None else parsed(self.options.where).columns
+        names = [*(field.path for field in row_text.fields), *(".".join(one) for one in where)]
+        return list(dict.fromkeys([*names, *(kept.paths if kept else ())]))
+
+    def _cuts(self, source: Input) -> list[int]:
+        """Where the file can be cut; at its ends only, if that takes a parser."""
+        target = span_bytes = self.options.span_bytes
+        chunks = chunks_of(source, 0, source.num_bytes, min(span_bytes, _CUT_BYTES))
+        blocks = RecordBlocks(chunks, self._delimiter, source)
+        ends, end = [], 0
+        for block in blocks:
+            end += len(block)
+            if end >= target:
+                ends.append(end)
+                target = end + span_bytes
+        if blocks.rest is not None:
+            return [0, source.num_bytes]
+        mark = source.num_bytes - end  # a byte order mark is not among the chunks
+        ends = [mark + one for one in ends]
+        return [0, *(one for one in ends if one < source.num_bytes), source.num_bytes]
+
+    def _tables(self, span: Span, header: _Header, needed: list[str]) -> Iterator[_Table]:
+        chunks = chunks_of(span.input, span.start, span.stop, self.options.batch_bytes)
+        num_lines = 0
+        if span.start == 0:
+            chunks, num_lines = _without(chunks, header.num_bytes), header.num_lines
+        blocks = RecordBlocks(chunks, self._delimiter, span.input)
+        columns = [header.names.index(name) for name in needed]
+        for block in blocks:
+            arrays = _parsed(block, self._delimiter, len(header.names), columns)
+            if arrays is not None:
+                yield _Table(pa.RecordBatch.from_arrays(arrays, needed), {})
+            else:
+                found = records([block], self._delimiter, span.input)
+                yield _table(list(found), len(header.names), columns, needed)
+            num_lines += block.count(b"\n")
+        if blocks.rest is not None:
+            found = records(blocks.rest, self._delimiter, span.input, num_lines)
+            for some in _gathered(found, self.options.batch_bytes):
+                yield _table(some, len(header.names), columns, needed)
+
+    def _lines_of_rows(self, span: Span) -> Iterator[int]:
+        first, skipped = 0, 0
+        if span.start and is_counted_from_start(span, MAX_COUNTED_BYTES):
+            before = chunks_of(span.input, 0, span.start, self.options.batch_bytes)
+            first = sum(chunk.count(b"\n") for chunk in before)
+        chunks = chunks_of(span.input, span.start, span.stop, self.options.batch_bytes)
+        if span.start == 0:
+            skipped = 1
+        for record in itertools.islice(records(chunks, self._delimiter, span.input), skipped, None):
+            yield first + record.line
+
+
+# Functions, not methods: a reader that keeps an unfinished generator must not be referenced by it.
+
+
+def _raws(
+    tables: Iterable[_Table],
+    row_text: RowText,
+    columns: KeptColumns | None,
+    sampler: Sampler | None,
+    options: ReadOptions,
+) -> Iterator[Raw]:
+    first_row = 0
+    for table in tables:
+        num_rows = len(table.batch)
+        texts = row_text.of(_with_nulls(table.batch) if options.template else table.batch)
+        kept = None if columns is None else columns.of(table.batch)
+        if options.is_choosy:
+            chosen = chosen_records(table.batch, table.bad, options)
+            if sampler is not None:
+                chosen = chosen.only(sampler.drawn(first_row, num_rows))
+            yield chosen.of(texts, kept)
+        elif table.bad:
+            yield Chosen(np.ones(num_rows, np.bool_), table.bad).of(texts, kept)
+        else:
+            yield raw_of(texts, kept)
+        first_row += num_rows
+
+
+def _parsed(
+    block: bytes, delimiter: bytes, num_columns: int, columns: Sequence[int]
+) -> list[pa.Array] | None:
+    """The columns of a block by pyarrow; None if it takes Python's parser."""
+    names = [str(number) for number in range(num_columns)]
+    try:
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(block),
+            read_options=pyarrow.csv.ReadOptions(
+                use_threads=False, block_size=len(block) + 1, column_names=names
+            ),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=delimiter.decode(), newlines_in_values=True
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(
+                check_utf8=False,
+                column_types=dict.fromkeys(names, pa.large_binary()),
+                include_columns=[names[column] for column in columns],
+                strings_can_be_null=False,
+            ),
+        )
+    except (pa.ArrowException, OverflowError):
+        return None
+    return [column.combine_chunks() for column in table.columns]
+
+
+def _table(
+    found: Sequence[Record], num_columns: int, columns: Sequence[int], names: Sequence[str]
+) -> _Table:
+    bad: dict[int, str] = {}
+    for row, record in enumerate(found):
+        if record.problem is not None:
+            bad[row] = record.problem
+        elif len(record.fields) != num_columns:
+            bad[row] = f"{len(record.fields)} fields where the header has {num_columns}"
+    arrays = [
+        pa.array(
+            [
+                None if row in bad else record.fields[column].encode(errors="surrogateescape")
+                for row, record in enumerate(found)
+            ],
+            pa.large_binary(),
+        )
+        for column in columns
+    ]
+    return _Table(pa.RecordBatch.from_arrays(arrays, list(names)), bad)
+
+
+def _gathered(found: Iterable[Record], batch_bytes: int) -> Iterator[list[Record]]:
+    some: list[Record] = []
+    num_bytes = 0
+    for record in found:
+        some.append(record)
+        num_bytes += sum(map(len, record.fields)) + 1
+        if num_bytes >= batch_bytes:
+            yield some
+            some, num_bytes = [], 0
+    if some:
+        yield some
+
+
+def _with_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same, with null for empty fields: in a template they are the same."""
+    import pyarrow.compute as pc
+
+    nothing = pa.scalar(None, pa.large_binary())
+    arrays = [
+        pc.if_else(pc.equal(pc.binary_length(column), 0), nothing, column)
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+
+
+def _without(chunks: Iterator[bytes], num_bytes: int) -> Iterator[bytes]:
+    """The chunks without their first bytes."""
+    for chunk in chunks:
+        if len(chunk) > num_bytes:
+            yield chunk[num_bytes:]
+        num_bytes = max(0, num_bytes - len(chunk))
+
+
+def _shown(name: str) -> str:
+    return name.encode(errors="surrogateescape").decode(errors="replace")

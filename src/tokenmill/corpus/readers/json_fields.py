@@ -1,0 +1,69 @@
+"""Whether the first objects of a file show that its text cannot be read as asked."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.readers.column import CHAT_NAMES, CHAT_TURNS, chat_refusal, list_refusal
+from tokenmill.corpus.readers.jsonrows import MISSING, field_of, paths_of
+from tokenmill.errors import ConfigError
+from tokenmill.where.template import template_of
+
+Objects = Sequence[dict[str, Any]]
+
+
+def require_text(objects: Objects, options: ReadOptions, path: str, which: str) -> None:
+    """Raise ConfigError if a field that makes the text is in none of `which`, or never text."""
+    if options.template is not None:
+        _require_slots(objects, options.template, path, which)
+        return
+    name = options.text_column
+    found = _values(objects, name)
+    if not found:
+        _refuse_only_chats(objects, path)
+        keys = dict.fromkeys(key for one in objects for key in paths_of(one))
+        texts = [key for key in keys if any(isinstance(v, str) for v in _values(objects, key))]
+        near = difflib.get_close_matches(name, texts, n=1)
+        raise ConfigError(
+            f"{path}: no field {name!r} in {which}; they have {', '.join(list(keys)[:50])}",
+            hint=f"--text-column {near[0] if near else 'NAME'}",
+        )
+    given = [value for value in found if value is not None]
+    if not given:
+        return
+    if all(_is_chat(name.rpartition(".")[2], value) for value in given):
+        raise chat_refusal(f"{path}: field {name!r}")
+    if options.lists is None and all(isinstance(value, list) for value in given):
+        raise list_refusal(f"{path}: field {name!r}")
+
+
+def _require_slots(objects: Objects, text: str, path: str, which: str) -> None:
+    template = template_of(text)
+    for slot in template.slots:
+        if not _values(objects, slot.name):
+            known = dict.fromkeys(key for one in objects for key in paths_of(one))
+            raise template.mistake(f"{path}: no field {slot.name!r} in {which}", slot, known)
+
+
+def _values(objects: Objects, name: str) -> list[Any]:
+    found = (field_of(one, tuple(name.split("."))) for one in objects)
+    return [value for value in found if value is not MISSING]
+
+
+def _refuse_only_chats(objects: Objects, path: str) -> None:
+    """Raise ConfigError if conversations are all that there is."""
+    keys = dict.fromkeys(key for one in objects for key in one)
+    values = {key: [one[key] for one in objects if one.get(key) is not None] for key in keys}
+    chats = [key for key in keys if values[key] and all(_is_chat(key, v) for v in values[key])]
+    has_text = any(isinstance(value, str) for key in keys for value in values[key])
+    if chats and not has_text:
+        raise chat_refusal(f"{path}: field {chats[0]!r}")
+
+
+def _is_chat(name: str, value: Any) -> bool:
+    if not isinstance(value, list) or not value or not all(isinstance(v, dict) for v in value):
+        return False
+    return name in CHAT_NAMES or any(turn <= value[0].keys() for turn in CHAT_TURNS)

@@ -1,0 +1,79 @@
+"""`-` as a source: standard input, kept in a temporary file for the time of a run.
+
+A plan needs to know what there is, and workers read it in any order, so a stream must become a file
+first. It can be read once: another attempt continues the run only if the same bytes come again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from tokenmill.config import Config
+from tokenmill.corpus.readers import KINDS
+from tokenmill.errors import ConfigError, InputError
+from tokenmill.storage import files
+from tokenmill.storage.scratch import scratch_folder
+
+STDIN = "-"
+_KEPT = "stdin:"  # begins a source that is the file it is kept in
+_READ_BYTES = 1 << 20
+_SAVE = "save it first: cat > corpus.jsonl, then give corpus.jsonl as SOURCE"
+
+
+@contextlib.contextmanager
+def kept_standard_input(
+    config: Config, notice: Callable[[str], None], between_reads: Callable[[], None]
+) -> Iterator[Config]:
+    """The configuration with a file in place of `-`, which is gone afterwards."""
+    if STDIN not in config.sources:
+        yield config
+        return
+    _require_readable(config)
+    notice(
+        "reading standard input: it cannot be read twice, so if this run is interrupted, it is "
+        "continued only by the same command with the same bytes"
+    )
+    with scratch_folder() as folder:
+        with files.new_file(folder, "stdin", is_durable=False) as file:
+            stream: Any = sys.stdin.buffer
+            while chunk := stream.read1(_READ_BYTES):
+                file.write(chunk)
+                between_reads()
+            kept = f"{_KEPT}{file.digest}:{os.path.join(folder, 'stdin')}"
+            file.commit()
+        sources = dict.fromkeys(kept if one == STDIN else one for one in config.sources)
+        yield replace(config, sources=tuple(sources))
+
+
+def _require_readable(config: Config) -> None:
+    if config.input_format is None:
+        raise ConfigError(
+            "standard input has no name that shows how to read it",
+            hint=f"--input-format jsonl, or one of {', '.join(KINDS)}",
+        )
+    if config.runner == "ray":
+        raise ConfigError("standard input is on this machine only, not on a cluster", hint=_SAVE)
+    if sys.stdin is None or sys.stdin.closed:
+        raise InputError("standard input is closed", hint="cat corpus.jsonl | tokenmill prepare -")
+
+
+def kept_file(source: str) -> tuple[str, str] | None:
+    """(path, digest of all bytes) of the file that a source is kept in, if it is standard input."""
+    if not source.startswith(_KEPT):
+        return None
+    digest, _, path = source.removeprefix(_KEPT).partition(":")
+    return path, f"sha256:{digest}"
+
+
+def unkept() -> ConfigError:
+    """The error for `-` where nothing keeps it."""
+    return ConfigError(
+        "standard input can be read once, so only a whole `prepare` reads it: not an estimate, "
+        "--dry-run or --partition",
+        hint=_SAVE,
+    )

@@ -1,0 +1,134 @@
+"""A part without the documents that are copies of earlier ones (`--dedup exact`).
+
+A slice is encoded before anybody knows what the slices before it hold. Once that is known, a part
+that has such copies is written again without them, under an index of its own: what has a name never
+changes. The new part is the one that the slice would have without these rows.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill.arrays import binary_array, indices
+from tokenmill.corpus.spans import Slice
+from tokenmill.encode.documents import shuffle_keys
+from tokenmill.encode.job import Job
+from tokenmill.encode.kept import KeptFile, KeptReader
+from tokenmill.encode.part import PartWriter, split_chunks
+from tokenmill.encode.record import SPLITS, Counts, PartRecord, committed_record, part_path
+from tokenmill.encode.text_hashes import Hashed, saved_hashes
+from tokenmill.errors import DamagedWorkError
+from tokenmill.formats import DTYPE_BYTES
+from tokenmill.storage import files
+
+Flags = npt.NDArray[np.bool_]
+
+
+def packed_flags(flags: Flags) -> str:
+    """Flags as text, for a slice's `copies`."""
+    return base64.b64encode(np.packbits(flags).tobytes()).decode()
+
+
+def copies_of(job: Job, slice_: Slice) -> tuple[Hashed, Flags]:
+    """The documents of the slice that this one is made from, and which of them are copies."""
+    assert slice_.place is not None
+    rows = saved_hashes(job.work, job.plan_id, slice_.place)
+    if rows is None:
+        raise _gone(f"the hashes of slice {slice_.place}")
+    bits = np.frombuffer(base64.b64decode(slice_.copies), np.uint8)
+    return rows, np.unpackbits(bits, count=len(rows)).astype(np.bool_)
+
+
+def pruned(job: Job, slice_: Slice) -> PartRecord:
+    """Commit the part of slice number `place` again, without its copies."""
+    assert slice_.place is not None
+    record = committed_record(job.work, slice_.place, job.plan_id)
+    if record is None:
+        raise _gone(f"the record of slice {slice_.place}")
+    rows, is_copy = copies_of(job, slice_)
+    writer = PartWriter(
+        job.work,
+        slice_.index,
+        job.dtype,
+        job.num_buckets,
+        job.seed,
+        key_index=slice_.place,
+        kept_types=job.read.kept_types,
+    )
+    try:
+        at = 0
+        for split, documents, columns in _documents(job, record):
+            positions = np.flatnonzero(~is_copy[at : at + len(documents)])
+            if job.num_buckets:  # sorted by key; the writer sorts them again, by keys of their own
+                keys = shuffle_keys(job.seed, slice_.place, at, len(documents))
+                original = np.argsort(keys, kind="stable")[positions]
+                positions = positions[np.argsort(original)]
+            at += len(documents)
+            kept = None if columns is None else columns.take(indices(positions))
+            writer.append(split, documents.take(indices(positions)), kept=kept)
+        num_copies = int(np.count_nonzero(is_copy))
+        counts = record.counts + Counts(
+            num_written=-num_copies,
+            num_duplicates=num_copies,
+            text_bytes=-int(rows["num_bytes"][is_copy].sum()),
+        )
+        return writer.commit(job.plan_id, counts, record.quarantined)
+    finally:
+        writer.discard()
+
+
+def _documents(
+    job: Job, record: PartRecord
+) -> Iterator[tuple[int, pa.LargeBinaryArray, pa.StructArray | None]]:
+    """The documents of a part, chunk by chunk, train before val, as they are in the part's file,
+    and what is kept of them (--keep)."""
+    num_chunks = len(record.chunks)
+    chunks = [
+        split_chunks(record.slice_index, record.chunks, split, job.dtype, job.num_buckets)
+        for split in range(len(SPLITS))
+    ]
+    columns = [_kept_chunks(job, record, split) for split in range(len(SPLITS))]
+    for number in range(num_chunks):
+        for split in range(len(SPLITS)):
+            if not record.chunks[number].num_documents[split]:
+                continue
+            chunk = next(chunks[split])
+            tokens = (chunk.tokens_at, chunk.lengths_at)
+            lengths = (chunk.lengths_at, chunk.lengths_at + 4 * chunk.num_documents)
+            path = part_path(job.work, record.slice_index, split)
+            files.wait_for(path)
+            try:
+                data, found = files.read_ranges(path, [tokens, lengths])
+            except FileNotFoundError:
+                raise _gone(path) from None
+            offsets = np.zeros(chunk.num_documents + 1, np.int64)
+            np.cumsum(np.frombuffer(found, "<u4"), out=offsets[1:])
+            documents = binary_array(offsets * DTYPE_BYTES[job.dtype], data)
+            yield split, documents, next(columns[split])
+
+
+def _kept_chunks(job: Job, record: PartRecord, split: int) -> Iterator[pa.StructArray | None]:
+    """What is kept of the documents of a split, chunk by chunk."""
+    if job.read.keep is None:
+        yield from itertools.repeat(None)
+    types, num_buckets = job.read.kept_types, job.num_buckets
+    num_chunks = sum(bool(chunk.num_documents[split]) for chunk in record.chunks)
+    num_batches = max(1, num_buckets)  # of a chunk
+    reader = KeptReader(job.work, split, types, bool(num_buckets))
+    file = KeptFile(record.slice_index, num_chunks * num_batches, record.kept_bytes[split])
+    for first in range(0, file.num_batches, num_batches):
+        rows = pa.Table.from_batches(reader.batches(file, first, first + num_batches))
+        yield pa.concat_arrays(rows.to_struct_array().chunks)
+
+
+def _gone(what: str) -> DamagedWorkError:
+    return DamagedWorkError(
+        f"{what} is gone or damaged, and is needed to leave out duplicates",
+        hint="run the same command again: it resumes",
+    )

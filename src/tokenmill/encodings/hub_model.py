@@ -1,0 +1,171 @@
+"""A tokenizer by the name of its model on the Hugging Face Hub: OWNER/NAME[@REVISION].
+
+Only the files that say how text becomes ids are fetched, by `huggingface_hub` into its own cache:
+they are small, and once they are there no network is needed. It compares sizes, so the hashes that
+its cache is named by are compared here. A run keeps the sha256 of the vocabulary and the commit;
+its workers read the file in the cache and never ask the Hub.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenmill.encodings.identity import EncodingId
+from tokenmill.encodings.vocabulary_file import vocabulary_bytes
+from tokenmill.errors import ConfigError, IntegrityError, NetworkError
+from tokenmill.storage.retry import Retry, is_of_the_network, message_of, status_of
+
+# The first that a model has is its vocabulary.
+VOCABULARIES = ("tokenizer.json", "tekken.json", "tokenizer.model", "qwen.tiktoken")
+_BESIDE = ("tokenizer_config.json",)  # what says which special token is which
+_NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@([\w./-]+))?")
+_COMMIT = re.compile(r"/snapshots/([0-9a-f]{40})/")
+_NOT_REPOSITORIES = (".tiktoken", ".json", ".model", ".txt")
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    repo: str
+    revision: str = "main"
+
+    @staticmethod
+    def parsed(name: str) -> HubModel | None:
+        match = _NAME.fullmatch(name)
+        if match is None or name.endswith(_NOT_REPOSITORIES):
+            return None
+        return HubModel(match[1], match[2] or "main")
+
+    def vocabulary(self, *, only_cached: bool = False) -> Path:
+        """The path of its vocabulary file in the cache, fetched if need be."""
+        import huggingface_hub
+        import huggingface_hub.constants
+
+        with self._explained(huggingface_hub):
+            for name in VOCABULARIES:
+                path = self._fetched(huggingface_hub, name, self.revision, only_cached)
+                if path is not None:
+                    for other in _BESIDE:  # of the same commit, wherever the branch is now
+                        self._fetched(huggingface_hub, other, commit_of(path), only_cached)
+                    return path
+        raise self._without_vocabulary(only_cached or huggingface_hub.constants.HF_HUB_OFFLINE)
+
+    def _fetched(self, client: Any, name: str, revision: str, only_cached: bool) -> Path | None:
+        """None: there is no such file; offline, that it is not in the cache."""
+        is_offline = only_cached or client.constants.HF_HUB_OFFLINE
+
+        def download() -> str:
+            path: str = client.hf_hub_download(
+                self.repo, name, revision=revision, local_files_only=is_offline
+            )
+            return path
+
+        try:
+            path = Path(Retry(lambda notice: None).result_of(download))
+        except Exception as error:
+            kinds = {kind.__name__ for kind in type(error).__mro__}
+            is_unknown = "LocalEntryNotFoundError" in kinds and not is_offline
+            if "EntryNotFoundError" in kinds and not is_unknown:
+                return None
+            raise
+        _require_right(path)
+        return path
+
+    @contextlib.contextmanager
+    def _explained(self, client: Any) -> Iterator[None]:
+        """Turn what the client raises into our errors; anything else passes."""
+        try:
+            yield
+        except Exception as error:
+            kind, status = type(error).__name__, status_of(error)
+            page = f"{client.constants.ENDPOINT}/{self.repo}"
+            login = "then `hf auth login`, or set HF_TOKEN"
+            if kind == "GatedRepoError":
+                raise ConfigError(
+                    f"{self.repo} is gated: its owner decides who may read it",
+                    hint=f"open {page} and ask for access; {login}",
+                ) from None
+            if kind == "RevisionNotFoundError":
+                raise ConfigError(
+                    f"{self.repo} has no revision {self.revision!r}",
+                    hint=f"@main is the newest; {page}/tree/main lists the others",
+                ) from None
+            if kind == "RepositoryNotFoundError" or status in (401, 403):
+                raise ConfigError(
+                    f"--tokenizer {self.repo}: no such file or folder here, and no such model on "
+                    "the Hub, or it is private",
+                    hint=f"check the name at {page}; if it is private: `hf auth login`, or set "
+                    "HF_TOKEN",
+                ) from None
+            if not is_of_the_network(error):
+                raise
+            raise NetworkError(
+                f"--tokenizer {self.repo}: no such file or folder here, and the Hub cannot be "
+                f"reached: {message_of(error)}",
+                hint=self._download_command,
+            ) from None
+
+    @property
+    def _download_command(self) -> str:
+        folder = self.repo.partition("/")[2]
+        files = " ".join(VOCABULARIES[:1] + _BESIDE)
+        return (
+            f"where there is a network: hf download {self.repo} {files} --local-dir {folder}; "
+            f"then: --tokenizer {folder}"
+        )
+
+    def _without_vocabulary(self, is_offline: bool) -> ConfigError | NetworkError:
+        if is_offline:
+            return NetworkError(
+                f"{self.repo}: the cache of the Hub has no vocabulary of it, and HF_HUB_OFFLINE is "
+                "set",
+                hint=f"unset HF_HUB_OFFLINE; or {self._download_command}",
+            )
+        return ConfigError(
+            f"{self.repo} at {self.revision} has none of {', '.join(VOCABULARIES)}",
+            hint="name the model that it was made from, or a vocabulary file: --tokenizer FILE",
+        )
+
+
+def model_revision(identity: EncodingId) -> dict[str, str]:
+    """The commit that an encoding's vocabulary comes from, by what plans and manifests call it;
+    empty unless it comes from the Hub."""
+    commit = commit_of(identity.source or "")
+    return {_key(identity.name): commit} if commit and HubModel.parsed(identity.name) else {}
+
+
+def begun_with(revisions: Mapping[str, str], name: str) -> str | None:
+    """How to name the tokenizer of a run that began with these revisions."""
+    commit = revisions.get(_key(name))
+    return commit and f"--tokenizer {name}@{commit}"
+
+
+def _key(name: str) -> str:
+    return f"models/{name}"
+
+
+def commit_of(path: Path | str) -> str:
+    """The commit of a file in the Hub's cache; "" of any other file."""
+    found = _COMMIT.search(str(path))
+    return found[1] if found else ""
+
+
+def _require_right(path: Path) -> None:
+    """The cache names a file by its hash: sha256, or git's for a small one."""
+    expected, data = path.resolve().name, vocabulary_bytes(path)
+    if len(expected) == 64:
+        found = hashlib.sha256(data).hexdigest()
+    elif len(expected) == 40:
+        found = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+    else:
+        return  # a cache without links, which does not keep the hash
+    if found != expected:
+        raise IntegrityError(
+            f"{path}: damaged in the Hub's cache: its hash is {found}, expected {expected}",
+            hint=f"rm {path.resolve()}, then run the same command again",
+        )

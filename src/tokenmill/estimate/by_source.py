@@ -1,0 +1,94 @@
+"""Named sources are surveyed one by one, each as its own options have it, and then added up."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tokenmill.corpus.plan import Plan
+from tokenmill.corpus.slices import SliceTable
+from tokenmill.corpus.spans import Input
+from tokenmill.estimate.sampling_frame import Absent, Frame
+from tokenmill.estimate.text_estimate import TextEstimate
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """One copy of a source, and how many there are."""
+
+    name: str
+    frame: Frame
+    found: TextEstimate
+    repeat: int = 1
+
+
+def first_copy(plan: Plan, name: str, repeat: int) -> Plan:
+    """The plan of one source alone, and of one copy of it."""
+    inputs = tuple(source for source in plan.inputs if source.source == name)
+    found = [at for at in range(len(plan.slices)) if plan.slices.source_of(at) == name]
+    slices = (plan.slices[at] for at in found[: len(found) // repeat])
+    return Plan(plan.identity, inputs, SliceTable.of(inputs, slices), plan.notes)
+
+
+def joined_frame(sources: Sequence[Surveyed]) -> Frame:
+    absent = [one.frame.absent for one in sources]
+    copies = [one.repeat for one in sources]
+    rows = [
+        None if a.num_rows is None else a.num_rows * n for a, n in zip(absent, copies, strict=True)
+    ]
+    return Frame(
+        _once(source for one in sources for source in one.frame.inputs),
+        tuple(unit for one in sources for unit in one.frame.units * one.repeat),
+        Absent(
+            _once(source for a in absent for source in a.inputs),
+            sum(a.text_bytes * n for a, n in zip(absent, copies, strict=True)),
+            None if None in rows else sum(found or 0 for found in rows),
+        ),
+        sum(one.frame.num_slices * one.repeat for one in sources),
+        tuple(dict.fromkeys(note for one in sources for note in one.frame.notes)),
+    )
+
+
+def _once(inputs: Iterable[Input]) -> tuple[Input, ...]:
+    """A file that two sources have is there, or is downloaded, once."""
+    return tuple({source.name: source for source in inputs}.values())
+
+
+def joined_estimate(sources: Sequence[Surveyed]) -> TextEstimate:
+    """The sum. Errors of sources are independent, those of the copies of one are the same."""
+    scaled = [_scaled(one.found, one.repeat) for one in sources]
+    methods = {found.method for found in scaled}
+    num_tokens = sum(found.num_tokens for found in scaled)
+    reaches = [(found.relative_reach, found.num_tokens) for found in scaled]
+    known = [reach * tokens for reach, tokens in reaches if reach is not None]
+    timed = [found for found in scaled if found.seconds_per_byte is not None]
+    timed_bytes = sum(found.text_bytes for found in timed)
+    seconds = sum(found.text_bytes * (found.seconds_per_byte or 0.0) for found in timed)
+    return TextEstimate(
+        methods.pop() if len(methods) == 1 else "sample",
+        text_bytes=sum(found.text_bytes for found in scaled),
+        num_documents=sum(found.num_documents for found in scaled),
+        num_tokens=num_tokens,
+        relative_reach=None
+        if len(known) < len(reaches)
+        else math.hypot(*known) / max(1.0, num_tokens),
+        sampled_bytes=sum(one.found.sampled_bytes for one in sources),
+        sampled_cells=sum(one.found.sampled_cells for one in sources),
+        seconds_per_byte=seconds / timed_bytes if timed_bytes else None,
+        packed_bytes_per_token=sum(f.packed_bytes_per_token * f.num_tokens for f in scaled)
+        / max(1.0, num_tokens),
+        num_bad=sum(found.num_bad for found in scaled),
+        notes=tuple(f"source {one.name}: {note}" for one in sources for note in one.found.notes),
+    )
+
+
+def _scaled(found: TextEstimate, repeat: int) -> TextEstimate:
+    return dataclasses.replace(
+        found,
+        text_bytes=found.text_bytes * repeat,
+        num_documents=found.num_documents * repeat,
+        num_tokens=found.num_tokens * repeat,
+        num_bad=found.num_bad * repeat,
+    )

@@ -1,0 +1,67 @@
+"""What a run has read: where the rows of a step came from, and what each source has given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenmill.loader.batch_maker import SourcePart
+from tokenmill.loader.mixing import Mixture
+from tokenmill.loader.source import Source
+from tokenmill.loader.steps import Skips
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrigin:
+    """Where a row of a step came from."""
+
+    source: str
+    epoch: int  # of the source, from 0
+    row: int  # of the source's split, or of its plan
+    start: int  # its first token, in the split
+    documents: Sequence[int]  # numbers of the documents that its inputs are from
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """What a source has given. `planned_tokens` is what the weights ask for, skipped rows too. Of
+    packed rows, tokens are those of an average row."""
+
+    planned_tokens: float
+    delivered_tokens: int
+    skipped_tokens: int
+    epochs: float
+
+
+def origins_of(parts: Sequence[SourcePart], count: int) -> list[RowOrigin]:
+    """Of the rows at `count` places, in their order."""
+    found: dict[int, RowOrigin] = {}
+    for part in parts:
+        source = part.source
+        epochs = (part.turns // source.rows.num_rows).tolist()
+        seen = source.rows.documents(part.rows)
+        columns = part.places.tolist(), epochs, part.rows.tolist(), seen
+        for place, epoch, row, (start, documents) in zip(*columns, strict=True):
+            found[place] = RowOrigin(source.name, epoch, row, start, documents)
+    return [found[place] for place in range(count)]
+
+
+def progress_of(
+    sources: Sequence[Source], mixture: Mixture, skips: Skips, rows: int
+) -> dict[str, SourceProgress]:
+    """Of the first `rows` rows of the run."""
+    skipped = [0] * len(sources)
+    for first, last in skips.before(rows):
+        before, after = mixture.counts(first), mixture.counts(last)
+        skipped = [n + b - a for n, a, b in zip(skipped, before, after, strict=True)]
+    found = {}
+    planned, counts = mixture.planned(rows), mixture.counts(rows)
+    for number, source in enumerate(sources):
+        size = source.rows.tokens_per_row
+        found[source.name] = SourceProgress(
+            float(planned[number] * size),
+            round((counts[number] - skipped[number]) * size),
+            round(skipped[number] * size),
+            counts[number] / source.rows.num_rows,
+        )
+    return found

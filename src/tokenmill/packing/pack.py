@@ -1,0 +1,165 @@
+"""Rows from a dataset's documents, planned split by split, in units of 65,536 documents.
+
+A unit is packed on its own: memory is that of a unit, rows of a unit lie close together in the
+shards, and its last rows, which nothing is left to fill, are one in ten thousand. Its rows are then
+put in random order, because packing begins with the longest documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from tokenmill.dataset.content import content_of
+from tokenmill.dataset.hub_snapshot import is_hub_url
+from tokenmill.dataset.opened import OpenedDataset
+from tokenmill.dataset.split import Split
+from tokenmill.errors import ConfigError, ConflictError, IntegrityError, unknown_name
+from tokenmill.packing.best_fit import Numbers
+from tokenmill.packing.pieces import LONG_POLICIES, METHODS, RowPieces, packed
+from tokenmill.packing.report import PackReport, report_of
+from tokenmill.packing.row_plan import (
+    MAX_SEQ_LEN,
+    PlanWriter,
+    RowPlan,
+    SplitPlan,
+    new_plan,
+    plan_path,
+)
+from tokenmill.permutation import Permutation
+
+UNIT_DOCUMENTS = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackOptions:
+    """Raises ConfigError, with what to type, for values that contradict each other."""
+
+    seq_len: int
+    method: str = "fit"
+    long: str | None = None  # of fit: split
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.seq_len <= MAX_SEQ_LEN:
+            raise ConfigError(
+                f"a row has 1 to {MAX_SEQ_LEN:,} tokens, got {self.seq_len:,}",
+                hint="--seq-len 2048",
+            )
+        if self.method not in METHODS:
+            raise unknown_name("method", self.method, METHODS)
+        if self.long is not None and self.long not in LONG_POLICIES:
+            raise unknown_name("policy for long documents", self.long, LONG_POLICIES)
+        if self.method == "crop" and self.long is not None:
+            raise ConfigError(
+                f"--long {self.long} is for --method fit: crop crops what is too long",
+                hint="leave --long out",
+            )
+
+    @property
+    def long_policy(self) -> str:
+        return self.long or "split"
+
+
+def pack(dataset: OpenedDataset, options: PackOptions, path: str | None = None) -> RowPlan:
+    """Write the plan of a dataset's rows, beside it unless a path is given, and open it. A plan
+    that is already there, for the same tokens and options, is kept."""
+    if path is None:
+        _require_own_place(dataset)
+        path = plan_path(dataset.path, options.seq_len)
+    contents = {split: content_of(dataset, dataset[split]) for split in dataset.splits}
+    found = _existing(path, options, contents)
+    if found is not None:
+        return found
+    with new_plan(path) as writer:
+        splits = {
+            split: _split_plan(dataset[split], options, contents[split], writer)
+            for split in dataset.splits
+        }
+        writer.finish(asdict(options), splits)
+    return RowPlan(path)
+
+
+def opened_plan(path: str, dataset: OpenedDataset, seq_len: int, split: str) -> RowPlan:
+    """The plan of rows of `seq_len` of a split. Raises ConfigError if there is none, ConflictError
+    if it is for other tokens."""
+    again = f"tokenmill pack {dataset.path} --seq-len {seq_len}"
+    try:
+        plan = RowPlan(path)
+    except FileNotFoundError:
+        raise ConfigError(f"there is no plan of rows at {path}", hint=again) from None
+    if plan.seq_len != seq_len:
+        raise ConfigError(
+            f"{path} has rows of {plan.seq_len:,} tokens, not {seq_len:,}",
+            hint=f"seq_len={plan.seq_len}, or: {again}",
+        )
+    known, own = plan.splits.get(split), dataset[split]
+    if known is None or known.content != content_of(dataset, own):
+        raise ConflictError(
+            f"{path} was made for other tokens than those of {split} in {dataset.path}",
+            hint=f"make it again: {again}",
+        )
+    if known.num_tokens != own.num_tokens:
+        raise IntegrityError(f"{path} does not cover {split}", hint=again)
+    return plan
+
+
+def _require_own_place(dataset: OpenedDataset) -> None:
+    if is_hub_url(dataset.opening.path):
+        raise ConfigError(
+            f"{dataset.opening.path} is on the Hub: a plan cannot be put beside it",
+            hint="--plan FILE, and Loader(..., packed='FILE')",
+        )
+
+
+def _existing(path: str, options: PackOptions, contents: dict[str, str]) -> RowPlan | None:
+    try:
+        plan = RowPlan(path)
+    except (FileNotFoundError, IntegrityError):
+        return None
+    is_same = plan.options == asdict(options)
+    was = {split: one.content for split, one in plan.splits.items()}
+    return plan if is_same and was == contents else None
+
+
+def _split_plan(split: Split, options: PackOptions, content: str, writer: PlanWriter) -> SplitPlan:
+    report, units = PackReport(options.seq_len), []
+    for number, (starts, ends) in enumerate(_documents(split)):
+        is_filled = ends > starts
+        lengths = (ends - starts)[is_filled]
+        pieces, num_rows = _rows_of(starts[is_filled], lengths, options, (split.name, number))
+        report += report_of(pieces, lengths, int((~is_filled).sum()), options.seq_len)
+        if num_rows:
+            units.append(writer.unit(pieces, num_rows))
+    return SplitPlan(content, split.num_tokens, report, tuple(units))
+
+
+def _rows_of(
+    starts: Numbers, lengths: Numbers, options: PackOptions, unit: tuple[str, int]
+) -> tuple[RowPieces, int]:
+    pieces = packed(starts, lengths, options.seq_len, options.method, options.long_policy)
+    num_rows = int(pieces.rows.max()) + 1 if len(pieces.rows) else 0
+    order = Permutation(max(1, num_rows), options.seed, "pack", *unit)
+    return pieces.in_order(num_rows, order(np.arange(num_rows))), num_rows
+
+
+def _documents(split: Split) -> Iterator[tuple[Numbers, Numbers]]:
+    """Where documents start and end, 65,536 at a time, however they are found."""
+    if not split.num_tokens:
+        return
+    start, held, num_held = 0, [np.empty(0, np.int64)], 0
+    for ends in split.bounds.all_ends():
+        held.append(ends)
+        num_held += len(ends)
+        if num_held >= UNIT_DOCUMENTS:
+            every = np.concatenate(held)
+            while len(every) >= UNIT_DOCUMENTS:
+                unit, every = every[:UNIT_DOCUMENTS], every[UNIT_DOCUMENTS:]
+                yield np.concatenate([[start], unit[:-1]]), unit
+                start = int(unit[-1])
+            held, num_held = [every], len(every)
+    last = np.concatenate(held)
+    if len(last):
+        yield np.concatenate([[start], last[:-1]]), last

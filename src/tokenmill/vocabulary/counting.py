@@ -1,0 +1,192 @@
+"""The words of a corpus, counted: slices in threads, added up in plan order, kept on the way.
+
+Reading, cutting and counting are Arrow's and NumPy's work, which other threads need not wait for.
+After every GROUP slices the pattern cuts what was counted, and the sum goes to disk, so that a run
+that ends early continues there. A table of more than MAX_WORDS different words loses its rarest,
+always at the same places of the plan: the result depends on neither threads nor interruptions.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokenmill.arrays import mask, nulls_of
+from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.plan import Plan
+from tokenmill.corpus.prefetch import batches_of
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.spans import Slice
+from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
+from tokenmill.runners.threads import in_threads
+from tokenmill.storage import files
+from tokenmill.vocabulary.merges import Words
+from tokenmill.vocabulary.words import WordCounter
+
+GROUP = 16
+MAX_WORDS = 20_000_000
+_COLUMNS = ["word", "count"]
+
+
+@dataclass(frozen=True, slots=True)
+class WordTable:
+    """Different words with their counts, and what they were counted from."""
+
+    table: pa.Table  # word: large_string, count: int64
+    num_documents: int = 0
+    text_bytes: int = 0
+    num_dropped: int = 0  # words that were too rare to be kept, as often as they occurred
+
+    @staticmethod
+    def empty() -> WordTable:
+        types = [pa.large_string(), pa.int64()]
+        return WordTable(pa.table([pa.array([], t) for t in types], _COLUMNS))
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @staticmethod
+    def sum_of(tables: Sequence[WordTable]) -> WordTable:
+        return WordTable(
+            _summed([one.table for one in tables]),
+            sum(one.num_documents for one in tables),
+            sum(one.text_bytes for one in tables),
+            sum(one.num_dropped for one in tables),
+        )
+
+    @property
+    def num_words(self) -> int:
+        """As often as they occur."""
+        return _total(self.table)
+
+    def without_rarest(self, max_words: int) -> WordTable:
+        """At most so many words; all of one count go together."""
+        table, least = self.table, 1
+        while table.num_rows > max_words:
+            least += 1
+            table = table.filter(pc.greater_equal(table["count"], least))
+        lost = self.num_words - _total(table)
+        return replace(self, table=table, num_dropped=self.num_dropped + lost)
+
+    def words(self) -> Words:
+        chunks = self.table["word"].chunks
+        column = pa.concat_arrays(chunks) if chunks else pa.array([], pa.large_string())
+        offsets = np.frombuffer(column.buffers()[1], np.int64)[: len(column) + 1]
+        data = np.frombuffer(column.buffers()[2] or b"", np.uint8)[: offsets[-1]]
+        return Words(data, offsets[1:], self.table["count"].to_numpy())
+
+
+class KeptCounts:
+    """The sum so far, in a file: with the plan that it belongs to, and the slices that are in it.
+    `path` of None: nothing is kept."""
+
+    def __init__(self, path: str | None, plan_id: str) -> None:
+        self._path = path
+        self._plan_id = plan_id
+
+    def load(self) -> tuple[int, WordTable]:
+        """The number of slices that are counted already, and their words."""
+        try:
+            data = files.read_file(self._path) if self._path else b""
+            with pa.ipc.open_file(io.BytesIO(data)) as reader:
+                table = reader.read_all()
+            kept = json.loads(table.schema.metadata[b"tokenmill"])
+            if kept.pop("plan") == self._plan_id:
+                num_slices = kept.pop("slices")
+                return num_slices, WordTable(table.replace_schema_metadata(None), **kept)
+        except (FileNotFoundError, pa.ArrowInvalid, ValueError, KeyError, TypeError):
+            pass  # none, half of one, or another run's: counted again
+        return 0, WordTable.empty()
+
+    def save(self, num_slices: int, found: WordTable) -> None:
+        if self._path is None:
+            return
+        kept = {
+            "plan": self._plan_id,
+            "slices": num_slices,
+            "num_documents": found.num_documents,
+            "text_bytes": found.text_bytes,
+            "num_dropped": found.num_dropped,
+        }
+        table = found.table.replace_schema_metadata({"tokenmill": json.dumps(kept)})
+        sink = io.BytesIO()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        files.write_file(self._path, sink.getvalue())
+
+
+def counted_words(
+    plan: Plan,
+    options: ReadOptions,
+    counter: WordCounter,
+    remote: RemoteInputs,
+    kept: KeptCounts,
+    num_threads: int,
+    counted: Callable[[int], None] = lambda text_bytes: None,
+) -> WordTable:
+    """The words of the plan's slices; `counted` hears of the bytes of text as they are done."""
+    num_slices, total = kept.load()
+    counted(total.text_bytes)
+    left = plan.slices[num_slices:]
+    remote.begin(left)
+
+    def count(slice_: Slice) -> tuple[Slice, WordTable]:
+        return slice_, _chunks_of(slice_, options, counter)
+
+    group: list[WordTable] = []
+    for slice_, chunks in in_threads(count, remote.as_they_arrive(left), num_threads):
+        remote.release(slice_)
+        counted(chunks.text_bytes)
+        group.append(chunks)
+        num_slices += 1
+        if num_slices % GROUP == 0 or num_slices == len(plan.slices):
+            words = _cut_into_words(WordTable.sum_of(group), counter)
+            total = WordTable.sum_of([total, words]).without_rarest(MAX_WORDS)
+            kept.save(num_slices, total)
+            group = []
+    return total
+
+
+def _chunks_of(slice_: Slice, options: ReadOptions, counter: WordCounter) -> WordTable:
+    """The chunks of a slice's documents, not yet cut into words."""
+    tables, num_documents, text_bytes = [WordTable.empty().table], 0, 0
+    with unchanged_objects(slice_.inputs_read):
+        for texts in _texts(slice_, options):
+            tables.append(counter.chunks(texts).rename_columns(_COLUMNS))
+            num_documents += len(texts)
+            text_bytes += int(pc.sum(pc.binary_length(texts)).as_py() or 0)
+    return WordTable(_summed(tables), num_documents, text_bytes)
+
+
+def _texts(slice_: Slice, options: ReadOptions) -> Iterator[pa.LargeStringArray]:
+    """The documents; a row that has none, or that cannot be read, is left out."""
+    for span in slice_.spans:
+        if not span.is_ruled_out:
+            require_unchanged(span.input)
+        for batch in batches_of(span, options)[1]:
+            yield batch.texts.filter(mask(~nulls_of(batch.texts)))
+
+
+def _cut_into_words(chunks: WordTable, counter: WordCounter) -> WordTable:
+    texts, counts = (chunks.table[name].to_pylist() for name in _COLUMNS)
+    words = counter.words(zip(texts, counts, strict=True))
+    table = pa.table(
+        [pa.array(words.keys(), pa.large_string()), pa.array(words.values(), pa.int64())], _COLUMNS
+    )
+    return replace(chunks, table=table)
+
+
+def _summed(tables: list[pa.Table]) -> pa.Table:
+    """Each word once, in no particular order: merges do not depend on it."""
+    grouped = pa.concat_tables(tables).group_by("word").aggregate([("count", "sum")])
+    return grouped.rename_columns({"count_sum": "count"}).select(_COLUMNS)
+
+
+def _total(table: pa.Table) -> int:
+    return int(pc.sum(table["count"]).as_py() or 0)

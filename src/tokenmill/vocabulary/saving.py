@@ -1,0 +1,85 @@
+"""A learned vocabulary as files that others read: a tokenizer.json, and a file of ranks.
+
+Both hold the same ids: bytes and merges first, special tokens after them, as tiktoken has it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tokenmill.encodings.huggingface import byte_level_alphabet
+from tokenmill.encodings.patterns import Pattern
+
+_LETTER_OF_BYTE = {byte[0]: letter for letter, byte in byte_level_alphabet().items()}
+# By the letters that stand for bytes, as `tokenizers` sorts its alphabet; and by value.
+BYTE_ORDERS = {
+    "tokenizers": [byte[0] for _, byte in sorted(byte_level_alphabet().items())],
+    "bytes": list(range(256)),
+}
+
+
+def rank_file(tokens: Sequence[bytes]) -> bytes:
+    return b"".join(b"%s %d\n" % (base64.b64encode(t), rank) for rank, t in enumerate(tokens))
+
+
+def tokenizer_json(
+    tokens: Sequence[bytes],
+    merges: Sequence[tuple[bytes, bytes]],
+    pattern: Pattern,
+    special_tokens: Sequence[str],
+) -> bytes:
+    split = {"Regex": pattern.expression}
+    steps: list[dict[str, Any]] = [
+        {"type": "Split", "pattern": split, "behavior": "Isolated", "invert": False},
+        _byte_level(),
+    ]
+    plain = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {
+                "id": len(tokens) + i,
+                "content": text,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            }
+            for i, text in enumerate(special_tokens)
+        ],
+        "normalizer": {"type": "NFC"} if pattern.is_nfc else None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+        "post_processor": None,
+        "decoder": _byte_level(),
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {_letters(token): i for i, token in enumerate(tokens)},
+            "merges": [[_letters(left), _letters(right)] for left, right in merges],
+        },
+    }
+    return json.dumps(plain, ensure_ascii=False, indent=1).encode() + b"\n"
+
+
+def _byte_level() -> dict[str, Any]:
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
+
+
+def _letters(token: bytes) -> str:
+    return "".join(map(_LETTER_OF_BYTE.__getitem__, token))

@@ -1,0 +1,207 @@
+"""A tokenizer, learned from a corpus: read this first.
+
+    plan the corpus  ->  count its words  ->  merge pairs  ->  tokenizer.json and ranks
+
+The corpus is read as `prepare` reads it: the same sources, readers and filters. Counts are exact
+64-bit numbers, and the result depends on the corpus and the options alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+from tokenmill import __version__
+from tokenmill.config import Config
+from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.inputs import found_inputs
+from tokenmill.corpus.plan import Plan, make_plan, read_options
+from tokenmill.encodings.own_pattern import require_whole_pieces
+from tokenmill.encodings.patterns import Pattern, pattern_named
+from tokenmill.errors import ConfigError, ConflictError, InputError
+from tokenmill.runners.machine import available_cpus
+from tokenmill.storage import files, objects
+from tokenmill.vocabulary.counting import KeptCounts, WordTable, counted_words
+from tokenmill.vocabulary.merges import Merges, learned_merges
+from tokenmill.vocabulary.saving import BYTE_ORDERS, rank_file, tokenizer_json
+from tokenmill.vocabulary.words import WordCounter
+
+END_OF_TEXT = "<|endoftext|>"
+MAX_VOCABULARY = 1 << 20
+KEPT_SUFFIX = ".counts"  # beside the tokenizer, until it is there
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    vocab_size: int  # special tokens included
+    pattern: str = "cl100k"
+    special_tokens: tuple[str, ...] = (END_OF_TEXT,)
+    ties: str = "tokenizers"  # whose order of equal pairs: a name in BYTE_ORDERS
+
+    def __post_init__(self) -> None:
+        least = 256 + len(self.special_tokens)
+        if not least <= self.vocab_size <= MAX_VOCABULARY:
+            raise ConfigError(
+                f"--vocab-size must lie between {least:,} (256 bytes and "
+                f"{len(self.special_tokens)} special) and {MAX_VOCABULARY:,}, got "
+                f"{self.vocab_size:,}",
+                hint="--vocab-size 32768",
+            )
+        if len(set(self.special_tokens)) < len(self.special_tokens) or not all(self.special_tokens):
+            raise ConfigError("--special-token: each once, and none empty")
+        if not self.special_tokens:
+            raise ConfigError(
+                "a tokenizer needs a special token that ends documents",
+                hint=f"--special-token '{END_OF_TEXT}'",
+            )
+
+    @property
+    def num_tokens(self) -> int:
+        return self.vocab_size - len(self.special_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A learned tokenizer and what it was learned from."""
+
+    path: str
+    ranks_path: str
+    vocab_size: int
+    pattern: str
+    special_tokens: dict[str, int]
+    num_documents: int
+    text_bytes: int
+    num_words: int  # different ones
+    dropped_share: float  # of all words: what was too rare to be kept
+    num_training_tokens: int  # of the text that it was trained on
+    sha256: str
+
+    @property
+    def bytes_per_token(self) -> float:
+        return self.text_bytes / max(1, self.num_training_tokens)
+
+    def to_plain(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "bytes_per_token": self.bytes_per_token}
+
+
+class TrainingWatch:
+    """Sees the training; this one looks on and says nothing."""
+
+    def planned(self, text_bytes: int) -> None: ...
+
+    def counted(self, text_bytes: int) -> None: ...
+
+    def merged(self, num_tokens: int) -> None: ...
+
+    def notice(self, message: str) -> None: ...
+
+
+def train(
+    config: Config,
+    options: TrainingOptions,
+    *,
+    sample_bytes: int | None = None,
+    overwrite: bool = False,
+    watch: TrainingWatch | None = None,
+) -> Trained:
+    """Learn a tokenizer from `config`'s sources and save it at `config.out`, a .json file.
+
+    `sample_bytes`: take about so much of the text, spread over the corpus.
+    """
+    watch = watch or TrainingWatch()
+    objects.report_retries_to(watch.notice)
+    path = _output_path(config.out, overwrite)
+    pattern = _usable(pattern_named(options.pattern, "a new vocabulary"))
+    with tempfile.TemporaryDirectory() as scratch:
+        remote = RemoteInputs(config, scratch, watch.notice)
+        with contextlib.closing(remote):
+            config, plan = _plan(config, sample_bytes, remote, scratch)
+            watch.planned(plan.slices.text_bytes)
+            kept = KeptCounts(path + KEPT_SUFFIX, _plan_id(plan, config, pattern))
+            words = counted_words(
+                plan,
+                read_options(config),
+                WordCounter(pattern),
+                remote,
+                kept,
+                config.num_proc or available_cpus(),
+                watch.counted,
+            )
+    if not len(words):
+        raise InputError(
+            f"nothing to learn from: no document in {', '.join(config.sources)} has text",
+            hint="are these the right files, and is --text-column the right column?",
+        )
+    order = BYTE_ORDERS[options.ties]
+    merges = learned_merges(words.words(), options.num_tokens, order, watch.merged)
+    return _saved(path, merges, words, pattern, options)
+
+
+def _saved(
+    path: str, merges: Merges, words: WordTable, pattern: Pattern, options: TrainingOptions
+) -> Trained:
+    data = tokenizer_json(merges.tokens, merges.pairs, pattern, options.special_tokens)
+    ranks_path = os.path.splitext(path)[0] + ".tiktoken"
+    files.write_file(ranks_path, rank_file(merges.tokens))
+    files.write_file(path, data)
+    files.remove(path + KEPT_SUFFIX)
+    num_tokens, total = len(merges.tokens), words.num_words
+    return Trained(
+        path=path,
+        ranks_path=ranks_path,
+        vocab_size=num_tokens + len(options.special_tokens),
+        pattern=options.pattern,
+        special_tokens={text: num_tokens + i for i, text in enumerate(options.special_tokens)},
+        num_documents=words.num_documents,
+        text_bytes=words.text_bytes,
+        num_words=len(words),
+        dropped_share=words.num_dropped / max(1, total + words.num_dropped),
+        num_training_tokens=merges.num_symbols,
+        sha256=hashlib.sha256(data).hexdigest(),
+    )
+
+
+def _output_path(out: str, overwrite: bool) -> str:
+    path = os.path.abspath(out)
+    if not path.endswith(".json"):
+        raise ConfigError(
+            f"-o {out}: a tokenizer is a .json file", hint=f"-o {out.rstrip('/')}/tokenizer.json"
+        )
+    if files.exists(path) and not overwrite:
+        raise ConflictError(f"{out} exists", hint="another name, or --overwrite")
+    files.make_folder(os.path.dirname(path))
+    return path
+
+
+def _usable(pattern: Pattern) -> Pattern:
+    if pattern.gigatoken_name is None:
+        require_whole_pieces(pattern.expression, "--pattern")
+    return pattern
+
+
+def _plan(
+    config: Config, sample_bytes: int | None, remote: RemoteInputs, scratch: str
+) -> tuple[Config, Plan]:
+    files.make_folder(os.path.join(scratch, "structure"))
+    found = found_inputs(config, remote.inputs, remote.again)
+
+    def planned(config: Config) -> Plan:
+        return make_plan({}, found.inputs, config, remote.structure_of)
+
+    plan = planned(config)
+    text_bytes = plan.slices.text_bytes
+    if sample_bytes is not None and sample_bytes < text_bytes:
+        config = dataclasses.replace(config, sample=sample_bytes / text_bytes)
+        plan = planned(config)
+    return config, plan
+
+
+def _plan_id(plan: Plan, config: Config, pattern: Pattern) -> str:
+    """What the counts depend on."""
+    facts = (__version__, plan.plan_id, read_options(config), pattern)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()

@@ -1,0 +1,12 @@
+"""What a browser is given: elements that escape by default, tokens in colour, one style.
+
+element("p", text)            a node; any text in it is escaped when it is written (markup.py)
+token_spans(pieces)           tokens as coloured spans, each with its ids (token_spans.py)
+STYLE                         the colours of both themes (style.py)
+"""
+
+from tokenmill.web.markup import Element, Node, element, written
+from tokenmill.web.style import STYLE
+from tokenmill.web.token_spans import shown_text, token_spans
+
+__all__ = ["STYLE", "Element", "Node", "element", "shown_text", "token_spans", "written"]

@@ -1,0 +1,171 @@
+"""CSV and TSV against Python's csv module, whatever the spans and blocks."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.corpus.readers.test_contract import csv_bytes, rows_read, source_of
+from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.errors import ConfigError, InputError
+from tokenmill.testing.reader_contract import LARGE, SIZES, TEXTS, TINY, read_rows
+
+HEAD = "id,text,n\n1,first,1\n"
+PIECES = ['"', '""', ",", "\n", "\r\n", "\r", "a", "b c", "é", ' "', 'x"', "\0", '"q, ""w""\n"']
+
+
+def oracle(data: bytes, delimiter: str = ",") -> list[tuple[int, str | None]]:
+    """(line, text) of each record after the header; the text of a bad one is None. csv.Error ends
+    it where a quote is never closed."""
+    text = data.removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape")
+    lines = io.StringIO(text, newline="\n")
+    reader = csv.reader(lines, delimiter=delimiter)
+    found: list[tuple[int, str | None]] = []
+    header: list[str] | None = None
+    while True:
+        line = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return found
+        except csv.Error:
+            found.append((line, None))
+            continue
+        if header is None:
+            header = fields
+        elif fields:
+            is_whole = len(fields) == len(header)
+            found.append((line, fields[header.index("text")] if is_whole else None))
+
+
+def is_closed(data: bytes) -> bool:
+    """Whether another record follows what comes after the file."""
+    return oracle(data + b"\n1,mark,1\n")[-1][1] == "mark"
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+)
+@given(
+    pieces=st.lists(st.sampled_from(PIECES), max_size=20),
+    has_mark=st.booleans(),
+    sizes=st.tuples(st.integers(1, 60), st.integers(1, 60)),
+)
+def test_csv_when_it_is_any_text_then_rows_are_those_of_pythons_module(
+    tmp_path, pieces, has_mark, sizes
+):
+    data = (b"\xef\xbb\xbf" if has_mark else b"") + (HEAD + "".join(pieces)).encode()
+    path = tmp_path / "a.csv"
+    path.write_bytes(data)
+    for options in (LARGE, ReadOptions(span_bytes=sizes[0], batch_bytes=sizes[1])):
+        try:
+            texts, bad, _ = rows_read(path, options)
+        except InputError as error:
+            assert "is never closed" in error.message and not is_closed(data)
+            continue
+        expected = [text for _, text in oracle(data)]
+        assert is_closed(data) and texts == expected
+        assert set(bad) == {row for row, text in enumerate(expected) if text is None}
+
+
+def test_csv_when_rows_are_bad_then_each_is_named_with_its_line(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(
+        b'id,text,n\n1,"two\nlines",1\n2,few\n\n3,"a ""b""",1,2\n4,\xff,1\n5,6" disk,1\n6,a\rb,1\n'
+    )
+    for options in SIZES:
+        reader = reader_for("csv", options)
+        spans = reader.spans(source_of(path))
+        found = [
+            (reader.place(span, batch.first_row + at), reason)
+            for span in spans
+            for batch in reader.batches(span)
+            for at, reason in sorted(batch.bad.items())
+        ]
+        assert found == [
+            ("line 4", "2 fields where the header has 3"),
+            ("line 6", "4 fields where the header has 3"),
+            ("line 7", "invalid UTF-8 at byte 0 (0xff)"),
+            ("line 9", "new-line character seen in unquoted field"),
+        ]
+        assert rows_read(path, options)[0][:1] == ["two\nlines"]
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t"])
+def test_spans_when_quotes_are_in_place_then_the_file_is_cut_else_not(tmp_path, delimiter):
+    kind = "csv" if delimiter == "," else "tsv"
+    path = tmp_path / f"a.{kind}"
+    path.write_bytes(csv_bytes(TEXTS, delimiter))
+    assert len(reader_for(kind, TINY).spans(source_of(path))) > 10
+    path.write_bytes(path.read_bytes() + f'9{delimiter}5" disk{delimiter}u\n'.encode())
+    assert len(reader_for(kind, TINY).spans(source_of(path))) == 1
+    assert read_rows(reader_for(kind, TINY), source_of(path))[0] == [*TEXTS, '5" disk']
+
+
+ROWS = [
+    *(("1", "3", "en", "true"), ("2", "2.5", "de", "FALSE"), ("3", "", "", "")),
+    *(("4", "many", "en", "yes"), ("5", " 40 ", "fr", "True"), ("6", "3.0", "en", "false")),
+]
+
+
+@pytest.mark.parametrize(
+    ("where", "ids", "bad"),
+    [
+        ("score >= 3", ["1", "5", "6"], {"4": "field 'score' is a string, and is tested as a num"}),
+        ("score == 3", ["1", "6"], {"4": "a number"}),
+        ('score == "3"', ["1"], {}),
+        ('lang == "en" and score < 3', [], {"4": "a number"}),
+        ("score is null", ["3"], {}),
+        ('lang != "en"', ["2", "5"], {}),
+        ("flag", ["1", "5"], {"4": "field 'flag' is a string, and is tested as a boolean"}),
+        ("len(lang) == 2 and not flag", ["2", "6"], {"4": "a boolean"}),
+        ('score matches "^[0-9]+$"', ["1"], {}),
+    ],
+)
+def test_where_when_a_field_is_tested_then_it_is_read_as_what_it_is_compared_with(
+    tmp_path, where, ids, bad
+):
+    path = tmp_path / "a.csv"
+    lines = ["text,score,lang,flag", *(",".join(row) for row in ROWS)]
+    path.write_text("\n".join(lines) + "\n")
+    for options in SIZES:
+        reader = reader_for("csv", replace(options, where=where))
+        texts, reasons, num_rows = [], {}, 0
+        for span in reader.spans(source_of(path)):
+            for batch in reader.batches(span):
+                rows = (num_rows + batch.rows).tolist()
+                reasons |= {ROWS[rows[at]][0]: reason for at, reason in batch.bad.items()}
+                texts += [text for text in batch.texts.to_pylist() if text is not None]
+                num_rows += batch.num_rows
+        assert (texts, num_rows) == (ids, len(ROWS))
+        assert reasons.keys() == bad.keys()
+        assert all(why in reasons[row] for row, why in bad.items())
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "said"),
+    [
+        (b"a,b\n1,2\n", {}, ["no column 'text'; it has a (string), b (string)"]),
+        (b"text;id\nx;1\n", {}, ["no column 'text'; it has text;id (string)"]),
+        (b"text,text\n1,2\n", {}, ["2 columns are named 'text'"]),
+        (b'text\n"open\n', {}, ["a quote in the record at line 2 is never closed"]),
+        (b'"text\n', {}, ["a quote in the record at line 1 is never closed"]),
+        (b"te\rxt\n", {}, ["line 1: new-line character seen in unquoted field"]),
+        (b"text\nx\n", {"where": "n > 1"}, ["--where: ", "no column 'n'", "^"]),
+        (b"text,n\nx,1\n", {"where": "n > 1 and n matches 'a'"}, ["tested as two", "^"]),
+        (b"text\nx\n", {"lists": "join"}, ["--lists is for columns of lists"]),
+        (b"text\nx\n", {"template": "{title}: {text}"}, ["no column 'title'", "^^^^^^^"]),
+        (b"x" * (2 << 20), {}, ["the first record, which names the columns, is longer than"]),
+    ],
+)
+def test_mistakes_when_read_then_each_is_named(tmp_path, content, options, said):
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    with pytest.raises((InputError, ConfigError)) as caught:
+        rows_read(path, replace(LARGE, **options))
+    assert all(part in str(caught.value) for part in said), caught.value

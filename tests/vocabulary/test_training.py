@@ -1,0 +1,182 @@
+"""Tokenizers learned from a corpus: the same file every time, and usable at once."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tokenizers
+
+import tokenmill
+from tokenmill.cli import main
+from tokenmill.config import Config
+from tokenmill.errors import ConfigError, ConflictError, InputError
+from tokenmill.vocabulary import counting
+from tokenmill.vocabulary.training import KEPT_SUFFIX, TrainingOptions, TrainingWatch, train
+
+WORDS = ["der", "die", "Wörter", "token", "mill", "shards", "isn't", "12", "中文", "résumé", "\n"]
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    rng = random.Random(0)
+    texts = [" ".join(rng.choices(WORDS, k=rng.randrange(1, 40))) for _ in range(600)]
+    table = pa.table({"text": [*texts, None], "keep": [i % 2 for i in range(600)] + [1]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=20)
+    return tmp_path / "a.parquet"
+
+
+def trained(corpus: Path, out: Path, options: TrainingOptions | None = None, **config):
+    asked = Config(**({"sources": (str(corpus),), "out": str(out), "slice_bytes": 2000} | config))
+    return train(asked, options or TrainingOptions(400))
+
+
+def test_training_when_threads_and_slices_differ_then_the_bytes_do_not(corpus, tmp_path):
+    first = trained(corpus, tmp_path / "a.json", num_proc=1)
+    for number, slice_bytes in ((2, 900), (4, 1 << 20)):
+        again = trained(
+            corpus, tmp_path / f"{number}.json", num_proc=number, slice_bytes=slice_bytes
+        )
+        assert again.sha256 == first.sha256
+    assert first.num_documents == 600
+    assert 280 < first.vocab_size < 400  # there is no more to merge
+    assert not list(tmp_path.glob(f"*{KEPT_SUFFIX}"))
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k", "qwen", r"\w+|\W"])
+def test_training_when_it_is_done_then_prepare_tokenizers_and_tiktoken_agree(
+    pattern, corpus, tmp_path
+):
+    options = TrainingOptions(350, pattern, ("<|endoftext|>", "<|pad|>"))
+    made = trained(corpus, tmp_path / "my.json", options)
+    ours = tokenmill.get_encoding(tmp_path / "my.json")
+    ranks = tokenmill.get_encoding(
+        tmp_path / "my.tiktoken", pattern=pattern, eot=f"<|endoftext|>={ours.eot_token}"
+    )
+    theirs = tokenizers.Tokenizer.from_file(made.path)
+    texts = pq.read_table(corpus)["text"].to_pylist()[:-1]
+    for text in texts[:50]:
+        ids = theirs.encode(text).ids
+        assert ours.encode_ordinary(text) == ids == ranks.encode_ordinary(text)
+    assert made.num_training_tokens == sum(len(theirs.encode(text).ids) for text in texts)
+    assert ours.eot_token == theirs.token_to_id("<|endoftext|>") == made.vocab_size - 2
+
+
+def test_training_when_a_corpus_is_prepared_with_it_then_it_opens_verifies_converts_and_decodes(
+    corpus, tmp_path
+):
+    trained(corpus, tmp_path / "my.json")
+    options = {"tokenizer": tmp_path / "my.json", "runner": "inline"}
+    tokenmill.prepare(corpus, tmp_path / "out", val_fraction=0.1, **options)
+    tokenizer = tmp_path / "my.json"
+    assert tokenmill.verify(tmp_path / "out", full=True, tokenizer=tokenizer).is_complete
+    tokenmill.convert(tmp_path / "out", tmp_path / "npy", format="npy")
+    assert tokenmill.verify(tmp_path / "npy", tokenizer=tokenizer).is_whole
+    split = tokenmill.open(tmp_path / "npy", tokenizer=tokenizer)["train"]
+    assert split.text(0) in pq.read_table(corpus)["text"].to_pylist()
+
+
+def test_training_when_it_is_interrupted_then_it_continues_to_the_same_bytes(
+    corpus, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(counting, "GROUP", 2)
+    whole = trained(corpus, tmp_path / "whole.json", num_proc=1)
+
+    class Impatient(TrainingWatch):
+        done = 0
+
+        def counted(self, text_bytes: int) -> None:
+            self.done += text_bytes
+            if self.done > whole.text_bytes / 2:
+                raise KeyboardInterrupt
+
+    asked = Config(
+        sources=(str(corpus),), out=str(tmp_path / "my.json"), slice_bytes=2000, num_proc=1
+    )
+    with pytest.raises(KeyboardInterrupt):
+        train(asked, TrainingOptions(400), watch=Impatient())
+    kept = tmp_path / f"my.json{KEPT_SUFFIX}"
+    assert kept.exists()
+    seen = []
+    monkeypatch.setattr(TrainingWatch, "counted", lambda watch, size: seen.append(size))
+    assert train(asked, TrainingOptions(400)).sha256 == whole.sha256
+    assert seen[0] > 0.3 * whole.text_bytes  # was here already
+    assert not kept.exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"ARROW1 half", None])
+def test_training_when_what_was_kept_is_not_this_runs_then_it_is_counted_again(
+    damage, corpus, tmp_path
+):
+    first = trained(corpus, tmp_path / "a.json")
+    kept = tmp_path / f"b.json{KEPT_SUFFIX}"
+    if damage is None:
+        counting.KeptCounts(str(kept), "another plan").save(1, counting.WordTable.empty())
+    else:
+        kept.write_bytes(damage)
+    assert trained(corpus, tmp_path / "b.json").sha256 == first.sha256
+
+
+def test_training_when_there_are_too_many_words_then_the_rarest_go_and_are_counted(
+    corpus, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(counting, "MAX_WORDS", 8)
+    made = trained(corpus, tmp_path / "a.json")
+    assert made.num_words <= 8
+    assert 0 < made.dropped_share < 0.5
+
+
+def test_command_when_rows_are_chosen_then_it_learns_from_these(corpus, tmp_path, capsys):
+    out = tmp_path / "my.json"
+    arguments = ["--vocab-size", "300", "--where", "keep == 1", "--json", "-q"]
+    assert main(["tokenizer", "train", str(corpus), "-o", str(out), *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["num_documents"] == 300
+    assert main(["tokenizer", "train", str(corpus), "-o", str(out), *arguments]) == 6
+    small = ["--vocab-size", "300", "--sample", "5K", "--overwrite", "--json"]
+    assert main(["tokenizer", "train", str(corpus), "-o", str(out), *small]) == 0
+    assert 1000 < json.loads(capsys.readouterr().out)["text_bytes"] < 20_000
+
+
+def test_compare_when_files_differ_then_each_has_its_line(corpus, tmp_path, capsys):
+    trained(corpus, tmp_path / "my.json")
+    (tmp_path / "b.txt").write_text("plain English words, nothing else")
+    sources = ["--corpus", str(corpus), str(tmp_path / "b.txt"), "--json"]
+    assert main(["tokenizer", "compare", str(tmp_path / "my.json"), "gpt2", *sources]) == 0
+    own, english, both = json.loads(capsys.readouterr().out)
+    encoding = tokenmill.get_encoding("gpt2")
+    assert english["tokenizers"]["gpt2"]["tokens"] == len(
+        encoding.encode_ordinary("plain English words, nothing else")
+    )
+    assert own["tokenizers"]["my"]["bytes_per_token"] > own["tokenizers"]["gpt2"]["bytes_per_token"]
+    assert both["text_bytes"] == own["text_bytes"] + english["text_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"vocab_size": 100}, "between 257"),
+        ({"vocab_size": 300, "special_tokens": ("<a>", "<a>")}, "each once"),
+        ({"vocab_size": 300, "special_tokens": ()}, "ends documents"),
+    ],
+)
+def test_options_when_they_are_wrong_then_the_message_says_what_is_right(options, said):
+    with pytest.raises(ConfigError, match=said):
+        TrainingOptions(**options)
+
+
+def test_training_when_it_cannot_be_done_then_nothing_is_written(corpus, tmp_path):
+    with pytest.raises(ConfigError, match="a tokenizer is a"):
+        trained(corpus, tmp_path / "my.model")
+    (tmp_path / "there.json").write_text("{}")
+    with pytest.raises(ConflictError, match="exists"):
+        trained(corpus, tmp_path / "there.json")
+    pq.write_table(pa.table({"text": pa.array([None], pa.string())}), tmp_path / "empty.parquet")
+    with pytest.raises(InputError, match="nothing to learn from"):
+        trained(tmp_path / "empty.parquet", tmp_path / "no.json")
+    with pytest.raises(ConfigError, match="cannot be used"):
+        trained(corpus, tmp_path / "no.json", TrainingOptions(300, r"\w+"))
+    assert not (tmp_path / "no.json").exists()
