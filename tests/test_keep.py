@@ -445,3 +445,197 @@ def test_verify_finds_a_sidecar_that_is_missing_added_or_damaged(sources, tmp_pa
         tokenmill.open(tmp_path)["train"].kept(0)
     path.unlink()
     assert not tokenmill.verify(tmp_path).is_whole
+
+
+# Together with other options
+
+
+def table_rows(num_rows: int) -> list[dict]:
+    texts = made_texts(num_rows, seed=3)
+    return [
+        {"id": f"r{n}", "title": f'no. {n}, "quoted"', "body": text, "meta": {"text": text, "n": n}}
+        for n, text in enumerate(texts)
+    ]
+
+
+def write_kind(kind: str, folder: Path, rows: list[dict]) -> Path:
+    import csv
+
+    path = folder / f"corpus.{kind}"
+    table = pa.Table.from_pylist(rows)
+    if kind in ("csv", "tsv"):
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file, delimiter="," if kind == "csv" else "\t")
+            writer.writerow(["id", "title", "body", "meta.text", "meta.n"])
+            for row in rows:
+                meta = row["meta"]
+                writer.writerow([row["id"], row["title"], row["body"], meta["text"], meta["n"]])
+    elif kind == "json":
+        path.write_text(json.dumps(rows, indent=1))
+    elif kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif kind == "arrow":
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=7)
+    else:
+        pq.write_table(table, path, row_group_size=7)
+    return path
+
+
+KINDS = ["parquet", "arrow", "jsonl", "json", "csv", "tsv"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "options",
+    [{"template": "{title}\n{meta.text}"}, {"text_column": "meta.text", "where": "meta.n >= 5"}],
+    ids=["template", "nested"],
+)
+def test_every_kind_of_file_keeps_its_columns(kind, options, tmp_path):
+    rows = table_rows(40)
+    path = write_kind(kind, tmp_path, rows)
+    given = {"slice_bytes": 3000, "val": "none", "keep": "meta.n,id,title", **options}
+    prepared(path, tmp_path / "out", **given)
+    own = [row for row in rows if "where" not in options or row["meta"]["n"] >= 5]
+    texts = [
+        f"{row['title']}\n{row['body']}" if "template" in options else row["body"] for row in own
+    ]
+    assert shard_oracle.tokens(tmp_path / "out", "nanogpt")["train"] == [
+        token for document in oracle.ids(texts) for token in document
+    ]
+    number = str if kind in ("csv", "tsv") else int
+    found = pq.read_table(tmp_path / "out" / "__kept__" / "train-00000.pq").to_pylist()
+    assert [(row["meta.n"], row["id"], row["title"]) for row in found] == [
+        (number(row["meta"]["n"]), row["id"], row["title"]) for row in own
+    ]
+    assert tokenmill.verify(tmp_path / "out", full=True).is_whole
+
+
+def test_csv_fields_that_are_empty_bad_or_missing(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"id,text\n,one\nb\xff,two\nc,three,too many\nd,four\n")
+    manifest = prepared(path, tmp_path / "out", keep="id", val="none", max_bad_fraction=0.9)
+    found = pq.read_table(tmp_path / "out" / "__kept__" / "train-00000.pq").to_pylist()
+    assert [(row["_row"], row["id"]) for row in found] == [(0, ""), (3, "d")]
+    assert manifest.counts.num_quarantined == 2
+    listed = (tmp_path / "out" / "tokenmill-quarantine.jsonl").read_text()
+    assert "column 'id': invalid UTF-8" in listed and "3 fields where" in listed
+    with pytest.raises(ConfigError, match="no column 'ids'"):
+        prepared(path, tmp_path / "no", keep="ids")
+
+
+@pytest.mark.parametrize("keep", ["id", ""], ids=["a column", "no column"])
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl", "json"])
+def test_documents_of_a_list_have_the_values_of_their_row(kind, keep, tmp_path):
+    texts = made_texts(90, seed=5)
+    rows = [{"id": f"r{n}", "n": n, "text": texts[3 * n : 3 * n + n % 4]} for n in range(30)]
+    path = write_kind(kind, tmp_path, rows)
+    given = {"lists": "documents", "where": "n != 7", "sample": 0.8, "slice_bytes": 2000}
+    prepared(path, tmp_path / "out", keep=keep, val="none", **given)
+    found = pq.read_table(tmp_path / "out" / "__kept__" / "train-00000.pq").to_pylist()
+    tokens = shard_oracle.tokens(tmp_path / "out", "nanogpt")["train"]
+    row_of = {tuple(d): n for n, row in enumerate(rows) for d in oracle.ids(row["text"])}
+    expected = [row_of[tuple(document)] for document in documents_in(tokens)]
+    data = path.read_bytes()
+    lines_before = [data[: row["_byte"]].count(b"\n") for row in found]
+    numbers = [row["_row"] + before for row, before in zip(found, lines_before, strict=True)]
+    assert numbers == expected and len(set(expected)) > 10 and 7 not in expected
+    if keep:
+        assert [row["id"] for row in found] == [f"r{n}" for n in expected]
+    assert tokenmill.verify(tmp_path / "out", full=True).is_whole
+
+
+@pytest.mark.parametrize("shuffle", [False, True], ids=["in order", "shuffled"])
+def test_named_sources_without_copies_keep_the_rows_of_the_first(shuffle, tmp_path, capsys):
+    """Sources of two kinds, with options of their own; every third text of one is in both."""
+    web, code = table_rows(60), table_rows(90)[30:]
+    for n, row in enumerate(code):
+        row["id"], row["meta"]["n"] = f"c{n}", n
+        if n % 3 and n >= 30:
+            row["body"] = f"{row['body']} {n}"
+    paths = [write_kind("parquet", tmp_path, web), write_kind("jsonl", tmp_path, code)]
+    sources = {
+        "web": {"paths": str(paths[0]), "text_column": "meta.text"},
+        "code": {"paths": str(paths[1]), "text_column": "body", "where": "meta.n != 40"},
+    }
+    given = {"dedup": "exact", "shuffle": shuffle, "keep": "id", "val_fraction": 0.2}
+    given |= {"slice_bytes": 3000, "tokenizer": "cl100k_base", "bos_token": "<|endofprompt|>"}
+    manifest = prepared(sources, tmp_path / "out", num_proc=2, **given)
+    first: dict[str, tuple[str, str]] = {}
+    for name, rows in (("web", web), ("code", code)):
+        for row in rows:
+            if name == "web" or row["meta"]["n"] != 40:
+                first.setdefault(row["body"], (name, row["id"]))
+    assert manifest.counts.num_duplicates == 60 + 59 - len(first) > 20
+    found = {}
+    opened = tokenmill.open(tmp_path / "out")
+    for split in ("train", "val"):
+        for at in range(len(opened[split])):
+            row = opened[split].kept(at)
+            found[opened[split].text(at)] = (row["_source"], row["id"])
+    assert found == first
+    assert tokenmill.verify(tmp_path / "out", full=True).is_whole
+    prepared(sources, tmp_path / "inline", **given)
+    for file in manifest.files:
+        assert (tmp_path / "out" / file.name).read_bytes() == (
+            tmp_path / "inline" / file.name
+        ).read_bytes()
+    (tmp_path / "again.toml").write_text(_config_of(tmp_path / "out", capsys))
+    again = ["prepare", "--config", str(tmp_path / "again.toml"), "-o", str(tmp_path / "again")]
+    assert main([*again, "--num-proc", "1", "-q"]) == 0
+    assert tokenmill.Manifest.load(str(tmp_path / "again")).files == manifest.files
+
+
+def _config_of(out: Path, capsys) -> str:
+    capsys.readouterr()
+    main(["inspect", str(out), "--config"])
+    text = capsys.readouterr().out
+    assert 'keep = "id"' in text
+    return text
+
+
+def test_partitions_without_copies_keep_the_same_rows(tmp_path):
+    rows = table_rows(30) + table_rows(60)
+    path = write_kind("parquet", tmp_path, [{**row, "id": f"r{n}"} for n, row in enumerate(rows)])
+    given = {"keep": "id", "slice_bytes": 3000, "val": "none", "dedup": "exact"}
+    given |= {"text_column": "body", "limit_tokens": 12000}
+    for number in (2, 1):
+        config = Config(sources=(str(path),), out=str(tmp_path / "a"), num_proc=1, **given)
+        encode_partition(config, Partition(number, 2), InlineRunner(), SilentWatch())
+    parted = finish(str(tmp_path / "a"), num_proc=1)
+    assert parted.files == prepared(path, tmp_path / "b", **given).files
+    found = pq.read_table(tmp_path / "a" / "__kept__" / "train-00000.pq").column("id").to_pylist()
+    expected = [f"r{n}" for n in range(30)] + [f"r{n}" for n in range(60, 90)]
+    assert found == expected[: len(found)] and 31 < len(found) < 60
+
+
+def test_types_that_differ_between_sources_are_widened_or_refused(tmp_path):
+    a = write_rows(tmp_path / "a.parquet", pa.array([1, 2], pa.int32()))
+    (tmp_path / "b.jsonl").write_text('{"text": "b", "id": 1.5}\n')
+    (tmp_path / "c.csv").write_text("text,id\nc,7\n")
+    prepared({"a": a, "b": str(tmp_path / "b.jsonl")}, tmp_path / "out", keep="id", val="none")
+    found = pq.read_table(tmp_path / "out" / "__kept__" / "train-00000.pq")
+    assert found.select(["_source", "id"]).to_pylist() == [
+        {"_source": "a", "id": 1.0},
+        {"_source": "a", "id": 2.0},
+        {"_source": "b", "id": 1.5},
+    ]
+    with pytest.raises(ConfigError, match=r"source c: --keep: column 'id' is int32 in .*, and str"):
+        prepared({"a": a, "c": str(tmp_path / "c.csv")}, tmp_path / "no", keep="id")
+
+
+def test_commands_that_read_datasets_pass_over_sidecars(sources, tmp_path, capsys):
+    prepared(sources, tmp_path / "out", format="megatron", val="none")
+    prepared(sources, tmp_path / "plain", format="megatron", val="none", keep=None)
+    figures = []
+    for name in ("out", "plain"):
+        assert main(["report", str(tmp_path / name), "--json"]) == 0
+        figures.append(json.loads(capsys.readouterr().out))
+    assert figures[0]["splits"] == figures[1]["splits"]
+    written = tmp_path / "packed"
+    pack = ["pack", str(tmp_path / "out"), "--seq-len", "64", "--write", str(written), "-q"]
+    assert main(pack) == 0
+    assert tokenmill.verify(written).is_whole and not (written / "__kept__").exists()
+    tokenmill.convert(tmp_path / "out", tmp_path / "llmc", format="llmc")
+    own, other = (tokenmill.open(tmp_path / name)["train"] for name in ("out", "llmc"))
+    assert own.kept(11) == other.kept(11)
