@@ -476,3 +476,33 @@ def test_guide_when_typed_then_every_block_of_it_runs(tmp_path, monkeypatch):
     assert manifest.sources["code"].counts.num_rows == 100
     assert manifest.sources["web"].counts.num_filtered > 0
     assert list(tokenmill.open("data/from-python").manifest.sources) == ["web", "code"]
+
+
+def test_dedup_when_sources_are_named_then_the_first_source_has_the_text(tmp_path):
+    texts = {"a": ["one", "two", "one"], "b": ["two", "three", "three", "four"]}
+    for name, of_it in texts.items():
+        lines = (json.dumps({"text": text}) for text in of_it)
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    sources = {name: tmp_path / f"{name}.jsonl" for name in texts}
+    options = {"dedup": "exact", "runner": "inline", "val": "none"}
+    manifest = tokenmill.prepare(sources, tmp_path / "out", **options)
+    found = {name: one.counts for name, one in manifest.sources.items()}
+    assert {name: (c.num_written, c.num_duplicates) for name, c in found.items()} == {
+        "a": (2, 1),
+        "b": (2, 2),
+    }
+    assert tokenmill.verify(tmp_path / "out", full=True).is_complete
+    twice = {"a": {"paths": sources["a"], "repeat": 2}}
+    with pytest.raises(ConfigError, match="would remove what `repeat` repeats"):
+        tokenmill.prepare(twice, tmp_path / "again", dedup="exact")
+
+
+def test_standard_input_when_it_has_a_name_then_it_is_counted_by_it(tmp_path, monkeypatch):
+    (tmp_path / "in.jsonl").write_text('{"text": "some"}\n' * 9)
+    with (tmp_path / "in.jsonl").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        manifest = tokenmill.prepare(
+            {"web": "-"}, tmp_path / "out", input_format="jsonl", runner="inline"
+        )
+    assert manifest.sources["web"].counts.num_written == 9
+    assert [*manifest.sources["web"].paths] == ["-"]

@@ -36,7 +36,7 @@ from tokenmill.corpus.plan import (
     notes_on,
 )
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Slice
-from tokenmill.corpus.standard_input import kept_standard_input
+from tokenmill.corpus.standard_input import as_typed, kept_standard_input
 from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
 from tokenmill.dataset.output_names import OutputNames
 from tokenmill.dataset.pinned_revisions import begun_in, is_surely_made_from
@@ -150,7 +150,7 @@ class RunContext:
         plan = make_plan(self.identity, found.inputs, self.config, remote.structure_of, cutter)
         files.remove_folder(structures)
         revisions = {**remote.revisions, **model_revision(self.encoding)}
-        paths = {source.name: source.paths for source in self.config.named}
+        paths = {s.name: [*map(as_typed, s.paths)] for s in self.config.named}
         return replace(plan, notes=found.notes, revisions=revisions, source_paths=paths)
 
     def job_of(self, plan: Plan) -> Job:

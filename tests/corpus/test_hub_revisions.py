@@ -10,6 +10,7 @@ import pytest
 
 import hub_server
 import oracle
+import tokenmill
 from hub_client import connect, disconnect
 from hub_corpus import TEXTS, is_download, parquet
 from hub_server import CONVERTED_COMMIT, HubServer
@@ -161,5 +162,6 @@ def test_name_is_not_complete_without_the_hub_because_one_of_its_configs_is(
         assert "is complete already" in machine.said
         assert opened and set(opened) == set(closed)  # also if there was nothing to do
     manifest = Manifest.load(str(out))
-    assert not is_surely_made_from([NAME], manifest)
-    assert is_surely_made_from([f"hf://datasets/{NAME}/a.parquet"], manifest)
+    assert not is_surely_made_from(tokenmill.Config(sources=(NAME,), out="o"), manifest)
+    glob = tokenmill.Config(sources=(f"hf://datasets/{NAME}/a.parquet",), out="o")
+    assert is_surely_made_from(glob, manifest)

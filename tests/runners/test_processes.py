@@ -128,6 +128,7 @@ class Work:
             read=options,
             dtype="uint16",
             eot="append",
+            bos=None,
             empty="drop",
             val_fraction=0.1,
             seed=0,

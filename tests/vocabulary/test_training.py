@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import random
+import re
+import shlex
 from pathlib import Path
 
 import pyarrow as pa
@@ -180,3 +183,17 @@ def test_training_when_it_cannot_be_done_then_nothing_is_written(corpus, tmp_pat
     with pytest.raises(ConfigError, match="cannot be used"):
         trained(corpus, tmp_path / "no.json", TrainingOptions(300, r"\w+"))
     assert not (tmp_path / "no.json").exists()
+
+
+def test_page_when_its_commands_are_run_then_they_work(corpus, tmp_path, monkeypatch, capsys):
+    page = Path(__file__).parents[2] / "docs" / "own-tokenizer.md"
+    commands = re.search(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)[1].splitlines()
+    (tmp_path / "corpus").mkdir()
+    corpus.rename(tmp_path / "corpus" / "a.parquet")
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        name, *words = shlex.split(command)
+        assert name == "tokenmill"
+        assert main([found for word in words for found in glob.glob(word) or [word]]) == 0
+    assert "never used" in capsys.readouterr().out
+    assert tokenmill.verify(tmp_path / "data" / "mine").is_whole

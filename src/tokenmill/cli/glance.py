@@ -71,7 +71,9 @@ def source_lines(found: Glance) -> list[str]:
     """The counts of each named source, and its tokens in each split."""
     if not found.sources:
         return []
-    reasons = ("filtered", "empty", "null", "quarantined")
+    reasons = ["filtered", "empty", "null", "quarantined"]
+    if any(one.counts.num_duplicates for one in found.sources.values()):
+        reasons.append("duplicates")
     splits = list(dict.fromkeys(split for one in found.sources.values() for split in one.splits))
     rows = [("source", "rows", "documents", *reasons, "text", "tokens", *splits)]
     for name, one in found.sources.items():

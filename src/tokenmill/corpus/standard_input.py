@@ -46,12 +46,17 @@ def kept_standard_input(
                 between_reads()
             kept = f"{_KEPT}{file.digest}:{os.path.join(folder, 'stdin')}"
             file.commit()
-        sources = dict.fromkeys(kept if one == STDIN else one for one in config.sources)
-        yield replace(config, sources=tuple(sources))
+
+        def with_file(paths: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(kept if one == STDIN else one for one in paths))
+
+        named = tuple(replace(source, paths=with_file(source.paths)) for source in config.named)
+        yield replace(config, sources=with_file(config.sources), named=named)
 
 
 def _require_readable(config: Config) -> None:
-    if config.input_format is None:
+    owns = [own for own in config.by_source().values() if STDIN in own.sources]
+    if any(own.input_format is None for own in owns):
         raise ConfigError(
             "standard input has no name that shows how to read it",
             hint=f"--input-format jsonl, or one of {', '.join(KINDS)}",
@@ -68,6 +73,10 @@ def kept_file(source: str) -> tuple[str, str] | None:
         return None
     digest, _, path = source.removeprefix(_KEPT).partition(":")
     return path, f"sha256:{digest}"
+
+
+def as_typed(source: str) -> str:
+    return STDIN if source.startswith(_KEPT) else source
 
 
 def unkept() -> ConfigError:

@@ -68,23 +68,23 @@ def _usual_bos(identity: EncodingId, specials: Mapping[str, int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class OwnSpecials:
     """The special tokens before and after a text; None: there is none."""
 
     bos: str | None
     eos: str | None
 
 
-def template_of(identity: EncodingId) -> Template:
+def template_of(identity: EncodingId) -> OwnSpecials:
     """What the model's own library puts around a single text. In a tokenizer_config.json beside
     the file, `add_bos_token` and `add_eos_token` win over the post-processor, as in
     transformers."""
     if identity.kind != "huggingface" or identity.source is None:
-        return Template(identity.bos, None)
+        return OwnSpecials(identity.bos, None)
     path = Path(identity.source)
     processor = json.loads(vocabulary_bytes(path)).get("post_processor")
     config = _config_beside(path)
-    return Template(
+    return OwnSpecials(
         _configured("bos", config, template_bos(processor)),
         _configured("eos", config, template_eos(processor)),
     )

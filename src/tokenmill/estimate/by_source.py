@@ -15,7 +15,7 @@ from tokenmill.estimate.text_estimate import TextEstimate
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class SourceEstimate:
     """One copy of a source, and how many there are."""
 
     name: str
@@ -32,7 +32,7 @@ def first_copy(plan: Plan, name: str, repeat: int) -> Plan:
     return Plan(plan.identity, inputs, SliceTable.of(inputs, slices), plan.notes)
 
 
-def joined_frame(sources: Sequence[Surveyed]) -> Frame:
+def joined_frame(sources: Sequence[SourceEstimate]) -> Frame:
     absent = [one.frame.absent for one in sources]
     copies = [one.repeat for one in sources]
     rows = [
@@ -56,7 +56,7 @@ def _once(inputs: Iterable[Input]) -> tuple[Input, ...]:
     return tuple({source.name: source for source in inputs}.values())
 
 
-def joined_estimate(sources: Sequence[Surveyed]) -> TextEstimate:
+def joined_estimate(sources: Sequence[SourceEstimate]) -> TextEstimate:
     """The sum. Errors of sources are independent, those of the copies of one are the same."""
     scaled = [_scaled(one.found, one.repeat) for one in sources]
     methods = {found.method for found in scaled}

@@ -18,7 +18,7 @@ from tokenmill.errors import ConfigError, InputError
 from tokenmill.estimate.already_here import held_bytes, needed_for_downloads
 from tokenmill.estimate.bounds import most_of
 from tokenmill.estimate.by_source import (
-    Surveyed,
+    SourceEstimate,
     first_copy,
     joined_estimate,
     joined_frame,
@@ -153,7 +153,7 @@ def _surveyed(
     config: Config, encoding: EncodingId, sample: Sample, plan: Plan | None
 ) -> tuple[Frame, TextEstimate]:
     """The corpus and what it comes to before limits, each named source on its own."""
-    found: list[Surveyed] = []
+    found: list[SourceEstimate] = []
     for name, own in config.by_source().items():
         # A limit counts the rows of all copies, so a plan that has one is taken as it is.
         is_whole = plan is not None and config.limit_docs is not None
@@ -163,7 +163,7 @@ def _surveyed(
             frame = frame_of_plan(planned, own, sample) if planned else frame_of(own, sample)
             if not frame.is_empty:
                 text = _sampled(text_estimate_of(frame, own, encoding, sample), own)
-                found.append(Surveyed(name, frame, text, repeat))
+                found.append(SourceEstimate(name, frame, text, repeat))
     if not found:
         raise InputError(
             f"no documents in {', '.join(config.sources)}", hint="are these the right files?"
