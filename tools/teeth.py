@@ -100,6 +100,27 @@ BUGS = [
         KEEP,
     ),
     Bug(
+        "keep the rows of other documents, where a part is written again without copies",
+        "encode/pruning.py",
+        "columns.take(indices(positions))",
+        "columns.slice(0, len(positions))",
+        f"{KEEP} -k copies",
+    ),
+    Bug(
+        "take the kept rows of a part that another has replaced",
+        "assemble/kept.py",
+        "key = (record.part, len(chunks)",
+        "key = (record.slice_index, len(chunks)",
+        f"{KEEP} -k copies",
+    ),
+    Bug(
+        "give the documents of a list the numbers of documents",
+        "encode/kept.py",
+        '    if "_row" in by_name:\n',
+        '    if "_row" in ():\n',
+        f"{KEEP} -k list",
+    ),
+    Bug(
         "drop the fsync of a new file",
         "storage/new_file.py",
         "                if self._is_synced:\n                    os.fsync(fd)",
