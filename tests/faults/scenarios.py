@@ -167,13 +167,18 @@ def named_files() -> Files:
 
 @functools.cache
 def deduplicated_files() -> Files:
-    """The first of equal texts, until there are 11,500 tokens."""
+    """The first of equal texts, until there are 11,500 tokens, and the numbers of their lines."""
     documents, num_tokens = [], 0
     for document in oracle.ids(list(dict.fromkeys(TEXTS))):
         if num_tokens < 11500:
             documents.append(document)
             num_tokens += len(document)
-    return {"train.bin": oracle.stream(documents)}
+    numbers = sorted(TEXTS.index(text) for text in set(TEXTS))[: len(documents)]
+    sidecars = {
+        f"__kept__/train-{at // 10:05d}.pq": json.dumps(numbers[at : at + 10]).encode()
+        for at in range(0, len(numbers), 10)
+    }
+    return {"train.bin": oracle.stream(documents), **sidecars}
 
 
 @functools.cache
@@ -231,7 +236,7 @@ SCENARIOS = [
     Scenario("named", named, named_files),
     Scenario(
         "dedup",
-        functools.partial(prepared, val="none", dedup="exact", limit_tokens=11500),
+        functools.partial(prepared, val="none", dedup="exact", limit_tokens=11500, keep="n"),
         deduplicated_files,
     ),
     Scenario(
