@@ -240,6 +240,8 @@ def folder(tmp_path: Path) -> Path:
         texts = made_texts(300, seed=number)
         columns = {
             "text": texts,
+            "id": [f"<urn:{number}:{i}>" for i in range(300)],
+            "dump": ["CC-MAIN-2024-10"] * 300,
             "url": [f"https://{rng.choice(['mit.edu', 'example.com'])}/{i}" for i in range(300)],
             "language": ["en"] * 300,
             "int_score": sorted(rng.choices([2, 3, 4, 5], [4, 3, 2, 1], k=300)),
@@ -249,18 +251,26 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda text: text.splitlines()[0][:60])
-def test_command_in_the_guide_runs(command, folder):
+def ran(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
     done = subprocess.run(
-        ["bash", "-euc", command],
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_script_in_the_guide_prints_what_was_kept(folder):
+    [script] = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    shown = ran(["bash", "-euc", COMMANDS[0]], folder).stderr
+    assert re.search(r"^    url +https://", shown, re.M) and "_row " in shown
+    assert ran([sys.executable, "-c", script], folder).stdout.startswith("https://")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda text: text.splitlines()[0][:60])
+def test_command_in_the_guide_runs(command, folder):
+    done = ran(["bash", "-euc", command], folder)
     if "prepare" in command:
         [out] = (folder / "data").iterdir()
         counts = Manifest.load(str(out)).counts

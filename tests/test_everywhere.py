@@ -104,10 +104,26 @@ def test_shards_without_copies_are_the_same(way, texts, s3, bucket, tmp_path):
     copied = [texts[number // 2] if number % 3 else text for number, text in enumerate(texts)]
     source = write_corpus("parquet", tmp_path / "corpus", copied)
     chosen = {"where": "len(text) > 40", "sample": 0.8, "limit_tokens": 40_000, "dedup": "exact"}
+    chosen |= {"keep": "text"}
     one = by_runner(source, str(tmp_path / "out"), runner="inline", **chosen)
     assert tokenmill.Manifest.load(str(tmp_path / "out")).counts.num_duplicates > 20
     objects.upload(f"s3://{bucket}/corpus/{os.path.basename(source)}", source)
-    assert way(f"s3://{bucket}/corpus/", f"s3://{bucket}/out", **chosen) == one
+    other = way(f"s3://{bucket}/corpus/", f"s3://{bucket}/out", **chosen)
+    assert without_kept(other) == without_kept(one) != one
+    kept = [kept_of(out) for out in (str(tmp_path / "out"), f"s3://{bucket}/out")]
+    assert kept[0] == kept[1] and len(kept[0]) > 20
+    assert tokenmill.verify(f"s3://{bucket}/out").is_whole
+
+
+def without_kept(files: list[list[object]]) -> list[list[object]]:
+    """The files but for sidecars, in which the names of inputs differ."""
+    return [file for file in files if not str(file[0]).startswith("__kept__/")]
+
+
+def kept_of(out: str) -> list[object]:
+    """What is kept of some documents, except the name of the input."""
+    split = tokenmill.open(out)["train"]
+    return [{**split.kept(i), "_file": None} for i in range(len(split))]
 
 
 @pytest.mark.parametrize("way", [by_ray, by_tasks], ids=["ray", "partitions"])

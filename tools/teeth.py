@@ -45,6 +45,7 @@ OVERWRITE = "tests/faults/test_overwrite.py"
 CHECKPOINTS = "tests/encode/test_checkpoint.py tests/assemble/test_resume.py"
 XET = "tests/corpus/test_xet.py"
 LOADER = "tests/loader/test_loader.py"
+KEEP = "tests/test_keep.py"
 SHARD_TASKS = "tests/assemble/test_shard_tasks.py tests/runners/test_shard_writing.py"
 
 MOVE = "        _move_files(staged, out, manifest)\n"
@@ -56,6 +57,48 @@ WRITE = (
 REMOVE = "        _require_plan(out, plan, is_in_place)\n        _remove_files(out, removed)\n"
 
 BUGS = [
+    Bug(
+        "leave the kept rows of a bucket in the order of its parts",
+        "assemble/kept.py",
+        "        return table.take(indices(order)).drop_columns([KEY])",
+        "        return table.drop_columns([KEY])",
+        f"{KEEP} -k shuffled",
+    ),
+    Bug(
+        "leave the kept rows of a shuffled part in the order of its slice",
+        "encode/part.py",
+        "        rows = rows.take(indices(order))\n",
+        "",
+        f"{KEEP} -k shuffled",
+    ),
+    Bug(
+        "leave a sidecar out of the manifest",
+        "dataset/manifest.py",
+        "            for f in output.sidecars\n",
+        "            for f in output.sidecars[1:]\n",
+        f"{KEEP} {CRASHES}",
+    ),
+    Bug(
+        "trust kept rows by their record alone",
+        "assemble/resume.py",
+        "    for split, num_bytes in enumerate(record.kept_bytes):\n",
+        "    for split, num_bytes in enumerate(()):\n",
+        KEEP,
+    ),
+    Bug(
+        "lose the row of a document that two splits share",
+        "assemble/kept.py",
+        "block.cut_at(0, whole)[1]",
+        "block.cut_at(0, begun)[1]",
+        KEEP,
+    ),
+    Bug(
+        "write the kept rows of a validation document to train",
+        "encode/mill.py",
+        "            own_kept = None if kept is None else kept.filter(mask(is_val))\n",
+        "            own_kept = None if kept is None else kept.slice(0, int(is_val.sum()))\n",
+        KEEP,
+    ),
     Bug(
         "drop the fsync of a new file",
         "storage/new_file.py",
@@ -136,15 +179,15 @@ BUGS = [
     Bug(
         "trust a part by its record alone",
         "assemble/resume.py",
-        "    for split in needed_splits(record, used):\n        path, hasher",
-        "    for split in ():\n        path, hasher",
+        "        for file in needed_files(work, record, used)\n    )",
+        "        for file in ()\n    )",
         f"{CHANGED} {POWER}",
     ),
     Bug(
         "write the record before the part is renamed",
         "encode/part.py",
-        "            file.commit()\n        if self._hashes",
-        "            pass\n        if self._hashes",
+        "            file.commit()\n        for writer in self._kept",
+        "            pass\n        for writer in self._kept",
         f"{CRASHES} {ERRORS}",
     ),
     Bug(

@@ -10,7 +10,9 @@ attempts.
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
+import io
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -31,6 +33,8 @@ BAD_DOCUMENT_POLICIES = ("quarantine", "replace", "error")
 EMPTY_POLICIES = ("drop", "keep")
 LIST_POLICIES = ("join", "documents")
 RUNNERS = ("inline", "processes", "ray")
+# What --keep keeps of every document, besides columns of the corpus: encode/kept.py.
+OWN_COLUMNS = ("_source", "_file", "_byte", "_row", "_tokens")
 VAL_POLICIES = ("fraction", "first-shard", "none")
 # Options that accept "100M"; seq_len also accepts "document".
 COUNTS = (
@@ -68,6 +72,9 @@ class Config:
     dedup: str | None = None  # "exact": only the first of equal texts
     limit_docs: int | None = None
     limit_tokens: int | None = None  # whole documents, in order, until there are so many
+    # Columns that are kept beside the tokens, as comma-separated values; "": only where each
+    # document comes from. Without it the identity is as if the option did not exist.
+    keep: str | None = field(default=None, metadata={"identity": "if given"})
     shard_tokens: int | None = None
     seq_len: int | None = None  # tokens per sample, for formats of samples; 0: one document each
     name: str | None = None
@@ -152,6 +159,7 @@ class Config:
             "sources": tuple(os.fspath(source) for source in given),
             "out": os.fspath(self.out),
             **_tokenizer_options(self),
+            "keep": _kept_text(self.keep),
         }
         for name in COUNTS:
             value: Any = getattr(self, name)
@@ -238,14 +246,20 @@ class Config:
 
     def identity(self) -> dict[str, Any]:
         """The options that determine the output's bytes."""
+        options = {f: f.metadata.get("identity", True) for f in dataclasses.fields(self)}
         found = {
             f.name: getattr(self, f.name)
-            for f in dataclasses.fields(self)
-            if f.metadata.get("identity", True)
+            for f, is_part in options.items()
+            if is_part and not (is_part == "if given" and getattr(self, f.name) is None)
         }
         if self.named:  # only then, so that plans and manifests of other runs stay as they were
             found["named"] = {s.name: s.identity(place) for place, s in enumerate(self.named)}
         return found
+
+    @property
+    def kept_columns(self) -> tuple[str, ...] | None:
+        """The columns of --keep; None: nothing is kept."""
+        return None if self.keep is None else columns_in(self.keep)
 
     # Named sources
 
@@ -289,6 +303,29 @@ def of_source(name: str) -> Iterator[None]:
         if hint is not None and any(f"--{o.replace('_', '-')}" in hint for o in OWN_OPTIONS):
             hint += f"; for {name} alone: the same key in [source.{name}] of a tokenmill.toml"
         raise type(error)(f"source {name}: {error.message}", hint) from error
+
+
+def columns_in(text: str) -> tuple[str, ...]:
+    """Column names, separated by commas; one that has a comma itself is in double quotes."""
+    try:
+        rows = list(csv.reader([text], skipinitialspace=True))
+    except csv.Error as error:
+        raise ConfigError(f"--keep {text!r}: {error}", hint="--keep id,url") from None
+    names = (name.strip() for row in rows for name in row)
+    return tuple(dict.fromkeys(filter(None, names)))
+
+
+def _kept_text(given: Any) -> str | None:
+    """The option as comma-separated values, also of what Python callers pass: names in a list."""
+    if given is None:
+        return None
+    names = columns_in(given) if isinstance(given, str) else tuple(map(str, given))
+    names = tuple(name for name in names if name not in OWN_COLUMNS)  # kept anyway
+    if any("\n" in name or "\r" in name for name in names):
+        raise ConfigError("--keep: a column name holds a line break", hint="--keep id,url")
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(names)
+    return text.getvalue()
 
 
 def _tokenizer_options(config: Config) -> dict[str, str | None]:

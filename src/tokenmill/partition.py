@@ -25,7 +25,7 @@ from typing import Any
 from tokenmill.assemble.books import Assembly
 from tokenmill.assemble.duplicates import Duplicates
 from tokenmill.assemble.parts_in_use import UsedParts
-from tokenmill.assemble.resume import earlier_records, needed_splits
+from tokenmill.assemble.resume import earlier_records, needed_files
 from tokenmill.assemble.token_limit import TokenLimit
 from tokenmill.config import Config, Partition
 from tokenmill.corpus.fetch import RemoteInputs
@@ -43,7 +43,6 @@ from tokenmill.encode.record import (
     RECORDS_NAME,
     Counts,
     committed_record,
-    part_path,
     record_path,
     recorded_indices,
 )
@@ -257,11 +256,7 @@ def _sync(work: str, records: Ledger) -> None:
     """Make parts and records durable. An ordinary run does not, because it can make them again. But
     after a task ends, its machine may be released together with its unwritten pages."""
     used = UsedParts.of(work)
-    parts = [
-        part_path(work, record.slice_index, split)
-        for record in records.values()
-        for split in needed_splits(record, used)
-    ]
+    parts = [file.path for record in records.values() for file in needed_files(work, record, used)]
     filed = [record_path(work, index) for index in records if not records.is_saved(index)]
     for paths in (parts, filed):
         if paths:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from tokenmill.assemble.books import Assembly
 from tokenmill.assemble.duplicates import Duplicates
+from tokenmill.assemble.kept import Sidecars
 from tokenmill.assemble.resume import earlier_records
 from tokenmill.assemble.token_limit import TokenLimit
 from tokenmill.config import Config
@@ -296,7 +297,11 @@ def places_of(plan: Plan, inputs: Iterable[Input]) -> dict[str, str]:
 def assembly_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Assembly:
     layout = layout_of(config, encoding)
     num_slices, buckets = len(plan.slices), num_buckets(config, plan)
-    return Assembly(work, plan.plan_id, layout, fitting_options_of(config), num_slices, buckets)
+    sidecars = None
+    if config.keep is not None:
+        sidecars = Sidecars(work, plan.plan_id, layout, plan.kept_types)
+    options = fitting_options_of(config)
+    return Assembly(work, plan.plan_id, layout, options, num_slices, buckets, sidecars)
 
 
 def all_inputs(config: Config, remote: RemoteInputs) -> FoundInputs:

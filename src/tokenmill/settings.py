@@ -178,7 +178,7 @@ def job_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Job:
         work=work,
         plan_id=plan.plan_id,
         encoding=encoding,
-        read=read_options(config),
+        read=read_options(config, plan),
         dtype=config.dtype,
         eot=str(config.eot),
         bos=config.bos,
@@ -187,7 +187,7 @@ def job_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Job:
         seed=config.seed,
         num_buckets=num_buckets(config, plan),
         on_bad_document=config.on_bad_document,
-        read_by_source={name: read_options(own) for name, own in by_source.items() if name},
+        read_by_source={n: read_options(own, plan) for n, own in by_source.items() if n},
         dedup=config.dedup is not None,
     )
 

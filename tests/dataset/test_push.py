@@ -95,7 +95,7 @@ def test_pushed_dataset_is_downloaded_as_it_was_and_verified(name, hub, corpus, 
 
 def test_card_says_how_the_dataset_was_made(hub, corpus, tmp_path):
     options = {"tokenizer": "o200k_base", "val_fraction": 0.25, "shuffle": True, "seed": 3}
-    options |= {"where": "len(text) > 1", "sample": 0.9, "limit_tokens": 900}
+    options |= {"where": "len(text) > 1", "sample": 0.9, "limit_tokens": 900, "keep": "text"}
     folder = made(corpus, tmp_path / "out", format="parquet", seq_len="document", **options)
     tokenmill.push(folder, REPO)
     card = hub.files_at()["README.md"].decode()
@@ -107,6 +107,7 @@ def test_card_says_how_the_dataset_was_made(hub, corpus, tmp_path):
     [config] = yaml.safe_load(card.split("---")[1])["configs"]
     assert [one["path"] for one in config["data_files"]] == ["train-*.parquet", "val-*.parquet"]
     assert r"`<\|endoftext\|>`" in card
+    assert "__kept__/train-00000.pq" in hub.files_at() and "--keep text" in command
 
 
 def test_interrupted_push_is_seen_by_nobody_and_continued(corpus, tmp_path):

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 
 import oracle
 import tokenmill
 from corpora import made_texts
+from tokenmill.assemble import kept
 from tokenmill.config import Config, Partition
 from tokenmill.dataset import convert_source
 from tokenmill.dataset.convert import Target, convert
@@ -174,6 +176,25 @@ def deduplicated_files() -> Files:
     return {"train.bin": oracle.stream(documents)}
 
 
+@functools.cache
+def kept_files() -> Files:
+    """Shards of 2,000 tokens, the first for validation, and sidecars of 10 documents: the number
+    of each document's line, in the order of the documents. One that is cut has a row twice."""
+    numbers, num_tokens = [], []
+    for number, document in enumerate(oracle.ids(TEXTS, "prepend")):
+        numbers.append(number)
+        num_tokens.append(len(document))
+    ends = np.cumsum(num_tokens)
+    num_begun = int(np.searchsorted(ends - num_tokens, 2000))
+    num_whole = int(np.searchsorted(ends, 2000, "right"))
+    files = npy_files()
+    for split, own in (("val", numbers[:num_begun]), ("train", numbers[num_whole:])):
+        for at in range(0, len(own), 10):
+            name = f"__kept__/{split}-{at // 10:05d}.pq"
+            files = {**files, name: json.dumps(own[at : at + 10]).encode()}
+    return files
+
+
 # Each third of the rows.
 CHOSEN = f"n not in ({', '.join(map(str, range(0, len(TEXTS), 3)))})"
 
@@ -213,6 +234,11 @@ SCENARIOS = [
         functools.partial(prepared, val="none", dedup="exact", limit_tokens=11500),
         deduplicated_files,
     ),
+    Scenario(
+        "kept",
+        functools.partial(prepared, format="npy", shard_tokens=2000, keep="n"),
+        kept_files,
+    ),
     Scenario("partition", functools.partial(parted, format="npy", shard_tokens=2000), npy_files),
 ]
 
@@ -223,6 +249,7 @@ def small_pieces(monkeypatch) -> None:
     monkeypatch.setattr(hashing, "PIECE_BYTES", 3000)
     monkeypatch.setattr(checkpoint, "MIN_RECORDS", 3)
     monkeypatch.setattr(convert_source, "READ_TOKENS", 1000)
+    monkeypatch.setattr(kept, "DOCUMENTS_PER_SIDECAR", 10)
 
 
 def differences(out: str, expected: Files) -> list[str]:
@@ -231,6 +258,8 @@ def differences(out: str, expected: Files) -> list[str]:
     for name, data in expected.items():
         try:
             written = Path(out, name).read_bytes()
+            if name.endswith(".pq"):
+                written = json.dumps(pq.read_table(Path(out, name))["n"].to_pylist()).encode()
         except OSError as error:
             found.append(f"{name}: {error}")
             continue
@@ -238,6 +267,7 @@ def differences(out: str, expected: Files) -> list[str]:
             found.append(f"{name}: other bytes")
     manifest = json.loads(Path(out, MANIFEST_NAME).read_bytes())
     shards = {file["name"] for file in manifest["files"] if file["split"]}
+    shards |= {file["name"] for file in manifest["files"] if file["name"].startswith("__kept__/")}
     found += [f"{name}: not the oracle's" for name in shards - expected.keys()]
     return found
 

@@ -28,6 +28,7 @@ EVERY = {
     "partition": 2,
     "one megatron": 2,
     "chosen": 3,
+    "kept": 10,
     "named": 12,
     "dedup": 5,
 }

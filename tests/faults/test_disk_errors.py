@@ -20,6 +20,7 @@ EVERY = {
     "npy": 12,
     "convert": 12,
     "chosen": 12,
+    "kept": 30,
     "dedup": 12,
     "partition": 12,
     "one megatron": 12,

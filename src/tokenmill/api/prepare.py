@@ -39,6 +39,7 @@ def prepare(
     dedup: str | None = None,
     limit_docs: Quantity | None = None,
     limit_tokens: Quantity | None = None,
+    keep: str | Iterable[str] | None = None,
     shard_tokens: Quantity | None = None,
     seq_len: Quantity | None = None,
     name: str | None = None,
@@ -81,6 +82,7 @@ def prepare(
     sample           only this share of the rows, over the whole corpus
     dedup            "exact": only the first of equal texts
     limit_tokens     whole documents, in the order of the sources, until there are so many tokens
+    keep             columns to keep beside the tokens, as "id,url" or a list of names
     val              "fraction", "first-shard" or "none": what is held out for validation
     seq_len          tokens per sample, if the format holds samples; "document" for one per document
     pack             then plan rows of so many tokens, of whole documents: see `tokenmill.pack`

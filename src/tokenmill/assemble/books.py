@@ -17,10 +17,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenmill.assemble.fitting import Fitted, FittingOptions, PartTotals, Share, fitted
+from tokenmill.assemble.kept import Sidecar, Sidecars, SplitEnd
 from tokenmill.assemble.parts_in_use import PartsInUse
 from tokenmill.assemble.sources import PartsInOrder, ShuffledParts
 from tokenmill.assemble.stream import ShardStream
 from tokenmill.assemble.task import (
+    KEPT,
     SHARDS_NAME,
     Block,
     ShardRecord,
@@ -50,13 +52,15 @@ class Output:
     index_files: tuple[SideFile, ...]
     tails: dict[str, Tail]
     split_rule: str = "documents"
+    sidecars: tuple[Sidecar, ...] = ()
 
     @property
     def sizes(self) -> dict[str, int]:
         """Every file's name and size."""
         side_files = [file for shard in self.shards for file in shard.side_files]
         sizes = {shard.name: shard.num_bytes for shard in self.shards}
-        return sizes | {file.name: file.num_bytes for file in (*side_files, *self.index_files)}
+        sizes |= {file.name: file.num_bytes for file in (*side_files, *self.index_files)}
+        return sizes | {file.name: file.num_bytes for file in self.sidecars}
 
 
 class Books:
@@ -107,6 +111,7 @@ class Assembly(Books):
         options: FittingOptions,
         num_slices: int,
         num_buckets: int,
+        sidecars: Sidecars | None = None,
     ) -> None:
         super().__init__(work, plan_id)
         for name in (PARTS_NAME, RECORDS_NAME):  # perhaps a million files: scanned once
@@ -126,6 +131,7 @@ class Assembly(Books):
         self._num_fed = 0  # parts, in plan order
         self._is_fed = False  # with all parts
         self._parts = PartsInUse(work)
+        self._sidecars = sidecars  # None: nothing is kept (--keep)
 
     def resume(self, records: Ledger) -> None:
         """Continue from the records of earlier attempts; this attempt adds its own."""
@@ -152,19 +158,25 @@ class Assembly(Books):
         self._last_index = index
 
     def done(self, record: ShardRecord) -> None:
+        if record.piece == KEPT:
+            assert self._sidecars is not None
+            self._sidecars.done(record)
+            return
         super().done(record)
         self._parts.task_done(record.place)
         self._feed()
 
     @property
     def is_done(self) -> bool:
-        return self._is_fed and super().is_done
+        is_kept = self._sidecars is None or self._sidecars.is_done
+        return self._is_fed and is_kept and super().is_done
 
     def finished(self) -> Output:
         """All files, once everything is done."""
         assert self._fitted is not None
         output = self.output(self._fitted.layout)
-        return dataclasses.replace(output, split_rule=self._fitted.split_rule)
+        kept = () if self._sidecars is None else self._sidecars.files()
+        return dataclasses.replace(output, split_rule=self._fitted.split_rule, sidecars=kept)
 
     def _feed(self) -> None:
         """Cut the stretch that the records cover so far; in a long resumed run, only as much as is
@@ -185,6 +197,26 @@ class Assembly(Books):
             self._is_fed = True
             for number in range(len(self._streams)):
                 self._hand_out(number, self._streams[number].finish())
+            if self._sidecars is not None:
+                self.due.extend(self._sidecar_tasks(self._sidecars, self._fitted))
+
+    def _sidecar_tasks(self, sidecars: Sidecars, found: Fitted) -> Iterator[ShardTask]:
+        """The tasks of the kept rows, once all blocks were fed."""
+        records = [self.records[self._index_at(place)] for place in range(self._num_slices)]
+        ends: dict[int, SplitEnd | None] = dict.fromkeys(range(len(SPLITS)))
+        if found.layout.first_shard_is_val:
+            ends = {0: SplitEnd(("val", "train"), self._streams[0].first_shard_tokens)}
+        elif found.val_tokens is not None:
+            ends = {found.stream: SplitEnd(("train", "val"), self._streams[0].end_of_tasks)}
+        for split, end in ends.items():
+            source = sidecars.source(split, bool(self._num_buckets))
+            blocks = source.blocks(records)
+            if self._num_buckets:
+                source.save_chunks(records, self._num_buckets)
+                tokens = next(s for s in self._sources if s.split == split)
+                assert isinstance(tokens, ShuffledParts)
+                blocks = tokens.blocks()
+            yield from sidecars.tasks(source, blocks, end)
 
     def _begin(self, found: Fitted) -> None:
         """Create the streams, now that the content of each is known."""

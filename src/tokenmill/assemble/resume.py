@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from tokenmill.assemble.parts_in_use import UsedParts
 from tokenmill.encode.checkpoint import saved_ledger
 from tokenmill.encode.job import Job
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.part import PART_CHECKSUM
-from tokenmill.encode.record import PartRecord, committed_records, part_path, recorded_indices
+from tokenmill.encode.record import (
+    PartRecord,
+    committed_records,
+    kept_path,
+    part_path,
+    recorded_indices,
+)
 from tokenmill.storage.objects import in_parallel
 from tokenmill.storage.store import store_of
 
@@ -45,8 +52,8 @@ def earlier_records(job: Job, indices: range) -> Ledger:
         saved = (records[index] for index in records if index >= first)
         filed = filter(None, committed_records(job.work, in_files, job.plan_id))
         for record in itertools.chain(saved, filed):
-            needed = needed_splits(record, used)
-            is_large = any(record.num_bytes[split] > _SMALL_BYTES for split in needed)
+            needed = needed_files(job.work, record, used)
+            is_large = any(file.num_bytes > _SMALL_BYTES for file in needed)
             if needed and (is_large or not has_quick_calls):
                 yield record
             else:
@@ -57,20 +64,30 @@ def earlier_records(job: Job, indices: range) -> Ledger:
     return records
 
 
-def needed_splits(record: PartRecord, used: UsedParts) -> list[int]:
-    """The splits whose part files are still needed."""
-    return [
-        split
-        for split, num_bytes in enumerate(record.num_bytes)
-        if num_bytes and (split, record.slice_index) not in used
-    ]
+class NeededFile(NamedTuple):
+    path: str
+    num_bytes: int
+    checksum: str
+
+
+def needed_files(work: str, record: PartRecord, used: UsedParts) -> list[NeededFile]:
+    """The files of a part that are still needed. Kept rows are needed to the end."""
+    index, found = record.slice_index, []
+    for split, num_bytes in enumerate(record.num_bytes):
+        if num_bytes and (split, index) not in used:
+            path = part_path(work, index, split)
+            found.append(NeededFile(path, num_bytes, record.checksum[split]))
+    for split, num_bytes in enumerate(record.kept_bytes):
+        if num_bytes:
+            path = kept_path(work, index, split)
+            found.append(NeededFile(path, num_bytes, record.kept_checksum[split]))
+    return found
 
 
 def _is_whole(work: str, record: PartRecord, used: UsedParts) -> bool:
-    """Whether the part files that are still needed match their record."""
+    """Whether the files that are still needed match their record."""
     store = store_of(work)
-    for split in needed_splits(record, used):
-        path, hasher = part_path(work, record.slice_index, split), PART_CHECKSUM()
-        if not store.is_whole(path, record.num_bytes[split], record.checksum[split], hasher):
-            return False
-    return True
+    return all(
+        store.is_whole(file.path, file.num_bytes, file.checksum, PART_CHECKSUM())
+        for file in needed_files(work, record, used)
+    )

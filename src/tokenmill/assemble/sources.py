@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokenmill.arrays import binary_array, indices
+from tokenmill.assemble.kept import KeptParts
 from tokenmill.assemble.parts_in_use import are_removed_early
 from tokenmill.assemble.task import Block, ShardTask, Stretch
 from tokenmill.encode.documents import data_of
@@ -34,7 +35,7 @@ CHUNKS_NAME = "runs.bin"
 
 def task_of(plain: dict[str, Any]) -> ShardTask:
     """The task that `to_plain` made plain."""
-    kinds: dict[str, Any] = {"parts": PartsInOrder, "buckets": ShuffledParts}
+    kinds: dict[str, Any] = {"parts": PartsInOrder, "buckets": ShuffledParts, "kept": KeptParts}
     given = dict(plain["source"])
     return ShardTask.from_plain(plain, kinds[given.pop("kind")](**given))
 

@@ -42,6 +42,7 @@ class ShardStream:
             self._known_end,
         )
         self.end_of_tasks = 0  # tokens of the stream that tasks cover
+        self.first_shard_tokens = 0
         # Of the current shard. A split of one shard may have a million pieces.
         self._pieces: list[Piece] = []  # without a task yet
         self._num_pieces = 0  # with tokens
@@ -136,6 +137,8 @@ class ShardStream:
             )
             self._waiting[last.shard] = self._waiting[last.shard][0], sides
             self._release_sides(last.shard)
+        if last.shard == 0:
+            self.first_shard_tokens = last.end.num_tokens
         split = shard_split(self._layout, self._number, last.shard)
         documents = last.end.num_documents - self._shard_begin.num_documents
         self._documents_before[split] += documents

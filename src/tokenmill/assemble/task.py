@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 SHARDS_NAME = "shards"  # in the work folder: staged shards
 _TASKS_NAME = "tasks"
 _LENGTHS_NAME = "lengths"
-SIDES = -1  # in place of a piece's number: the files beside a complete shard
+# In place of a piece's number: the files beside a complete shard; a sidecar of kept rows (kept.py),
+# whose number is that of the shard.
+SIDES, KEPT = -1, -2
 
 
 class Block(NamedTuple):
@@ -90,7 +92,14 @@ class Tail:
     num_eot: int = 0
 
 
-class TokenSource(Protocol):
+class TaskSource(Protocol):
+    """Where a task's content comes from."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain data from which another process can open the source."""
+
+
+class TokenSource(TaskSource, Protocol):
     """Where tokens come from: parts, or another dataset."""
 
     def tokens(self, stretch: Stretch) -> Iterable[Any]:
@@ -98,9 +107,6 @@ class TokenSource(Protocol):
 
     def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
         """The lengths of the stretch's documents, in tokens."""
-
-    def to_plain(self) -> dict[str, Any]:
-        """Plain data from which another process can open the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +116,10 @@ class ShardTask:
     work: str
     plan_id: str
     layout: Layout
-    source: TokenSource
+    source: TaskSource  # a TokenSource, except that of a sidecar
     stream: int  # position in SPLITS
     shard: int  # number in its stream
-    piece: int  # number in its shard, or SIDES
+    piece: int  # number in its shard, or SIDES, or KEPT
     stretches: tuple[Stretch, ...]
     first_token: int  # of the piece, in its shard
     shard_tokens: int  # of the whole shard; 0 where its header does not say
@@ -151,7 +157,7 @@ class ShardTask:
         }
 
     @staticmethod
-    def from_plain(plain: dict[str, Any], source: TokenSource) -> ShardTask:
+    def from_plain(plain: dict[str, Any], source: TaskSource) -> ShardTask:
         stretches = (Stretch(tuple(key), *rest) for key, *rest in plain["stretches"])
         return ShardTask(
             **{
@@ -166,7 +172,7 @@ class ShardTask:
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """The proof that a shard task is done: a piece, unless `piece` is SIDES."""
+    """The proof that a shard task is done: a piece, unless `piece` is SIDES or KEPT."""
 
     plan_id: str
     stream: int
@@ -205,7 +211,7 @@ class ShardRecord:
 
 
 def task_path(work: str, stream: int, shard: int, piece: int, folder: str = _TASKS_NAME) -> str:
-    name = "sides" if piece == SIDES else f"{piece:06d}"
+    name = {SIDES: "sides", KEPT: "kept"}.get(piece, f"{piece:06d}")
     return os.path.join(work, folder, f"{SPLITS[stream]}-{shard:08d}-{name}.json")
 
 

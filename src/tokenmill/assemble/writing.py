@@ -18,18 +18,21 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.assemble.kept import sidecar_name, write_sidecar
 from tokenmill.assemble.task import (
+    KEPT,
     SHARDS_NAME,
     SIDES,
     ShardRecord,
     ShardTask,
     Stretch,
     Tail,
+    TokenSource,
     saved_record,
 )
 from tokenmill.encode.part import PART_CHECKSUM
@@ -118,6 +121,8 @@ def shard_split(layout: Layout, stream: int, shard: int) -> str:
 
 
 def shard_name(task: ShardTask) -> str:
+    if task.piece == KEPT:
+        return sidecar_name(SPLITS[task.stream], task.shard)
     split = shard_split(task.layout, task.stream, task.shard)
     return get_format(task.layout.format).shard_name(task.layout.name, split, task.shard)
 
@@ -135,7 +140,7 @@ def _folder(task: ShardTask) -> str:
 
 def _byte_of(task: ShardTask) -> int:
     """Where the piece begins in its file."""
-    if task.piece in (0, SIDES):
+    if task.piece in (0, SIDES, KEPT):
         return 0
     header = header_of(task.layout, task.shard_tokens)
     return len(header) + task.first_token * DTYPE_BYTES[task.layout.dtype]
@@ -172,7 +177,7 @@ class _Writing:
         self._staging = staging
         self._name = shard_name(task)
         self._format = get_format(task.layout.format)
-        self._source = task.source
+        self._source = cast(TokenSource, task.source)  # not read for a sidecar
         self._dtype = np.dtype(task.layout.dtype).newbyteorder("<")
         self._made: dict[str, SideFile] = {}
         self._scan = EotScan(task.layout.eot_id, self._dtype, task.first_token)
@@ -183,6 +188,8 @@ class _Writing:
             files.make_folder(os.path.dirname(os.path.join(self._staging, self._name)))
         if self._task.piece == SIDES:
             return self._sides()
+        if self._task.piece == KEPT:
+            return self._sidecar()
         return self._raw() if self._format.traits.is_raw else self._dressed()
 
     def _raw(self) -> Draft:
@@ -215,6 +222,11 @@ class _Writing:
         self._write_sides(task.shard_tokens, np.frombuffer(found, "<u4"))
         record = dataclasses.replace(self._record, side_files=self._side_files())
         return Draft(task, record, self._staging)
+
+    def _sidecar(self) -> Draft:
+        write_sidecar(self._task, self._name, self._create)
+        record = dataclasses.replace(self._record, side_files=self._side_files())
+        return Draft(self._task, record, self._staging)
 
     def _dressed(self) -> Draft:
         """Let the format write the shard from a file of tokens."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 2000
 LIMIT = 10
+MAX_SHOWN_VALUE = 200  # characters of a kept column
 _IDS_PER_LINE = 16
 _VIEWS, _SEARCHES = ("doc", "token_offset", "random"), ("grep", "grep_ids")
 # Options that need one of several others, and what to type.
@@ -237,6 +238,8 @@ def show_view(looked: LookedInto, view: View, arguments: argparse.Namespace) -> 
 
     sys.stdout.flush()
     print(printable(header(view)), file=sys.stderr, flush=True)
+    for line in kept_lines(view.kept or {}):
+        print(printable(line), file=sys.stderr, flush=True)
     asked_for = None if view.token_offset is None else view.token_offset - view.shown_start
     if looked.token_bytes is None or arguments.ids:
         for start in range(0, len(view.ids), _IDS_PER_LINE):
@@ -256,6 +259,17 @@ def show_view(looked: LookedInto, view: View, arguments: argparse.Namespace) -> 
             f"... {num_more:,} more {noun_for(num_more, 'token')}: --max-tokens {view.num_tokens}",
             file=sys.stderr,
         )
+
+
+def kept_lines(kept: dict[str, Any]) -> list[str]:
+    """What was kept of a document (--keep), one column a line."""
+    width = max(map(len, kept), default=0)
+    return [f"    {name:<{width}}  {shown_value(value)}" for name, value in kept.items()]
+
+
+def shown_value(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_SHOWN_VALUE else f"{text[:MAX_SHOWN_VALUE]}..."
 
 
 def header(view: View) -> str:
@@ -334,6 +348,9 @@ def hit_line(hit: Hit, with_colour: bool, with_ids: bool) -> str:
     times = f", {hit.num_times:,} times" if hit.num_times > 1 else ""
     ids = f" ids {' '.join(map(str, hit.ids))}" if with_ids else ""
     place = printable(f"{hit.split} {where} ({hit.shard} token {hit.shard_token:,}{times}){ids}")
+    if hit.kept is not None:
+        found = (f"{n}={shown_value(v)}" for n, v in hit.kept.items() if v is not None)
+        place += printable(f" [{' '.join(found)}]")
     return f"{place}: {marked(hit.before, hit.match, hit.after, with_colour)}"
 
 

@@ -94,6 +94,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     what = add_reading_options(parser)
     add_choosing_options(what)
+    add_keeping_option(what)
     what.add_argument("--limit-docs", metavar="N", help="only the first N documents")
     what.add_argument(
         "--on-bad-document",
@@ -257,6 +258,15 @@ def add_choosing_options(what: argparse._ArgumentGroup) -> None:
         "--limit-tokens",
         metavar="N",
         help="whole documents, in the order of the sources, until there are N tokens: 1B",
+    )
+
+
+def add_keeping_option(what: argparse._ArgumentGroup) -> None:
+    what.add_argument(
+        "--keep",
+        metavar="COLUMNS",
+        help="columns to keep beside the tokens, as in id,url,dump, with the file and row of each "
+        "document; '' for only those",
     )
 
 

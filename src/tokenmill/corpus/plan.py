@@ -20,7 +20,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tokenmill.config import Config, of_source
 from tokenmill.corpus.opening import with_structure_ahead
@@ -30,6 +30,9 @@ from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.errors import ConfigError, ConflictError, DamagedWorkError
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import checked_object, checksum_of, checksummed
+
+if TYPE_CHECKING:
+    from tokenmill.corpus.readers.kept import KeptSchema
 
 PLAN_VERSION = 2
 
@@ -48,6 +51,7 @@ class Plan:
     saved_id: str = field(default="", compare=False)  # the id in the loaded file
     # What each named source was given, for the manifest: affects no byte, either.
     source_paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    kept_types: str | None = None  # of the columns of --keep (corpus/readers/kept.py)
 
     @property
     def text_bytes(self) -> int:
@@ -83,7 +87,8 @@ class Plan:
             revisions = {str(name): str(c) for name, c in plain.get("revisions", {}).items()}
             plan_id = str(plain.get("plan_id", checksum_of(data)))
             paths = {str(n): list(map(str, p)) for n, p in plain.get("source_paths", {}).items()}
-            return Plan(plain["identity"], inputs, slices, notes, revisions, plan_id, paths)
+            types = plain.get("kept_types")
+            return Plan(plain["identity"], inputs, slices, notes, revisions, plan_id, paths, types)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise DamagedWorkError(
                 f"{path} is not a plan that this version can read: {error!r}",
@@ -96,6 +101,7 @@ class Plan:
             "identity": self.identity,
             "inputs": [source.to_plain() for source in self.inputs],
             "slices": self.slices.to_plain(),
+            **({} if self.kept_types is None else {"kept_types": self.kept_types}),
         }
 
     def _checksummed(self) -> bytes:
@@ -114,6 +120,7 @@ class Cut:
 
     spans: tuple[Span, ...]
     num_rows: int | None = None
+    kept_types: str | None = None  # of the columns of --keep
 
 
 class InputCutter(Protocol):
@@ -135,8 +142,9 @@ def cut(
     """
     reader = reader_for(source.kind, options)
     spans = reader.spans(source)
+    types = _kept_types_of(reader, source) if options.keep and spans else None
     if max_rows is None:
-        return Cut(tuple(spans))
+        return Cut(tuple(spans), None, types)
     limited: list[Span] = []
     left = max_rows
     for span in spans:
@@ -147,10 +155,10 @@ def cut(
             share = 1.0 if options.is_choosy else left / found
             text_bytes = max(1, int(span.text_bytes * share))
             limited.append(dataclasses.replace(span, max_rows=last, text_bytes=text_bytes))
-            return Cut(tuple(limited), max_rows)
+            return Cut(tuple(limited), max_rows, types)
         left -= found
         limited.append(span)
-    return Cut(tuple(limited), max_rows - left)
+    return Cut(tuple(limited), max_rows - left, types)
 
 
 def _reach(reader: Reader, span: Span, wanted: int, alive: Callable[[], None]) -> tuple[int, int]:
@@ -184,8 +192,11 @@ def make_plan(
     `structure_of` maps an input that is not downloaded yet to one that can already be cut.
     """
     inputs = tuple(inputs)
-    slices = _numbered(_all_slices(inputs, config, structure_of, cutter))
-    return Plan(identity, inputs, SliceTable.of(inputs, slices))
+    kept = _kept_schema() if config.kept_columns else None
+    slices = SliceTable.of(
+        inputs, _numbered(_all_slices(inputs, config, structure_of, cutter, kept))
+    )
+    return Plan(identity, inputs, slices, kept_types=None if kept is None else kept.text)
 
 
 def _all_slices(
@@ -193,6 +204,7 @@ def _all_slices(
     config: Config,
     structure_of: Callable[[Input], Input],
     cutter: InputCutter,
+    kept: KeptSchema | None,
 ) -> Iterator[Slice]:
     """The slices of each source, in order, as many times as it is repeated. No slice has spans of
     two sources or of two copies, so what a slice counts belongs to one source."""
@@ -207,10 +219,11 @@ def _all_slices(
         with of_source(name):
             if left is not None:
                 for _ in copies:
-                    spans = _limited(some, left, options, structure_of, cutter)
+                    spans = _limited(some, left, options, structure_of, cutter, kept)
                     yield from _slices(spans, config.slice_bytes)
                 continue
-            spans = _spans(some, cutter((structure_of(s) for s in some), options, None))
+            cuts = cutter((structure_of(s) for s in some), options, None)
+            spans = _spans(some, cuts, kept)
             slices: Iterable[Slice] = _slices(spans, config.slice_bytes)
             slices = slices if len(copies) == 1 else list(slices)
             for _ in copies:
@@ -222,8 +235,26 @@ def _numbered(slices: Iterable[Slice]) -> Iterator[Slice]:
         yield slice_ if slice_.index == index else dataclasses.replace(slice_, index=index)
 
 
-def read_options(config: Config) -> ReadOptions:
+# Imported late: they load pyarrow, which a process that only plans need not wait for.
+
+
+def _kept_schema() -> KeptSchema:
+    from tokenmill.corpus.readers.kept import KeptSchema
+
+    return KeptSchema()
+
+
+def _kept_types_of(reader: Reader, source: Input) -> str:
+    from tokenmill.corpus.readers.kept import kept_types_of
+
+    return kept_types_of(reader, source)
+
+
+def read_options(config: Config, plan: Plan | None = None) -> ReadOptions:
+    """With a plan, also the columns to keep are read."""
     return ReadOptions(
+        keep=config.kept_columns,
+        kept_types=None if plan is None else plan.kept_types,
         text_column=config.text_column,
         separator=config.separator,
         template=config.template,
@@ -254,8 +285,10 @@ def _slices(spans: Iterable[Span], slice_bytes: int) -> Iterator[Slice]:
         yield Slice(index, tuple(held))
 
 
-def _spans(inputs: Iterable[Input], cuts: Iterable[Cut]) -> Iterator[Span]:
+def _spans(inputs: Iterable[Input], cuts: Iterable[Cut], kept: KeptSchema | None) -> Iterator[Span]:
     for source, found in zip(inputs, cuts, strict=True):
+        if kept is not None and found.kept_types is not None:
+            kept.add(found.kept_types, source.name)
         for span in found.spans:
             yield dataclasses.replace(span, input=source)
 
@@ -273,6 +306,7 @@ def _limited(
     options: ReadOptions,
     structure_of: Callable[[Input], Input],
     cutter: InputCutter,
+    kept: KeptSchema | None,
 ) -> Iterator[Span]:
     """The spans of the first rows, as many as are left. Takes one input at a time and stops when it
     has enough."""
@@ -288,7 +322,7 @@ def _limited(
             )
         cuts = list(cutter([structure], options, left.num_rows))
         left.num_rows -= cuts[0].num_rows or 0
-        yield from _spans([source], cuts)
+        yield from _spans([source], cuts, kept)
 
 
 def notes_on(plan: Plan, num_rows: int) -> tuple[str, ...]:

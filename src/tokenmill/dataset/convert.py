@@ -26,6 +26,7 @@ from tokenmill.assemble.books import Books, Output
 from tokenmill.assemble.writing import carry_out
 from tokenmill.config import Config
 from tokenmill.corpus.plan import identity_differences
+from tokenmill.dataset.convert_kept import carried_sidecars
 from tokenmill.dataset.convert_source import DatasetTokens
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import (
@@ -194,7 +195,10 @@ class _Conversion:
             stack.enter_context(tokens.held)
             num_threads = self.target.num_proc or available_cpus()
             _write_shards(tokens, books, self.layout, num_threads, self.watch)
-            manifest = _manifest(self.origin, self.request, books.output(self.layout))
+            output = books.output(self.layout)
+            sidecars = carried_sidecars(self.source, books.folder)
+            output = dataclasses.replace(output, sidecars=sidecars)
+            manifest = _manifest(self.origin, self.request, output)
             publish(out, plan_id, manifest, self.names.replaced_in(out) if overwrite else None)
         return manifest
 

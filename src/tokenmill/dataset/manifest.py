@@ -412,6 +412,10 @@ def output_files(output: Output, eots_per_document: int) -> tuple[OutputFile, ..
             OutputFile(f.name, None, 0, None, f.num_bytes, f.sha256)
             for f in (*side_files, *output.index_files)
         ),
+        *(
+            OutputFile(f.name, None, 0, f.num_documents, f.num_bytes, f.sha256)
+            for f in output.sidecars
+        ),
     )
 
 

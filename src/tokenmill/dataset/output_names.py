@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tokenmill.assemble.kept import FOLDER as SIDECAR_FOLDER
+from tokenmill.assemble.kept import PATTERN as SIDECAR_PATTERN
 from tokenmill.dataset.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest
 from tokenmill.dataset.places import WORK_NAME
 from tokenmill.encode.record import SPLITS
@@ -33,7 +35,7 @@ class OutputNames:
     def __contains__(self, name: str) -> bool:
         """Whether a run would write a shard, or a file beside one, of that name."""
         pattern = self.format.pattern.replace("{name}", re.escape(self.stem or ""))
-        return re.fullmatch(pattern, name) is not None
+        return re.fullmatch(f"{pattern}|{SIDECAR_PATTERN}", name) is not None
 
     def replaced_in(self, out: str) -> set[str]:
         """The files that a new dataset replaces: those of the finished dataset, and those whose
@@ -67,7 +69,7 @@ class OutputNames:
     def require_kinds(self, out: str) -> None:
         """Raise an error for a folder in the place of one of our files, or a file in the place of a
         folder."""
-        folders = {os.path.dirname(self._shard_name(split)) for split in SPLITS}
+        folders = {os.path.dirname(self._shard_name(split)) for split in SPLITS} | {SIDECAR_FOLDER}
         try:
             found = store_of(out).kinds_in(out)
         except NotADirectoryError:

@@ -52,6 +52,8 @@ def _comment(manifest: Manifest) -> str:
 def _tokenizer(manifest: Manifest) -> dict[str, str]:
     encoding = EncodingId.from_plain({**manifest.identity["encoding"], "source": None})
     found = {"tokenizer": encoding.name}
+    if encoding.bos_option is not None:
+        found["bos_token"] = encoding.bos_option
     if encoding.name in ENCODING_NAMES:
         usual = shipped_identity(encoding.name, None, None)
         return found | ({"eot_token": encoding.eot} if encoding.eot != usual.eot else {})

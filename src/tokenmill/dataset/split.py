@@ -2,6 +2,7 @@
 
     split.tokens(0, 1024)        a view of the mapped file where one shard holds them all
     split.document(41)           found by the index (document_bounds.py)
+    split.kept(41)               its url, file and row, if they were kept (kept.py)
     for tokens in split: ...     documents in order, without an index
 
 Arrays are read-only and stay valid after the dataset is closed: a view keeps its map.
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from tokenmill.dataset.document_bounds import DocumentBounds
 from tokenmill.dataset.index_cache import IndexCache
+from tokenmill.dataset.kept import KeptRows, kept_rows_of
 from tokenmill.dataset.open_shards import OpenShards
 from tokenmill.dataset.stream import READ_TOKENS, Stream, Tokens
 from tokenmill.errors import ConfigError, IntegrityError
@@ -75,6 +77,11 @@ class Split:
         """Where documents begin and end. Raises ConfigError if nothing says so."""
         return DocumentBounds(self._stream, self.shards, self._cache, self._key())
 
+    @functools.cached_property
+    def _kept(self) -> KeptRows | None:
+        dataset = self._looked.dataset
+        return kept_rows_of(dataset.files, dataset.manifest, self.name)
+
     # Tokens and documents
 
     def tokens(self, start: int = 0, stop: int | None = None) -> Tokens:
@@ -109,6 +116,23 @@ class Split:
         if not 0 <= token < self.num_tokens:
             raise IndexError(f"{self.name} has {counted(self.num_tokens, 'token')}")
         return int(self.bounds.numbers_at(np.array([token]))[0])
+
+    def kept(self, number: int) -> dict[str, Any]:
+        """What `prepare --keep` kept of a document: the columns named, and where it comes from
+        (`_source`, `_file`, `_row`). Raises IndexError; ConfigError if nothing was kept."""
+        if self._kept is None:
+            raise ConfigError(
+                f"{self.files.label}: nothing is kept of its documents",
+                hint="prepare it with keep='id,url'",
+            )
+        found = operator.index(number)
+        row = self._kept.row(found + len(self) if found < 0 else found)
+        if row is None:
+            raise IndexError(
+                f"{self.name} has {counted(self._kept.num_rows, 'document')}, there is no number "
+                f"{found:,}"
+            )
+        return row
 
     def __getitem__(self, number: int) -> Tokens:
         return self.document(number)

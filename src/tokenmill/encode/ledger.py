@@ -1,8 +1,8 @@
 """The ledger: all records of a run in 153 bytes each, where objects take 900.
 
 The driver needs every record until the end, for the manifest, and a run may have a million. Records
-with quarantined rows, several chunks, an early end or a part of another index are kept as objects:
-there are few.
+with quarantined rows, several chunks, an early end or a part of another index stay objects: there
+are few. So do all records of a run with --keep.
 checkpoint.py saves the rows as they are.
 """
 
@@ -196,6 +196,7 @@ class Ledger(Mapping[int, PartRecord]):
             len(record.chunks) == 1
             and not record.quarantined
             and not record.last_place
+            and not any(record.kept_bytes)
             and record.part_index is None
             and all(len(digest) in (0, 32) for digest in record.checksum)
             and self.plan_id in ("", record.plan_id)

@@ -26,6 +26,7 @@ from tokenmill.corpus.spans import Slice, Span
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
 from tokenmill.encode.documents import data_of, held_out, packed, specials_per_document
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Report, Step
+from tokenmill.encode.kept import rows_kept
 from tokenmill.encode.part import PartWriter
 from tokenmill.encode.pruning import copies_of, pruned
 from tokenmill.encode.record import Counts, PartRecord, Quarantined
@@ -53,6 +54,7 @@ def encode_slice(
         job.num_buckets,
         job.seed,
         has_hashes=job.dedup and slice_.max_tokens is None,
+        kept_types=job.read.kept_types,
     )
     try:
         work = _SliceWork(job, slice_, writer, report or (lambda step: None), caution)
@@ -81,6 +83,7 @@ class _Held:
     positions: npt.NDArray[np.int64]  # of these texts among the batch's rows
     bad: dict[int, str]  # by such a position
     counts: Counts
+    kept: pa.StructArray | None = None  # of these texts (--keep)
     # With --dedup: of the texts; and of the copies that were left out, by such a position.
     hashes: Hashed | None = None
     copies: dict[int, bytes] = field(default_factory=dict)
@@ -178,12 +181,16 @@ class _SliceWork:
         identity, bos = self._job.encoding, self._job.bos
         bos_id = identity.bos_token if bos else None
         documents = packed(tokens, self._job.dtype, identity.eot_token, self._job.eot, bos_id)
+        kept = None
+        if self._job.read.keep is not None:
+            kept = pa.concat_arrays([one.kept for one in held])
         if tokens.failed:
             good = np.ones(len(texts), np.bool_)
             good[list(tokens.failed)] = False
             texts, documents = texts.filter(mask(good)), documents.filter(mask(good))
             hashes = None if hashes is None else hashes[good]
-        self._append(texts, documents, hashes)
+            kept = None if kept is None else kept.filter(mask(good))
+        self._append(texts, documents, hashes, kept)
         text_bytes = len(data_of(texts))
         self.counts += Counts(num_written=len(documents), text_bytes=text_bytes)
         self._last = (sum(one.num_rows for one in held), len(tokens.ids), text_bytes)
@@ -213,9 +220,14 @@ class _SliceWork:
             num_null=num_null,
             num_replaced=batch.num_replaced,
         )
+        kept = None
+        if self._job.read.keep is not None:
+            types = self._job.read.kept_types
+            kept = rows_kept(span, batch.first_row + rows, batch.kept, types)
         if not keep.all():
             texts = texts.filter(mask(keep))
-        held = _Held(number, span, reader, batch.first_row, texts, rows[keep], bad, counts)
+            kept = None if kept is None else kept.filter(mask(keep))
+        held = _Held(number, span, reader, batch.first_row, texts, rows[keep], bad, counts, kept)
         return held if self._seen is None else _without_copies(held, self._seen)
 
     def _encoded(self, held: list[_Held], texts: pa.LargeStringArray) -> TokenArray:
@@ -258,18 +270,24 @@ class _SliceWork:
         self.quarantined.append(Quarantined(span.input.label, place, reason))
 
     def _append(
-        self, texts: pa.LargeStringArray, documents: pa.LargeBinaryArray, hashes: Hashed | None
+        self,
+        texts: pa.LargeStringArray,
+        documents: pa.LargeBinaryArray,
+        hashes: Hashed | None,
+        kept: pa.StructArray | None,
     ) -> None:
         if not self._job.val_fraction:
-            self._writer.append(0, documents, hashes)
+            self._writer.append(0, documents, hashes, kept)
             return
         is_val = held_out(texts, self._job.val_fraction, self._job.seed)
         if is_val.any():
             own = None if hashes is None else hashes[is_val]
-            self._writer.append(1, documents.filter(mask(is_val)), own)
+            own_kept = None if kept is None else kept.filter(mask(is_val))
+            self._writer.append(1, documents.filter(mask(is_val)), own, own_kept)
             documents = documents.filter(mask(~is_val))
             hashes = None if hashes is None else hashes[~is_val]
-        self._writer.append(0, documents, hashes)
+            kept = None if kept is None else kept.filter(mask(~is_val))
+        self._writer.append(0, documents, hashes, kept)
 
 
 def _without_copies(held: _Held, seen: SeenTexts) -> _Held:
@@ -280,4 +298,5 @@ def _without_copies(held: _Held, seen: SeenTexts) -> _Held:
     copies = np.flatnonzero(~is_first)
     keys = {int(held.positions[i]): hashes["hash"][i].tobytes() for i in copies}
     texts, positions = held.texts.filter(mask(is_first)), held.positions[is_first]
-    return replace(held, texts=texts, positions=positions, hashes=hashes[is_first], copies=keys)
+    held = replace(held, texts=texts, positions=positions, hashes=hashes[is_first], copies=keys)
+    return held if held.kept is None else replace(held, kept=held.kept.filter(mask(is_first)))

@@ -28,12 +28,14 @@ import xxhash
 
 from tokenmill.arrays import binary_array_of, indices, offsets_of
 from tokenmill.encode.documents import data_of, shuffle_keys
+from tokenmill.encode.kept import KeptWriter
 from tokenmill.encode.record import (
     SPLITS,
     Counts,
     PartChunk,
     PartRecord,
     Quarantined,
+    kept_path,
     part_path,
     record_path,
 )
@@ -61,6 +63,7 @@ class PartWriter:
         *,
         key_index: int | None = None,
         has_hashes: bool = False,
+        kept_types: str | None = None,
     ) -> None:
         """`key_index` is the index that a shuffle's keys are made from, if it is another.
         `has_hashes`: documents come with hashes, which are saved beside the part."""
@@ -77,14 +80,24 @@ class PartWriter:
         self._held_bytes = 0
         self._num_keys = 0
         self._files: dict[int, NewFile] = {}  # by split
+        self._kept: dict[int, KeptWriter] = {}  # by split
+        self._held_kept: tuple[list[pa.StructArray], ...] = ([], [])
+        self._kept_types = kept_types
 
     def append(
-        self, split: int, documents: pa.LargeBinaryArray, hashes: Hashed | None = None
+        self,
+        split: int,
+        documents: pa.LargeBinaryArray,
+        hashes: Hashed | None = None,
+        kept: pa.StructArray | None = None,
     ) -> None:
+        """Append documents, and what is kept of them (kept.py)."""
         if len(documents):
             self._held[split].append(documents)
             if hashes is not None:
                 self._held_hashes[split].append(hashes)
+            if kept is not None:
+                self._held_kept[split].append(kept)
             self._held_bytes += len(data_of(documents))
         if self._held_bytes >= CHUNK_BYTES:
             self._write_chunk()
@@ -100,6 +113,9 @@ class PartWriter:
             self._write_chunk()
         for file in self._files.values():
             file.commit()
+        for writer in self._kept.values():
+            writer.commit()
+        kept = [self._kept[split].file if split in self._kept else None for split in range(2)]
         if self._hashes is not None:
             rows = np.concatenate([np.empty(0, HASHED), *self._hashes])
             save_hashes(self._work, plan_id, self._slice_index, rows)
@@ -113,6 +129,8 @@ class PartWriter:
             counts,
             quarantined,
             last_place,
+            (_size(kept[0]), _size(kept[1])),
+            (_digest(kept[0]), _digest(kept[1])),
         )
         data = checksummed(json.dumps(record.to_plain(), sort_keys=True).encode())
         files.write_record(record_path(self._work, self._slice_index), data, is_durable=False)
@@ -120,7 +138,7 @@ class PartWriter:
 
     def discard(self) -> None:
         """Remove the temporary files; does nothing after `commit`."""
-        for file in self._files.values():
+        for file in (*self._files.values(), *(writer.file for writer in self._kept.values())):
             file.__exit__(None, None, None)
 
     def _write_chunk(self) -> None:
@@ -132,17 +150,19 @@ class PartWriter:
             PartChunk((num_tokens[0], num_tokens[1]), (num_documents[0], num_documents[1]))
         )
         self._held = ([], [])
+        self._held_kept = ([], [])
         self._held_hashes = ([], [])
         self._held_bytes = 0
 
     def _write_split(self, split: int, held: list[pa.LargeBinaryArray]) -> tuple[int, int]:
         """Append one split's chunk to its file; returns its numbers of tokens and documents."""
         tails: list[npt.NDArray[Any]] = []
-        order: Any = slice(None)
+        order: npt.NDArray[np.int64] | None = None
         if self._num_buckets:
             held, order, *tails = self._sorted(held)
         if self._hashes is not None:
-            self._hashes.append(np.concatenate(self._held_hashes[split])[order])
+            hashes = np.concatenate(self._held_hashes[split])
+            self._hashes.append(hashes if order is None else hashes[order])
         file = self._file_of(split)
         for documents in held:
             file.write(data_of(documents))
@@ -150,7 +170,29 @@ class PartWriter:
         lengths //= self._dtype_bytes
         for array in (lengths.astype("<u4"), *tails):
             file.write(array)
+        if self._held_kept[split]:
+            self._write_kept(split, lengths, order, tails)
         return int(lengths.sum()), len(lengths)
+
+    def _write_kept(
+        self,
+        split: int,
+        lengths: npt.NDArray[Any],
+        order: npt.NDArray[np.int64] | None,
+        tails: list[npt.NDArray[Any]],
+    ) -> None:
+        """Write what is kept of the documents, in their order."""
+        rows = pa.concat_arrays(self._held_kept[split])
+        if split not in self._kept:
+            folder, name = os.path.split(kept_path(self._work, self._slice_index, split))
+            file = files.new_file(folder, name, PART_CHECKSUM(), is_durable=False)
+            self._kept[split] = KeptWriter(file, self._kept_types)
+        if order is None:
+            self._kept[split].write(rows, lengths)
+            return
+        keys, directory = tails
+        rows = rows.take(indices(order))
+        self._kept[split].write(rows, lengths, keys, directory[:, 0].astype(np.int64).tolist())
 
     def _file_of(self, split: int) -> NewFile:
         if split not in self._files:

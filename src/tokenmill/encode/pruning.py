@@ -8,16 +8,18 @@ changes. The new part is the one that the slice would have without these rows.
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import binary_array, indices, mask
+from tokenmill.arrays import binary_array, indices
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.documents import shuffle_keys
 from tokenmill.encode.job import Job
+from tokenmill.encode.kept import KeptFile, KeptReader
 from tokenmill.encode.part import PartWriter, split_chunks
 from tokenmill.encode.record import SPLITS, Counts, PartRecord, committed_record, part_path
 from tokenmill.encode.text_hashes import Hashed, saved_hashes
@@ -51,19 +53,25 @@ def pruned(job: Job, slice_: Slice) -> PartRecord:
         raise _gone(f"the record of slice {slice_.place}")
     rows, is_copy = copies_of(job, slice_)
     writer = PartWriter(
-        job.work, slice_.index, job.dtype, job.num_buckets, job.seed, key_index=slice_.place
+        job.work,
+        slice_.index,
+        job.dtype,
+        job.num_buckets,
+        job.seed,
+        key_index=slice_.place,
+        kept_types=job.read.kept_types,
     )
     try:
         at = 0
-        for split, documents in _documents(job, record):
-            is_kept = ~is_copy[at : at + len(documents)]
-            kept = documents.filter(mask(is_kept))
+        for split, documents, columns in _documents(job, record):
+            positions = np.flatnonzero(~is_copy[at : at + len(documents)])
             if job.num_buckets:  # sorted by key; the writer sorts them again, by keys of their own
                 keys = shuffle_keys(job.seed, slice_.place, at, len(documents))
-                original = np.argsort(keys, kind="stable")[is_kept]
-                kept = kept.take(indices(np.argsort(original)))
+                original = np.argsort(keys, kind="stable")[positions]
+                positions = positions[np.argsort(original)]
             at += len(documents)
-            writer.append(split, kept)
+            kept = None if columns is None else columns.take(indices(positions))
+            writer.append(split, documents.take(indices(positions)), kept=kept)
         num_copies = int(np.count_nonzero(is_copy))
         counts = record.counts + Counts(
             num_written=-num_copies,
@@ -75,13 +83,17 @@ def pruned(job: Job, slice_: Slice) -> PartRecord:
         writer.discard()
 
 
-def _documents(job: Job, record: PartRecord) -> Iterator[tuple[int, pa.LargeBinaryArray]]:
-    """The documents of a part, chunk by chunk, train before val, as they are in the part's file."""
+def _documents(
+    job: Job, record: PartRecord
+) -> Iterator[tuple[int, pa.LargeBinaryArray, pa.StructArray | None]]:
+    """The documents of a part, chunk by chunk, train before val, as they are in the part's file,
+    and what is kept of them (--keep)."""
     num_chunks = len(record.chunks)
     chunks = [
         split_chunks(record.slice_index, record.chunks, split, job.dtype, job.num_buckets)
         for split in range(len(SPLITS))
     ]
+    columns = [_kept_chunks(job, record, split) for split in range(len(SPLITS))]
     for number in range(num_chunks):
         for split in range(len(SPLITS)):
             if not record.chunks[number].num_documents[split]:
@@ -97,7 +109,22 @@ def _documents(job: Job, record: PartRecord) -> Iterator[tuple[int, pa.LargeBina
                 raise _gone(path) from None
             offsets = np.zeros(chunk.num_documents + 1, np.int64)
             np.cumsum(np.frombuffer(found, "<u4"), out=offsets[1:])
-            yield split, binary_array(offsets * DTYPE_BYTES[job.dtype], data)
+            documents = binary_array(offsets * DTYPE_BYTES[job.dtype], data)
+            yield split, documents, next(columns[split])
+
+
+def _kept_chunks(job: Job, record: PartRecord, split: int) -> Iterator[pa.StructArray | None]:
+    """What is kept of the documents of a split, chunk by chunk."""
+    if job.read.keep is None:
+        yield from itertools.repeat(None)
+    types, num_buckets = job.read.kept_types, job.num_buckets
+    num_chunks = sum(bool(chunk.num_documents[split]) for chunk in record.chunks)
+    num_batches = max(1, num_buckets)  # of a chunk
+    reader = KeptReader(job.work, split, types, bool(num_buckets))
+    file = KeptFile(record.slice_index, num_chunks * num_batches, record.kept_bytes[split])
+    for first in range(0, file.num_batches, num_batches):
+        rows = pa.Table.from_batches(reader.batches(file, first, first + num_batches))
+        yield pa.concat_arrays(rows.to_struct_array().chunks)
 
 
 def _gone(what: str) -> DamagedWorkError:

@@ -86,6 +86,8 @@ class PartRecord:
     counts: Counts
     quarantined: tuple[Quarantined, ...] = ()
     last_place: str = ""  # of the last document, if a limit cut the slice short
+    kept_bytes: tuple[int, int] = (0, 0)  # of each split's kept file (--keep); 0: there is none
+    kept_checksum: tuple[str, str] = ("", "")
     part_index: int | None = None  # in its part's name, if that is not the slice's index
 
     @property
@@ -110,7 +112,13 @@ class PartRecord:
             "counts": self.counts.to_plain(),
             "quarantined": [asdict(row) for row in self.quarantined],
             **({"last_place": self.last_place} if self.last_place else {}),
+            **self._kept_to_plain(),
         }
+
+    def _kept_to_plain(self) -> dict[str, Any]:
+        if not any(self.kept_bytes):
+            return {}
+        return {"kept_bytes": self.kept_bytes, "kept_checksum": self.kept_checksum}
 
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> PartRecord:
@@ -126,6 +134,8 @@ class PartRecord:
             Counts(**plain["counts"]),
             tuple(Quarantined(**q) for q in plain["quarantined"]),
             plain.get("last_place", ""),
+            _pair(plain.get("kept_bytes", [0, 0])),
+            _pair(plain.get("kept_checksum", ["", ""])),
         )
 
 
@@ -136,6 +146,11 @@ def _pair(values: list[Any]) -> tuple[Any, Any]:
 
 def part_path(work: str, slice_index: int, split: int) -> str:
     return f"{work}/{PARTS_NAME}/{slice_index:08d}.{SPLITS[split]}.part"
+
+
+def kept_path(work: str, slice_index: int, split: int) -> str:
+    """The file of a part's kept rows (kept.py)."""
+    return f"{work}/{PARTS_NAME}/{slice_index:08d}.{SPLITS[split]}.kept"
 
 
 def record_path(work: str, slice_index: int) -> str:

@@ -51,6 +51,7 @@ from tokenmill.formats.format import (
 )
 from tokenmill.formats.mapped import document_runs, split_of
 from tokenmill.formats.parquet_shard import COLUMN, KEY, ParquetShard, may_hold_tokens
+from tokenmill.formats.parquet_sink import Sink
 
 GROUP_BYTES = 4 << 20
 _MAX_LENGTH = (1 << 31) - 1  # of a list
@@ -125,33 +126,9 @@ def _ends_of(contents: Contents) -> Lengths:
     return ends
 
 
-class _Sink:
-    """A new file with the methods that pyarrow needs."""
-
-    closed = False
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._num_bytes = 0
-
-    def write(self, data: bytes) -> int:
-        self._file.write(data)
-        self._num_bytes += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self._num_bytes
-
-    def flush(self) -> None:
-        """Nothing is buffered."""
-
-    def close(self) -> None:
-        """The creator of the file closes it."""
-
-
 def _writer(file: File, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(
-        _Sink(file), schema, compression="zstd", compression_level=1, use_dictionary=False
+        Sink(file), schema, compression="zstd", compression_level=1, use_dictionary=False
     )
 
 

@@ -53,9 +53,10 @@ class Cutting:
         """Take what a worker says of it: "cutting", "cut" or "uncut"."""
         self.is_begun = True
         if kind == "cut":
-            spans, num_rows = content
+            spans, num_rows, kept_types = content
             source = self._sources[len(self.found)]
-            self.found.append(Cut(tuple(Span(source, *rest) for rest in spans), num_rows))
+            found = tuple(Span(source, *rest) for rest in spans)
+            self.found.append(Cut(found, num_rows, kept_types))
         elif kind == "uncut":
             self.error = error_from_plain(content[0])
 

@@ -313,7 +313,7 @@ def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:
             (s.start, s.stop, s.text_bytes, s.first_row, s.num_rows, s.max_rows)
             for s in found.spans
         ]
-        send("cut", spans, found.num_rows)
+        send("cut", spans, found.num_rows, found.kept_types)
 
 
 def _prefetch(order: dict[str, Any], was_careful: bool) -> bool:

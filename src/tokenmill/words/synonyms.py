@@ -27,6 +27,7 @@ _OPTIONS = {
     "lists": "list join_lists explode list_policy",
     "dedup": "deduplicate dedupe unique drop_duplicates exact_dedup",
     "where": "filter filters query condition predicate select",
+    "keep": "keep_columns kept_columns metadata meta extra_columns remove_columns",
     "limit_tokens": "max_tokens num_tokens token_limit token_budget total_tokens tokens",
     "on_bad_document": "on_error on_bad errors skip_errors",
     "max_bad_fraction": "max_errors max_error_fraction max_bad",

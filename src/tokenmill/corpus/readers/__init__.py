@@ -7,6 +7,7 @@ in `bad`; encode/mill.py counts, quarantines or stops. A reader knows nothing ab
     naming.py      how to read a file, by its name; advice if no reader takes it
     row_text.py    what makes a row's text in a table: a column (column.py), a list of strings, or
                    a template of columns (where/template.py)
+    kept.py        columns that are kept beside the tokens (--keep)
     choice.py      which rows of a table go in (--where, --sample); sample.py which of any file
     row_groups.py  the same for parquet, where whole row groups may be left out
     column_chunks.py    parquet's columns in a row group: where they are, what decoding may take
@@ -90,6 +91,12 @@ class ReadOptions:
     where: str | None = None  # an expression (tokenmill.where): only the rows that pass go in
     sample: float | None = None  # only this share of the rows goes in (sample.py)
     seed: int = 0  # of the sample
+    keep: tuple[str, ...] | None = None  # columns to keep beside the tokens (kept.py)
+    kept_types: str | None = None  # their types, once the plan knows them: batches then have them
+
+    def __post_init__(self) -> None:
+        if self.keep is not None:  # a list, where options came as JSON
+            object.__setattr__(self, "keep", tuple(self.keep))
 
     @property
     def is_choosy(self) -> bool:
@@ -116,6 +123,7 @@ class TextBatch:
     num_replaced: int = 0  # rows in which something was replaced by U+FFFD
     positions: npt.NDArray[np.int64] | None = None  # None: all rows
     num_covered: int | None = None  # None: as many as texts
+    kept: pa.StructArray | None = None  # columns of the rows of `texts` (--keep)
 
     @property
     def num_rows(self) -> int:
@@ -202,6 +210,11 @@ def reader_for(kind: str, options: ReadOptions) -> Reader:
                 f"the reader {kind!r} comes from a plugin: it does not know --where, --sample, "
                 "--template and --lists",
                 hint="leave them out, or write the rows to keep as a .jsonl file first",
+            )
+        if options.keep:
+            raise ConfigError(
+                f"the reader {kind!r} comes from a plugin: it does not know --keep",
+                hint="--keep '' keeps the file and row of each document",
             )
         found: Reader = outside(GROUP, kind)(options)
         return found

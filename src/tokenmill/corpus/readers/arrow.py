@@ -27,6 +27,13 @@ from tokenmill.corpus.readers.ipc import (
     BatchIndex,
     batch_index_of,
 )
+from tokenmill.corpus.readers.kept import (
+    KeptColumns,
+    kept_columns,
+    names_of,
+    raw_of,
+    table_schema,
+)
 from tokenmill.corpus.readers.native import native_file
 from tokenmill.corpus.readers.row_text import RowText
 from tokenmill.corpus.readers.rows import (
@@ -64,6 +71,11 @@ class ArrowReader:
                     )
             spans = [span for span in self._spans(source, found, is_file) if span.num_rows]
             return without_row_numbers(spans, self.options)
+
+    def kept_schema(self, source: Input) -> pa.Schema:
+        with native_file(source, is_mapped=True) as (file, _):
+            opened = pa.ipc.open_file if _is_file(file, source.name) else pa.ipc.open_stream
+            return table_schema(opened(file).schema, self.options.keep or (), source.name)
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
         return text_batches(span, self._raws(span), self.options)
@@ -115,15 +127,18 @@ class ArrowReader:
     def _chosen(self, span: Span, batches: Iterator[pa.RecordBatch]) -> Iterator[Raw]:
         row_text: RowText | None = None
         choice: RowChoice | None = None
+        columns: KeptColumns | None = None
         first_row = 0
         for batch in batches:
             row_text = row_text or RowText(batch.schema, self.options, span.input.name)
             texts = row_text.of(batch)
+            columns = columns or kept_columns(batch.schema, self.options, span.input.name)
+            kept = None if columns is None else columns.of(batch)
             if not self.options.is_choosy:
-                yield Raw(texts)
+                yield raw_of(texts, kept)
                 continue
             choice = choice or RowChoice(batch.schema, span, self.options)
-            yield choice.among(first_row, len(batch), batch).of(texts)
+            yield choice.among(first_row, len(batch), batch).of(texts, kept)
             first_row += len(batch)
 
     def _batches(self, file: pa.NativeFile, span: Span) -> Iterator[pa.RecordBatch]:
@@ -161,7 +176,9 @@ class ArrowReader:
         fields = RowText(schema, self.options, path).fields
         if self.options.where is not None:
             fields += fields_of(parsed(self.options.where), schema, path).values()
-        return sorted({schema.get_field_index(field.names[0]) for field in fields})
+        names = [field.names[0] for field in fields]
+        names += [names_of(schema, column, path)[0] for column in self.options.keep or ()]
+        return sorted({schema.get_field_index(name) for name in names})
 
 
 def _only(columns: list[int]) -> pa.ipc.IpcReadOptions:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tokenmill.arrays import nulls_of, taken
 from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.readers.kept import Kept
 from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
 from tokenmill.corpus.readers.sample import sampler_of
 from tokenmill.corpus.spans import Span
@@ -29,12 +30,19 @@ class Chosen:
     is_in: npt.NDArray[np.bool_]
     bad: dict[int, str]
 
-    def of(self, texts: pa.Array) -> Raw:
-        """The rows of a text column that go in."""
+    def of(self, texts: pa.Array, kept: Kept | None = None) -> Raw:
+        """The rows of a text column that go in, with what is kept of them."""
         positions = np.flatnonzero(self.is_in)
-        texts = texts if len(positions) == len(texts) else taken(texts, positions)
-        bad = {int(np.searchsorted(positions, row)): why for row, why in self.bad.items()}
-        return Raw(texts, positions, len(self.is_in), bad)
+        is_all = len(positions) == len(texts)
+        texts = texts if is_all else taken(texts, positions)
+        bad = self.bad
+        if kept is not None:
+            bad = {row: why for row, why in kept.bad.items() if self.is_in[row]} | bad
+        bad = {int(np.searchsorted(positions, row)): why for row, why in bad.items()}
+        array = None if kept is None else kept.array
+        if array is not None and not is_all:
+            array = taken(array, positions)
+        return Raw(texts, positions, len(self.is_in), bad, array)
 
     def only(self, drawn: npt.NDArray[np.bool_]) -> Chosen:
         """Those of them that are drawn, too."""

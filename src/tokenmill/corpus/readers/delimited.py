@@ -27,7 +27,9 @@ from tokenmill.corpus.readers.bytestream import (
     head_of,
     is_counted_from_start,
 )
+from tokenmill.corpus.readers.choice import Chosen
 from tokenmill.corpus.readers.field_choice import chosen_records, require_columns
+from tokenmill.corpus.readers.kept import KeptColumns, kept_columns, raw_of, table_schema
 from tokenmill.corpus.readers.records import Record, RecordBlocks, records
 from tokenmill.corpus.readers.row_text import RowText
 from tokenmill.corpus.readers.rows import Raw, text_batches
@@ -96,8 +98,16 @@ class DelimitedReader:
             return iter(())
         row_text = RowText(header.schema, self.options, span.input.name)
         sampler = sampler_of(span, self.options)
-        tables = self._tables(span, header, self._needed(row_text))
-        return text_batches(span, _raws(tables, row_text, sampler, self.options), self.options)
+        kept = kept_columns(header.schema, self.options, span.input.name)
+        tables = self._tables(span, header, self._needed(row_text, kept))
+        raws = _raws(tables, row_text, kept, sampler, self.options)
+        return text_batches(span, raws, self.options)
+
+    def kept_schema(self, source: Input) -> pa.Schema:
+        """Fields have no types: they are kept as text."""
+        header = self._header(source)
+        schema = pa.schema([]) if header is None else header.schema
+        return table_schema(schema, self.options.keep or (), source.name)
 
     def place(self, span: Span, row: int) -> str:
         # Rows are requested in order, so the records are parsed once, not once per bad row.
@@ -131,11 +141,11 @@ class DelimitedReader:
         names = [_shown(name) for name in first.fields]
         return _Header(names, first.end_line, num_bytes, len(head) > num_bytes)
 
-    def _needed(self, row_text: RowText) -> list[str]:
+    def _needed(self, row_text: RowText, kept: KeptColumns | None) -> list[str]:
         """The columns to read, each once."""
         where = [] if self.options.where is None else parsed(self.options.where).columns
         names = [*(field.path for field in row_text.fields), *(".".join(one) for one in where)]
-        return list(dict.fromkeys(names))
+        return list(dict.fromkeys([*names, *(kept.paths if kept else ())]))
 
     def _cuts(self, source: Input) -> list[int]:
         """Where the file can be cut; at its ends only, if that takes a parser."""
@@ -190,21 +200,26 @@ class DelimitedReader:
 
 
 def _raws(
-    tables: Iterable[_Table], row_text: RowText, sampler: Sampler | None, options: ReadOptions
+    tables: Iterable[_Table],
+    row_text: RowText,
+    columns: KeptColumns | None,
+    sampler: Sampler | None,
+    options: ReadOptions,
 ) -> Iterator[Raw]:
     first_row = 0
     for table in tables:
         num_rows = len(table.batch)
         texts = row_text.of(_with_nulls(table.batch) if options.template else table.batch)
+        kept = None if columns is None else columns.of(table.batch)
         if options.is_choosy:
             chosen = chosen_records(table.batch, table.bad, options)
             if sampler is not None:
                 chosen = chosen.only(sampler.drawn(first_row, num_rows))
-            yield chosen.of(texts)
+            yield chosen.of(texts, kept)
         elif table.bad:
-            yield Raw(texts, np.arange(num_rows), num_rows, table.bad)
+            yield Chosen(np.ones(num_rows, np.bool_), table.bad).of(texts, kept)
         else:
-            yield Raw(texts)
+            yield raw_of(texts, kept)
         first_row += num_rows
 
 

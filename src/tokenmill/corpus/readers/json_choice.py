@@ -46,7 +46,7 @@ def _number(digits: str) -> int | float:
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
-_DECODER = json.JSONDecoder(parse_int=_number)
+EXACT_DECODER = json.JSONDecoder(parse_int=_number)
 
 
 class LineChoice:
@@ -84,7 +84,7 @@ class LineChoice:
         bad: dict[int, str] = {}
         for line in lines:
             try:
-                objects.append(object_of(decoded_line(line, self._replace)[0], _DECODER))
+                objects.append(object_of(decoded_line(line, self._replace)[0], EXACT_DECODER))
             except BadLine as reason:
                 bad[len(objects)] = str(reason)
                 objects.append({})

@@ -8,12 +8,16 @@ JSON lines at all (a pretty-printed object is not) and whether the text field ex
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from tokenmill.arrays import indices
 from tokenmill.corpus.readers import ReadOptions, TextBatch
 from tokenmill.corpus.readers.byte_cuts import cut_spans
 from tokenmill.corpus.readers.bytestream import (
@@ -30,8 +34,9 @@ from tokenmill.corpus.readers.json_array import (
     first_elements,
     is_array,
 )
-from tokenmill.corpus.readers.json_choice import LineChoice, choice_of
+from tokenmill.corpus.readers.json_choice import EXACT_DECODER, LineChoice, choice_of
 from tokenmill.corpus.readers.json_fields import require_text
+from tokenmill.corpus.readers.json_kept import kept_of_objects, lines_schema
 from tokenmill.corpus.readers.jsonrows import (
     WHITESPACE,
     BadLine,
@@ -41,7 +46,7 @@ from tokenmill.corpus.readers.jsonrows import (
     object_of,
     rows_of,
 )
-from tokenmill.corpus.readers.rows import Rows, numbered
+from tokenmill.corpus.readers.rows import Rows, numbered, with_row_numbers, without_bad
 from tokenmill.corpus.readers.sample import Sampler, sampled, sampler_of
 from tokenmill.corpus.readers.signature import HEAD_BYTES
 from tokenmill.corpus.spans import Input, Span
@@ -72,6 +77,11 @@ class JsonlReader:
         text_bytes = source.num_bytes * (COMPRESSED_TEXT_RATIO if source.compression else 1)
         return [Span(source, 0, source.num_bytes, text_bytes)]
 
+    def kept_schema(self, source: Input) -> pa.Schema:
+        """By the first lines."""
+        head = _first_objects(source)
+        return lines_schema(head.objects, self.options.keep or (), source.name, head.which)
+
     def batches(self, span: Span) -> Iterator[TextBatch]:
         blocks = _blocks(span, self.options.batch_bytes)
         sampler = sampler_of(span, self.options)
@@ -98,28 +108,41 @@ class JsonlReader:
 
     def _check_first_lines(self, source: Input) -> bool:
         """Raise an error for what the beginning shows to be wrong; whether it is an array."""
-        head = head_of(source, _FIRST_BYTES)
-        is_found_array = begins_array(head)
-        if is_found_array:
-            lines = first_elements(head, _FIRST_LINES)
-        else:
-            lines = head.split(b"\n")
-            if len(head) >= _FIRST_BYTES:
-                lines.pop()  # may be cut short
-            lines = [line for line in lines if line.strip(WHITESPACE)][:_FIRST_LINES]
-            _check_is_lines(source, lines)
-        objects = []
-        for line in lines:
-            try:
-                objects.append(object_of(line.decode(errors="replace")))
-            except (BadLine, RecursionError):
-                continue
-        which = f"its first {len(lines)} {'elements' if is_found_array else 'lines'}"
-        if any(objects):
-            require_text(objects, self.options, source.name, which)
-        if objects and self.options.where is not None:
-            line_choice(self.options).require_fields(objects, source.name, which)
-        return is_found_array
+        head = _first_objects(source)
+        if any(head.objects):
+            require_text(head.objects, self.options, source.name, head.which)
+        if head.objects and self.options.where is not None:
+            line_choice(self.options).require_fields(head.objects, source.name, head.which)
+        return head.is_array
+
+
+class _Head(NamedTuple):
+    """The objects at the beginning of a file."""
+
+    objects: list[dict[str, Any]]
+    which: str
+    is_array: bool
+
+
+def _first_objects(source: Input) -> _Head:
+    head = head_of(source, _FIRST_BYTES)
+    is_found_array = begins_array(head)
+    if is_found_array:
+        lines = first_elements(head, _FIRST_LINES)
+    else:
+        lines = head.split(b"\n")
+        if len(head) >= _FIRST_BYTES:
+            lines.pop()  # may be cut short
+        lines = [line for line in lines if line.strip(WHITESPACE)][:_FIRST_LINES]
+        _check_is_lines(source, lines)
+    objects = []
+    for line in lines:
+        try:
+            objects.append(object_of(line.decode(errors="replace"), EXACT_DECODER))
+        except (BadLine, RecursionError):
+            continue
+    which = f"its first {len(lines)} {'elements' if is_found_array else 'lines'}"
+    return _Head(objects, which, is_found_array)
 
 
 def _is_empty_array(source: Input) -> bool:
@@ -152,9 +175,45 @@ Block = bytes | list[bytes]  # whole lines, or an array's elements
 def rows_in(block: Block, options: ReadOptions) -> Rows:
     """The rows of a block that pass --where, if there is one."""
     if options.where is None:
-        return line_rows(block, options) if isinstance(block, list) else rows_of(block, options)
-    lines = block if isinstance(block, list) else lines_in(block)
-    return chosen_rows(lines, line_choice(options).among(lines), options)
+        rows = line_rows(block, options) if isinstance(block, list) else rows_of(block, options)
+        return rows if options.kept_types is None else _with_kept(rows, _lines(block), options)
+    lines = _lines(block)
+    chosen = line_choice(options).among(lines)
+    rows, _ = chosen_rows(lines, chosen, options)
+    return _with_kept(rows, _those_in(lines, chosen), options)
+
+
+def _lines(block: Block) -> list[bytes]:
+    return block if isinstance(block, list) else lines_in(block)
+
+
+def _those_in(lines: Sequence[bytes], chosen: Chosen) -> list[bytes]:
+    return [lines[at] for at in np.flatnonzero(chosen.is_in).tolist()]
+
+
+def _with_kept(
+    rows: Rows, lines: Sequence[bytes], options: ReadOptions, line_of: Sequence[int] | None = None
+) -> Rows:
+    """The rows with what is kept of their lines, which are parsed once more. `line_of`: the line of
+    each row, unless each line is one."""
+    if options.keep is None or options.kept_types is None:
+        return rows
+    found = kept_of_objects(
+        [_object_or_nothing(line) for line in lines], options.keep, options.kept_types
+    )
+    kept, bad = found.array, found.bad
+    if line_of is not None:
+        kept = kept.take(indices(np.array(line_of, np.int64)))
+        bad = {at: bad[line] for at, line in enumerate(line_of) if line in bad}
+    bad = {at: why for at, why in bad.items() if at not in rows.bad}
+    return without_bad(dataclasses.replace(rows, kept=kept), bad)
+
+
+def _object_or_nothing(line: bytes) -> dict[str, Any]:
+    try:
+        return object_of(line.decode(errors="replace"), EXACT_DECODER)
+    except (BadLine, RecursionError):
+        return {}
 
 
 def _documents(
@@ -163,13 +222,18 @@ def _documents(
     """The documents of all lines that go in; a line that does not is one row."""
     first_line = 0
     for block in blocks:
-        lines = block if isinstance(block, list) else lines_in(block)
+        lines = _lines(block)
         chosen = Chosen(np.ones(len(lines), np.bool_), {})
         if options.where is not None:
             chosen = line_choice(options).among(lines)
         if sampler is not None:
             chosen = chosen.only(sampler.drawn(first_line, len(lines)))
-        yield chosen_rows(lines, chosen, options)
+        rows, line_of = chosen_rows(lines, chosen, options)
+        if options.keep is not None and line_of is not None:
+            rows = _with_kept(rows, _those_in(lines, chosen), options, line_of)
+            numbers = first_line + np.flatnonzero(chosen.is_in)[line_of]
+            rows = dataclasses.replace(rows, kept=with_row_numbers(rows.kept, numbers))
+        yield rows
         first_line += len(lines)
 
 

@@ -63,8 +63,11 @@ def rows_of(block: bytes, options: ReadOptions) -> Rows:
     return Rows(texts) if texts is not None else _rows_by_line(block, options)
 
 
-def chosen_rows(lines: Sequence[bytes], chosen: Chosen, options: ReadOptions) -> Rows:
-    """The rows of these lines that go in."""
+def chosen_rows(
+    lines: Sequence[bytes], chosen: Chosen, options: ReadOptions
+) -> tuple[Rows, list[int] | None]:
+    """The rows of these lines that go in, and for each the line of those that go in; None: each
+    line is one row."""
     positions = np.flatnonzero(chosen.is_in)
     found = _LineRows(options)
     for line in positions.tolist():
@@ -74,7 +77,7 @@ def chosen_rows(lines: Sequence[bytes], chosen: Chosen, options: ReadOptions) ->
         line_of = np.array(found.line_of, np.int64)
         own = (positions - np.arange(len(positions)))[line_of] + np.arange(len(line_of))
         num_rows += len(line_of) - len(positions)
-    return Rows(rows.texts, rows.bad, rows.replaced, own, num_rows)
+    return Rows(rows.texts, rows.bad, rows.replaced, own, num_rows), found.line_of
 
 
 def line_rows(lines: Iterable[bytes], options: ReadOptions) -> Rows:

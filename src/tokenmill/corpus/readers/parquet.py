@@ -34,6 +34,7 @@ from tokenmill.corpus.readers import ReadOptions, TextBatch
 from tokenmill.corpus.readers.choice import Chosen, joined
 from tokenmill.corpus.readers.column_chunks import READ_FAILURES, chunk_of
 from tokenmill.corpus.readers.group_reads import Columns, GroupReads
+from tokenmill.corpus.readers.kept import Kept, KeptColumns, kept_columns, raw_of, table_schema
 from tokenmill.corpus.readers.row_groups import GroupChoice
 from tokenmill.corpus.readers.row_text import RowText
 from tokenmill.corpus.readers.rows import (
@@ -67,6 +68,15 @@ class ParquetReader:
             choice = GroupChoice(file, groups, self.options) if self.options.is_choosy else None
             spans = self._runs(file.metadata, columns.leaves, source, choice)
             return without_row_numbers(spans, self.options)
+
+    def kept_schema(self, source: Input) -> pa.Schema:
+        with _opened(source) as (file, _):
+            try:
+                return table_schema(file.schema_arrow, self.options.keep or (), source.name)
+            except READ_FAILURES as error:
+                raise InputError(
+                    f"{source.name}: not a readable parquet schema: {error}"
+                ) from error
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
         return text_batches(span, self._raws(span), self.options)
@@ -112,14 +122,17 @@ class ParquetReader:
             nullcontext(ranged) if ranged else _mapped(span.input) as data,
         ):
             row_text, columns = _text_columns(file, self.options, path)
+            kept = kept_columns(file.schema_arrow, self.options, path)
+            if kept is not None:
+                columns = _columns(file, [*columns.names, *kept.paths])
             if span.stop > file.metadata.num_row_groups:
                 raise InputError(f"{path}: row group {span.stop - 1} is gone; the file has changed")
             reads = GroupReads(file, data, span, self.options.batch_bytes)
             try:
                 if self.options.is_choosy:
-                    raws = self._chosen(reads, row_text, columns)
+                    raws = self._chosen(reads, row_text, columns, kept)
                 else:
-                    raws = self._all(reads, row_text, columns)
+                    raws = self._all(reads, row_text, columns, kept)
                 yield from raws if span.num_rows is not None else _counted(raws, reads)
             except pa.ArrowException as error:
                 raise InputError(
@@ -127,21 +140,28 @@ class ParquetReader:
                     hint="the file is damaged; fetch it again",
                 ) from error
 
-    def _all(self, reads: GroupReads, row_text: RowText, columns: Columns) -> Iterator[Raw]:
+    def _all(
+        self, reads: GroupReads, row_text: RowText, columns: Columns, kept: KeptColumns | None
+    ) -> Iterator[Raw]:
         groups = range(reads.span.start, reads.span.stop)
         reads.expect(groups, columns)
         for batch in reads.batches(groups, columns):
-            yield Raw(row_text.of(batch))
+            yield raw_of(*_text_and_kept(batch, row_text, kept))
 
-    def _chosen(self, reads: GroupReads, row_text: RowText, columns: Columns) -> Iterator[Raw]:
+    def _chosen(
+        self, reads: GroupReads, row_text: RowText, columns: Columns, kept: KeptColumns | None
+    ) -> Iterator[Raw]:
         """The rows that go in. The text is read last, unless it decides itself."""
         span = reads.span
         groups = range(span.start, span.stop)
         choice = GroupChoice(reads.file, span, self.options)
         deciding = Columns(choice.columns, choice.leaves)
+        decides_itself = set(row_text.columns) <= set(choice.columns)
+        if decides_itself and kept is not None:
+            deciding = _columns(reads.file, [*choice.columns, *kept.paths])
         reads.expect(groups, deciding)
-        if set(columns.names) <= set(choice.columns):
-            yield from _each_chosen(choice, row_text, reads.batches(groups, deciding))
+        if decides_itself:
+            yield from _each_chosen(choice, row_text, kept, reads.batches(groups, deciding))
             return
         by_group = choice.by_group(reads.batches(groups, deciding))
         wanted = {group for group in groups if by_group[group].is_in.any()}
@@ -151,30 +171,47 @@ class ParquetReader:
             chosen = joined([by_group[group] for group in some])
             if is_wanted:
                 batches = reads.batches(some, columns)
-                yield from _parts_chosen(chosen, map(row_text.of, batches))
+                found = (_text_and_kept(batch, row_text, kept) for batch in batches)
+                yield from _parts_chosen(chosen, found)
             else:
                 yield left_out(len(chosen.is_in))
 
 
+def _columns(file: pq.ParquetFile, names: Iterable[str]) -> Columns:
+    """Columns by their paths, in this order; not those inside another one."""
+    found = list(dict.fromkeys(names))
+    outer = [one for one in found if not any(one.startswith(f"{other}.") for other in found)]
+    return Columns(outer, _leaves_below(file, outer))
+
+
+def _text_and_kept(
+    batch: pa.RecordBatch, row_text: RowText, kept: KeptColumns | None
+) -> tuple[pa.Array, Kept | None]:
+    return row_text.of(batch), None if kept is None else kept.of(batch)
+
+
 def _each_chosen(
-    choice: GroupChoice, row_text: RowText, batches: Iterable[pa.RecordBatch]
+    choice: GroupChoice,
+    row_text: RowText,
+    kept: KeptColumns | None,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[Raw]:
     """The text of batches that hold all columns."""
     first_row = 0
     for batch in batches:
-        yield choice.among(first_row, batch).of(row_text.of(batch))
+        yield choice.among(first_row, batch).of(*_text_and_kept(batch, row_text, kept))
         first_row += len(batch)
 
 
-def _parts_chosen(chosen: Chosen, arrays: Iterable[pa.Array]) -> Iterator[Raw]:
+def _parts_chosen(chosen: Chosen, found: Iterable[tuple[pa.Array, Kept | None]]) -> Iterator[Raw]:
     """The text of arrays that together have the rows of `chosen`."""
     start = 0
-    for array in arrays:
+    for array, kept in found:
         stop = start + len(array)
         part = chosen.part(start, stop)
         if len(part.is_in) != len(array):
             break  # too many rows: their number shows it
-        yield part.of(array)
+        yield part.of(array, kept)
         start = stop
 
 
@@ -215,11 +252,14 @@ def _text_columns(file: pq.ParquetFile, options: ReadOptions, path: str) -> tupl
     """What makes the text of a row, and the columns to read for it."""
     try:
         row_text = RowText(file.schema_arrow, options, path)
-        paths = [file.schema.column(i).path for i in range(len(file.schema))]
+        return row_text, Columns(row_text.columns, _leaves_below(file, row_text.columns))
     except READ_FAILURES as error:
         raise InputError(f"{path}: not a readable parquet schema: {error}") from error
-    leaves = [i for i, leaf in enumerate(paths) if _is_below(leaf, row_text.columns)]
-    return row_text, Columns(row_text.columns, leaves)
+
+
+def _leaves_below(file: pq.ParquetFile, columns: Sequence[str]) -> list[int]:
+    paths = [file.schema.column(i).path for i in range(len(file.schema))]
+    return [i for i, leaf in enumerate(paths) if _is_below(leaf, columns)]
 
 
 def _is_below(leaf: str, columns: Iterable[str]) -> bool:

@@ -36,7 +36,7 @@ class GroupChoice:
     @property
     def leaves(self) -> list[int]:
         """The leaf columns to read, as the footer counts them."""
-        return sorted({leaf for column in self.columns for leaf in self._leaves_of(column)})
+        return leaves_of(self._schema, self.columns)
 
     def is_ruled_out(self, group: int) -> bool:
         """Whether the statistics show that no row of the group goes in."""
@@ -84,5 +84,14 @@ class GroupChoice:
         return joined(parts)
 
     def _leaves_of(self, column: str) -> list[int]:
-        paths = (self._schema.column(i).path for i in range(len(self._schema)))
-        return [i for i, path in enumerate(paths) if f"{path}.".startswith(f"{column}.")]
+        return leaves_of(self._schema, [column])
+
+
+def leaves_of(schema: pq.ParquetSchema, columns: Iterable[str]) -> list[int]:
+    """The leaf columns of some columns, as the footer counts them."""
+    paths = [schema.column(i).path for i in range(len(schema))]
+    return [
+        i
+        for i, path in enumerate(paths)
+        if any(f"{path}.".startswith(f"{column}.") for column in columns)
+    ]

@@ -40,6 +40,7 @@ class Rows:
     replaced: tuple[int, ...] = ()
     positions: npt.NDArray[np.int64] | None = None  # None: all rows
     num_covered: int | None = None  # None: as many as texts
+    kept: pa.StructArray | None = None  # columns of the rows of `texts` (--keep)
 
     @property
     def num_rows(self) -> int:
@@ -56,6 +57,7 @@ class Rows:
             tuple(row for row in self.replaced if row < count),
             positions,
             None if positions is None else num_rows,
+            None if self.kept is None else self.kept.slice(0, count),
         )
 
     def only(self, drawn: npt.NDArray[np.bool_]) -> Rows:
@@ -69,12 +71,19 @@ class Rows:
             tuple(place[at] for at in self.replaced if at in place),
             rows[kept],
             self.num_rows,
+            None if self.kept is None else self.kept.take(indices(kept)),
         )
 
     def batch(self, first_row: int) -> TextBatch:
         num_replaced = len(self.replaced)
         return TextBatch(
-            self.texts, first_row, self.bad, num_replaced, self.positions, self.num_covered
+            self.texts,
+            first_row,
+            self.bad,
+            num_replaced,
+            self.positions,
+            self.num_covered,
+            self.kept,
         )
 
 
@@ -87,6 +96,7 @@ class Raw:
     positions: npt.NDArray[np.int64] | None = None
     num_covered: int = 0
     bad: Mapping[int, str] = field(default_factory=dict)  # by place in `array`
+    kept: pa.StructArray | None = None  # columns of the rows of `array` (--keep)
 
 
 NO_TEXT = pa.nulls(0, pa.large_binary())
@@ -99,8 +109,34 @@ def left_out(num_rows: int) -> Raw:
 
 def text_batches(span: Span, raws: Iterable[Raw], options: ReadOptions) -> Iterator[TextBatch]:
     """Batches of a text column, from arrays of any size."""
+    if options.keep is not None:
+        raws = _for_kept(raws, options)
     rows = (piece for raw in raws for piece in _checked_pieces(raw, options))
     return numbered(span, _gathered(rows, options.batch_bytes))
+
+
+def _for_kept(raws: Iterable[Raw], options: ReadOptions) -> Iterator[Raw]:
+    """The same, all with positions; if lists are divided into documents, each has the number of its
+    row."""
+    first_row = 0
+    for raw in raws:
+        positions, num_covered = raw.positions, raw.num_covered
+        if positions is None:
+            positions, num_covered = np.arange(len(raw.array)), len(raw.array)
+        kept = raw.kept
+        if options.lists == "documents":
+            kept = with_row_numbers(kept, first_row + positions)
+        yield replace(raw, positions=positions, num_covered=num_covered, kept=kept)
+        first_row += num_covered
+
+
+def with_row_numbers(kept: pa.StructArray | None, numbers: npt.NDArray[np.int64]) -> pa.StructArray:
+    """What is kept of documents, with the rows in their span that they are of."""
+    arrays = (
+        {} if kept is None else dict(zip((f.name for f in kept.type), kept.flatten(), strict=True))
+    )
+    arrays["_row"] = indices(numbers)
+    return pa.StructArray.from_arrays(list(arrays.values()), list(arrays))
 
 
 def _checked_pieces(raw: Raw, options: ReadOptions) -> Iterator[Rows]:
@@ -119,13 +155,15 @@ def _checked_pieces(raw: Raw, options: ReadOptions) -> Iterator[Rows]:
         num_covered = end - first_row
         bad = {at - start: why for at, why in raw.bad.items() if start <= at < stop}
         own = positions[start:stop] - first_row
+        kept = None if raw.kept is None else raw.kept.slice(start, len(piece))
         if _is_documents(piece, options):  # a list has as many rows as documents
             array, row_of = documents_of(piece, bad)
             num_covered += len(array) - len(piece)
             own = (own - np.arange(len(piece)))[row_of] + np.arange(len(array))
             bad = {int(np.searchsorted(row_of, at)): why for at, why in bad.items()}
+            kept = None if kept is None else kept.take(indices(row_of))
         rows = checked_rows(_text_of(array, options), options.replace_bad_text)
-        yield without_bad(Rows(rows.texts, rows.bad, rows.replaced, own, num_covered), bad)
+        yield without_bad(Rows(rows.texts, rows.bad, rows.replaced, own, num_covered, kept), bad)
         start, first_row = stop, end
     if first_row < raw.num_covered:
         nothing = pa.nulls(0, pa.large_string())
@@ -158,7 +196,7 @@ def without_bad(rows: Rows, bad: Mapping[int, str]) -> Rows:
     replaced = tuple(at for at in rows.replaced if at not in bad)
     all_bad = {**bad, **rows.bad}
     found = pa.array(texts, pa.large_string())
-    return Rows(found, all_bad, replaced, rows.positions, rows.num_covered)
+    return Rows(found, all_bad, replaced, rows.positions, rows.num_covered, rows.kept)
 
 
 def without_row_numbers(spans: Iterable[Span], options: ReadOptions) -> list[Span]:
@@ -337,7 +375,14 @@ def _joined(parts: list[Rows]) -> Rows:
         replaced.extend(first + row for row in part.replaced)
         first += len(part.texts)
     texts = pa.concat_arrays([part.texts for part in parts])
-    return Rows(texts, bad, tuple(replaced), *_joined_positions(parts))
+    kept = [part.kept for part in parts if part.kept is not None]
+    return Rows(
+        texts,
+        bad,
+        tuple(replaced),
+        *_joined_positions(parts),
+        pa.concat_arrays(kept) if kept else None,
+    )
 
 
 def _joined_positions(parts: list[Rows]) -> tuple[npt.NDArray[np.int64] | None, int | None]:

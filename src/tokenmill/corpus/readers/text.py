@@ -61,6 +61,14 @@ class TextReader:
         num_rows = 1 if self.separator is None else None
         return [Span(source, 0, source.num_bytes, text_bytes, 0, num_rows)]
 
+    def kept_schema(self, source: Input) -> pa.Schema:
+        if self.options.keep:
+            raise ConfigError(
+                f"{source.name}: plain text has no columns, so --keep has nothing to keep",
+                hint="--keep '' keeps the file and row of each document",
+            )
+        return pa.schema([])
+
     def batches(self, span: Span) -> Iterator[TextBatch]:
         return numbered(span, sampled(self._rows(span), sampler_of(span, self.options)))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 from tokenmill.dataset.dataset import Dataset, open_dataset
 from tokenmill.dataset.encoding import (
@@ -23,6 +24,7 @@ from tokenmill.dataset.encoding import (
 from tokenmill.dataset.files import files_at
 from tokenmill.dataset.inspect.lengths import FAR_INDEX_TOKENS, INDEX_TOKENS, UNPACKED_INDEX_TOKENS
 from tokenmill.dataset.inspect.token_bytes import TokenBytes
+from tokenmill.dataset.kept import KeptRows, jsonable, kept_rows_of
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
 from tokenmill.dataset.stream import Stream
 from tokenmill.encodings import ENCODING_NAMES, Encoding, EncodingId, get_encoding
@@ -50,6 +52,17 @@ class LookedInto:
         if split not in streams:
             raise unknown_name("split", split, tuple(streams))
         return streams[split]
+
+    def kept(self, split: str, document: int | None) -> dict[str, Any] | None:
+        """What was kept of a document, as JSON has it; None if nothing was."""
+        rows = self._kept_rows.get(split)
+        row = None if rows is None or document is None else rows.row(document)
+        return None if row is None else {name: jsonable(value) for name, value in row.items()}
+
+    @functools.cached_property
+    def _kept_rows(self) -> dict[str, KeptRows | None]:
+        files, manifest = self.dataset.files, self.dataset.manifest
+        return {split: kept_rows_of(files, manifest, split) for split in self.dataset.streams}
 
     def num_documents(self, split: str) -> int | None:
         """The number of documents that `document` finds in a split, if known without a search."""

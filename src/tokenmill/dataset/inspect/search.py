@@ -8,7 +8,7 @@ unknown, each place is a hit. The search reads everything in order until it has 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,12 +36,15 @@ class Hit:
     before: str  # text, with surrogates for what is not UTF-8; ids if there is no tokenizer
     match: str
     after: str
+    kept: dict[str, Any] | None = None  # of the document (--keep)
 
     def to_plain(self) -> dict[str, Any]:
         plain = asdict(self)
         for name in ("before", "match", "after"):
             text = plain[name].encode(errors="surrogateescape")
             plain[name] = text.decode(errors="replace")
+        if self.kept is None:
+            del plain["kept"]
         return plain
 
 
@@ -115,6 +118,7 @@ class _Stretch:
         """A hit in the tokens `bounds`; `shown` is the text before it, the hit, and the text
         after."""
         first, stop = bounds
+        before, match, after = shown
         shard, shard_token = self.stream.shard_at(self.start + first)
         return Hit(
             self.stream.split,
@@ -124,7 +128,9 @@ class _Stretch:
             shard_token,
             num_times,
             tuple(self.tokens[first:stop].tolist()),
-            *shown,
+            before,
+            match,
+            after,
         )
 
 
@@ -157,7 +163,8 @@ def _searched(
                 num_documents += max(0, (hits[-1].document or 0) + 1 - documents.first)
             else:
                 num_documents += len(documents.lengths)
-            yield Searched(tuple(hits), num_documents, num_tokens)
+            found = (replace(hit, kept=looked.kept(split, hit.document)) for hit in hits)
+            yield Searched(tuple(found), num_documents, num_tokens)
             if is_enough:
                 return
             most = finder.num_carried(documents.lengths is not None)

@@ -44,6 +44,7 @@ class View:
     last_shard: str
     num_bytes: int | None  # of the whole text; None: no tokenizer, or too much
     ids: tuple[int, ...]
+    kept: dict[str, Any] | None = None  # of the document (--keep)
 
     @property
     def num_tokens(self) -> int:
@@ -63,6 +64,7 @@ class View:
             "last_shard": self.last_shard,
             "shown_start": self.shown_start,
             "ids": list(self.ids),
+            **({} if self.kept is None else {"kept": self.kept}),
         }
         if looked.encoding is None or looked.token_bytes is None:
             return {**plain, "text": None}
@@ -173,6 +175,7 @@ def _view(
         last_shard=last_shard.name,
         num_bytes=_num_bytes(looked, stream, start, stop),
         ids=tuple(stream.tokens(shown_start, shown_stop).tolist()),
+        kept=looked.kept(stream.split, number),
     )
 
 

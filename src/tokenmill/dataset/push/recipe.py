@@ -14,7 +14,7 @@ from tokenmill.settings import resolved
 
 _PLAIN = (
     *("input_format", "text_column", "lists", "where", "sample", "dedup", "limit_docs"),
-    *("limit_tokens",),
+    *("limit_tokens", "keep"),
     *("shard_tokens", "name", "dtype", "eot", "empty", "on_bad_document"),
 )
 

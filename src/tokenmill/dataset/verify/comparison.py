@@ -19,6 +19,7 @@ from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.verify.document_index import DocumentIndex
 from tokenmill.dataset.verify.file_scan import OnProgress
 from tokenmill.dataset.verify.input_candidates import NotAtHand
+from tokenmill.dataset.verify.kept_check import KeptComparison
 from tokenmill.dataset.verify.reencoding import Ids, Reencoder
 from tokenmill.dataset.verify.report import Failure
 from tokenmill.dataset.verify.source_corpus import Corpus, SplitTexts
@@ -63,12 +64,18 @@ class _Tail:
 
 class Comparison:
     def __init__(
-        self, where: DocumentIndex, corpus: Corpus, encoder: Reencoder, progress: OnProgress
+        self,
+        where: DocumentIndex,
+        corpus: Corpus,
+        encoder: Reencoder,
+        progress: OnProgress,
+        kept: KeptComparison | None = None,
     ) -> None:
         self._where = where
         self._corpus = corpus
         self._encoder = encoder
         self._progress = progress
+        self._kept = kept  # None: nothing is kept (--keep)
         self._ended: set[int] = set()  # splits whose comparison has ended
         self._at = [0, 0]  # tokens of each stream, when all are compared in order
         self._tails = [_Tail(num_tokens) for num_tokens in where.tails]
@@ -201,14 +208,22 @@ class Comparison:
             found = again.ids[:0] if stream is None else stream.tokens(start, stop)
             self.num_documents += 1
             at = _first_difference(found, expected)
+            other = self._kept_difference(again)
         except IntegrityError as error:
             self.unreadable = error.message
             self._ended.add(again.split)
             return
+        if other is not None:
+            self._differs(again, start, f"its kept row {other}")
         if at is not None:
             was = f"is {int(found[at])}" if at < len(found) else "is not there"
             should = f"should be {int(expected[at])}" if at < len(expected) else "should not be"
             self._differs(again, start + at, f"token {at:,} of the document {was}, and {should}")
+
+    def _kept_difference(self, again: _Again) -> str | None:
+        if self._kept is None:
+            return None
+        return self._kept.difference(again.split, again.number, again.texts, again.at)
 
     def _inside(self, again: _Again, bounds: Bounds, num_tokens: int) -> Ids | None:
         """The part of a document that must be in the shards: all of it, except a tail that was left

@@ -11,6 +11,7 @@ from tokenmill.dataset.verify.comparison import Comparison
 from tokenmill.dataset.verify.document_index import DocumentIndex
 from tokenmill.dataset.verify.file_scan import OnProgress, size_of
 from tokenmill.dataset.verify.input_candidates import NotAtHand
+from tokenmill.dataset.verify.kept_check import KeptComparison
 from tokenmill.dataset.verify.reencoding import Reencoder, identity_of_tokenizer
 from tokenmill.dataset.verify.report import Failure, Findings
 from tokenmill.dataset.verify.source_corpus import Corpus, corpus_of
@@ -61,9 +62,12 @@ def check_sources(
         where = DocumentIndex(dataset, manifest, corpus)
         with concurrent.futures.ThreadPoolExecutor(asked.num_proc) as pool:
             encoder = Reencoder(encoding, manifest.identity, pool)
-            found = _compared(Comparison(where, corpus, encoder, progress), asked)
+            kept = None
+            if manifest.identity["options"].get("keep") is not None:
+                kept = KeptComparison(dataset.files, manifest)
+            found = _compared(Comparison(where, corpus, encoder, progress, kept), asked)
             if found.failures and where.is_assumed and where.make_sure(encoding):
-                found = _compared(Comparison(where, corpus, encoder, progress), asked)
+                found = _compared(Comparison(where, corpus, encoder, progress, kept), asked)
     except NotAtHand as reason:
         _say_undone(asked, str(reason), reason.hint, findings)
     except (InputError, IntegrityError) as error:

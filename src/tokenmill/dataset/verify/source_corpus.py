@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
 from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
 from tokenmill.encode.documents import held_out
+from tokenmill.encode.kept import shown_name
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
 from tokenmill.formats import DatasetFiles
@@ -40,10 +42,31 @@ class SplitTexts:
     rows: npt.NDArray[np.int64]  # of the span
     span: Span
     reader: Reader
+    columns: pa.StructArray | None = None  # those of --keep
+
+    def kept(self, position: int) -> dict[str, Any]:
+        """What should be kept of a document."""
+        own = {} if self.columns is None else dict(self.columns[position].as_py())
+        row = self.span.first_row + own.pop("_row", int(self.rows[position]))
+        source = self.span.input
+        place = {"_source": source.source or None, "_file": shown_name(source.name), "_row": row}
+        return {**place, **own}
 
     def place(self, position: int) -> str:
         where = self.reader.place(self.span, int(self.rows[position]))
         return f"{self.span.input.name}, {where}"
+
+
+class _Written(NamedTuple):
+    """Documents of a span."""
+
+    texts: pa.LargeStringArray
+    rows: npt.NDArray[np.int64]  # of the span
+    columns: pa.StructArray | None  # those of --keep
+
+    def only(self, is_in: npt.NDArray[np.bool_]) -> _Written:
+        columns = None if self.columns is None else self.columns.filter(mask(is_in))
+        return _Written(self.texts.filter(mask(is_in)), self.rows[is_in], columns)
 
 
 @dataclass(frozen=True)
@@ -70,7 +93,7 @@ class Corpus:
         if not 0 <= last < len(slices):
             return self
         cut = chain(slices[:last], [self._shortened(slices[last], num_documents[last])])
-        plan = Plan(self.plan.identity, self.plan.inputs, SliceTable.of(self.plan.inputs, cut))
+        plan = replace(self.plan, slices=SliceTable.of(self.plan.inputs, cut), saved_id="")
         return replace(self, plan=plan, last_index=len(slices))
 
     def _shortened(self, slice_: Slice, num_documents: int) -> Slice:
@@ -99,32 +122,30 @@ class Corpus:
         """The slice's documents for train and for val, in order, and the counts of its rows."""
         for span in slice_.spans:
             at, is_first = 0, None if self.firsts is None else self.firsts.of(self, span)
-            for reader, texts, rows, counts in self._written(span):
+            for reader, written, counts in self._written(span):
                 if is_first is None:
-                    yield self._split(span, reader, texts, rows), counts
+                    yield self._split(span, reader, written), counts
                     continue
-                is_kept = is_first[at : at + len(texts)]
-                at += len(texts)
-                num_copies = len(texts) - int(is_kept.sum())
-                kept = self._split(span, reader, texts.filter(mask(is_kept)), rows[is_kept])
-                yield kept, counts + Counts(num_written=-num_copies, num_duplicates=num_copies)
+                is_kept = is_first[at : at + len(written.texts)]
+                at += len(is_kept)
+                num_copies = len(is_kept) - int(is_kept.sum())
+                yield (
+                    self._split(span, reader, written.only(is_kept)),
+                    counts + Counts(num_written=-num_copies, num_duplicates=num_copies),
+                )
 
-    def _written(
-        self, span: Span
-    ) -> Iterator[tuple[Reader, pa.LargeStringArray, npt.NDArray[np.int64], Counts]]:
-        """The texts that are written unless they are duplicates, and their rows."""
+    def _written(self, span: Span) -> Iterator[tuple[Reader, _Written, Counts]]:
+        """The documents that are written unless they are duplicates."""
         own = self.by_source.get(span.input.source, self.config)
-        reader = reader_for(span.input.kind, read_options(own))
+        reader = reader_for(span.input.kind, read_options(own, self.plan))
         for batch in reader.batches(span):
             yield reader, *self._sifted(span, reader, batch)
 
     def texts(self, span: Span) -> Iterator[pa.LargeStringArray]:
         """All texts of a span, duplicates included."""
-        return (texts for _, texts, _, _ in self._written(span))
+        return (written.texts for _, written, _ in self._written(span))
 
-    def _sifted(
-        self, span: Span, reader: Reader, batch: TextBatch
-    ) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64], Counts]:
+    def _sifted(self, span: Span, reader: Reader, batch: TextBatch) -> tuple[_Written, Counts]:
         texts, rows = batch.texts, batch.rows
         is_bad = np.zeros(len(texts), np.bool_)
         is_bad[list(batch.bad)] = True
@@ -137,32 +158,28 @@ class Corpus:
         if self.config.empty == "drop":
             is_empty = (np.diff(offsets_of(texts)) == 0) & ~is_null & ~is_bad
         keep = ~(is_bad | is_null | is_empty)
-        texts, rows = texts.filter(mask(keep)), batch.first_row + rows[keep]
+        written = _Written(texts, batch.first_row + rows, batch.kept).only(keep)
         counts = Counts(
             num_rows=batch.num_rows,
             num_filtered=batch.num_rows - len(keep),
-            num_written=len(texts),
+            num_written=len(written.texts),
             num_empty=int(is_empty.sum()),
             num_null=int(is_null.sum()),
             num_quarantined=int(is_bad.sum()),
         )
-        return texts, rows, counts
+        return written, counts
 
     def _split(
-        self,
-        span: Span,
-        reader: Reader,
-        texts: pa.LargeStringArray,
-        rows: npt.NDArray[np.int64],
+        self, span: Span, reader: Reader, written: _Written
     ) -> tuple[SplitTexts, SplitTexts]:
-        is_val = np.zeros(len(texts), np.bool_)
+        is_val = np.zeros(len(written.texts), np.bool_)
         if self.config.val_fraction:
-            is_val = held_out(texts, self.config.val_fraction, self.config.seed)
-        train, val = (
-            SplitTexts(texts.filter(mask(own)), rows[own], span, reader)
-            for own in (~is_val, is_val)
+            is_val = held_out(written.texts, self.config.val_fraction, self.config.seed)
+        train, val = (written.only(own) for own in (~is_val, is_val))
+        return (
+            SplitTexts(train.texts, train.rows, span, reader, train.columns),
+            SplitTexts(val.texts, val.rows, span, reader, val.columns),
         )
-        return train, val
 
 
 class FirstTexts:

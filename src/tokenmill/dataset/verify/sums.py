@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator
 
+from tokenmill.dataset.kept import is_sidecar
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest, SplitTotals
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
 from tokenmill.encode.record import SPLITS, Counts
@@ -43,7 +44,8 @@ def _of_splits(manifest: Manifest) -> Iterator[str]:
             said = totals.num_tokens if totals else 0
             yield f"{split} has {counted(said, 'token')}, but its shards {num_tokens:,}"
     for file in manifest.files:
-        if file.split is None and (file.num_tokens or file.num_documents or file.marks):
+        num_documents = None if is_sidecar(file) else file.num_documents
+        if file.split is None and (file.num_tokens or num_documents or file.marks):
             yield f"{file.name} belongs to no split, but holds tokens"
 
 

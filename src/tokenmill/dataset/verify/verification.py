@@ -3,6 +3,7 @@
     manifest      as it was written; its numbers agree            sums.py
     files         present, inside the folder, no extra ones
     contents      hashed and scanned in one pass                  file_scan.py  token_scan.py
+    kept          rows of --keep against documents                kept_check.py
     sources       documents encoded again and compared            source_check.py ...
 
 It does not stop at the first fault: all files are checked, and faults are named by file and
@@ -37,6 +38,7 @@ from tokenmill.dataset.manifest import (
 from tokenmill.dataset.verify.contents import Totals, check_contents, check_files, located
 from tokenmill.dataset.verify.file_scan import OnProgress
 from tokenmill.dataset.verify.foreign import Told, check_foreign
+from tokenmill.dataset.verify.kept_check import check_kept
 from tokenmill.dataset.verify.report import Failure, Findings, Report
 from tokenmill.dataset.verify.source_check import NOT_ASKED_FOR, Asked, check_sources
 from tokenmill.dataset.verify.sums import contradictions
@@ -132,6 +134,7 @@ def _of_ours(
     _check_sums(manifest, dataset, findings)
     check_files(dataset, manifest, findings)
     totals = check_contents(dataset, manifest, asked.num_proc, findings, progress)
+    check_kept(dataset, manifest, findings)
     if asked:
         check_sources(dataset, asked, named, findings, progress)
     findings.skip_the_rest(NOT_ASKED_FOR)

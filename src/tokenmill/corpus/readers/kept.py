@@ -1,0 +1,293 @@
+"""Columns that are kept beside the tokens (--keep): found and typed when the plan is made, read
+with the text.
+
+The plan has one schema for all files, of types that every parquet reader knows: text and bytes as
+large_string and large_binary, lists as large_list, no dictionaries, views or extensions. Where
+types differ between files, the wider one is taken (int32 and int64, null and anything); what has no
+common type is refused. JSON has no types: those of the first lines are taken, and a field that
+holds objects, lists or several types is kept as JSON text (json_kept.py). Fields of CSV are text.
+
+A value that is not valid UTF-8, or not of its column's type, is bad like a bad text: its row is
+quarantined.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import functools
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
+from tokenmill.corpus.spans import Input
+from tokenmill.errors import ConfigError
+
+Names = tuple[str, ...]
+_SHOWN_NAMES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The kept columns of some rows, as one array of structs; `bad` rows are to be quarantined."""
+
+    array: pa.StructArray
+    bad: dict[int, str]
+
+
+def raw_of(texts: pa.Array, kept: Kept | None) -> Raw:
+    """All rows of a text column, with what is kept of them."""
+    return Raw(texts) if kept is None else Raw(texts, bad=kept.bad, kept=kept.array)
+
+
+# Schemas as text, so that they travel with plans and options.
+
+
+def schema_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+@functools.lru_cache(maxsize=64)
+def schema_of(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+
+
+def kept_types_of(reader: Any, source: Input) -> str:
+    """The types of an input's kept columns. Only readers that can keep columns are asked."""
+    found: pa.Schema = reader.kept_schema(source)
+    return schema_text(found)
+
+
+class KeptSchema:
+    """The schema of all inputs, file by file."""
+
+    def __init__(self) -> None:
+        self._schema: pa.Schema | None = None
+        self._name = ""  # of the first file
+        self._seen: str | None = None
+
+    def add(self, text: str, name: str) -> None:
+        """Add a file's schema. Raises ConfigError if it has no type in common with those before."""
+        if text == self._seen:
+            return
+        self._seen = text
+        found = schema_of(text)
+        if self._schema is None:
+            self._schema, self._name = found, name
+            return
+        fields = [
+            self._joined(mine, other, name) for mine, other in zip(self._schema, found, strict=True)
+        ]
+        self._schema = pa.schema(fields)
+
+    @property
+    def text(self) -> str | None:
+        """None: no input was added. A column that is null everywhere may hold text elsewhere."""
+        if self._schema is None:
+            return None
+        types = ((field.name, field.type) for field in self._schema)
+        return schema_text(
+            pa.schema((n, pa.large_string() if pa.types.is_null(t) else t) for n, t in types)
+        )
+
+    def _joined(self, mine: pa.Field, other: pa.Field, name: str) -> pa.Field:
+        if mine.type == other.type:
+            return mine
+        try:
+            pair = [pa.schema([mine]), pa.schema([other])]
+            return pa.unify_schemas(pair, promote_options="permissive").field(0)
+        except pa.ArrowException:
+            raise ConfigError(
+                f"--keep: column {mine.name!r} is {shown(mine.type)} in {self._name}, and "
+                f"{shown(other.type)} in {name}",
+                hint="leave it out, or give it one type in all files",
+            ) from None
+
+
+def shown(type_: pa.DataType) -> str:
+    return str(type_).replace("large_", "")
+
+
+# Tables
+
+
+def table_schema(schema: pa.Schema, columns: Iterable[str], path: str) -> pa.Schema:
+    """The kept columns of a table. Raises ConfigError for a column that is not there, or that
+    parquet cannot hold."""
+    fields = []
+    for column in columns:
+        names = names_of(schema, column, path)
+        type_ = lasting_type(_type_at(schema, names))
+        if not _is_holdable(type_):
+            raise ConfigError(
+                f"--keep: {path}: column {column!r} is {type_}, which parquet cannot hold",
+                hint="leave it out",
+            )
+        fields.append(pa.field(column, type_))
+    return pa.schema(fields)
+
+
+def names_of(schema: pa.Schema, column: str, path: str) -> Names:
+    """The names that lead to a column: its own, or those of structs around it. Raises ConfigError
+    if it is not there."""
+    for names in dict.fromkeys(((column,), tuple(column.split(".")))):
+        if len(found := schema.get_all_field_indices(names[0])) > 1:
+            raise ConfigError(
+                f"--keep: {path}: {len(found)} columns are named {names[0]!r}",
+                hint="rename one of them",
+            )
+        if _type_at(schema, names) is not None:
+            return names
+    raise misspelled(column, f"{path}: no column {column!r}", _paths(schema))
+
+
+def lasting_type(type_: pa.DataType) -> pa.DataType:
+    """The type in which a column's values are kept."""
+    types = pa.types
+    while isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    if types.is_dictionary(type_) or types.is_run_end_encoded(type_):
+        return lasting_type(type_.value_type)
+    if types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_):
+        return pa.large_string()
+    if types.is_binary(type_) or types.is_large_binary(type_) or types.is_binary_view(type_):
+        return pa.large_binary()
+    return _lasting_nested_type(type_)
+
+
+def _lasting_nested_type(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_map(type_):
+        return pa.map_(lasting_type(type_.key_type), lasting_type(type_.item_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, lasting_type(field.type)) for field in type_])
+    return pa.large_list(lasting_type(type_.value_type)) if _is_list(type_) else type_
+
+
+class KeptColumns:
+    """Takes the kept columns out of a table's batches."""
+
+    def __init__(self, schema: pa.Schema, columns: Names, text: str, replace: bool, path: str):
+        self._target = schema_of(text)
+        self._names = [names_of(schema, column, path) for column in columns]
+        self._replace = replace
+
+    @property
+    def top_level(self) -> list[str]:
+        return list(dict.fromkeys(names[0] for names in self._names))
+
+    @property
+    def paths(self) -> list[str]:
+        return [".".join(names) for names in self._names]
+
+    def of(self, batch: pa.RecordBatch) -> Kept:
+        """Raises ArrowInvalid for a column that is not sound."""
+        bad: dict[int, str] = {}
+        arrays = [
+            self._values(batch, names, field, bad)
+            for names, field in zip(self._names, self._target, strict=True)
+        ]
+        return Kept(struct_of(arrays, self._target), bad)
+
+    def _values(
+        self, batch: pa.RecordBatch, names: Names, field: pa.Field, bad: dict[int, str]
+    ) -> pa.Array:
+        import pyarrow.compute as pc
+
+        array = batch.column(batch.schema.get_field_index(names[0]))
+        array.validate()
+        for name in names[1:]:
+            array = pc.struct_field(array, [array.type.get_field_index(name)])
+        lasting = lasting_type(array.type)
+        is_untyped = lasting == pa.large_binary() and field.type == pa.large_string()  # of CSV
+        if lasting == pa.large_string() or is_untyped:
+            rows = checked_rows(sound_binary(array), self._replace)
+            bad.update((row, f"column {field.name!r}: {why}") for row, why in rows.bad.items())
+            return rows.texts.cast(field.type)
+        array.validate(full=True)
+        return _plain(array).cast(field.type)
+
+
+def kept_columns(schema: pa.Schema, options: ReadOptions, path: str) -> KeptColumns | None:
+    """None: no column is kept."""
+    if not options.keep or options.kept_types is None:
+        return None
+    return KeptColumns(schema, options.keep, options.kept_types, options.replace_bad_text, path)
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """The array without dictionaries, views and extensions."""
+    type_ = array.type
+    if pa.types.is_dictionary(type_):
+        return _plain(array.dictionary.take(array.indices))
+    if _is_odd(type_):  # there is no cast that every version of pyarrow has and that is safe
+        return pa.array(array.to_pylist(), lasting_type(type_))
+    return array
+
+
+def _is_odd(type_: pa.DataType) -> bool:
+    types = pa.types
+    is_view = types.is_string_view(type_) or types.is_binary_view(type_)
+    if is_view or types.is_dictionary(type_) or types.is_run_end_encoded(type_):
+        return True
+    if isinstance(type_, pa.BaseExtensionType) or _is_list_view(type_):
+        return True
+    return any(_is_odd(type_.field(at).type) for at in range(type_.num_fields))
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    types = pa.types
+    is_list = types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
+    return is_list or _is_list_view(type_)
+
+
+def _is_list_view(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_))
+
+
+def _is_holdable(type_: pa.DataType) -> bool:
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([("column", pa.large_string() if pa.types.is_null(type_) else type_)])
+    try:
+        pq.write_table(schema.empty_table(), pa.BufferOutputStream())
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def struct_of(arrays: Sequence[pa.Array], schema: pa.Schema) -> pa.StructArray:
+    return pa.StructArray.from_arrays(arrays, fields=list(schema))
+
+
+def _type_at(schema: pa.Schema, names: Names) -> pa.DataType | None:
+    at = schema.get_field_index(names[0])
+    type_: Any = schema.field(at).type if at >= 0 else None
+    for name in names[1:]:
+        is_struct = type_ is not None and pa.types.is_struct(type_)
+        inner = type_.get_field_index(name) if is_struct else -1
+        type_ = type_.field(inner).type if inner >= 0 else None
+    return type_
+
+
+def _paths(schema: pa.Schema) -> list[str]:
+    found = []
+    waiting = [(field.name, field.type) for field in schema]
+    while waiting:
+        name, type_ = waiting.pop(0)
+        found.append(name)
+        if pa.types.is_struct(type_):
+            waiting += [(f"{name}.{inner.name}", inner.type) for inner in type_]
+    return found
+
+
+def misspelled(column: str, what: str, known: Iterable[str]) -> ConfigError:
+    known = list(known)
+    near = difflib.get_close_matches(column, known, n=1)
+    names = ", ".join(known[:_SHOWN_NAMES]) or "none"
+    hint = f"did you mean --keep {shlex.quote(near[0])}?" if near else f"there are {names}"
+    return ConfigError(f"--keep: {what}", hint=hint)

@@ -1,0 +1,202 @@
+"""The check of what is kept of documents (--keep): a row for each document, in their order.
+
+Each row says how many tokens its document has. These lengths, compared with the documents in the
+shards, show rows that are missing, extra or in another order, without the sources. With the
+sources, the kept values of documents that are encoded again are compared, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.arrays import numbers_of
+from tokenmill.assemble.kept import FOLDER, sidecar_name
+from tokenmill.config import OWN_COLUMNS, columns_in
+from tokenmill.dataset.dataset import Dataset
+from tokenmill.dataset.kept import KeptRows, is_sidecar, sidecars_of
+from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
+from tokenmill.dataset.verify.report import Failure, Findings
+from tokenmill.dataset.verify.source_corpus import SplitTexts
+from tokenmill.encode.kept import shown_name
+from tokenmill.encode.record import SPLITS
+from tokenmill.errors import IntegrityError
+from tokenmill.formats import DatasetFiles
+from tokenmill.words.plural import counted
+
+Lengths = npt.NDArray[np.int64]
+
+
+def check_kept(dataset: Dataset, manifest: Manifest, findings: Findings) -> None:
+    """Does nothing for a dataset without --keep."""
+    keep = manifest.identity["options"].get("keep")
+    listed = [file for file in manifest.files if is_sidecar(file)]
+    if keep is None and not listed:
+        return
+    if not isinstance(keep, str):
+        message = f"lists {listed[0].name}, but says of no column that it is kept"
+        findings.failed("kept", Failure(MANIFEST_NAME, message))
+        return
+    for failure in _of_names(dataset.files, manifest):
+        findings.failed("kept", failure)
+    try:
+        lengths = {split: _lengths(dataset.files, manifest, split, findings) for split in SPLITS}
+        for failure in _of_counts(manifest, lengths):
+            findings.failed("kept", failure)
+        if not findings.has_failed("kept"):
+            for failure in _of_order(dataset, manifest, lengths):
+                findings.failed("kept", failure)
+    except IntegrityError as error:
+        findings.failed("kept", _located(error, dataset.files))
+    num_rows = counted(sum(file.num_documents or 0 for file in listed), "row")
+    findings.passed("kept", f"{num_rows} in {counted(len(listed), 'sidecar')}, in their order")
+
+
+def _located(error: IntegrityError, files: DatasetFiles) -> Failure:
+    rest = error.message.replace(files.path_of(""), "")
+    name, _, message = rest.partition(": ")
+    return Failure(name, message) if message else Failure(FOLDER, rest)
+
+
+def _of_names(files: DatasetFiles, manifest: Manifest) -> Iterator[Failure]:
+    listed = set()
+    for split in SPLITS:
+        for number, file in enumerate(sidecars_of(manifest, split)):
+            listed.add(file.name)
+            if file.name != sidecar_name(split, number):
+                message = f"lists {file.name}, but not {sidecar_name(split, number)}"
+                yield Failure(MANIFEST_NAME, message)
+    for name in files.names():
+        if re.match(rf"{FOLDER}/[^.]", name) and name not in listed:
+            yield Failure(name, "is not of this dataset")
+
+
+def _lengths(files: DatasetFiles, manifest: Manifest, split: str, findings: Findings) -> Lengths:
+    """The tokens of each document, as the sidecars say; their columns and files are checked."""
+    import pyarrow.compute as pc
+
+    columns = [*OWN_COLUMNS, *columns_in(manifest.identity["options"]["keep"])]
+    known = {shown_name(source.path) for source in manifest.inputs}
+    found = [np.empty(0, np.int64)]
+    for name, table in KeptRows(files, sidecars_of(manifest, split)).groups():
+        if table.schema.names != columns:
+            raise IntegrityError(
+                f"{files.path_of(name)}: has the columns {', '.join(table.schema.names)}, not "
+                f"{', '.join(columns)}"
+            )
+        if others := set(pc.unique(table.column("_file")).to_pylist()) - known:
+            message = f"names {min(map(str, others))}, which is no input"
+            findings.failed("kept", Failure(name, message))
+        tokens = table.column("_tokens").combine_chunks()
+        if str(tokens.type) != "uint32" or tokens.null_count:
+            raise IntegrityError(f"{files.path_of(name)}: _tokens is no number of tokens")
+        found.append(numbers_of(tokens).astype(np.int64))
+    return np.concatenate(found)
+
+
+def _of_counts(manifest: Manifest, lengths: dict[str, Lengths]) -> Iterator[Failure]:
+    if manifest.one_stream:
+        total, written = sum(map(len, lengths.values())), manifest.counts.num_written
+        if total - written not in (0, 1):  # one more: a document that is cut in two has two rows
+            what = f"{counted(written, 'document')} written, but {total:,} are kept"
+            yield Failure(FOLDER, what)
+        return
+    for split, own in lengths.items():
+        totals = manifest.splits.get(split)
+        said = totals.num_documents if totals else 0
+        if len(own) != said:
+            what = f"{split} has {counted(said, 'document')}, but {len(own):,} are kept"
+            yield Failure(FOLDER, what)
+
+
+def _of_order(
+    dataset: Dataset, manifest: Manifest, lengths: dict[str, Lengths]
+) -> Iterator[Failure]:
+    lengths = _of_pieces(manifest, lengths)
+    for split, own in lengths.items():
+        totals = manifest.splits.get(split)
+        num_tokens = totals.num_tokens + totals.num_tail_tokens if totals else 0
+        if int(own.sum()) != num_tokens:
+            what = f"{split} has {counted(num_tokens, 'token')}, its kept documents {own.sum():,}"
+            yield Failure(FOLDER, what)
+        elif split in dataset.streams:
+            yield from _first_difference(dataset, manifest, split, own)
+
+
+def _of_pieces(manifest: Manifest, lengths: dict[str, Lengths]) -> dict[str, Lengths]:
+    """The lengths, where a document that is cut in two splits has one for each piece."""
+    if not manifest.one_stream:
+        return lengths
+    first, second = manifest.one_stream
+    totals = manifest.splits.get(first)
+    own = totals.num_tokens + totals.num_tail_tokens if totals else 0
+    num_beyond = int(lengths[first].sum()) - own
+    if not num_beyond or not len(lengths[first]) or not len(lengths[second]):
+        return lengths
+    before, after = lengths[first].copy(), lengths[second].copy()
+    before[-1] -= num_beyond
+    after[0] = num_beyond
+    return {first: before, second: after}
+
+
+def _first_difference(
+    dataset: Dataset, manifest: Manifest, split: str, own: Lengths
+) -> Iterator[Failure]:
+    """Where documents in the shards have other lengths. The last may have lost a tail."""
+    stream, at = dataset.streams[split], 0
+    tail = manifest.splits[split].num_tail_tokens
+    for documents in stream.documents():
+        if documents.lengths is None:
+            return
+        found = documents.lengths.astype(np.int64)
+        expected = own[at : at + len(found)]
+        is_other = np.ones(len(found), np.bool_)
+        is_other[: len(expected)] = found[: len(expected)] != expected
+        if tail and at + len(found) <= len(own) and is_other.any():
+            is_last = stream.num_tokens == _end(own, at, found)
+            is_other[-1] &= not (is_last and found[-1] < expected[-1])
+        if is_other.any():
+            number = at + int(np.argmax(is_other))
+            said = f"{own[number]:,}" if number < len(own) else "no"
+            what = f"{found[number - at]:,} tokens in the shards, {said} in its kept row"
+            yield Failure(FOLDER, f"{split}: {what}", document=number)
+            return
+        at += len(found)
+
+
+def _end(own: Lengths, first: int, found: Lengths) -> int:
+    """Where the documents `found` end, if those before them are as they should be."""
+    return int(own[:first].sum() + found.sum())
+
+
+class KeptComparison:
+    """Compares what is kept of documents with their sources."""
+
+    def __init__(self, files: DatasetFiles, manifest: Manifest) -> None:
+        self._rows = {s: KeptRows(files, sidecars_of(manifest, s)) for s in SPLITS}
+        self._one_stream = manifest.one_stream
+        self._num_written = manifest.counts.num_written
+
+    def difference(self, split: int, number: int, texts: SplitTexts, at: int) -> str | None:
+        """What differs in the kept row of a document; None: nothing."""
+        found = self._row(split, number)
+        if found is None:
+            return "is not there"
+        for name, value in texts.kept(at).items():
+            if found.get(name) != value and str(found.get(name)) != str(value):  # as nan does
+                return f"has {name} {found.get(name)!r}, and its source {value!r}"
+        return None
+
+    def _row(self, split: int, number: int) -> dict[str, Any] | None:
+        """The row of a document by its number in its stream, which may be cut in two splits."""
+        if self._one_stream is None:
+            return self._rows[SPLITS[split]].row(number)
+        first, second = (self._rows[name] for name in self._one_stream)
+        if number < first.num_rows:
+            return first.row(number)
+        num_twice = first.num_rows + second.num_rows - self._num_written
+        return second.row(number - first.num_rows + num_twice)

@@ -1,0 +1,153 @@
+"""The kept rows of a part (--keep): where each document comes from, and the columns named, in the
+order of the part's documents.
+
+Each split has its own file beside its part, `parts/00000000.train.kept`: Arrow record batches
+without their schema, then for each batch, and for the end, a pair of uint64: the byte at which it
+begins and the rows before it. A batch has the rows of a chunk; if shuffled, of one bucket of a
+chunk. So a bucket's rows are read without the others, over a network too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokenmill.arrays import binary_array_of, indices, integers, numbers_of
+from tokenmill.corpus.readers import BYTE_KINDS
+from tokenmill.corpus.readers.kept import schema_of
+from tokenmill.corpus.spans import Span
+from tokenmill.encode.record import kept_path
+from tokenmill.errors import DamagedWorkError
+from tokenmill.storage import files
+from tokenmill.storage.new_file import NewFile
+
+KEY = "_key"  # of the shuffle: in parts only
+# Of every document: OWN_COLUMNS. Columns of the corpus come after these.
+_PLACE = [
+    pa.field("_source", pa.large_string()),  # the name of the source, if it has one
+    pa.field("_file", pa.large_string()),
+    pa.field("_byte", pa.int64()),  # rows are counted from here; 0: the start of the file
+    pa.field("_row", pa.int64()),
+]
+_TOKENS = pa.field("_tokens", pa.uint32())
+
+
+def kept_schema(types: str | None) -> pa.Schema:
+    """The columns of a sidecar. `types` are those of the corpus (corpus/readers/kept.py)."""
+    return pa.schema([*_PLACE, _TOKENS, *_columns(types)])
+
+
+def _columns(types: str | None) -> list[pa.Field]:
+    return [] if types is None else list(schema_of(types))
+
+
+def _part_schema(types: str | None, is_shuffled: bool) -> pa.Schema:
+    return pa.schema([*kept_schema(types), *([pa.field(KEY, pa.uint32())] if is_shuffled else [])])
+
+
+def rows_kept(
+    span: Span, rows: npt.NDArray[np.int64], columns: pa.StructArray | None, types: str | None
+) -> pa.StructArray:
+    """What is kept of rows of a span, except for their tokens. If `rows` counts documents, because
+    of --lists documents, `columns` has the numbers of rows."""
+    count, fields = len(rows), _columns(types)
+    name, first_byte = span.input.source, span.start if span.input.kind in BYTE_KINDS else 0
+    by_name = {}
+    if columns is not None:
+        by_name = dict(zip((f.name for f in columns.type), columns.flatten(), strict=True))
+    if "_row" in by_name:
+        rows = numbers_of(by_name["_row"]).astype(np.int64, copy=False)
+    place = [
+        _repeated(name, count) if name else pa.nulls(count, pa.large_string()),
+        _repeated(shown_name(span.input.name), count),
+        indices(np.full(count, first_byte, np.int64)),
+        indices(span.first_row + rows),
+    ]
+    found = [by_name[f.name] if f.name in by_name else pa.nulls(count, f.type) for f in fields]
+    return pa.StructArray.from_arrays([*place, *found], fields=[*_PLACE, *fields])
+
+
+def shown_name(name: str) -> str:
+    """A file's name as valid text."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    return binary_array_of([text.encode()] * count).view(pa.large_string())
+
+
+class KeptWriter:
+    """Writes the kept file of one split of a part."""
+
+    def __init__(self, file: NewFile, types: str | None) -> None:
+        self.file = file
+        self._types = types
+        self._begins: list[tuple[int, int]] = []  # of batches: byte, row
+        self._num_rows = 0
+
+    def write(
+        self,
+        rows: pa.StructArray,
+        lengths: npt.NDArray[np.uint32],
+        keys: npt.NDArray[np.uint32] | None = None,
+        starts: Sequence[int] | None = None,
+    ) -> None:
+        """Write a chunk's rows; `starts` are those of its buckets, and the end, if shuffled."""
+        schema = _part_schema(self._types, keys is not None)
+        arrays = dict(zip((f.name for f in rows.type), rows.flatten(), strict=True))
+        arrays[_TOKENS.name] = integers(np.ascontiguousarray(lengths, np.uint32))
+        if keys is not None:
+            arrays[KEY] = integers(np.ascontiguousarray(keys, np.uint32))
+        batch = pa.record_batch([arrays[name] for name in schema.names], schema=schema)
+        bounds = [0, len(rows)] if starts is None else starts
+        for first, last in itertools.pairwise(bounds):
+            self._begins.append((self.file.num_bytes, self._num_rows))
+            if last > first:
+                self.file.write(batch.slice(first, last - first).serialize())
+            self._num_rows += last - first
+
+    def commit(self) -> None:
+        ends = [*self._begins, (self.file.num_bytes, self._num_rows)]
+        self.file.write(np.array(ends, "<u8"))
+        self.file.commit()
+
+
+class KeptFile(NamedTuple):
+    """The kept file of one split of a part, as its record describes it."""
+
+    slice_index: int
+    num_batches: int
+    num_bytes: int
+
+
+class KeptReader:
+    """Reads kept files of a work folder."""
+
+    def __init__(self, work: str, split: int, types: str | None, is_shuffled: bool) -> None:
+        self._work = work
+        self._split = split
+        self._schema = _part_schema(types, is_shuffled)
+
+    def batches(self, file: KeptFile, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """Batches `first` to `last` of a file; those without rows are left out."""
+        path = kept_path(self._work, file.slice_index, self._split)
+        files.wait_for(path)
+        directory_at = file.num_bytes - 16 * (file.num_batches + 1)
+        try:
+            with files.range_reader(path) as read:
+                at = directory_at + 16 * first
+                [found] = read([(at, directory_at + 16 * (last + 1))])
+                begins = np.frombuffer(found, "<u8").reshape(-1, 2)[:, 0].tolist()
+                ranges = [(a, b) for a, b in itertools.pairwise(begins) if b > a]
+                for data in read(ranges) if ranges else ():
+                    yield pa.ipc.read_record_batch(pa.py_buffer(data), self._schema)
+        except FileNotFoundError as error:
+            raise DamagedWorkError(
+                f"{path} is gone, but its rows are not written yet",
+                hint="run the same command again: its slice is encoded again",
+            ) from error

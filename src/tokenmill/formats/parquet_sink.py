@@ -1,0 +1,27 @@
+"""A new file as pyarrow's parquet writer needs it."""
+
+from __future__ import annotations
+
+from tokenmill.formats.format import File
+
+
+class Sink:
+    closed = False
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._num_bytes = 0
+
+    def write(self, data: bytes) -> int:
+        self._file.write(data)
+        self._num_bytes += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._num_bytes
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def close(self) -> None:
+        """The creator of the file closes it."""
