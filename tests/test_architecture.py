@@ -28,6 +28,7 @@ LAYERS = {
         "doctor",
         "web",
         "report",
+        "view",
         "testing",
     ],
     "the run": ["run", "partition"],

@@ -30,6 +30,7 @@ from tokenmill.cli import (
     tokenizer,
     tokenizers,
     verify,
+    view,
 )
 from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import CheckedStdout, abandon_stdout, printable
@@ -44,6 +45,7 @@ _COMMANDS = (
     verify,
     inspect,
     report,
+    view,
     convert,
     push,
     formats,
