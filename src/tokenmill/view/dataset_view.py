@@ -19,6 +19,8 @@ from tokenmill.dataset.inspect import (
     Hit,
     LookedInto,
     Searched,
+    TextPiece,
+    TokenBytes,
     View,
     document,
     pieces,
@@ -33,12 +35,13 @@ from tokenmill.errors import ConfigError
 from tokenmill.report.places import Commands
 from tokenmill.web import text_runs
 
-PAGE_TOKENS = 4096
+PAGE_TOKENS = 2048
 MAX_HITS = 200
 MAX_NEEDLE = 1000
 # The strip: bytes per token of so many tokens in each of so many equal stretches.
 _NUM_STRETCHES = 128
 _STRETCH_TOKENS = 512
+_MAX_KEPT = 1 << 15
 
 Plain = dict[str, Any]
 
@@ -52,6 +55,7 @@ class DatasetView:
         self._reading = threading.Lock()  # readers of some formats decode, one thread at a time
         self._searching = threading.Lock()
         self._num_searches = 0
+        self._plain_pieces: dict[TextPiece, Plain] = {}
 
     @functools.cached_property
     def mark(self) -> str:
@@ -146,15 +150,15 @@ class DatasetView:
             return [
                 {"kind": "id", "ids": [token], "bytes": [""], "runs": [str(token)]} for token in ids
             ]
-        return [
-            {
-                "kind": piece.kind,
-                "ids": list(piece.ids),
-                "bytes": [(table.row(token) or b"").hex() for token in piece.ids],
-                "runs": text_runs(piece.text) if piece.kind == "text" else [piece.text],
-            }
-            for piece in pieces(table, ids)
-        ]
+        return [self._known(table, piece) for piece in pieces(table, ids)]
+
+    def _known(self, table: TokenBytes, piece: TextPiece) -> Plain:
+        """A piece as plain values, kept: tokens repeat, and this is half of the time of a page."""
+        if piece not in self._plain_pieces:
+            if len(self._plain_pieces) >= _MAX_KEPT:
+                self._plain_pieces.clear()
+            self._plain_pieces[piece] = _plain_piece(table, piece)
+        return self._plain_pieces[piece]
 
     # The whole split
 
@@ -201,9 +205,20 @@ class DatasetView:
         """The same dataset with shards of its own, so that a search and a jump do not meet."""
         dataset = self.looked.dataset
         streams = {name: one.with_shards(one.shards) for name, one in dataset.streams.items()}
-        return dataclasses.replace(
+        own = dataclasses.replace(
             self.looked, dataset=dataclasses.replace(dataset, streams=streams)
         )
+        vars(own)["token_bytes"] = self.looked.token_bytes  # made once, and read-only
+        return own
+
+
+def _plain_piece(table: TokenBytes, piece: TextPiece) -> Plain:
+    return {
+        "kind": piece.kind,
+        "ids": list(piece.ids),
+        "bytes": [(table.row(token) or b"").hex() for token in piece.ids],
+        "runs": text_runs(piece.text) if piece.kind == "text" else [piece.text],
+    }
 
 
 def _hit(hit: Hit) -> Plain:

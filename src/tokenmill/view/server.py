@@ -91,6 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "tokenmill", ""
     timeout = IDLE_SECONDS
+    disable_nagle_algorithm = True  # headers and body are two writes: it would wait 40 ms between
 
     def _answer(self) -> None:
         guard = self.server.guard

@@ -37,7 +37,7 @@ export function markTokens(token, count, hasFocus) {
   for (const one of marked) one.span.classList.add("marked");
   if (!marked.length) return;
   tabStop(shown.indexOf(marked[0]));
-  marked[0].span.scrollIntoView({ block: "center", behavior: "instant" });
+  marked[0].span.scrollIntoView({ block: "nearest", behavior: "instant" });
   if (hasFocus) marked[0].span.focus({ preventScroll: true });
   else describe(marked[0]);
 }

@@ -172,8 +172,14 @@ const KEYS = [
   ["w", "spaces and line ends", () => byId("whitespace").click()],
   ["i", "ids", () => byId("ids").click()],
   ["c", "copy", () => byId("copy").click()],
+  ["Escape", "stop the search and close its hits", closeHits],
   ["?", "these keys", () => byId("help").click()],
 ];
+
+function closeHits() {
+  stopSearch();
+  byId("hits").hidden = true;
+}
 
 function onKey(event) {
   if (event.ctrlKey || event.altKey || event.metaKey) return;
