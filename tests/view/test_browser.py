@@ -13,12 +13,14 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tokenmill
 from tests.report.hostile import TEXTS, hostile_dataset, loose_bytes
 from tests.view.served import served
 from tokenmill.dataset.inspect import document, look_into, pieces
+from tokenmill.view.dataset_view import PAGE_TOKENS
 from tokenmill.view.server import ViewServer
 from tokenmill.web import shown_text
 
@@ -179,6 +181,28 @@ def test_everything_is_reached_by_keys(browser, hostile):
     assert page.inner_text("#tokens .marked") == "<|endoftext|>"
     assert watched.seen == []
     page.context.close()
+
+
+def test_long_document_is_read_page_by_page_and_an_unknown_one_too(browser, tmp_path):
+    tokens = np.arange(3 * PAGE_TOKENS - 9, dtype="<u2")
+    tokens.tofile(tmp_path / "train.bin")
+    with served(str(tmp_path), dtype="uint16", format_name="nanogpt") as server:
+        watched = Watched(browser, server)
+        page = watched.page
+        page.goto(server.guard.url)
+        watched.waits_for("train: token @0")
+        for start in (PAGE_TOKENS, 2 * PAGE_TOKENS):
+            page.keyboard.press("]")
+            watched.waits_for(f"train: token @{start:,}")
+            shown = [title for _, title in page.evaluate(SPANS)]
+            assert shown == [str(token) for token in tokens[start : start + PAGE_TOKENS]]
+        assert page.is_disabled("#page-on") and "page 3 of 3" in page.inner_text("#pager")
+        page.reload()
+        watched.waits_for(f"train: token @{2 * PAGE_TOKENS:,}")
+        page.keyboard.press("[")
+        watched.waits_for(f"train: token @{PAGE_TOKENS:,}")
+        assert watched.seen == []
+        page.context.close()
 
 
 def test_link_opens_its_place_and_one_of_another_dataset_says_so(browser, hostile):

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         url = server.guard.url + fragment(server.view.looked, arguments)
         print(printable(url), flush=True)
         tell_of_tunnel(server.guard.port)
-        if not arguments.no_browser:
+        if not arguments.no_browser and has_screen():
             threading.Thread(target=open_browser, args=(url,), daemon=True).start()
         try:
             server.serve_forever(poll_interval=0.2)
@@ -140,6 +140,13 @@ def tell_of_tunnel(port: int) -> None:
         line = f"from your own machine: ssh -L {port}:127.0.0.1:{port} {os.uname().nodename}"
         print(printable(line), file=sys.stderr)
     print("for this machine and this address only; Ctrl-C ends it", file=sys.stderr, flush=True)
+
+
+def has_screen() -> bool:
+    """Whether a browser would have a window; one in the terminal would take it over."""
+    return sys.platform == "darwin" or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
+    )
 
 
 def open_browser(url: str) -> None:

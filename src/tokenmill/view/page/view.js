@@ -16,13 +16,13 @@ const splitOf = (name) => dataset.splits.find((one) => one.name === name);
 
 // Loading
 
-async function load(what, parameters, { isNew = true, count = 1 } = {}) {
+async function load(what, parameters, { isNew = true, count = 1, whole = (found) => found } = {}) {
   asking?.abort();
   const own = asking = new AbortController();
   byId("tokens").setAttribute("aria-busy", "true");
   try {
     const found = await ask(what, parameters, own.signal);
-    if (own === asking) show(found, isNew, count);
+    if (own === asking) show(whole(found), isNew, count);
   } catch (error) {
     if (!own.signal.aborted) warn(error.message);
   } finally {
@@ -113,7 +113,10 @@ function step(by) {
 
 function turn(by) {
   if (!place || byId(by < 0 ? "page-back" : "page-on").disabled) return;
-  open({ split: place.split, token: place.page.start + by * place.page_tokens });
+  const { split, stop } = place;
+  const token = place.page.start + by * place.page_tokens;
+  const of = place; // whose ends are known: only the page is read
+  load("page", { split, start: token, stop }, { whole: (page) => ({ ...of, token, page }) });
 }
 
 const random = () => {
