@@ -18,6 +18,7 @@ import pytest
 
 import tokenmill
 from tests.report.hostile import TEXTS, hostile_dataset, loose_bytes
+from tests.report.test_browser import CONTRAST
 from tests.view.served import served
 from tokenmill.dataset.inspect import document, look_into, pieces
 from tokenmill.view.dataset_view import PAGE_TOKENS
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt insta
 WIDTHS = (360, 800, 1280)
 SPANS = """() => [...document.querySelectorAll('.doc b, .doc u')].map(
   span => [span.textContent, span.title])"""
+SHOWN = "button:enabled, label, input, select, small, mark, h1, #detail, .doc s, #hits i"
 BROKEN = """() => document.addEventListener('securitypolicyviolation', event =>
   console.error(event.violatedDirective))"""
 
@@ -101,6 +103,7 @@ def test_hostile_text_does_nothing_and_is_shown_as_python_says(browser, hostile,
     page.keyboard.press("Enter")
     page.wait_for_selector("#hit-list mark")
     assert page.inner_text("#hit-list mark >> nth=0") == "<svg onload=alert(3)>"
+    assert page.evaluate(CONTRAST.replace("p, td", f"{SHOWN}, p, td")) >= 7
     assert watched.seen == []
     page.context.close()
 
@@ -171,6 +174,15 @@ def test_everything_is_reached_by_keys(browser, hostile):
         before = page.get_attribute(f"#{button}", "aria-pressed")
         keys.press(key)
         assert page.get_attribute(f"#{button}", "aria-pressed") != before
+    reached = set()
+    for _ in range(20):
+        keys.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id"))
+    buttons = page.evaluate(
+        "[...document.querySelectorAll('button:enabled, input, select')]"
+        ".filter(node => node.checkVisibility()).map(node => node.id)"
+    )
+    assert set(buttons) <= reached and len(buttons) >= 10
     keys.press("/")
     keys.type("ids: 50256")
     keys.press("Enter")
