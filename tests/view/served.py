@@ -11,15 +11,16 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tokenmill.dataset.inspect import look_into
+from tokenmill.encodings import Encoding
 from tokenmill.report.places import Commands
 from tokenmill.view.dataset_view import DatasetView
 from tokenmill.view.server import ViewServer
 
 
 @contextlib.contextmanager
-def served(folder: str, **opening: Any) -> Iterator[ViewServer]:
+def served(folder: str, other: Encoding | None = None, **opening: Any) -> Iterator[ViewServer]:
     looked = look_into(folder, **opening)
-    with ViewServer(DatasetView(looked, Commands(looked))) as server:
+    with ViewServer(DatasetView(looked, Commands(looked), other)) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:

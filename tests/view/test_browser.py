@@ -162,7 +162,9 @@ def test_everything_is_reached_by_keys(browser, hostile):
     ]:
         keys.press("c")
         keys.press(key)
-        page.wait_for_function("document.getElementById('copied').textContent.endsWith('copied')")
+        page.wait_for_function(
+            "() => document.getElementById('copied').textContent.endsWith('copied')"
+        )
         assert page.evaluate("navigator.clipboard.readText()") == copied
         keys.press("Escape")
     page.focus("#tokens b >> nth=0")
@@ -213,6 +215,22 @@ def test_long_document_is_read_page_by_page_and_an_unknown_one_too(browser, tmp_
         watched.waits_for(f"train: token @{2 * PAGE_TOKENS:,}")
         page.keyboard.press("[")
         watched.waits_for(f"train: token @{PAGE_TOKENS:,}")
+        assert watched.seen == []
+        page.context.close()
+
+
+def test_two_tokenizers_are_aligned_by_byte(browser, hostile):
+    other = tokenmill.get_encoding("o200k_base")
+    with served(hostile.view.looked.dataset.name, other) as server:
+        watched = Watched(browser, server)
+        page = watched.page
+        page.goto(f"{server.guard.url}#train/doc/2")
+        page.wait_for_selector("#compared-tokens b")
+        ids = page.evaluate("[...document.querySelectorAll('#compared b')].map(b => b.title)")
+        assert " ".join(ids) == " ".join(map(str, other.encode_ordinary(TEXTS[2])))
+        page.hover("#tokens b >> nth=4")
+        one, over = page.inner_text("#tokens b >> nth=4"), page.locator("#compared .over")
+        assert one.strip() in "".join(over.all_inner_texts()) and over.count() >= 1
         assert watched.seen == []
         page.context.close()
 

@@ -72,6 +72,19 @@ def test_pieces_have_every_token_with_its_text_and_bytes(tmp_path):
     }
 
 
+def test_other_tokenizer_has_the_same_bytes_and_its_own_ids(tmp_path):
+    text, other = "half 👩‍👧 <|endoftext|> x\n东 tokenization", tokenmill.get_encoding("o200k_base")
+    out = prepared(tmp_path, [text], val="none")
+    with served(out, other) as server:
+        assert asked(server, "dataset")["other"] == "o200k_base"
+        found = asked(server, "compared", split="train", start=0, stop=100)
+    assert ids_of(found) == other.encode_ordinary(text)
+    (tmp_path / "loose").mkdir()
+    np.array([447, 464, EOT], "<u2").tofile(tmp_path / "loose" / "train.bin")
+    with served(str(tmp_path / "loose"), other, tokenizer="gpt2", dtype="uint16") as server:
+        assert "no text" in asked(server, "compared", split="train", start=0, stop=3)["error"]
+
+
 def test_strangers_shards_empty_split_and_unknown_documents(tmp_path):
     tokens = np.arange(2 * PAGE_TOKENS + 5, dtype="<u2")
     tokens.tofile(tmp_path / "train.bin")

@@ -34,6 +34,7 @@ def add_parser(commands: Any) -> None:
 examples:
   tokenmill view data/mine
   tokenmill view data/mine --at train/token/1000000
+  tokenmill view data/mine --compare o200k_base
   tokenmill view data/mine --no-browser --port 8800
   tokenmill view s3://bucket/mine
   tokenmill view llmc-shards/ --tokenizer gpt2""",
@@ -42,6 +43,9 @@ examples:
     where = parser.add_argument_group("where it opens")
     where.add_argument("--split", metavar="NAME", help="train (default) or val")
     where.add_argument("--at", metavar="PLACE", help="train/doc/17, train/token/1000")
+    where.add_argument(
+        "--compare", metavar="NAME|FILE", help="show the same text in this tokenizer's tokens, too"
+    )
     where.add_argument("--port", type=int, default=0, metavar="N", help="default: any free one")
     where.add_argument("--no-browser", action="store_true", help="only print the address")
     where.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -98,6 +102,7 @@ def require_sense(arguments: argparse.Namespace) -> None:
 
 def server_of(arguments: argparse.Namespace) -> ViewServer:
     from tokenmill.dataset.inspect import look_into
+    from tokenmill.encodings import get_encoding
     from tokenmill.report.places import Commands
     from tokenmill.view.dataset_view import DatasetView
     from tokenmill.view.server import ViewServer
@@ -109,9 +114,10 @@ def server_of(arguments: argparse.Namespace) -> ViewServer:
     looked = look_into(arguments.folder, **opening)
     options = [(f"--{name.replace('_', '-')}", text) for name, text in given.items()]
     commands = Commands(looked, [word for option in options for word in option])
+    other = None if arguments.compare is None else get_encoding(arguments.compare)
     fragment(looked, arguments)  # refuses an unknown split before anything listens
     try:
-        return ViewServer(DatasetView(looked, commands), arguments.port)
+        return ViewServer(DatasetView(looked, commands, other), arguments.port)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise

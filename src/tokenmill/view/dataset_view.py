@@ -29,8 +29,10 @@ from tokenmill.dataset.inspect import (
     search_text,
     token_offset,
 )
+from tokenmill.dataset.inspect.token_bytes import NO_TEXT
 from tokenmill.dataset.manifest import manifest_sha256_of
 from tokenmill.dataset.stream import Stream
+from tokenmill.encodings import Encoding
 from tokenmill.errors import ConfigError
 from tokenmill.report.places import Commands
 from tokenmill.web import text_runs
@@ -47,9 +49,13 @@ Plain = dict[str, Any]
 
 
 class DatasetView:
-    """`commands` are those that show the same place in a terminal. Safe for threads."""
+    """`commands` are those that show the same place in a terminal, `other` is a tokenizer to
+    compare with. Safe for threads."""
 
-    def __init__(self, looked: LookedInto, commands: Commands) -> None:
+    def __init__(
+        self, looked: LookedInto, commands: Commands, other: Encoding | None = None
+    ) -> None:
+        self._other = other
         self.looked = looked
         self._commands = commands
         self._reading = threading.Lock()  # readers of some formats decode, one thread at a time
@@ -86,6 +92,7 @@ class DatasetView:
             "has_manifest": looked.dataset.manifest is not None,
             "format": looked.dataset.format.name,
             "tokenizer": None if made_with is None else made_with.name,
+            "other": None if self._other is None else self._other.name,
             "missing": looked.missing,
             "splits": splits,
             "split": self._commands.usual_split,
@@ -159,6 +166,29 @@ class DatasetView:
                 self._plain_pieces.clear()
             self._plain_pieces[piece] = _plain_piece(table, piece)
         return self._plain_pieces[piece]
+
+    def compared(self, split: str, start: int, stop: int) -> Plain:
+        """The text of a page in the tokens of the other tokenizer. Refused where that one does not
+        give the same bytes back."""
+        table = self.looked.token_bytes
+        if self._other is None or self._other_bytes is None or table is None:
+            raise ConfigError("there is no second tokenizer: tokenmill view OUT --compare NAME")
+        with self._reading:
+            tokens = self.looked.stream(split).tokens(start, min(stop, start + PAGE_TOKENS))
+            data = table.joined(tokens)
+            try:
+                texts = [run.decode() for run in data.split(NO_TEXT) if run]
+            except UnicodeDecodeError:
+                raise ConfigError("bytes of this page are no text: it is not compared") from None
+            ids = [token for text in texts for token in self._other.encode_ordinary(text)]
+        table = self._other_bytes
+        if b"".join(table.row(token) or b"" for token in ids) != data.replace(NO_TEXT, b""):
+            raise ConfigError(f"{self._other.name} changes this text: it is not compared")
+        return {"pieces": [_plain_piece(table, piece) for piece in pieces(table, ids)]}
+
+    @functools.cached_property
+    def _other_bytes(self) -> TokenBytes | None:
+        return None if self._other is None else TokenBytes.of(self._other)
 
     # The whole split
 

@@ -37,7 +37,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "ico": "image/x-icon"}
-_MODULES = ("view", "dom", "places", "tokens", "strip", "search", "copying")
+_MODULES = ("view", "dom", "places", "tokens", "strip", "search", "copying", "comparing")
 
 
 def page_files() -> dict[str, bytes]:
@@ -213,6 +213,11 @@ def _page(view: DatasetView, query: Query) -> Any:
     return view.page(query.required("split"), start, query.number("stop"))
 
 
+def _compared(view: DatasetView, query: Query) -> Any:
+    start = query.number("start")
+    return view.compared(query.required("split"), start, query.number("stop"))
+
+
 def _search(view: DatasetView, query: Query) -> Any:
     text = query.text("text")
     ids = query.numbers("ids") if text is None else []
@@ -224,6 +229,7 @@ _ANSWERS: dict[str, Callable[[DatasetView, Query], Any]] = {
     "api/place": _place,
     "api/random": lambda view, query: view.random(query.required("split")),
     "api/page": _page,
+    "api/compared": _compared,
     "api/strip": lambda view, query: view.strip(query.required("split")),
     "api/search": _search,
 }

@@ -25,7 +25,9 @@ export function showTokens(newPlace) {
   byId("detail").textContent = "";
 }
 
-function span(piece, index) {
+export const shownPieces = () => shown.map((one) => ({ piece: one.piece, span: one.span }));
+
+export function span(piece, index) {
   const isText = piece.kind === "text";
   const kind = isText ? `t${index % NUM_SHADES}` : piece.kind;
   return element(isText ? "b" : "u",
@@ -51,6 +53,7 @@ export function selectedTokens() {
 }
 
 function describe(one) {
+  box().dispatchEvent(new CustomEvent("described", { detail: one.span }));
   const { piece, at } = one;
   const which = at - place.start;
   const of = piece.ids.length > 1 ? `tokens ${number(which)} to ${number(which + piece.ids.length - 1)}`

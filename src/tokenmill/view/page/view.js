@@ -1,6 +1,7 @@
 // The page: where it is, and what leads elsewhere.
 
 import { listenToCopying, openCopying } from "./copying.js";
+import { listenToComparing, showCompared } from "./comparing.js";
 import { ask, byId, counted, element, number } from "./dom.js";
 import { atShare, fromLink, fromTyping, toLink } from "./places.js";
 import { startSearch, stepHit, stopSearch } from "./search.js";
@@ -42,6 +43,7 @@ function show(found, isNew, count) {
   else if (!location.hash) history.replaceState(null, "", toLink(place, dataset.mark));
   showPlace();
   showTokens(place);
+  if (dataset.other) showCompared(place, dataset);
   const isField = document.activeElement?.closest?.("#hits, #where");
   if (place.token !== null) markTokens(place.token, count, !isField);
   else scrollTo({ top: 0, behavior: "instant" });
@@ -155,7 +157,7 @@ const beginning = (split) => (splitOf(split).knows_documents ? { split, document
 // Keys
 
 function toggle(button, name) {
-  const isOn = byId("tokens").classList.toggle(name);
+  const isOn = byId("boxes").classList.toggle(name);
   button.setAttribute("aria-pressed", String(isOn));
 }
 
@@ -225,6 +227,7 @@ function listen() {
   addEventListener("popstate", fromAddress);
   listenToTokens();
   listenToCopying();
+  listenToComparing();
 }
 
 async function start() {
