@@ -22,6 +22,7 @@ LAYERS = {
     "work": ["settings", "runners"],
     "datasets": [
         *("dataset", "packing", "loader", "estimate", "vocabulary", "doctor", "web", "report"),
+        "view",
         "testing",
     ],
     "the run": ["run", "partition"],

@@ -59,6 +59,14 @@ def links_of(markdown: str) -> list[str]:
     return [str(link) for link in found if link]
 
 
+def test_wheel_holds_every_file_of_the_viewer_page(wheel):
+    folder = ROOT / "src" / "tokenmill" / "view" / "page"
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if name.startswith("tokenmill/view/page/")}
+    assert held == {f"tokenmill/view/page/{path.name}" for path in folder.iterdir()}
+    assert len(held) > 3
+
+
 def test_page_when_shown_on_an_index_then_every_link_leads_somewhere(wheel):
     page = metadata_of(wheel).get_payload()
     links = links_of(page)

@@ -62,7 +62,9 @@ def shell_lines(page: str) -> list[str]:
 
 
 def tokenmill_lines(page: str) -> list[str]:
-    return [line for line in shell_lines(page) if line.startswith("tokenmill ")]
+    """Without `view`, which does not end by itself: tests/view/test_cli.py starts that."""
+    lines = [line for line in shell_lines(page) if line.startswith("tokenmill ")]
+    return [line for line in lines if not line.startswith("tokenmill view ")]
 
 
 def unique(lines: list[str]) -> list[str]:

@@ -544,6 +544,35 @@ BUGS = [
         "tests/report/test_page.py",
     ),
     Bug(
+        "answer whatever name a web site gave to 127.0.0.1",
+        "view/guard.py",
+        "if len(asked) != 1 or asked[0] not in hosts:",
+        "if len(asked) != 1:",
+        "tests/view/test_guard.py",
+    ),
+    Bug(
+        "answer without the secret",
+        "view/guard.py",
+        "return secrets.compare_digest(given, prefix)",
+        "return True",
+        "tests/view/test_guard.py",
+    ),
+    Bug(
+        "answer requests of other origins",
+        "view/guard.py",
+        'if any(origin != f"http://{asked[0]}" for origin in headers("Origin")):',
+        "if False:",
+        "tests/view/test_guard.py",
+    ),
+    Bug(
+        "make markup of a document's text in the viewer",
+        "view/page/dom.js",
+        "  made.append(...children); // strings become text nodes\n",
+        "  for (const one of children) {\n    if (one.nodeType) made.append(one);\n"
+        "    else made.innerHTML += one;\n  }\n",
+        "tests/view/test_browser.py",
+    ),
+    Bug(
         "report the counts of a process that died",
         "report/exact.py",
         "if len(found.num_bytes) < len(stretches):",

@@ -22,6 +22,7 @@ import pytest
 import tokenmill
 from corpora import made_texts, write_corpus
 from s3_server import Faults, S3Server
+from tests.view.served import asked, served
 from tokenmill.cli import main
 from tokenmill.cli.demo import show_sample
 from tokenmill.dataset.convert import Target, convert
@@ -517,6 +518,20 @@ def test_demo_when_out_is_a_url_then_its_first_tokens_are_shown(small, upload, c
     url = upload(small("nanogpt"))
     show_sample(tokenmill.Config(sources=("somewhere",), out=url))
     assert f"the first tokens of {url}/train.bin: [" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_view_of_a_bucket_shows_what_that_of_the_folder_shows(name, small, upload):
+    def places(folder: str) -> list[dict[str, object]]:
+        with served(folder) as server:
+            found = [asked(server, "place", split="train", document=number) for number in (0, 5)]
+            found += [asked(server, "place", split="train", token=token) for token in (0, 700)]
+            found.append(asked(server, "random", split="train"))
+        assert found.pop()["page"]["pieces"]
+        wanted = ("start", "stop", "token", "num_bytes", "page")
+        return [{key: one[key] for key in wanted} for one in found]
+
+    assert places(upload(small(name))) == places(small(name))
 
 
 @pytest.mark.parametrize("name", ["nanogpt", "parquet"])

@@ -31,6 +31,7 @@ from tokenmill.cli import (
     tokenizer,
     tokenizers,
     verify,
+    view,
 )
 from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import CheckedStdout, abandon_stdout, printable
@@ -45,6 +46,7 @@ _COMMANDS = (
     verify,
     inspect,
     report,
+    view,
     convert,
     pack,
     push,

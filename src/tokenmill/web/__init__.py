@@ -7,6 +7,15 @@ STYLE                         the colours of both themes (style.py)
 
 from tokenmill.web.markup import Element, Node, element, written
 from tokenmill.web.style import STYLE
-from tokenmill.web.token_spans import shown_text, token_spans
+from tokenmill.web.token_spans import shown_text, text_runs, token_spans
 
-__all__ = ["STYLE", "Element", "Node", "element", "shown_text", "token_spans", "written"]
+__all__ = [
+    "STYLE",
+    "Element",
+    "Node",
+    "element",
+    "shown_text",
+    "text_runs",
+    "token_spans",
+    "written",
+]

@@ -37,9 +37,14 @@ def _span(number: int, piece: TextPiece) -> Element:
     return element("u", piece.text, class_=piece.kind, title=ids)
 
 
+def text_runs(text: str) -> list[str]:
+    """The shown text in runs: every second one is an escape, the others are text as it is."""
+    marked = printable(text, keep_lines=True, escaped=lambda escape: f"{_MARK}{escape}{_MARK}")
+    return marked.split(_MARK)
+
+
 def _shown(text: str) -> Iterator[Node]:
-    runs = printable(text, keep_lines=True, escaped=lambda escape: f"{_MARK}{escape}{_MARK}")
-    for number, run in enumerate(runs.split(_MARK)):
+    for number, run in enumerate(text_runs(text)):
         if number % 2:
             yield element("i", run)
         elif "\n" in run:

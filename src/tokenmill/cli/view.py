@@ -1,0 +1,161 @@
+"""`tokenmill view`: a page on this machine that opens any document or token of a dataset."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import re
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from tokenmill.cli.screen import printable, tell_of_tries
+from tokenmill.errors import ConfigError, InputError, TokenmillError, unknown_name
+
+if TYPE_CHECKING:
+    from tokenmill.dataset.inspect import LookedInto
+    from tokenmill.view.server import ViewServer
+
+_TOLD = ("tokenizer", "pattern", "eot_token", "eot", "format", "dtype")
+_AT = re.compile(r"#?(?P<split>[^/?#]+)/(doc|token)/[0-9]+(\?m=[0-9a-f]+)?")
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "view",
+        help="look into a dataset in the browser: any document or token, in colour, with search",
+        description="Serve a page to this machine alone that opens any document or token offset of "
+        "a dataset, tokenmill's or not, local or on object storage: token boundaries in colour, "
+        "ids and bytes, search, links. Nothing is written, and nothing is loaded from a network. "
+        "Ctrl-C ends it.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="""\
+examples:
+  tokenmill view data/mine
+  tokenmill view data/mine --at train/token/1000000
+  tokenmill view data/mine --compare o200k_base
+  tokenmill view data/mine --no-browser --port 8800
+  tokenmill view s3://bucket/mine
+  tokenmill view llmc-shards/ --tokenizer gpt2""",
+    )
+    parser.add_argument("folder", metavar="OUT", help="folder that holds the shards, or its URL")
+    where = parser.add_argument_group("where it opens")
+    where.add_argument("--split", metavar="NAME", help="train (default) or val")
+    where.add_argument("--at", metavar="PLACE", help="train/doc/17, train/token/1000")
+    where.add_argument(
+        "--compare", metavar="NAME|FILE", help="show the same text in this tokenizer's tokens, too"
+    )
+    where.add_argument("--port", type=int, default=0, metavar="N", help="default: any free one")
+    where.add_argument("--no-browser", action="store_true", help="only print the address")
+    where.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
+
+    tokens = parser.add_argument_group("what the folder does not say about itself")
+    tokens.add_argument(
+        "--tokenizer", metavar="NAME|FILE", help="what made the tokens, if it was a file of yours"
+    )
+    tokens.add_argument("--pattern", metavar="NAME|REGEX", help="for a .tiktoken file")
+    tokens.add_argument("--eot-token", metavar="TEXT", help="the special token between documents")
+    tokens.add_argument("--eot", choices=("append", "prepend", "both", "none"))
+    tokens.add_argument("--format", metavar="NAME", help="if it is not recognised")
+    tokens.add_argument("--dtype", choices=("uint16", "uint32"), help="of files without a header")
+    parser.set_defaults(run=run, quiet=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    require_sense(arguments)
+    try:
+        server = server_of(arguments)
+    except OSError as error:
+        if isinstance(error, TokenmillError) or error.filename is None:
+            raise
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
+    with server:
+        url = server.guard.url + fragment(server.view.looked, arguments)
+        print(printable(url), flush=True)
+        tell_of_tunnel(server.guard.port)
+        if not arguments.no_browser and has_screen():
+            threading.Thread(target=open_browser, args=(url,), daemon=True).start()
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            print("\nended", file=sys.stderr)
+    return 0
+
+
+def require_sense(arguments: argparse.Namespace) -> None:
+    if not 0 <= arguments.port < 1 << 16:
+        raise ConfigError(f"--port must be 0 to 65535, got {arguments.port}", hint="leave it out")
+    for option in ("pattern", "eot_token"):
+        if getattr(arguments, option) is not None and arguments.tokenizer is None:
+            name = option.replace("_", "-")
+            raise ConfigError(f"--{name} needs --tokenizer", hint="--tokenizer FILE")
+    if arguments.at is None:
+        return
+    if not _AT.fullmatch(arguments.at):
+        raise ConfigError(
+            f"--at takes a place, got {arguments.at!r}", hint="--at train/doc/17, or train/token/0"
+        )
+    if arguments.split is not None:
+        raise ConfigError("--at names the split already", hint="leave --split out")
+
+
+def server_of(arguments: argparse.Namespace) -> ViewServer:
+    from tokenmill.dataset.inspect import look_into
+    from tokenmill.encodings import get_encoding
+    from tokenmill.report.places import Commands
+    from tokenmill.view.dataset_view import DatasetView
+    from tokenmill.view.server import ViewServer
+
+    tell_of_tries()
+    given = {name: getattr(arguments, name) for name in _TOLD}
+    given = {name: value for name, value in given.items() if value is not None}
+    opening = {"format_name" if name == "format" else name: text for name, text in given.items()}
+    looked = look_into(arguments.folder, **opening)
+    options = [(f"--{name.replace('_', '-')}", text) for name, text in given.items()]
+    commands = Commands(looked, [word for option in options for word in option])
+    other = None if arguments.compare is None else get_encoding(arguments.compare)
+    fragment(looked, arguments)  # refuses an unknown split before anything listens
+    try:
+        return ViewServer(DatasetView(looked, commands, other), arguments.port)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        why = "is in use" if error.errno == errno.EADDRINUSE else "is not yours to use"
+        raise ConfigError(
+            f"port {arguments.port} of 127.0.0.1 {why}", hint="leave --port out for a free one"
+        ) from None
+
+
+def fragment(looked: LookedInto, arguments: argparse.Namespace) -> str:
+    """The place at which the page opens, as its links have it."""
+    from urllib.parse import quote
+
+    if arguments.at is None and arguments.split is None:
+        return ""
+    split, _, rest = (arguments.at or arguments.split).removeprefix("#").partition("/")
+    if split not in looked.dataset.streams:
+        raise unknown_name("split", split, tuple(looked.dataset.streams))
+    if not rest:
+        rest = "doc/0" if looked.dataset.streams[split].knows_documents else "token/0"
+    return f"#{quote(split, safe='')}/{rest}"
+
+
+def tell_of_tunnel(port: int) -> None:
+    if os.environ.get("SSH_CONNECTION"):
+        line = f"from your own machine: ssh -L {port}:127.0.0.1:{port} {os.uname().nodename}"
+        print(printable(line), file=sys.stderr)
+    print("for this machine and this address only; Ctrl-C ends it", file=sys.stderr, flush=True)
+
+
+def has_screen() -> bool:
+    """Whether a browser would have a window; one in the terminal would take it over."""
+    return sys.platform == "darwin" or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
+    )
+
+
+def open_browser(url: str) -> None:
+    import webbrowser
+
+    webbrowser.open(url)

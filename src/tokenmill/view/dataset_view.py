@@ -1,0 +1,264 @@
+"""What the page asks for, as plain values: a place in a split, a page of tokens, a strip, hits.
+
+A document is shown in pages of PAGE_TOKENS, counted from its beginning, so that one of 200 million
+tokens is no different from a short one. Where documents are unknown, the split is shown as one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from tokenmill import __version__
+from tokenmill.dataset.inspect import (
+    Hit,
+    LookedInto,
+    Searched,
+    TextPiece,
+    TokenBytes,
+    View,
+    document,
+    pieces,
+    random_document,
+    search_ids,
+    search_text,
+    token_offset,
+)
+from tokenmill.dataset.inspect.token_bytes import NO_TEXT
+from tokenmill.dataset.manifest import manifest_sha256_of
+from tokenmill.dataset.stream import Stream
+from tokenmill.encodings import Encoding
+from tokenmill.errors import ConfigError
+from tokenmill.report.places import Commands
+from tokenmill.web import text_runs
+
+PAGE_TOKENS = 2048
+MAX_HITS = 200
+MAX_NEEDLE = 1000
+# The strip: bytes per token of so many tokens in each of so many equal stretches.
+_NUM_STRETCHES = 128
+_STRETCH_TOKENS = 512
+_MAX_KEPT = 1 << 15
+
+Plain = dict[str, Any]
+
+
+class DatasetView:
+    """`commands` are those that show the same place in a terminal, `other` is a tokenizer to
+    compare with. Safe for threads."""
+
+    def __init__(
+        self, looked: LookedInto, commands: Commands, other: Encoding | None = None
+    ) -> None:
+        self._other = other
+        self.looked = looked
+        self._commands = commands
+        self._reading = threading.Lock()  # readers of some formats decode, one thread at a time
+        self._searching = threading.Lock()
+        self._num_searches = 0
+        self._plain_pieces: dict[TextPiece, Plain] = {}
+
+    @functools.cached_property
+    def mark(self) -> str:
+        """Says which dataset a link belongs to: of the manifest, or of the files' sizes."""
+        manifest = self.looked.dataset.manifest
+        if manifest is not None:
+            return manifest_sha256_of(manifest.to_plain())[:12]
+        files = self.looked.dataset.files
+        sizes = [[name, files.size(name)] for name in sorted(files.names())]
+        return hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:12]
+
+    @functools.cached_property
+    def dataset(self) -> Plain:
+        looked, made_with = self.looked, self.looked.made_with
+        with self._reading:
+            splits = [
+                {
+                    "name": name,
+                    "num_tokens": stream.num_tokens,
+                    "num_documents": looked.num_documents(name),
+                    "knows_documents": stream.knows_documents,
+                }
+                for name, stream in looked.dataset.streams.items()
+            ]
+        return {
+            "name": looked.dataset.name,
+            "mark": self.mark,
+            "has_manifest": looked.dataset.manifest is not None,
+            "format": looked.dataset.format.name,
+            "tokenizer": None if made_with is None else made_with.name,
+            "other": None if self._other is None else self._other.name,
+            "missing": looked.missing,
+            "splits": splits,
+            "split": self._commands.usual_split,
+            "version": __version__,
+        }
+
+    # Places
+
+    def document(self, split: str, number: int) -> Plain:
+        with self._reading:
+            return self._place(document(self.looked, split, number, 0))
+
+    def token(self, split: str, token: int) -> Plain:
+        """The document that holds a token, and the page of it that does."""
+        with self._reading:
+            stream = self.looked.stream(split)
+            view = token_offset(self.looked, split, token, 0, 2)
+            if not stream.knows_documents:
+                view = dataclasses.replace(view, start=0, stop=stream.num_tokens, num_bytes=None)
+            return self._place(view)
+
+    def random(self, split: str) -> Plain:
+        with self._reading:
+            return self._place(random_document(self.looked, split, None, 0))
+
+    def page(self, split: str, start: int, stop: int) -> Plain:
+        """Tokens `start` to `stop` of a split, as pieces of text; at most PAGE_TOKENS."""
+        with self._reading:
+            return self._page(self.looked.stream(split), start, stop)
+
+    def _place(self, view: View) -> Plain:
+        stream = self.looked.stream(view.split)
+        token = view.start if view.token_offset is None else view.token_offset
+        first = view.start + (token - view.start) // PAGE_TOKENS * PAGE_TOKENS
+        return {
+            "split": view.split,
+            "document": view.document,
+            "is_document": view.is_document,
+            "start": view.start,
+            "stop": view.stop,
+            "num_bytes": view.num_bytes,
+            "token": view.token_offset,
+            "shard": view.shard,
+            "shard_start": view.shard_start,
+            "page_tokens": PAGE_TOKENS,
+            "command": self._command(view, token),
+            "page": self._page(stream, first, view.stop),
+        }
+
+    def _command(self, view: View, token: int) -> str:
+        if view.document is None:
+            return self._commands.at(view.split, token)
+        return self._commands.inspect(view.split, "--doc", str(view.document))
+
+    def _page(self, stream: Stream, start: int, stop: int) -> Plain:
+        ids = stream.tokens(start, min(stop, start + PAGE_TOKENS)).tolist()
+        return {"start": start, "stop": start + len(ids), "pieces": self._pieces(ids)}
+
+    def _pieces(self, ids: list[int]) -> list[Plain]:
+        table = self.looked.token_bytes
+        if table is None:
+            return [
+                {"kind": "id", "ids": [token], "bytes": [""], "runs": [str(token)]} for token in ids
+            ]
+        return [self._known(table, piece) for piece in pieces(table, ids)]
+
+    def _known(self, table: TokenBytes, piece: TextPiece) -> Plain:
+        """A piece as plain values, kept: tokens repeat, and this is half of the time of a page."""
+        if piece not in self._plain_pieces:
+            if len(self._plain_pieces) >= _MAX_KEPT:
+                self._plain_pieces.clear()
+            self._plain_pieces[piece] = _plain_piece(table, piece)
+        return self._plain_pieces[piece]
+
+    def compared(self, split: str, start: int, stop: int) -> Plain:
+        """The text of a page in the tokens of the other tokenizer. Refused where that one does not
+        give the same bytes back."""
+        table = self.looked.token_bytes
+        if self._other is None or self._other_bytes is None or table is None:
+            raise ConfigError("there is no second tokenizer: tokenmill view OUT --compare NAME")
+        with self._reading:
+            tokens = self.looked.stream(split).tokens(start, min(stop, start + PAGE_TOKENS))
+            data = table.joined(tokens)
+            try:
+                texts = [run.decode() for run in data.split(NO_TEXT) if run]
+            except UnicodeDecodeError:
+                raise ConfigError("bytes of this page are no text: it is not compared") from None
+            ids = [token for text in texts for token in self._other.encode_ordinary(text)]
+        table = self._other_bytes
+        if b"".join(table.row(token) or b"" for token in ids) != data.replace(NO_TEXT, b""):
+            raise ConfigError(f"{self._other.name} changes this text: it is not compared")
+        return {"pieces": [_plain_piece(table, piece) for piece in pieces(table, ids)]}
+
+    @functools.cached_property
+    def _other_bytes(self) -> TokenBytes | None:
+        return None if self._other is None else TokenBytes.of(self._other)
+
+    # The whole split
+
+    def strip(self, split: str) -> Plain:
+        """Bytes per token along a split, at regular places. Nothing over a network, where each
+        place is a request."""
+        table, stream = self.looked.token_bytes, self.looked.stream(split)
+        if table is None or self.looked.dataset.files.is_far or not stream.num_tokens:
+            return {"split": split, "bytes_per_token": []}
+        count = max(1, min(_NUM_STRETCHES, stream.num_tokens // _STRETCH_TOKENS))
+        starts = [stream.num_tokens * number // count for number in range(count)]
+        with self._reading:
+            found = [stream.tokens(start, start + _STRETCH_TOKENS) for start in starts]
+            ratios = [table.num_bytes(tokens) / len(tokens) for tokens in found]
+        return {"split": split, "bytes_per_token": [round(ratio, 3) for ratio in ratios]}
+
+    # Search
+
+    def search(self, split: str, text: str | None, ids: list[int]) -> Iterator[Plain]:
+        """Hits and progress as they come. A new search ends the one that is under way."""
+        if len(text or "") > MAX_NEEDLE or len(ids) > MAX_NEEDLE:
+            raise ConfigError(f"a search takes up to {MAX_NEEDLE:,} characters or ids")
+        looked, stream = self._own_readers, self.looked.stream(split)
+        if text is not None:
+            found = search_text(looked, [split], text, MAX_HITS)
+        else:
+            found = search_ids(looked, [split], ids, MAX_HITS)
+        self._num_searches += 1
+        return self._searched(found, self._num_searches, stream.num_tokens)
+
+    def _searched(self, found: Iterator[Searched], number: int, num_tokens: int) -> Iterator[Plain]:
+        num_hits = num_read = 0
+        with self._searching:
+            for searched in found:
+                if self._num_searches != number:
+                    return
+                num_hits, num_read = num_hits + len(searched.hits), searched.num_tokens
+                hits = [_hit(hit) for hit in searched.hits]
+                yield {"hits": hits, "num_read": num_read, "num_tokens": num_tokens}
+        yield {"end": True, "is_complete": num_hits < MAX_HITS, "num_read": num_read}
+
+    @functools.cached_property
+    def _own_readers(self) -> LookedInto:
+        """The same dataset with shards of its own, so that a search and a jump do not meet."""
+        dataset = self.looked.dataset
+        streams = {name: one.with_shards(one.shards) for name, one in dataset.streams.items()}
+        own = dataclasses.replace(
+            self.looked, dataset=dataclasses.replace(dataset, streams=streams)
+        )
+        vars(own)["token_bytes"] = self.looked.token_bytes  # made once, and read-only
+        return own
+
+
+def _plain_piece(table: TokenBytes, piece: TextPiece) -> Plain:
+    return {
+        "kind": piece.kind,
+        "ids": list(piece.ids),
+        "bytes": [(table.row(token) or b"").hex() for token in piece.ids],
+        "runs": text_runs(piece.text) if piece.kind == "text" else [piece.text],
+    }
+
+
+def _hit(hit: Hit) -> Plain:
+    return {
+        "split": hit.split,
+        "document": hit.document,
+        "token": hit.token,
+        "num_ids": len(hit.ids),
+        "num_times": hit.num_times,
+        "before": text_runs(hit.before),
+        "match": text_runs(hit.match),
+        "after": text_runs(hit.after),
+    }

@@ -1,0 +1,65 @@
+// The same text in the tokens of another tokenizer, aligned by byte: what a token covers lights up.
+
+import { ask, byId, counted } from "./dom.js";
+import { shownPieces, span } from "./tokens.js";
+
+let aligned = []; // {span, from, to}: bytes of the page's text
+let asked = null;
+
+export async function showCompared(place, dataset) {
+  byId("compared").hidden = byId("compared-title").hidden = false;
+  byId("boxes").classList.add("paired");
+  byId("compared-tokens").replaceChildren();
+  [aligned, asked] = [[], place];
+  const { start, stop } = place.page;
+  try {
+    const found = await ask("compared", { split: place.split, start, stop });
+    if (asked === place) show(found.pieces, dataset);
+  } catch (error) {
+    if (asked === place) byId("compared-title").textContent = error.message;
+  }
+}
+
+function show(pieces, dataset) {
+  const own = withBytes(shownPieces());
+  const other = withBytes(pieces.map((piece, index) => ({ piece, span: span(piece, index) })));
+  const borders = new Set(own.map((one) => `${one.from} ${one.to}`));
+  for (const one of other) {
+    one.span.removeAttribute("tabindex");
+    if (!borders.has(`${one.from} ${one.to}`)) one.span.classList.add("differs");
+  }
+  aligned = [own, other];
+  byId("compared-tokens").replaceChildren(...other.map((one) => one.span));
+  byId("compared-title").textContent = `${dataset.tokenizer} ${ratio(own)}; ${dataset.other} ${ratio(other)}`
+    + "; underlined where they differ";
+}
+
+function withBytes(ones) {
+  let to = 0;
+  return ones.filter((one) => one.piece.kind === "text").map((one) => {
+    const from = to;
+    to += one.piece.bytes.join("").length / 2;
+    return { ...one, from, to };
+  });
+}
+
+function ratio(ones) {
+  const tokens = ones.reduce((sum, one) => sum + one.piece.ids.length, 0);
+  return `${counted(tokens, "token")}, ${((ones.at(-1)?.to ?? 0) / Math.max(1, tokens)).toFixed(2)} bytes a token`;
+}
+
+function light(target) {
+  for (const one of aligned.flat()) one.span.classList.remove("over");
+  for (const [here, there] of [[0, 1], [1, 0]]) {
+    const found = aligned[here]?.find((one) => one.span === target);
+    for (const one of found ? aligned[there] : []) {
+      if (one.from < found.to && one.to > found.from) one.span.classList.add("over");
+    }
+  }
+}
+
+export function listenToComparing() {
+  byId("tokens").addEventListener("described", (event) => light(event.detail));
+  byId("compared-tokens").addEventListener("mouseover", (event) =>
+    light(event.target.closest("[data-index]")));
+}

@@ -1,0 +1,304 @@
+"""The page in a real browser: hostile text stays text, all is reached by keys, others are refused.
+
+Needs Debian's `chromium` (or any Chromium on the PATH); without one it is skipped.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tokenmill
+from tests.report.hostile import TEXTS, hostile_dataset, loose_bytes
+from tests.report.test_browser import CONTRAST
+from tests.view.served import served
+from tokenmill.dataset.inspect import document, look_into, pieces
+from tokenmill.view.dataset_view import PAGE_TOKENS
+from tokenmill.view.server import ViewServer
+from tokenmill.web import shown_text
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt install chromium")
+WIDTHS = (360, 800, 1280)
+SPANS = """() => [...document.querySelectorAll('.doc b, .doc u')].map(
+  span => [span.textContent, span.title])"""
+SHOWN = "button:enabled, label, input, select, small, mark, h1, #detail, .doc s, #hits i"
+BROKEN = """() => document.addEventListener('securitypolicyviolation', event =>
+  console.error(event.violatedDirective))"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    assert CHROMIUM is not None
+    options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    options.append("--host-resolver-rules=MAP evil.test 127.0.0.1")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory) -> Iterator[ViewServer]:
+    with served(hostile_dataset(tmp_path_factory.mktemp("hostile"))) as server:
+        yield server
+
+
+class Watched:
+    """A page, and all that it did beyond asking its own server."""
+
+    def __init__(self, browser: Any, server: ViewServer, scheme: str = "light") -> None:
+        self.seen: list[str] = []
+        context = browser.new_context(
+            color_scheme=scheme, permissions=["clipboard-read", "clipboard-write"]
+        )
+        context.add_init_script(f"({BROKEN})()")
+        self.page = page = context.new_page()
+        page.set_default_timeout(5000)
+        page.on("dialog", lambda dialog: (self.seen.append(dialog.message), dialog.dismiss()))
+        page.on("console", lambda message: self.seen.append(message.text))
+        page.on("pageerror", lambda error: self.seen.append(str(error)))
+        page.on("request", lambda request: self._note(request.url, server.guard.url))
+
+    def _note(self, url: str, own: str) -> None:
+        if not url.startswith((own, "data:,")):
+            self.seen.append(url)
+
+    def waits_for(self, title: str) -> None:
+        self.page.wait_for_function(
+            "title => document.getElementById('title').textContent.startsWith(title)"
+            " && !document.querySelector('[aria-busy]')",
+            arg=title,
+        )
+
+
+def expected_spans(server: ViewServer, split: str, number: int) -> list[list[str]]:
+    looked = look_into(server.view.looked.dataset.name)
+    found = pieces(looked.token_bytes, document(looked, split, number, 4096).ids)
+    return [[shown_text(piece.text), " ".join(map(str, piece.ids))] for piece in found]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_hostile_text_does_nothing_and_is_shown_as_python_says(browser, hostile, scheme):
+    watched = Watched(browser, hostile, scheme)
+    page = watched.page
+    page.goto(hostile.guard.url)
+    for number in range(len(TEXTS)):
+        watched.waits_for(f"train: document {number} of")
+        assert page.evaluate(SPANS) == expected_spans(hostile, "train", number)
+        page.keyboard.press("j")
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.fill("#needle", "<svg onload=alert(3)>")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#hit-list mark")
+    assert page.inner_text("#hit-list mark >> nth=0") == "<svg onload=alert(3)>"
+    assert page.evaluate(CONTRAST.replace("p, td", f"{SHOWN}, p, td")) >= 7
+    assert watched.seen == []
+    page.context.close()
+
+
+def test_loose_bytes_are_shown_as_python_says(browser, tmp_path):
+    opening = {"tokenizer": "gpt2", "dtype": "uint16"}
+    with served(loose_bytes(tmp_path), **opening) as server:
+        watched = Watched(browser, server)
+        watched.page.goto(f"{server.guard.url}#train/doc/3")
+        watched.waits_for("train: document 3")
+        looked = server.view.looked
+        found = pieces(looked.token_bytes, document(looked, "train", 3, 4096).ids)
+        assert watched.page.evaluate(SPANS) == [
+            [shown_text(one.text), " ".join(map(str, one.ids))] for one in found
+        ]
+        watched.page.select_option("#split", "val")
+        watched.waits_for("val: empty")
+        watched.page.keyboard.press("j")
+        assert watched.seen == []
+        watched.page.context.close()
+
+
+def test_everything_is_reached_by_keys(browser, hostile):
+    watched = Watched(browser, hostile)
+    page, keys = watched.page, watched.page.keyboard
+    with tokenmill.open(hostile.view.looked.dataset.name) as data:
+        document = data["train"].document(1).tolist()
+        text, (start, _) = data["train"].text(1), data["train"].span(1)
+    page.goto(hostile.guard.url)
+    watched.waits_for("train: document 0")
+    for typed, title in [("g", None), ("5", None), ("Enter", "train: document 5")]:
+        keys.press(typed)
+        if title:
+            watched.waits_for(title)
+    keys.press("k")
+    watched.waits_for("train: document 4")
+    page.go_back()
+    watched.waits_for("train: document 5")
+    keys.press("g")
+    keys.type(f"@{start + 2}")
+    keys.press("Enter")
+    watched.waits_for("train: document 1 of")
+    assert page.evaluate("document.activeElement.title") == str(document[2])
+    for key, place in [("ArrowRight", 3), ("ArrowLeft", 2), ("Home", 0)]:
+        keys.press(key)
+        assert page.evaluate("document.activeElement.title") == str(document[place])
+        detail = page.inner_text("#detail")
+        assert f"token {place} of {len(document)}" in detail and f"id {document[place]} " in detail
+    keys.press("?")
+    assert page.is_visible("#help-dialog") and "next document" in page.inner_text("#keys")
+    keys.press("Escape")
+    for key, copied in [
+        ("1", json.dumps(document)),
+        ("2", text),
+        ("4", hostile.view.document("train", 1)["command"]),
+    ]:
+        keys.press("c")
+        keys.press(key)
+        page.wait_for_function(
+            "() => document.getElementById('copied').textContent.endsWith('copied')"
+        )
+        assert page.evaluate("navigator.clipboard.readText()") == copied
+        keys.press("Escape")
+    page.focus("#tokens b >> nth=0")
+    keys.press("Shift+ArrowRight")
+    keys.press("c")
+    assert page.inner_text("#copy-what").startswith("2 tokens: the selection")
+    keys.press("Escape")
+    for key, button in [("w", "whitespace"), ("i", "ids")]:
+        before = page.get_attribute(f"#{button}", "aria-pressed")
+        keys.press(key)
+        assert page.get_attribute(f"#{button}", "aria-pressed") != before
+    reached = set()
+    for _ in range(20):
+        keys.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id"))
+    buttons = page.evaluate(
+        "[...document.querySelectorAll('button:enabled, input, select')]"
+        ".filter(node => node.checkVisibility()).map(node => node.id)"
+    )
+    assert set(buttons) <= reached and len(buttons) >= 10
+    keys.press("/")
+    keys.type("ids: 50256")
+    keys.press("Enter")
+    page.wait_for_selector("#hit-list li >> nth=3")
+    keys.press("n")
+    keys.press("n")
+    watched.waits_for("train: document 1 of")
+    assert page.inner_text("#tokens .marked") == "<|endoftext|>"
+    assert watched.seen == []
+    page.context.close()
+
+
+def test_long_document_is_read_page_by_page_and_an_unknown_one_too(browser, tmp_path):
+    tokens = np.arange(3 * PAGE_TOKENS - 9, dtype="<u2")
+    tokens.tofile(tmp_path / "train.bin")
+    with served(str(tmp_path), dtype="uint16", format_name="nanogpt") as server:
+        watched = Watched(browser, server)
+        page = watched.page
+        page.goto(server.guard.url)
+        watched.waits_for("train: token @0")
+        for start in (PAGE_TOKENS, 2 * PAGE_TOKENS):
+            page.keyboard.press("]")
+            watched.waits_for(f"train: token @{start:,}")
+            shown = [title for _, title in page.evaluate(SPANS)]
+            assert shown == [str(token) for token in tokens[start : start + PAGE_TOKENS]]
+        assert page.is_disabled("#page-on") and "page 3 of 3" in page.inner_text("#pager")
+        page.reload()
+        watched.waits_for(f"train: token @{2 * PAGE_TOKENS:,}")
+        page.keyboard.press("[")
+        watched.waits_for(f"train: token @{PAGE_TOKENS:,}")
+        assert watched.seen == []
+        page.context.close()
+
+
+def test_two_tokenizers_are_aligned_by_byte(browser, hostile):
+    other = tokenmill.get_encoding("o200k_base")
+    with served(hostile.view.looked.dataset.name, other) as server:
+        watched = Watched(browser, server)
+        page = watched.page
+        page.goto(f"{server.guard.url}#train/doc/2")
+        page.wait_for_selector("#compared-tokens b")
+        ids = page.evaluate("[...document.querySelectorAll('#compared b')].map(b => b.title)")
+        assert " ".join(ids) == " ".join(map(str, other.encode_ordinary(TEXTS[2])))
+        page.hover("#tokens b >> nth=4")
+        one, over = page.inner_text("#tokens b >> nth=4"), page.locator("#compared .over")
+        assert one.strip() in "".join(over.all_inner_texts()) and over.count() >= 1
+        assert watched.seen == []
+        page.context.close()
+
+
+def test_link_opens_its_place_and_one_of_another_dataset_says_so(browser, hostile):
+    watched = Watched(browser, hostile)
+    mark = hostile.view.mark
+    watched.page.goto(f"{hostile.guard.url}#train/token/0?m={mark}")
+    watched.waits_for("train: document 0")
+    assert watched.page.is_hidden("#warning")
+    watched.page.goto(f"{hostile.guard.url}#train/doc/2?m=0123456789ab")
+    watched.waits_for("train: document 2")
+    watched.page.wait_for_selector("#warning:not([hidden])")
+    assert "another dataset" in watched.page.inner_text("#warning")
+    assert watched.seen == []
+    watched.page.context.close()
+
+
+ATTACK = """async url => {
+  const outcome = await fetch(url).then(answer => answer.status, () => 'failed');
+  const loaded = tag => new Promise(done => {
+    const node = document.createElement(tag);
+    node.onload = () => done('loaded');
+    node.onerror = () => done('failed');
+    node.src = url;
+    document.body.append(node)});
+  return [outcome, await loaded('img'), await loaded('script')]}"""
+
+
+class _Elsewhere(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<body>a web site")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class _Recording:
+    """A guard, and what it said."""
+
+    def __init__(self, guard: Any) -> None:
+        self._guard = guard
+        self.refusals: list[int | None] = []
+
+    def refusal(self, *request: Any) -> Any:
+        self.refusals.append(self._guard.refusal(*request))
+        return self.refusals[-1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._guard, name)
+
+
+def test_other_sites_get_nothing_even_with_the_secret(browser, hostile, monkeypatch):
+    guard = _Recording(hostile.guard)
+    monkeypatch.setattr(hostile, "guard", guard)
+    url = hostile.guard.url + "api/dataset"
+    page = browser.new_context().new_page()
+    # A name that resolves to 127.0.0.1, as after DNS rebinding: the browser sees no other site.
+    page.goto(url.replace("127.0.0.1", "evil.test"))
+    assert page.inner_text("body").strip() == "403 Forbidden" and set(guard.refusals) == {403}
+    guard.refusals.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Elsewhere) as other:
+        threading.Thread(target=other.serve_forever, args=(0.02,), daemon=True).start()
+        page.goto(f"http://localhost:{other.server_port}/")
+        assert page.evaluate(ATTACK, url) == ["failed"] * 3
+        other.shutdown()
+    assert guard.refusals == [403] * 3
+    page.context.close()
