@@ -18,6 +18,7 @@ masked         the same with attention within documents
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -70,13 +71,36 @@ class Trials:
     ) -> None:
         """Kill it, with all its processes, by SIGKILL as soon as it has logged this step."""
         words = list(command) or self.command(name, options)
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         while process.poll() is None and step not in losses_of(self.below / name):
             time.sleep(0.005)
         if process.poll() is not None:
             raise SystemExit(f"{name} ended with exit code {process.returncode} before step {step}")
-        os.killpg(process.pid, signal.SIGKILL)
+        family = [
+            process.pid,
+            *descendants(process.pid),
+        ]  # torchrun's workers lead their own groups
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait()
+        while any(Path(f"/proc/{pid}").exists() for pid in family):
+            time.sleep(0.005)
+
+
+def descendants(pid: int) -> list[int]:
+    children = [child for child, parent in parents().items() if parent == pid]
+    return children + [one for child in children for one in descendants(child)]
+
+
+def parents() -> dict[int, int]:
+    """The parent of each process."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()  # after its name
+            found[int(path.parent.name)] = int(fields[1])
+    return found
 
 
 def attempts(folder: Path) -> list[int]:

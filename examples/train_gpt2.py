@@ -71,6 +71,7 @@ def main(arguments: list[str] | None = None) -> None:
             torch.save(state, checkpoint + ".unfinished")
             os.replace(checkpoint + ".unfinished", checkpoint)
     if dist.is_initialized():
+        dist.barrier()  # nobody leaves while another still reads or saves
         dist.destroy_process_group()
 
 

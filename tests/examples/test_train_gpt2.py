@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +16,6 @@ import loader_oracle as oracle
 torch = pytest.importorskip("torch")
 ROOT = Path(__file__).parents[2]
 SHAPE = {"seq-len": 16, "layers": 1, "heads": 2, "width": 8, "vocab": 512, "lr": 0.01, "cpu": True}
-PATH = f"import sys; sys.path.insert(0, {str(ROOT / 'examples')!r})"
 RUN = {"steps": 12, "batch-size": 8, "micro-batch": 4, "warmup": 2, "checkpoint-every": 3}
 
 
@@ -63,28 +63,31 @@ def test_run_killed_anywhere_goes_on_with_the_same_bits_and_with_the_same_rows(t
     assert gpu.same_rows(trials.below / "c", trials.below / "a")
 
 
-def test_exact_run_has_the_same_bits_on_any_number_of_processes(trials, tmp_path):
-    """Two processes of torchrun, with DDP to the end; then exact, killed, and another number."""
+def test_exact_run_has_the_same_bits_on_any_number_of_processes(trials):
+    """Two processes of torchrun, killed; then one process, as four ranks."""
     import gpu
 
-    plain, exact = {**RUN, "deterministic": True}, {**RUN, "exact": True, "dropout": 0.1}
-    undisturbed, expected = trials.run("a", exact), trials.run("plain", plain)
-    lines = [f"train_gpt2.main({trials.command(name, options)[2:]})"
-             for name, options in (("ddp", plain), ("b", exact))]  # fmt: skip
-    script = tmp_path / "both.py"
-    script.write_text("\n".join([PATH, "import train_gpt2", *lines]))
-    trials.run_killed("b", exact, random.randrange(3, 11), torchrun(script))
-    assert (
-        gpu.difference(trials.run("b", {**exact, "ranks": 4, "micro-batch": 3}), undisturbed) == 0
-    )
+    exact = {**RUN, "exact": True, "dropout": 0.1}
+    undisturbed = trials.run("a", exact)
+    trials.run_killed("b", exact, random.randrange(3, 11), torchrun(trials, "b", exact))
+    again = trials.run("b", {**exact, "ranks": 4, "micro-batch": 3})
+    assert gpu.difference(again, undisturbed) == 0
+    assert gpu.same_rows(trials.below / "b", trials.below / "a")
+
+
+def test_ddp_run_has_the_losses_of_one_process(trials):
+    import gpu
+
+    plain = {**RUN, "deterministic": True}
+    expected = trials.run("plain", plain)
+    subprocess.run(torchrun(trials, "ddp", plain), check=True, timeout=200)
     assert gpu.difference(gpu.losses_of(trials.below / "ddp"), expected) < 1e-4
-    for name, other in (("b", "a"), ("ddp", "plain")):
-        assert gpu.same_rows(trials.below / name, trials.below / other)
+    assert gpu.same_rows(trials.below / "ddp", trials.below / "plain")
 
 
-def torchrun(script: Path) -> list[str]:
-    words = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    return [sys.executable, "-m", *words]
+def torchrun(trials, name: str, options: dict[str, object]) -> list[str]:
+    words = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return [sys.executable, "-m", *words, *trials.command(name, options)[1:]]
 
 
 def test_masked_loss_is_that_of_the_documents_one_by_one(monkeypatch):
