@@ -273,6 +273,7 @@ RUNS = {
     ),
     "unnamed": (None, {"format": "mds", "seq_len": "document", "tokenizer": "cl100k_base"}),
     "unnamed, defaults": (None, {}),
+    "unnamed, BOS": (None, {"tokenizer": "cl100k_base", "bos_token": "<|fim_prefix|>"}),
     "unnamed, samples": (None, {"format": "mds", "seq_len": 64, "name": None, "sample": 0.5}),
 }
 

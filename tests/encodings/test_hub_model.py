@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 
 import pytest
 import tokenizers
@@ -12,6 +13,8 @@ import tokenmill
 from hub_client import connect, disconnect
 from hub_server import TOKEN, HubServer, cut, status
 from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.push.recipe import prepare_command
+from tokenmill.dataset.remaking import config_text
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, NetworkError
 
 REPO = "Owner/Model-0.6B"
@@ -142,6 +145,9 @@ def test_prepare_when_the_model_is_on_the_hub_then_its_commit_is_kept_and_verify
 ):
     prepared(tmp_path)
     assert Manifest.load(str(tmp_path / "out")).revisions == {f"models/{REPO}": hub.commit}
+    manifest = Manifest.load(str(tmp_path / "out"))
+    assert tomllib.loads(config_text(manifest))["tokenizer"] == f"{REPO}@{hub.commit}"
+    assert f"--tokenizer {REPO}@{hub.commit}" in prepare_command(manifest)
     hub.push(FILES, OTHER_COMMIT)  # another commit, the same vocabulary
     assert prepared(tmp_path)  # is complete already
     disconnect(monkeypatch)

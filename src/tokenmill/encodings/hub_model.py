@@ -141,8 +141,14 @@ def model_revision(identity: EncodingId) -> dict[str, str]:
 
 def begun_with(revisions: Mapping[str, str], name: str) -> str | None:
     """How to name the tokenizer of a run that began with these revisions."""
+    pinned = pinned_name(revisions, name)
+    return None if pinned == name else f"--tokenizer {pinned}"
+
+
+def pinned_name(revisions: Mapping[str, str], name: str) -> str:
+    """A tokenizer's name, with the commit if it comes from the Hub."""
     commit = revisions.get(_key(name))
-    return commit and f"--tokenizer {name}@{commit}"
+    return f"{name}@{commit}" if commit else name
 
 
 def _key(name: str) -> str:

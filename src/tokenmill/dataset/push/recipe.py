@@ -10,6 +10,7 @@ from tokenmill.config import Config
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.builtin import ENCODING_NAMES
+from tokenmill.encodings.hub_model import pinned_name
 from tokenmill.settings import resolved
 
 _PLAIN = (
@@ -28,7 +29,8 @@ def prepare_command(manifest: Manifest) -> str:
         return f"tokenmill convert IN OUT --format {options['format']}"
     identity = EncodingId.from_plain({**encoding, "source": None})
     usual = resolved(Config(sources=("SOURCE",), format=options["format"]), identity).identity()
-    words = ["tokenmill prepare SOURCE -o OUT", f"--tokenizer {shlex.quote(encoding['name'])}"]
+    tokenizer = pinned_name(manifest.revisions, encoding["name"])
+    words = ["tokenmill prepare SOURCE -o OUT", f"--tokenizer {shlex.quote(tokenizer)}"]
     if encoding["name"] not in ENCODING_NAMES:
         words += _tokenizer_options(encoding)
     words += _bos_option(options, encoding)
