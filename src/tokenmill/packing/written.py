@@ -92,6 +92,7 @@ def _as_dataset(dataset: OpenedDataset, plan: RowPlan, has_documents: bool) -> D
         eot="none",
         eot_id=dataset.made_with.eot_token,
         inferred={},
+        bos_id=None,  # a row may begin in the middle of a document
     )
 
 
