@@ -175,7 +175,7 @@ def _output_path(out: str, overwrite: bool) -> str:
     if files.exists(_ranks_path(path)) and not files.exists(path + KEPT_SUFFIX):
         found.append(_ranks_path(out))
     if found and not overwrite:
-        raise ConflictError(f"{' and '.join(found)} exists", hint="another name, or --overwrite")
+        raise ConflictError(f"there is {' and '.join(found)}", hint="another name, or --overwrite")
     files.make_folder(os.path.dirname(path))
     return path
 
