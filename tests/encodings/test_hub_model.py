@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tomllib
 
@@ -110,11 +111,15 @@ def test_model_when_it_has_no_vocabulary_then_that_is_said(hub):
     assert "has none of tokenizer.json, tekken.json" in refused(ConfigError)
 
 
-def test_model_when_nobody_answers_then_the_hint_says_what_to_fetch(monkeypatch, tmp_path):
+def test_model_when_nobody_answers_then_the_hint_says_what_to_fetch(monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(logging.getLogger("huggingface_hub"), "propagate", True)
     monkeypatch.setattr("tokenmill.storage.retry.UNREACHABLE_SECONDS", 0.0)
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # huggingface_hub's own 23 seconds
     connect(monkeypatch, "http://127.0.0.1:9", tmp_path / "home")
     assert f"hf download {REPO} tokenizer.json" in refused(NetworkError)
+    said = refused(NetworkError, f"{REPO}@v2")
+    assert f"--tokenizer {REPO}@v2: " in said and "--revision v2 --local-dir Model-0.6B" in said
+    assert not caplog.records  # of huggingface_hub's own retries
     disconnect(monkeypatch)
     assert "HF_HUB_OFFLINE is set" in refused(NetworkError)
 
