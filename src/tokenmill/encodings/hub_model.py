@@ -128,8 +128,8 @@ class HubModel:
     def _without_vocabulary(self, is_offline: bool) -> ConfigError | NetworkError:
         if is_offline:
             return NetworkError(
-                f"{self._typed}: the cache of the Hub has no vocabulary of it, and HF_HUB_OFFLINE is "
-                "set",
+                f"{self._typed}: the cache of the Hub has no vocabulary of it, and "
+                "HF_HUB_OFFLINE is set",
                 hint=f"unset HF_HUB_OFFLINE; or {self._download_command}",
             )
         return ConfigError(
