@@ -13,6 +13,8 @@ from tokenmill.encodings.builtin import ENCODING_NAMES
 from tokenmill.encodings.hub_model import pinned_name
 from tokenmill.settings import resolved
 
+# Of named sources: what a file says is too long for a line.
+FROM_FILE = "tokenmill prepare --config tokenmill.toml -o OUT"
 _PLAIN = (
     *("input_format", "text_column", "lists", "where", "sample", "dedup", "limit_docs"),
     *("limit_tokens", "keep"),
@@ -24,7 +26,7 @@ def prepare_command(manifest: Manifest) -> str:
     """SOURCE stands for the inputs, which the manifest lists one by one."""
     options, encoding = manifest.identity["options"], manifest.identity["encoding"]
     if manifest.converted_from is None and manifest.sources:
-        return "tokenmill prepare --config tokenmill.toml -o OUT"
+        return FROM_FILE
     if manifest.converted_from is not None:
         return f"tokenmill convert IN OUT --format {options['format']}"
     identity = EncodingId.from_plain({**encoding, "source": None})
