@@ -112,9 +112,11 @@ def test_model_when_it_has_no_vocabulary_then_that_is_said(hub):
 
 
 def test_model_when_nobody_answers_then_the_hint_says_what_to_fetch(monkeypatch, tmp_path, caplog):
-    monkeypatch.setattr(logging.getLogger("huggingface_hub"), "propagate", True)
+    logger = logging.getLogger("huggingface_hub")
+    monkeypatch.setattr(logger, "propagate", True)
     monkeypatch.setattr("tokenmill.storage.retry.UNREACHABLE_SECONDS", 0.0)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)  # huggingface_hub's own 23 seconds
+    # Instead of huggingface_hub's own 23 seconds: it sets the level when it is first used.
+    monkeypatch.setattr("time.sleep", lambda seconds: logger.setLevel(logging.WARNING))
     connect(monkeypatch, "http://127.0.0.1:9", tmp_path / "home")
     assert f"hf download {REPO} tokenizer.json" in refused(NetworkError)
     said = refused(NetworkError, f"{REPO}@v2")

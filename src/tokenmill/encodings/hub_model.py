@@ -27,6 +27,8 @@ VOCABULARIES = ("tokenizer.json", "tekken.json", "tokenizer.model", "qwen.tiktok
 _BESIDE = ("tokenizer_config.json",)  # what says which special token is which
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@([\w./-]+))?")
 _COMMIT = re.compile(r"/snapshots/([0-9a-f]{40})/")
+# The logger of huggingface_hub's retries; the library itself sets the level of the one above it.
+_REQUESTS = "huggingface_hub.utils._http"
 _NOT_REPOSITORIES = (".tiktoken", ".json", ".model", ".txt")
 
 
@@ -47,7 +49,7 @@ class HubModel:
         import huggingface_hub
         import huggingface_hub.constants
 
-        with self._explained(huggingface_hub), _quiet("huggingface_hub"):
+        with self._explained(huggingface_hub), _quiet(_REQUESTS):
             for name in VOCABULARIES:
                 path = self._fetched(huggingface_hub, name, self.revision, only_cached)
                 if path is not None:
