@@ -147,7 +147,7 @@ def _typed(name: str, value: object) -> str:
 def _conflict(path: str, differences: list[str]) -> ConflictError:
     return ConflictError(
         f"{path} is there already, made {'; '.join(differences)}",
-        hint="--overwrite replaces it; --plan FILE puts this one elsewhere",
+        hint="tokenmill pack --overwrite replaces it; --plan FILE puts this one elsewhere",
     )
 
 
