@@ -138,6 +138,33 @@ def test_loader_when_documents_have_bos_then_masks_follow_it(texts, source, tmp_
     assert (np.asarray(batch.document_ids) == np.cumsum(is_start, axis=1) - 1).all()
 
 
+@pytest.mark.parametrize("is_file", [True, False])
+def test_rows_when_documents_have_bos_then_are_written_without_a_separator(
+    is_file, source, tokenizer_json, tmp_path
+):
+    options = {"tokenizer": tokenizer_json, "bos": "prepend", "eot_token": "</s>"}
+    prepared(source, tmp_path / "a", **(options if is_file else CL100K), eot="none")
+    tokenmill.pack(tmp_path / "a", seq_len=64, write=tmp_path / "rows")
+    manifest = tokenmill.Manifest.load(str(tmp_path / "rows"))
+    written = manifest.identity["options"]
+    assert (written["eot"], written.get("bos")) == ("none", None)
+    assert manifest.num_tokens % 64 == 0
+    assert tokenmill.verify(tmp_path / "rows").is_whole
+    batches = [
+        np.asarray(
+            next(
+                iter(
+                    tokenmill.Loader(
+                        tmp_path / folder, batch_size=2, seq_len=64, packed=True, shuffle=None
+                    )
+                )
+            ).tokens
+        )
+        for folder in ("a", "rows")
+    ]
+    assert (batches[0] == batches[1]).all()
+
+
 @pytest.mark.parametrize("add_eos", [None, True])
 def test_special_tokens_when_template_then_are_those_of_tokenizers(
     add_eos, tokenizer_json, texts, source, tmp_path

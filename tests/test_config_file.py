@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import random
+import re
 import tomllib
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tokenmill.cli.prepare import config_from, typed_config
 from tokenmill.config import Config
 from tokenmill.config_file import MAX_BYTES, ConfigFile
 from tokenmill.errors import ConfigError
+from tokenmill.named_source import KEYS
 from tokenmill.words.toml_text import toml_text
 
 TEXT = """\
@@ -88,6 +90,20 @@ def test_file_when_sources_have_no_names_then_a_list_that_typed_ones_replace(fil
     assert list(asked("--config", file, "x=c/").by_source()) == ["x"]
 
 
+def test_file_when_a_sample_is_per_cent_then_the_number_as_on_the_command_line(file):
+    file.write_text(TEXT.replace("0.5", '"50%"').replace("shuffle", 'sample = "10%"\nshuffle'))
+    config, number = asked("--config", file), file.with_name("number.toml")
+    number.write_text(TEXT.replace("shuffle", "sample = 0.1\nshuffle"))
+    assert config == asked("--config", number)
+    assert [one.sample for one in config.by_source().values()] == [0.1, 0.5]
+
+
+def test_page_when_it_lists_the_keys_of_a_source_then_all_of_them():
+    page = (Path(__file__).parents[1] / "docs" / "sources.md").read_text()
+    listed = page.partition("A source may have its own")[2].partition(";")[0]
+    assert set(re.findall(r"`(\w+)`", listed)) == {*KEYS} - {"paths"}
+
+
 def test_file_when_something_must_still_be_typed_then_says_so(file):
     file.write_text("seed = 1\n")
     with pytest.raises(ConfigError, match="no source given"):
@@ -133,7 +149,8 @@ def test_file_when_it_has_every_option_then_each_is_taken(file):
         ("[source.code]", "[source.'a b']", 12, "a source cannot be named 'a b'", ""),
         ("text_column", "column", 14, "source code: unknown option 'column'", "'text_column'"),
         ("sample = 0.5", "shuffle = true", 15, "source code: unknown option 'shuffle'", "paths"),
-        ("sample = 0.5", "sample = [1]", 15, "sample is a number, got [1]", ""),
+        ("sample = 0.5", "sample = [1]", 15, "sample is a number, such as 0.1 or", ""),
+        ("sample = 0.5", 'sample = "5x"', 15, "source code: --sample takes a number", "10%"),
         ("sample = 0.5", "sample = 5", 15, "source code: --sample must lie between 0 and 1", ""),
         ("sample = 0.5", "repeat = 2.0", 15, "repeat is a whole number, got 2.0", ""),
         ("sample = 0.5", "repeat = 0", 15, "source code: repeat is a whole number from 1", ""),
@@ -273,6 +290,7 @@ RUNS = {
     ),
     "unnamed": (None, {"format": "mds", "seq_len": "document", "tokenizer": "cl100k_base"}),
     "unnamed, defaults": (None, {}),
+    "unnamed, BOS": (None, {"tokenizer": "cl100k_base", "bos_token": "<|fim_prefix|>"}),
     "unnamed, samples": (None, {"format": "mds", "seq_len": 64, "name": None, "sample": 0.5}),
 }
 

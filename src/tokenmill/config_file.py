@@ -148,6 +148,8 @@ class ConfigFile:
             allowed = [one for one in _KINDS if re.search(rf"\b{one.__name__}\b", kind)]
             what = " or ".join(_KINDS[one] for one in allowed)
             allowed += [int] if float in allowed else []
+            if keys[-1] == "sample":
+                allowed, what = [int, float, str], 'a number, such as 0.1 or "10%"'
             if keys[-1] in COUNTS:
                 allowed, what = [int, float, str], 'a whole number, such as 1000 or "100M"'
             is_right = type(value) in allowed

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.errors import ConfigError
+from tokenmill.words.quantities import share_of
 from tokenmill.words.synonyms import option_meant
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -60,6 +61,8 @@ class NamedSource:
             )
         some = (paths,) if isinstance(paths, (str, os.PathLike)) else tuple(paths)
         repeat = table.pop("repeat", 1)
+        if table.get("sample") is not None:
+            table["sample"] = _share(name, table["sample"])
         options = tuple((key, value) for key, value in table.items() if value is not None)
         return NamedSource(name, tuple(map(os.fspath, some)), repeat, options)
 
@@ -86,6 +89,13 @@ class NamedSource:
         """What decides the bytes, besides the inputs."""
         repeat = {"repeat": self.repeat} if self.repeat > 1 else {}
         return {"place": place, **repeat, **dict(self.options)}
+
+
+def _share(name: str, value: Any) -> float:
+    try:
+        return share_of("--sample", value)
+    except ConfigError as error:
+        raise ConfigError(f"source {name}: {error.message}", hint=error.hint) from None
 
 
 def _pairs(options: Any) -> tuple[tuple[str, Any], ...]:

@@ -6,6 +6,8 @@ import json
 
 from tokenmill.cli import main
 from tokenmill.encodings import ENCODING_NAMES, get_encoding
+from tokenmill.encodings.bos import with_bos
+from tokenmill.errors import ConfigError
 
 
 def test_tokenizers_when_listed_then_rows_are_those_of_the_encodings(capsys) -> None:
@@ -18,6 +20,12 @@ def test_tokenizers_when_listed_then_rows_are_those_of_the_encodings(capsys) -> 
         assert row["vocabulary size"] == encoding.n_vocab
         assert (row["eot"], row["eot id"]) == (encoding.identity.eot, encoding.eot_token)
         assert row["pattern"] == encoding.identity.pattern
+        try:
+            with_it = with_bos(encoding.identity)
+            assert (row["bos"], row["bos id"]) == (with_it.bos, with_it.bos_token)
+        except ConfigError:
+            assert row["bos"] is row["bos id"] is None
+    assert rows["o200k_harmony"]["bos"] == "<|startoftext|>"
 
 
 def test_tokenizers_when_shown_then_says_how_to_name_each_and_any_other(capsys) -> None:

@@ -85,6 +85,14 @@ PREPARE = "tokenmill prepare corpus/*.parquet -o data/mine"
             "--val-fraction and --no-val exclude each other",
             "leave one of them out",
         ),
+        ("tokenizer trian x", "unknown command 'trian'", "mean `tokenmill tokenizer train`?"),
+        ("tokenizer xyzzy", "unknown command 'xyzzy'", "tokenmill tokenizer --help lists"),
+        ("tokenizer -q train", "unknown option -q", "command: tokenmill tokenizer COMMAND -q;"),
+        (
+            "tokenizer train x --vocab-size 300",
+            "missing: -o, the output file",
+            "tokenmill tokenizer train x --vocab-size 300 -o my.json",
+        ),
         ("doctor --jsn", "unknown option --jsn", "`--json`?"),
     ],
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import tomllib
 
 import pytest
 import tokenizers
@@ -12,6 +14,8 @@ import tokenmill
 from hub_client import connect, disconnect
 from hub_server import TOKEN, HubServer, cut, status
 from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.push.recipe import prepare_command
+from tokenmill.dataset.remaking import config_text
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, NetworkError
 
 REPO = "Owner/Model-0.6B"
@@ -107,11 +111,17 @@ def test_model_when_it_has_no_vocabulary_then_that_is_said(hub):
     assert "has none of tokenizer.json, tekken.json" in refused(ConfigError)
 
 
-def test_model_when_nobody_answers_then_the_hint_says_what_to_fetch(monkeypatch, tmp_path):
+def test_model_when_nobody_answers_then_the_hint_says_what_to_fetch(monkeypatch, tmp_path, caplog):
+    logger = logging.getLogger("huggingface_hub")
+    monkeypatch.setattr(logger, "propagate", True)
     monkeypatch.setattr("tokenmill.storage.retry.UNREACHABLE_SECONDS", 0.0)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)  # huggingface_hub's own 23 seconds
+    # Instead of huggingface_hub's own 23 seconds: it sets the level when it is first used.
+    monkeypatch.setattr("time.sleep", lambda seconds: logger.setLevel(logging.WARNING))
     connect(monkeypatch, "http://127.0.0.1:9", tmp_path / "home")
     assert f"hf download {REPO} tokenizer.json" in refused(NetworkError)
+    said = refused(NetworkError, f"{REPO}@v2")
+    assert f"--tokenizer {REPO}@v2: " in said and "--revision v2 --local-dir Model-0.6B" in said
+    assert not caplog.records  # of huggingface_hub's own retries
     disconnect(monkeypatch)
     assert "HF_HUB_OFFLINE is set" in refused(NetworkError)
 
@@ -142,6 +152,9 @@ def test_prepare_when_the_model_is_on_the_hub_then_its_commit_is_kept_and_verify
 ):
     prepared(tmp_path)
     assert Manifest.load(str(tmp_path / "out")).revisions == {f"models/{REPO}": hub.commit}
+    manifest = Manifest.load(str(tmp_path / "out"))
+    assert tomllib.loads(config_text(manifest))["tokenizer"] == f"{REPO}@{hub.commit}"
+    assert f"--tokenizer {REPO}@{hub.commit}" in prepare_command(manifest)
     hub.push(FILES, OTHER_COMMIT)  # another commit, the same vocabulary
     assert prepared(tmp_path)  # is complete already
     disconnect(monkeypatch)

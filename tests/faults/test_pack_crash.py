@@ -26,15 +26,15 @@ def test_pack_killed_at_every_operation_leaves_the_old_plan_or_a_whole_one(datas
     tokenmill.pack(dataset, seq_len=32, long="drop")
     old = plan.read_bytes()
     with disk(FaultyOs()) as counted:
-        tokenmill.pack(dataset, seq_len=32)
+        tokenmill.pack(dataset, seq_len=32, overwrite=True)
     new = plan.read_bytes()
     assert old != new and any(name.startswith("fsync") for name in counted.operations)
     for at in range(1, len(counted.operations) + 1):
         plan.write_bytes(old)
         with pytest.raises(Gone), disk(FaultyOs(Crash(at))):
-            tokenmill.pack(dataset, seq_len=32)
+            tokenmill.pack(dataset, seq_len=32, overwrite=True)
         assert plan.read_bytes() in (old, new), counted.operations[at - 1]
-        tokenmill.pack(dataset, seq_len=32)
+        tokenmill.pack(dataset, seq_len=32, overwrite=True)
         assert plan.read_bytes() == new
 
 

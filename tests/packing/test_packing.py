@@ -254,7 +254,11 @@ def test_plan_of_other_tokens_or_options_is_refused_and_the_same_one_is_kept(tmp
     options = {"seq_len": 8, "batch_size": 1}
     state = tokenmill.Loader(source, packed=True, **options).state_dict()
     assert len(json.dumps(state)) < 1000
-    tokenmill.pack(source, seq_len=8, long="truncate")
+    tokenmill.pack(source, seq_len=8, long="split")  # the same by its name
+    with pytest.raises(ConflictError, match="with --long split, not --long truncate") as caught:
+        tokenmill.pack(source, seq_len=8, long="truncate")
+    assert os.stat(plan).st_ino == stamp and "--overwrite" in caught.value.hint
+    tokenmill.pack(source, seq_len=8, long="truncate", overwrite=True)
     assert os.stat(plan).st_ino != stamp
     with pytest.raises(ConflictError, match=r"the content of data was \w+ in rows \w+, is"):
         tokenmill.Loader(source, packed=True, **options).load_state_dict(state)
@@ -263,6 +267,8 @@ def test_plan_of_other_tokens_or_options_is_refused_and_the_same_one_is_kept(tmp
     with pytest.raises(ConflictError, match="made for other tokens") as caught:
         tokenmill.Loader(other, packed=plan, **options)
     assert "tokenmill pack" in caught.value.hint
+    with pytest.raises(ConflictError, match="made for other tokens"):
+        tokenmill.pack(other, seq_len=8, long="truncate", plan=plan)
     with pytest.raises(ConfigError, match="there is no plan of rows at"):
         tokenmill.Loader(other, packed=True, **options)
     with pytest.raises(ConfigError, match="rows of 8 tokens, not 9"):
@@ -348,8 +354,14 @@ def test_command_packs_reports_and_writes(tmp_path, capsys):
     report = found["splits"]["train"]
     assert found["plan"] == os.path.join(out, plan_name(64)) and found["method"] == "fit"
     assert report["num_pad_tokens"] == report["num_rows"] * 64 - report["num_tokens"]
-    rows = str(tmp_path / "rows")
-    assert main(["pack", out, "--seq-len", "64", "--method", "crop", "--write", rows]) == 0
+    rows, plan = str(tmp_path / "rows"), Path(out, plan_name(64)).read_bytes()
+    assert main(["pack", out, "--seq-len", "64"]) == 0
+    assert "(was there already)" in capsys.readouterr().err
+    crop = ["pack", out, "--seq-len", "64", "--method", "crop", "--write", rows]
+    assert main(crop) == 6
+    assert "with --method fit, not --method crop" in capsys.readouterr().err
+    assert not os.path.exists(rows) and Path(out, plan_name(64)).read_bytes() == plan
+    assert main([*crop, "--overwrite"]) == 0
     assert "lost (" in capsys.readouterr().err
     assert tokenmill.open(rows)["train"].num_tokens % 64 == 0
     for arguments, code, message in [
@@ -357,11 +369,13 @@ def test_command_packs_reports_and_writes(tmp_path, capsys):
         (["--seq-len", "64", "--method", "worst"], 2, "worst"),
         (["--seq-len", "64", "--long", "burn"], 2, "burn"),
         (["--seq-len", "64", "--method", "crop", "--long", "drop"], 2, "--long drop is for"),
-        (["--seq-len", "64", "--format", "mds"], 2, "are for --write"),
-        (["--seq-len", "64", "--write", out], 2, "the output folder is the input folder"),
+        (["--seq-len", "64", "--format", "mds"], 2, "is for --write"),
+        (["--seq-len", "32", "--write", rows, "--format", "mdz"], 2, "mdz"),
+        (["--seq-len", "32", "--write", out], 2, "the output folder is the input folder"),
     ]:
         assert main(["pack", out, *arguments]) == code, arguments
         assert message in capsys.readouterr().err
+    assert not Path(out, plan_name(32)).exists()
 
 
 def test_documents_that_nothing_separates_cannot_be_packed(tmp_path):

@@ -196,6 +196,24 @@ def test_two_filters_are_compared_by_what_differs(tmp_path):
     assert "not hold the same documents" in page
 
 
+def test_named_sources_have_their_counts_and_the_file_that_makes_them_again(tmp_path, capsys):
+    web = write_corpus("jsonl", tmp_path / "web", [*made_texts(20, seed=1), "a"])
+    code = write_corpus("jsonl", tmp_path / "code", made_texts(9, seed=2))
+    out = str(tmp_path / "out")
+    manifest = tokenmill.prepare({"web": web, "code": code}, out, num_proc=1, dedup="exact")
+    page = html.unescape(report(out).decode())
+    for name, totals in manifest.sources.items():
+        cells = rf"{name}=[^|]*\|.*?\|.*?\|{totals.counts.num_rows:,}\|"
+        cells += rf"{totals.counts.num_written:,}\|{totals.num_tokens:,}\|"
+        assert re.search(cells, re.sub(r"(<[^>]*>)+", "|", page)), name
+    assert '"place"' not in page  # the options of named sources, as JSON
+    said = f"tokenmill inspect {out} --config"
+    assert said in page and "tokenmill prepare --config tokenmill.toml -o OUT" in page
+    capsys.readouterr()
+    assert main(said.split()[1:]) == 0
+    assert "[source.code]" in capsys.readouterr().out
+
+
 def test_json_and_card_say_what_the_page_says(tmp_path, capsys):
     out = prepared(tmp_path, made_texts(50), val="none")
     assert main(["report", out, "--json"]) == 0

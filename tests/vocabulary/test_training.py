@@ -108,6 +108,8 @@ def test_training_when_it_is_interrupted_then_it_continues_to_the_same_bytes(
     monkeypatch.setattr(TrainingWatch, "counted", lambda watch, size: seen.append(size))
     assert train(asked, TrainingOptions(400)).sha256 == whole.sha256
     assert seen[0] > 0.3 * whole.text_bytes  # was here already
+    (tmp_path / "my.json").rename(kept)  # as if killed when only the ranks were there
+    assert train(asked, TrainingOptions(400)).sha256 == whole.sha256
     assert not kept.exists()
 
 
@@ -172,11 +174,16 @@ def test_options_when_they_are_wrong_then_the_message_says_what_is_right(options
 
 
 def test_training_when_it_cannot_be_done_then_nothing_is_written(corpus, tmp_path):
-    with pytest.raises(ConfigError, match="a tokenizer is a"):
+    with pytest.raises(ConfigError, match="a tokenizer is a") as caught:
         trained(corpus, tmp_path / "my.model")
+    assert caught.value.hint == f"-o {tmp_path}/my.json"
     (tmp_path / "there.json").write_text("{}")
-    with pytest.raises(ConflictError, match="exists"):
+    with pytest.raises(ConflictError, match=r"there is .*there\.json"):
         trained(corpus, tmp_path / "there.json")
+    (tmp_path / "ranks.tiktoken").write_text("another's")
+    with pytest.raises(ConflictError, match=r"there is .*ranks\.tiktoken"):
+        trained(corpus, tmp_path / "ranks.json")
+    assert (tmp_path / "ranks.tiktoken").read_text() == "another's"
     pq.write_table(pa.table({"text": pa.array([None], pa.string())}), tmp_path / "empty.parquet")
     with pytest.raises(InputError, match="nothing to learn from"):
         trained(tmp_path / "empty.parquet", tmp_path / "no.json")

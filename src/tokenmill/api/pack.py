@@ -8,7 +8,7 @@ from tokenmill.dataset.opened import OpenedDataset, opened
 from tokenmill.packing.pack import PackOptions
 from tokenmill.packing.pack import pack as planned
 from tokenmill.packing.report import PackReport
-from tokenmill.packing.written import write_rows
+from tokenmill.packing.written import rows_target, write_rows
 from tokenmill.words.keywords import suggesting
 from tokenmill.words.quantities import Quantity, count_of
 
@@ -32,15 +32,18 @@ def pack(
     method      "fit": best-fit decreasing, with padding; "crop": nanochat's rule, without
     long        of fit, what becomes of documents longer than a row: "split", "truncate", "drop"
     plan        where the plan goes; None: beside the dataset
+    overwrite   replace a plan of other options, and the dataset in `write`
     write       a folder or URL: also write the rows there, as a dataset in `format`
     """
     options = PackOptions(seq_len=count_of("seq_len", seq_len), method=method, long=long, seed=seed)
     is_open = isinstance(dataset, OpenedDataset)
     data = dataset if isinstance(dataset, OpenedDataset) else opened(os.fspath(dataset))
     try:
-        found = planned(data, options, None if plan is None else os.fspath(plan))
-        if write is not None:
-            write_rows(data, found, os.fspath(write), format, overwrite)
+        out = None if write is None else os.fspath(write)
+        target = out and rows_target(data, options.seq_len, out, format, overwrite)
+        found = planned(data, options, None if plan is None else os.fspath(plan), overwrite)
+        if target:
+            write_rows(data, found, target)
         return {name: split.report for name, split in found.splits.items()}
     finally:
         if not is_open:

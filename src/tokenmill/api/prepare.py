@@ -91,7 +91,7 @@ def prepare(
     """
     given = dict(locals())
     config = Config(**{name: value for name, value in given.items() if name not in _NOT_OPTIONS})
-    packing = _packing(config.out, pack)
+    packing = _packing(config.out, pack, overwrite)
     if watch is not None or not progress:
         manifest = _prepared(config, watch or SilentWatch())
     else:
@@ -104,7 +104,7 @@ def prepare(
     return manifest
 
 
-def _packing(out: str, seq_len: Quantity | None) -> Callable[[], object]:
+def _packing(out: str, seq_len: Quantity | None, overwrite: bool) -> Callable[[], object]:
     """What packs the finished dataset. A wrong number is noticed now, before the run."""
     if seq_len is None:
         return lambda: None
@@ -116,7 +116,7 @@ def _packing(out: str, seq_len: Quantity | None) -> Callable[[], object]:
 
     def packed() -> None:
         with opened(out) as dataset:
-            planned(dataset, options)
+            planned(dataset, options, overwrite=overwrite)
 
     return packed
 

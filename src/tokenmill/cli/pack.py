@@ -52,7 +52,9 @@ examples:
     )
     parser.add_argument("--format", metavar="NAME", help="of --write (default: that of OUT)")
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace the dataset in DIR once it is complete"
+        "--overwrite",
+        action="store_true",
+        help="replace a plan of other options, and the dataset in DIR once it is complete",
     )
     parser.add_argument("--tokenizer", metavar="NAME|FILE", help="if tokenmill did not write OUT")
     parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
@@ -66,9 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
     from tokenmill.errors import ConfigError
     from tokenmill.packing.pack import PackOptions
 
-    if arguments.write is None and (arguments.format or arguments.overwrite):
+    if arguments.write is None and arguments.format:
         raise ConfigError(
-            "--format and --overwrite are for --write: a plan has no format",
+            "--format is for --write: a plan has no format",
             hint="--write DIR writes the rows as a dataset",
         )
     options = PackOptions(
@@ -86,27 +88,28 @@ def pack_and_report(
     dataset: OpenedDataset, options: PackOptions, arguments: argparse.Namespace
 ) -> None:
     from tokenmill.packing.pack import pack
-    from tokenmill.packing.written import write_rows
+    from tokenmill.packing.written import rows_target, write_rows
+    from tokenmill.storage.objects import require_lasting
 
-    plan = pack(dataset, options, arguments.plan)
+    out, overwrite = arguments.write, arguments.overwrite
+    target = out and rows_target(dataset, options.seq_len, out, arguments.format, overwrite)
+    if out:
+        require_lasting(out)
+    plan = pack(dataset, options, arguments.plan, overwrite)
     report(plan, arguments)
-    if arguments.write is not None:
-        from tokenmill.storage.objects import require_lasting, require_output
-
-        require_output(arguments.write)
-        require_lasting(arguments.write)
-        write_rows(dataset, plan, arguments.write, arguments.format, arguments.overwrite)
+    if target:
+        write_rows(dataset, plan, target)
         if not arguments.quiet:
             print(printable(f"rows written to {arguments.write}"), file=sys.stderr)
 
 
-def pack_prepared(out: str, options: PackOptions, is_quiet: bool) -> None:
+def pack_prepared(out: str, options: PackOptions, is_quiet: bool, overwrite: bool) -> None:
     """`prepare --pack`: the plan of a dataset that was just finished."""
     from tokenmill.dataset.opened import opened
     from tokenmill.packing.pack import pack
 
     with opened(out) as dataset:
-        plan = pack(dataset, options)
+        plan = pack(dataset, options, overwrite=overwrite)
     if not is_quiet:
         _show(plan)
 
@@ -121,5 +124,6 @@ def report(plan: RowPlan, arguments: argparse.Namespace) -> None:
 
 def _show(plan: RowPlan) -> None:
     lines = [line for name, one in plan.splits.items() for line in one.report.lines(name)]
-    for line in [*lines, f"plan: {plan.path}"]:
+    there = "" if plan.is_new else " (was there already)"
+    for line in [*lines, f"plan: {plan.path}{there}"]:
         print(printable(line), file=sys.stderr)

@@ -384,7 +384,8 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
         if packing is not None:
             from tokenmill.cli import pack
 
-            pack.pack_prepared(config.out, packing, arguments.quiet or arguments.json)
+            is_quiet = arguments.quiet or arguments.json
+            pack.pack_prepared(config.out, packing, is_quiet, config.overwrite)
     return 0
 
 

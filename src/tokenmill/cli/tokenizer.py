@@ -87,7 +87,9 @@ examples:
     parser.add_argument(
         "--num-proc", type=int, metavar="N", help="threads (default: the CPUs there are)"
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace FILE.json")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace FILE.json and FILE.tiktoken"
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")

@@ -55,10 +55,12 @@ def _facts(row: dict[str, Any]) -> str:
 
 
 def _rows() -> Iterator[dict[str, Any]]:
+    from tokenmill.encodings.bos import usual_bos
     from tokenmill.encodings.families import FAMILIES, OPENAI
 
     for family in (*OPENAI, *FAMILIES):
-        specials, bos = family.special_tokens, family.bos
+        specials = family.special_tokens
+        bos = usual_bos(family.bos, specials)  # that --bos prepend takes
         is_shipped = family in OPENAI
         yield {
             "tokenizer": family.name,

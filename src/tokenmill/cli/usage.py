@@ -106,7 +106,8 @@ class CommandParser(argparse.ArgumentParser):
         if said in _RESUME:
             return "leave it out: the same command continues an interrupted run"
         if commands_of(self):
-            return f"options follow the command: tokenmill COMMAND {name}; see tokenmill --help"
+            called = f"{self.prog} COMMAND {name}"
+            return f"options follow the command: {called}; see {self.help_command()}"
         by_name = {option[2:].replace("-", "_"): option for option in options if option[1] == "-"}
         positional = {a.dest: str(a.metavar) for a in self._actions if not a.option_strings}
         known = [*by_name, *positional]
@@ -130,12 +131,14 @@ def commands_of(parser: argparse.ArgumentParser) -> dict[str, CommandParser]:
     return {}
 
 
-def unknown_command(name: str, known: Iterable[str], words: Sequence[str] = ()) -> ConfigError:
+def unknown_command(
+    name: str, known: Iterable[str], words: Sequence[str] = (), prog: str = "tokenmill"
+) -> ConfigError:
     meant = command_meant(name, list(known))
     if meant is not None:
-        return ConfigError(f"unknown command {name!r}", hint=f"did you mean `tokenmill {meant}`?")
-    hint = "tokenmill --help lists the commands"
-    if set(name) & set("./*~"):  # a file, a folder, a glob or a URL
+        return ConfigError(f"unknown command {name!r}", hint=f"did you mean `{prog} {meant}`?")
+    hint = f"{prog} --help lists the commands"
+    if prog == "tokenmill" and set(name) & set("./*~"):  # a file, a folder, a glob or a URL
         shown = shlex.join(words) if 0 < len(words) <= _MAX_WORDS else f"{shlex.quote(name)} ..."
         hint = f"did you mean `tokenmill prepare {shown}`?"
     return ConfigError(f"unknown command {name!r}", hint=hint)
@@ -162,9 +165,11 @@ def _missing(parser: CommandParser, names: str) -> ConfigError:
     missing = names.split(", ")
     if missing != ["-o/--out"]:
         return ConfigError(f"missing: {', '.join(missing)}", hint=parser.example())
+    is_file = parser.options()["-o"].metavar == "FILE.json"
+    what, example = ("file", "my.json") if is_file else ("folder", "data/mine")
     words = [*shlex.split(parser.prog), *parser._words]
-    shown = f": {shlex.join([*words, '-o', 'data/mine'])}" if len(words) <= _MAX_WORDS else ""
-    return ConfigError("missing: -o, the output folder", hint=f"add `-o data/mine`{shown}")
+    shown = f": {shlex.join([*words, '-o', example])}" if len(words) <= _MAX_WORDS else ""
+    return ConfigError(f"missing: -o, the output {what}", hint=f"add `-o {example}`{shown}")
 
 
 def _invalid_choice(parser: CommandParser, name: str, got: str) -> ConfigError:
@@ -172,7 +177,7 @@ def _invalid_choice(parser: CommandParser, name: str, got: str) -> ConfigError:
     got = got.strip("'\"")
     known = [str(choice) for choice in action.choices or ()]
     if commands_of(parser):
-        return unknown_command(got, known, parser._words)
+        return unknown_command(got, known, parser._words, parser.prog)
     meant = option_meant(got, known)
     if not action.option_strings:
         hint = parser.example()

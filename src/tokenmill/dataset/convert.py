@@ -93,7 +93,7 @@ def convert(
 
     `encoding` is needed if the source has no manifest that names it.
     """
-    _require_another_place(source, target)
+    require_another_place(source, target)
     if not source.num_tokens:
         raise InputError(
             f"{source.name} holds no tokens: there is nothing to convert",
@@ -248,7 +248,7 @@ def _require_source_apart(source: Dataset, target: Target, names: OutputNames) -
     names.require_apart(target.out, [os.path.join(source.name, name) for name in found])
 
 
-def _require_another_place(source: Dataset, target: Target) -> None:
+def require_another_place(source: Dataset, target: Target) -> None:
     given, out = (store_of(place).canonical(place) for place in (source.name, target.out))
     if given == out:
         raise ConfigError("the output folder is the input folder", hint="choose another")

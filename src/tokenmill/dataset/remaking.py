@@ -14,6 +14,7 @@ from tokenmill.dataset.manifest import Manifest
 from tokenmill.encode.record import Counts
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.builtin import ENCODING_NAMES, shipped_identity
+from tokenmill.encodings.hub_model import pinned_name
 from tokenmill.errors import ConfigError
 from tokenmill.formats import get_format
 from tokenmill.words.toml_text import toml_text
@@ -44,14 +45,15 @@ _HEAD = "# tokenmill prepare --config tokenmill.toml -o OUT\n"
 
 def _comment(manifest: Manifest) -> str:
     encoding = manifest.identity["encoding"]
-    if encoding["name"] in ENCODING_NAMES:
+    is_pinned = pinned_name(manifest.revisions, encoding["name"]) != encoding["name"]
+    if is_pinned or encoding["name"] in ENCODING_NAMES:
         return ""
     return f"# tokenizer: the path of the file whose vocabulary has sha256 {encoding['sha256']}\n"
 
 
 def _tokenizer(manifest: Manifest) -> dict[str, str]:
     encoding = EncodingId.from_plain({**manifest.identity["encoding"], "source": None})
-    found = {"tokenizer": encoding.name}
+    found = {"tokenizer": pinned_name(manifest.revisions, encoding.name)}
     if encoding.bos_option is not None:
         found["bos_token"] = encoding.bos_option
     if encoding.name in ENCODING_NAMES:

@@ -56,8 +56,14 @@ def bos_id_of(identity: EncodingId) -> int | None:
     return special_tokens_of(identity).get(identity.bos)
 
 
+def usual_bos(own: str | None, specials: Mapping[str, int]) -> str | None:
+    """The token that begins a document if the user does not say which: `own`, the one that the
+    model's own library puts before a text, or one with a usual name."""
+    return next((text for text in (own, *_USUAL_BOS) if text in specials), None)
+
+
 def _usual_bos(identity: EncodingId, specials: Mapping[str, int]) -> str:
-    usual = next((text for text in (identity.bos, *_USUAL_BOS) if text in specials), None)
+    usual = usual_bos(identity.bos, specials)
     if usual is None:
         known = ", ".join(list(specials)[:40]) or "none"
         raise ConfigError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ VOCABULARIES = ("tokenizer.json", "tekken.json", "tokenizer.model", "qwen.tiktok
 _BESIDE = ("tokenizer_config.json",)  # what says which special token is which
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@([\w./-]+))?")
 _COMMIT = re.compile(r"/snapshots/([0-9a-f]{40})/")
+# The logger of huggingface_hub's retries; the library itself sets the level of the one above it.
+_REQUESTS = "huggingface_hub.utils._http"
 _NOT_REPOSITORIES = (".tiktoken", ".json", ".model", ".txt")
 
 
@@ -46,7 +49,7 @@ class HubModel:
         import huggingface_hub
         import huggingface_hub.constants
 
-        with self._explained(huggingface_hub):
+        with self._explained(huggingface_hub), _quiet(_REQUESTS):
             for name in VOCABULARIES:
                 path = self._fetched(huggingface_hub, name, self.revision, only_cached)
                 if path is not None:
@@ -97,7 +100,7 @@ class HubModel:
                 ) from None
             if kind == "RepositoryNotFoundError" or status in (401, 403):
                 raise ConfigError(
-                    f"--tokenizer {self.repo}: no such file or folder here, and no such model on "
+                    f"--tokenizer {self._typed}: no such file or folder here, and no such model on "
                     "the Hub, or it is private",
                     hint=f"check the name at {page}; if it is private: `hf auth login`, or set "
                     "HF_TOKEN",
@@ -105,31 +108,48 @@ class HubModel:
             if not is_of_the_network(error):
                 raise
             raise NetworkError(
-                f"--tokenizer {self.repo}: no such file or folder here, and the Hub cannot be "
+                f"--tokenizer {self._typed}: no such file or folder here, and the Hub cannot be "
                 f"reached: {message_of(error)}",
                 hint=self._download_command,
             ) from None
 
     @property
+    def _typed(self) -> str:
+        return self.repo if self.revision == "main" else f"{self.repo}@{self.revision}"
+
+    @property
     def _download_command(self) -> str:
         folder = self.repo.partition("/")[2]
         files = " ".join(VOCABULARIES[:1] + _BESIDE)
+        revision = "" if self.revision == "main" else f"--revision {self.revision} "
         return (
-            f"where there is a network: hf download {self.repo} {files} --local-dir {folder}; "
-            f"then: --tokenizer {folder}"
+            f"where there is a network: hf download {self.repo} {files} {revision}"
+            f"--local-dir {folder}; then: --tokenizer {folder}"
         )
 
     def _without_vocabulary(self, is_offline: bool) -> ConfigError | NetworkError:
         if is_offline:
             return NetworkError(
-                f"{self.repo}: the cache of the Hub has no vocabulary of it, and HF_HUB_OFFLINE is "
-                "set",
+                f"{self._typed}: the cache of the Hub has no vocabulary of it, and "
+                "HF_HUB_OFFLINE is set",
                 hint=f"unset HF_HUB_OFFLINE; or {self._download_command}",
             )
         return ConfigError(
             f"{self.repo} at {self.revision} has none of {', '.join(VOCABULARIES)}",
             hint="name the model that it was made from, or a vocabulary file: --tokenizer FILE",
         )
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Without the warnings of a library that repeats requests: the error says it all."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def model_revision(identity: EncodingId) -> dict[str, str]:
@@ -141,8 +161,14 @@ def model_revision(identity: EncodingId) -> dict[str, str]:
 
 def begun_with(revisions: Mapping[str, str], name: str) -> str | None:
     """How to name the tokenizer of a run that began with these revisions."""
+    pinned = pinned_name(revisions, name)
+    return None if pinned == name else f"--tokenizer {pinned}"
+
+
+def pinned_name(revisions: Mapping[str, str], name: str) -> str:
+    """A tokenizer's name, with the commit if it comes from the Hub."""
     commit = revisions.get(_key(name))
-    return commit and f"--tokenizer {name}@{commit}"
+    return f"{name}@{commit}" if commit else name
 
 
 def _key(name: str) -> str:

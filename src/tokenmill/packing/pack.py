@@ -63,23 +63,35 @@ class PackOptions:
         return self.long or "split"
 
 
-def pack(dataset: OpenedDataset, options: PackOptions, path: str | None = None) -> RowPlan:
+def pack(
+    dataset: OpenedDataset,
+    options: PackOptions,
+    path: str | None = None,
+    overwrite: bool = False,
+) -> RowPlan:
     """Write the plan of a dataset's rows, beside it unless a path is given, and open it. A plan
-    that is already there, for the same tokens and options, is kept."""
+    that is already there, for the same tokens and options, is kept; another one is replaced only
+    if `overwrite` says so, or if it is beside the dataset and for tokens that are gone."""
+    is_beside = path is None
     if path is None:
         _require_own_place(dataset)
         path = plan_path(dataset.path, options.seq_len)
     contents = {split: content_of(dataset, dataset[split]) for split in dataset.splits}
-    found = _existing(path, options, contents)
+    found = _existing(path)
     if found is not None:
-        return found
+        has_tokens = {name: one.content for name, one in found.splits.items()} == contents
+        differences = _differences(found, options)
+        if has_tokens and not differences:
+            return found
+        if not overwrite and (has_tokens or not is_beside):
+            raise _conflict(path, differences if has_tokens else ["for other tokens"])
     with new_plan(path) as writer:
         splits = {
             split: _split_plan(dataset[split], options, contents[split], writer)
             for split in dataset.splits
         }
         writer.finish(asdict(options), splits)
-    return RowPlan(path)
+    return RowPlan(path, is_new=True)
 
 
 def opened_plan(path: str, dataset: OpenedDataset, seq_len: int, split: str) -> RowPlan:
@@ -114,14 +126,29 @@ def _require_own_place(dataset: OpenedDataset) -> None:
         )
 
 
-def _existing(path: str, options: PackOptions, contents: dict[str, str]) -> RowPlan | None:
+def _existing(path: str) -> RowPlan | None:
     try:
-        plan = RowPlan(path)
+        return RowPlan(path)
     except (FileNotFoundError, IntegrityError):
         return None
-    is_same = plan.options == asdict(options)
-    was = {split: one.content for split, one in plan.splits.items()}
-    return plan if is_same and was == contents else None
+
+
+def _differences(plan: RowPlan, options: PackOptions) -> list[str]:
+    """What a plan was made with and is not to be now."""
+    now = asdict(options)
+    typed = [(_typed(name, was), _typed(name, now[name])) for name, was in plan.options.items()]
+    return [f"with {was}, not {is_now}" for was, is_now in typed if was != is_now]
+
+
+def _typed(name: str, value: object) -> str:
+    return f"--{name.replace('_', '-')} {'split' if value is None else value}"
+
+
+def _conflict(path: str, differences: list[str]) -> ConflictError:
+    return ConflictError(
+        f"{path} is there already, made {'; '.join(differences)}",
+        hint="tokenmill pack --overwrite replaces it; --plan FILE puts this one elsewhere",
+    )
 
 
 def _split_plan(split: Split, options: PackOptions, content: str, writer: PlanWriter) -> SplitPlan:

@@ -142,8 +142,9 @@ def new_plan(path: str) -> Iterator[PlanWriter]:
 class RowPlan:
     """A plan, opened. Raises IntegrityError for anything but a whole plan."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, is_new: bool = False) -> None:
         self.path = path
+        self.is_new = is_new  # made by this call
         self._is_far = is_url(path)
         try:
             size = files.size(path)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.dataset.content import content_of
-from tokenmill.dataset.convert import Target, convert
+from tokenmill.dataset.convert import Target, convert, require_another_place
 from tokenmill.dataset.convert_source import DatasetTokens
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest
@@ -34,31 +34,33 @@ from tokenmill.runners.threads import in_threads
 from tokenmill.settings import whole_samples
 
 
-def write_rows(
-    dataset: OpenedDataset, plan: RowPlan, out: str, format: str | None, overwrite: bool = False
-) -> Manifest:
-    """Write a plan's rows to `out`, in the dataset's format unless another one is named."""
+def write_rows(dataset: OpenedDataset, plan: RowPlan, target: Target) -> Manifest:
     if not sum(len(split.units) for split in plan.splits.values()):
         raise InputError(f"{plan.path} has no rows: there is nothing to write")
-    target = _target(plan, out, format or dataset.format, overwrite)
     source = _as_dataset(dataset, plan, has_documents=_has_documents(target))
     _require_whole(dataset)
     manifest = convert(source, target, dataset.made_with)
-    with opened(out) as written:
+    with opened(target.out) as written:
         _write_plan(plan, written)
     return manifest
 
 
-def _target(plan: RowPlan, out: str, format_name: str, overwrite: bool) -> Target:
-    traits, defaults = get_format(format_name).traits, get_format(format_name).defaults
-    return Target(
+def rows_target(
+    dataset: OpenedDataset, seq_len: int, out: str, format: str | None, overwrite: bool
+) -> Target:
+    """Where rows go, in the dataset's format unless another one is named. Refuses what cannot be,
+    before there is a plan."""
+    found = get_format(format or dataset.format)
+    target = Target(
         out=out,
-        format=format_name,
+        format=found.name,
         # No row is cut by the end of a shard.
-        shard_tokens=whole_samples(defaults.shard_tokens, plan.seq_len),
-        seq_len=plan.seq_len if traits.samples else None,
+        shard_tokens=whole_samples(found.defaults.shard_tokens, seq_len),
+        seq_len=seq_len if found.traits.samples else None,
         overwrite=overwrite,
     )
+    require_another_place(dataset.looked.dataset, target)
+    return target
 
 
 def _has_documents(target: Target) -> bool:
@@ -92,6 +94,7 @@ def _as_dataset(dataset: OpenedDataset, plan: RowPlan, has_documents: bool) -> D
         eot="none",
         eot_id=dataset.made_with.eot_token,
         inferred={},
+        bos_id=None,  # a row may begin in the middle of a document
     )
 
 

@@ -143,6 +143,8 @@ class SourceFigures:
     name: str
     num_files: int
     num_bytes: int
+    # Of a source with a name only.
+    num_rows: int | None = None
     num_documents: int | None = None
     num_tokens: int | None = None
 

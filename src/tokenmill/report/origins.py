@@ -48,7 +48,11 @@ def proof_of(manifest: Manifest) -> ProofFigures:
 
 
 def sources_of(manifest: Manifest) -> tuple[list[SourceFigures], int]:
-    """The folders of the inputs, the largest first, and how many there are."""
+    """The named sources as they were given, or else the folders of the inputs, the largest first;
+    and how many there are."""
+    if manifest.sources:
+        named = [_named_source(manifest, name) for name in manifest.sources]
+        return named[:NUM_SOURCES], len(named)
     found: dict[str, list[ManifestInput]] = collections.defaultdict(list)
     for one in manifest.inputs:
         found[one.path.rpartition("/")[0] or "."].append(one)
@@ -62,6 +66,20 @@ def sources_of(manifest: Manifest) -> tuple[list[SourceFigures], int]:
     ]
     rows.sort(key=lambda row: (-row.num_bytes, row.name))
     return rows[:NUM_SOURCES], len(rows)
+
+
+def _named_source(manifest: Manifest, name: str) -> SourceFigures:
+    totals = manifest.sources[name]
+    inputs = [one for one in manifest.inputs if one.source == name]
+    first, more = "".join(totals.paths[:1]), len(totals.paths) - 1
+    return SourceFigures(
+        f"{name}={first}" + (f" and {more:,} more" if more > 0 else ""),
+        len(inputs),
+        sum(one.num_bytes for one in inputs),
+        totals.counts.num_rows,
+        totals.counts.num_written,
+        totals.num_tokens,
+    )
 
 
 def quarantine_of(looked: LookedInto) -> QuarantineFigures:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokenmill import __version__
+from tokenmill.dataset.push.recipe import FROM_FILE
 from tokenmill.report import words
 from tokenmill.report.blocks import (
     big_numbers,
@@ -23,6 +24,7 @@ from tokenmill.report.figures import (
     DuplicateFigures,
     Figures,
     LengthFigures,
+    SourceFigures,
     SplitFigures,
     TokenFigures,
 )
@@ -134,6 +136,7 @@ def _proof(figures: Figures) -> Element:
         for one in proof.files
     ]
     more = proof.num_files - len(proof.files)
+    options = {name: value for name, value in proof.options.items() if name != "named"}
     return section(
         "proof",
         "Proof",
@@ -145,7 +148,7 @@ def _proof(figures: Figures) -> Element:
         ),
         command(figures.verify_command),
         paragraph(f"{counted(proof.counts['num_rows'], 'row')} = {proof.shown_counts}."),
-        paragraph("How it was made; SOURCE stands for the inputs:"),
+        _how_it_was_made(figures),
         command(proof.command),
         [paragraph(words.origin(proof))] if proof.converted_from else [],
         details(
@@ -155,11 +158,18 @@ def _proof(figures: Figures) -> Element:
         ),
         details(
             "options and versions",
-            table(("option", "value"), words.plain_rows(proof.options), (0, 1), (1,)),
+            table(("option", "value"), words.plain_rows(options), (0, 1), (1,)),
             table(("version of", ""), words.plain_rows(proof.versions), (0, 1)),
         ),
         paragraph(THROUGHPUT, soft=True),
     )
+
+
+def _how_it_was_made(figures: Figures) -> Element:
+    if figures.proof is None or figures.proof.command != FROM_FILE:
+        return paragraph("How it was made; SOURCE stands for the inputs:")
+    printing = element("code", f"{figures.inspect_command} --config")
+    return paragraph("How it was made; tokenmill.toml is what ", printing, " prints:")
 
 
 def _splits(figures: Figures) -> Element:
@@ -337,17 +347,22 @@ def _kinds(found: TokenFigures) -> Iterator[Node]:
 # Where it came from
 
 
+def _counts(source: SourceFigures) -> tuple[str, ...]:
+    found = source.num_rows, source.num_documents, source.num_tokens
+    return tuple(f"{number or 0:,}" for number in found)
+
+
 def _sources(figures: Figures) -> Element | None:
     if not figures.sources:
         return None
     has_counts = any(one.num_tokens is not None for one in figures.sources)
-    heads = ("source", "files", "size", *(("documents", "tokens") if has_counts else ()))
-    rows = [
+    heads = ("source", "files", "size", *(("rows", "documents", "tokens") if has_counts else ()))
+    rows: list[tuple[Element | str, ...]] = [
         (
             element("code", one.name),
             f"{one.num_files:,}",
             shown_bytes(one.num_bytes),
-            *((f"{one.num_documents or 0:,}", f"{one.num_tokens or 0:,}") if has_counts else ()),
+            *(_counts(one) if has_counts else ()),
         )
         for one in figures.sources
     ]

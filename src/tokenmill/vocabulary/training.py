@@ -146,7 +146,7 @@ def _saved(
     path: str, merges: Merges, words: WordTable, pattern: Pattern, options: TrainingOptions
 ) -> Trained:
     data = tokenizer_json(merges.tokens, merges.pairs, pattern, options.special_tokens)
-    ranks_path = os.path.splitext(path)[0] + ".tiktoken"
+    ranks_path = _ranks_path(path)
     files.write_file(ranks_path, rank_file(merges.tokens))
     files.write_file(path, data)
     files.remove(path + KEPT_SUFFIX)
@@ -169,13 +169,24 @@ def _saved(
 def _output_path(out: str, overwrite: bool) -> str:
     path = os.path.abspath(out)
     if not path.endswith(".json"):
-        raise ConfigError(
-            f"-o {out}: a tokenizer is a .json file", hint=f"-o {out.rstrip('/')}/tokenizer.json"
-        )
-    if files.exists(path) and not overwrite:
-        raise ConflictError(f"{out} exists", hint="another name, or --overwrite")
+        raise ConfigError(f"-o {out}: a tokenizer is a .json file", hint=f"-o {_json_name(out)}")
+    found = [out] if files.exists(path) else []
+    # Ranks beside counts are those of a run that was killed before it wrote the .json file.
+    if files.exists(_ranks_path(path)) and not files.exists(path + KEPT_SUFFIX):
+        found.append(_ranks_path(out))
+    if found and not overwrite:
+        raise ConflictError(f"there is {' and '.join(found)}", hint="another name, or --overwrite")
     files.make_folder(os.path.dirname(path))
     return path
+
+
+def _json_name(out: str) -> str:
+    stem, suffix = os.path.splitext(out)
+    return f"{stem}.json" if suffix else os.path.join(out, "tokenizer.json")
+
+
+def _ranks_path(path: str) -> str:
+    return os.path.splitext(path)[0] + ".tiktoken"
 
 
 def _usable(pattern: Pattern) -> Pattern:

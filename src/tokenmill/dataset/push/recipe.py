@@ -10,8 +10,11 @@ from tokenmill.config import Config
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.builtin import ENCODING_NAMES
+from tokenmill.encodings.hub_model import pinned_name
 from tokenmill.settings import resolved
 
+# Of named sources: what a file says is too long for a line.
+FROM_FILE = "tokenmill prepare --config tokenmill.toml -o OUT"
 _PLAIN = (
     *("input_format", "text_column", "lists", "where", "sample", "dedup", "limit_docs"),
     *("limit_tokens", "keep"),
@@ -23,12 +26,13 @@ def prepare_command(manifest: Manifest) -> str:
     """SOURCE stands for the inputs, which the manifest lists one by one."""
     options, encoding = manifest.identity["options"], manifest.identity["encoding"]
     if manifest.converted_from is None and manifest.sources:
-        return "tokenmill prepare --config tokenmill.toml -o OUT"
+        return FROM_FILE
     if manifest.converted_from is not None:
         return f"tokenmill convert IN OUT --format {options['format']}"
     identity = EncodingId.from_plain({**encoding, "source": None})
     usual = resolved(Config(sources=("SOURCE",), format=options["format"]), identity).identity()
-    words = ["tokenmill prepare SOURCE -o OUT", f"--tokenizer {shlex.quote(encoding['name'])}"]
+    tokenizer = pinned_name(manifest.revisions, encoding["name"])
+    words = ["tokenmill prepare SOURCE -o OUT", f"--tokenizer {shlex.quote(tokenizer)}"]
     if encoding["name"] not in ENCODING_NAMES:
         words += _tokenizer_options(encoding)
     words += _bos_option(options, encoding)
