@@ -170,6 +170,43 @@ def test_dedup_when_stopped_again_and_again_then_state_is_found_in_the_hash_file
     assert tokens_of(tmp_path / "out") == tokens_of(tmp_path / "whole")
 
 
+class Bookkeeper(StopAfter):
+    """Notes which slices an attempt finds done, and which it encodes."""
+
+    def planned(self, plan, done) -> None:
+        self.num_slices, self.done = len(plan.slices), set(done)
+        self.encoded: set[int] = set()
+
+    def recorded(self, record) -> None:
+        super().recorded(record)
+        self.encoded.add(record.slice_index)
+
+
+@pytest.mark.parametrize("more", [{}, {"shuffle": True}])
+def test_dedup_when_stopped_again_and_again_then_what_is_encoded_stays_done(
+    more, sources, tmp_path
+):
+    config = Config(sources=tuple(sources), out=str(tmp_path / "out"), **options(**more))
+    done: set[int] = set()
+    for _ in range(60):
+        watch = Bookkeeper(3)
+        try:
+            run(config, InlineRunner(), watch)
+            break
+        except Stopped:
+            assert watch.done == done and not watch.encoded & done
+            done |= watch.encoded
+    assert watch.done | watch.encoded == set(range(watch.num_slices))
+
+
+def test_finish_when_dedup_and_copies_then_all_slices_are_done(sources, tmp_path):
+    config = Config(sources=tuple(sources), out=str(tmp_path / "out"), **options())
+    encode_partition(config, Partition(1, 1), InlineRunner(), SilentWatch())
+    watch = Bookkeeper(1)
+    finish(config.out, watch, num_proc=1)
+    assert watch.done == set(range(watch.num_slices))
+
+
 def test_dedup_when_it_changes_then_the_run_is_another(sources, tmp_path):
     prepared(sources, tmp_path)
     with pytest.raises(ConflictError, match=r"options\.dedup"):

@@ -279,7 +279,7 @@ def _assemble(
         if limit.last is not None and duplicates is not None:
             duplicates.end()
         slices = [limit.last] if limit.last is not None and not limit.is_complete else []
-    context.watch.planned(plan, records)
+    context.watch.planned(plan, records if duplicates is None else range(len(plan.slices)))
     assembly.resume(records)
     try:
         for _ in encoded(context, job, slices, None, assembly, limit, duplicates):
