@@ -22,6 +22,7 @@ from tokenmill.partition import encode_partition, finish
 from tokenmill.run import SilentWatch, run
 from tokenmill.runners import Stopped
 from tokenmill.runners.inline import InlineRunner
+from tokenmill.storage import files
 
 NUM_ROWS = 400
 
@@ -137,6 +138,33 @@ def test_dedup_when_partitioned_then_finish_gives_the_same_bytes(more, sources, 
     manifest = finish(out, num_proc=1)
     assert tokens_of(tmp_path / "many") == tokens_of(tmp_path / "one")
     assert manifest.counts == Manifest.load(str(tmp_path / "one")).counts
+
+
+@pytest.mark.parametrize("lost", [None, b"", b"torn"])
+def test_partition_when_hashes_are_lost_then_the_task_encodes_their_slices_again(
+    lost, sources, tmp_path
+):
+    prepared(sources, tmp_path / "one")
+    out = tmp_path / "many"
+    config = Config(sources=tuple(sources), out=str(out), **options())
+    for number in (1, 2):
+        encode_partition(config, Partition(number, 2), InlineRunner(), SilentWatch())
+    path = max(out.rglob("*.hashes"))
+    path.unlink() if lost is None else path.write_bytes(lost)
+    with pytest.raises(ConflictError, match="of --partition 2/2"):
+        finish(str(out), num_proc=1)
+    encode_partition(config, Partition(2, 2), InlineRunner(), SilentWatch())
+    finish(str(out), num_proc=1)
+    assert tokens_of(out) == tokens_of(tmp_path / "one")
+
+
+def test_partition_when_a_task_ends_then_its_hashes_are_durable(sources, tmp_path, monkeypatch):
+    synced: list[str] = []
+    monkeypatch.setattr(files, "sync_files", lambda folder, names: synced.extend(names))
+    config = Config(sources=tuple(sources), out=str(tmp_path / "out"), **options())
+    encode_partition(config, Partition(1, 1), InlineRunner(), SilentWatch())
+    made = [path.name for path in (tmp_path / "out").rglob("*.hashes")]
+    assert made and set(made) <= set(synced)
 
 
 class StopAfter(SilentWatch):
