@@ -272,3 +272,13 @@ def test_dedup_when_a_text_cannot_be_encoded_then_each_copy_is_quarantined(tmp_p
     counts = manifest.counts
     assert (counts.num_quarantined, counts.num_duplicates, counts.num_written) == (4, 2, 3)
     assert tokenmill.verify(out, full=True).is_whole
+
+
+def test_dedup_when_bytes_are_replaced_then_copies_count_as_replaced(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\x01".join([b"bad \xff"] * 3 + [b"worse \xff\xff"]))
+    out = tmp_path / "out"
+    more = {"on_bad_document": "replace", "separator": "\x01", "slice_bytes": 6}
+    counts = prepared([str(tmp_path / "a.txt")], out, **more).counts
+    assert (counts.num_replaced, counts.num_written, counts.num_duplicates) == (4, 2, 2)
+    report = tokenmill.verify(out, full=True)
+    assert report.is_whole, str(report)
