@@ -336,6 +336,17 @@ def test_repeat_when_too_few_documents_to_choose_among_then_nothing_is_held_out(
     require_verified(tmp_path / "out")
 
 
+@pytest.mark.parametrize(("dedup", "splits"), [(None, ["train"]), ("exact", ["train", "val"])])
+def test_shared_file_when_too_few_documents_to_choose_among_then_no_copy_is_held_out(
+    dedup, splits, tmp_path
+):
+    (tmp_path / "a.txt").write_text("The miller sleeps. " * 200)
+    sources = {name: str(tmp_path / "a.txt") for name in ("a", "b")}
+    manifest = tokenmill.prepare(sources, tmp_path / "out", num_proc=1, dedup=dedup)
+    assert list(manifest.splits) == splits
+    require_verified(tmp_path / "out")
+
+
 def test_estimate_when_sources_have_names_then_counts_each_as_it_is_read(rows, corpus):
     total = sum(map(len, documents_of(rows)))
     found = tokenmill.estimate(sources_of(corpus))

@@ -300,7 +300,7 @@ def assembly_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> 
     sidecars = None
     if config.keep is not None:
         sidecars = Sidecars(work, plan.plan_id, layout, plan.kept_types)
-    options = fitting_options_of(config)
+    options = fitting_options_of(config, plan)
     return Assembly(work, plan.plan_id, layout, options, num_slices, buckets, sidecars)
 
 

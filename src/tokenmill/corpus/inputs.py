@@ -85,12 +85,17 @@ def _found_by_source(config: Config, hub_inputs: list[Input], hub_again: set[str
     return FoundInputs(tuple(inputs), (*notes, *_notes_on_shared(inputs)))
 
 
-def _notes_on_shared(inputs: Iterable[Input]) -> Iterator[str]:
-    """Files that several sources have: perhaps on purpose, perhaps a folder in another's folder."""
+def shared_inputs(inputs: Iterable[Input]) -> dict[str, list[str]]:
+    """Files that several named sources have, and the names of these sources."""
     sources: dict[str, list[str]] = collections.defaultdict(list)
     for one in inputs:
         sources[one.name].append(one.source)
-    shared = {name: names for name, names in sources.items() if len(names) > 1}
+    return {name: names for name, names in sources.items() if len(names) > 1}
+
+
+def _notes_on_shared(inputs: Iterable[Input]) -> Iterator[str]:
+    """On files of several sources: perhaps on purpose, perhaps a folder in another's folder."""
+    shared = shared_inputs(inputs)
     for name, names in list(shared.items())[:1]:
         more = f", and {len(shared) - 1:,} more like it," if len(shared) > 1 else ""
         yield f"{name}{more} belongs to the sources {' and '.join(names)}: it is read for each"
