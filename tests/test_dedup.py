@@ -22,6 +22,7 @@ from tokenmill.partition import encode_partition, finish
 from tokenmill.run import SilentWatch, run
 from tokenmill.runners import Stopped
 from tokenmill.runners.inline import InlineRunner
+from tokenmill.storage import files
 
 NUM_ROWS = 400
 
@@ -139,6 +140,33 @@ def test_dedup_when_partitioned_then_finish_gives_the_same_bytes(more, sources, 
     assert manifest.counts == Manifest.load(str(tmp_path / "one")).counts
 
 
+@pytest.mark.parametrize("lost", [None, b"", b"torn"])
+def test_partition_when_hashes_are_lost_then_the_task_encodes_their_slices_again(
+    lost, sources, tmp_path
+):
+    prepared(sources, tmp_path / "one")
+    out = tmp_path / "many"
+    config = Config(sources=tuple(sources), out=str(out), **options())
+    for number in (1, 2):
+        encode_partition(config, Partition(number, 2), InlineRunner(), SilentWatch())
+    path = max(out.rglob("*.hashes"))
+    path.unlink() if lost is None else path.write_bytes(lost)
+    with pytest.raises(ConflictError, match="of --partition 2/2"):
+        finish(str(out), num_proc=1)
+    encode_partition(config, Partition(2, 2), InlineRunner(), SilentWatch())
+    finish(str(out), num_proc=1)
+    assert tokens_of(out) == tokens_of(tmp_path / "one")
+
+
+def test_partition_when_a_task_ends_then_its_hashes_are_durable(sources, tmp_path, monkeypatch):
+    synced: list[str] = []
+    monkeypatch.setattr(files, "sync_files", lambda folder, names: synced.extend(names))
+    config = Config(sources=tuple(sources), out=str(tmp_path / "out"), **options())
+    encode_partition(config, Partition(1, 1), InlineRunner(), SilentWatch())
+    made = [path.name for path in (tmp_path / "out").rglob("*.hashes")]
+    assert made and set(made) <= set(synced)
+
+
 class StopAfter(SilentWatch):
     def __init__(self, num_records: int) -> None:
         self.num_left = num_records
@@ -168,6 +196,43 @@ def test_dedup_when_stopped_again_and_again_then_state_is_found_in_the_hash_file
             garbled = data[: -16 - rows] + bytes(rows) + data[-16:]  # every text the same
             path.write_bytes(rng.choice([b"", data[: len(data) // 2], garbled]))
     assert tokens_of(tmp_path / "out") == tokens_of(tmp_path / "whole")
+
+
+class Bookkeeper(StopAfter):
+    """Notes which slices an attempt finds done, and which it encodes."""
+
+    def planned(self, plan, done) -> None:
+        self.num_slices, self.done = len(plan.slices), set(done)
+        self.encoded: set[int] = set()
+
+    def recorded(self, record) -> None:
+        super().recorded(record)
+        self.encoded.add(record.slice_index)
+
+
+@pytest.mark.parametrize("more", [{}, {"shuffle": True}])
+def test_dedup_when_stopped_again_and_again_then_what_is_encoded_stays_done(
+    more, sources, tmp_path
+):
+    config = Config(sources=tuple(sources), out=str(tmp_path / "out"), **options(**more))
+    done: set[int] = set()
+    for _ in range(60):
+        watch = Bookkeeper(3)
+        try:
+            run(config, InlineRunner(), watch)
+            break
+        except Stopped:
+            assert watch.done == done and not watch.encoded & done
+            done |= watch.encoded
+    assert watch.done | watch.encoded == set(range(watch.num_slices))
+
+
+def test_finish_when_dedup_and_copies_then_all_slices_are_done(sources, tmp_path):
+    config = Config(sources=tuple(sources), out=str(tmp_path / "out"), **options())
+    encode_partition(config, Partition(1, 1), InlineRunner(), SilentWatch())
+    watch = Bookkeeper(1)
+    finish(config.out, watch, num_proc=1)
+    assert watch.done == set(range(watch.num_slices))
 
 
 def test_dedup_when_it_changes_then_the_run_is_another(sources, tmp_path):
@@ -207,3 +272,13 @@ def test_dedup_when_a_text_cannot_be_encoded_then_each_copy_is_quarantined(tmp_p
     counts = manifest.counts
     assert (counts.num_quarantined, counts.num_duplicates, counts.num_written) == (4, 2, 3)
     assert tokenmill.verify(out, full=True).is_whole
+
+
+def test_dedup_when_bytes_are_replaced_then_copies_count_as_replaced(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\x01".join([b"bad \xff"] * 3 + [b"worse \xff\xff"]))
+    out = tmp_path / "out"
+    more = {"on_bad_document": "replace", "separator": "\x01", "slice_bytes": 6}
+    counts = prepared([str(tmp_path / "a.txt")], out, **more).counts
+    assert (counts.num_replaced, counts.num_written, counts.num_duplicates) == (4, 2, 2)
+    report = tokenmill.verify(out, full=True)
+    assert report.is_whole, str(report)

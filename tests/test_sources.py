@@ -336,6 +336,42 @@ def test_repeat_when_too_few_documents_to_choose_among_then_nothing_is_held_out(
     require_verified(tmp_path / "out")
 
 
+@pytest.mark.parametrize(("dedup", "splits"), [(None, ["train"]), ("exact", ["train", "val"])])
+def test_shared_file_when_too_few_documents_to_choose_among_then_no_copy_is_held_out(
+    dedup, splits, tmp_path
+):
+    (tmp_path / "a.txt").write_text("The miller sleeps. " * 200)
+    sources = {name: str(tmp_path / "a.txt") for name in ("a", "b")}
+    manifest = tokenmill.prepare(sources, tmp_path / "out", num_proc=1, dedup=dedup)
+    assert list(manifest.splits) == splits
+    require_verified(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("where", "dedup", "is_refused"),
+    [
+        ((None, None), None, True),
+        (("score >= 2", None), None, True),
+        (("score >= 2", "score < 2"), None, False),
+        ((None, None), "exact", False),
+    ],
+)
+def test_shared_file_when_the_first_shard_would_be_held_out_then_refused(
+    where, dedup, is_refused, corpus, tmp_path
+):
+    sources = {
+        name: {"paths": str(corpus / "web"), "where": own}
+        for name, own in zip("ab", where, strict=True)
+    }
+    given = {"format": "llmc", "num_proc": 1, "dedup": dedup}
+    if is_refused:
+        with pytest.raises(ConfigError, match="the sources a and b, so documents of the first"):
+            tokenmill.prepare(sources, tmp_path, **given)
+        assert not list(tmp_path.iterdir())
+    else:
+        assert "val" in tokenmill.prepare(sources, tmp_path, **given).splits
+
+
 def test_estimate_when_sources_have_names_then_counts_each_as_it_is_read(rows, corpus):
     total = sum(map(len, documents_of(rows)))
     found = tokenmill.estimate(sources_of(corpus))

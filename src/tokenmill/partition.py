@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.assemble.books import Assembly
-from tokenmill.assemble.duplicates import Duplicates
+from tokenmill.assemble.duplicates import Duplicates, forget_without_hashes
 from tokenmill.assemble.parts_in_use import UsedParts
 from tokenmill.assemble.resume import earlier_records, needed_files
 from tokenmill.assemble.token_limit import TokenLimit
@@ -46,6 +46,7 @@ from tokenmill.encode.record import (
     record_path,
     recorded_indices,
 )
+from tokenmill.encode.text_hashes import hashes_path
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
 from tokenmill.run import (
@@ -219,6 +220,8 @@ def _encode(
     job, watch = context.job_of(plan), context.watch
     own = partition.of(len(plan.slices))
     records = earlier_records(job, own)
+    if job.dedup:
+        forget_without_hashes(job, records)
     share = Plan(plan.identity, plan.inputs, plan.slices[own.start : own.stop])
     watch.planned(share, records)
     missing = [index for index in own if index not in records]
@@ -248,15 +251,18 @@ def _encode(
                 raise Stopped
             records.add(by_another)
             watch.recorded(by_another)
-    _sync(job.work, records)
+    _sync(job, records)
     return records
 
 
-def _sync(work: str, records: Ledger) -> None:
-    """Make parts and records durable. An ordinary run does not, because it can make them again. But
-    after a task ends, its machine may be released together with its unwritten pages."""
-    used = UsedParts.of(work)
+def _sync(job: Job, records: Ledger) -> None:
+    """Make parts, their hashes and records durable. An ordinary run does not, because it can make
+    them again. But after a task ends, its machine may be released together with its unwritten
+    pages."""
+    work, used = job.work, UsedParts.of(job.work)
     parts = [file.path for record in records.values() for file in needed_files(work, record, used)]
+    if job.dedup:
+        parts += [hashes_path(work, index) for index in records]
     filed = [record_path(work, index) for index in records if not records.is_saved(index)]
     for paths in (parts, filed):
         if paths:
@@ -279,7 +285,7 @@ def _assemble(
         if limit.last is not None and duplicates is not None:
             duplicates.end()
         slices = [limit.last] if limit.last is not None and not limit.is_complete else []
-    context.watch.planned(plan, records)
+    context.watch.planned(plan, records if duplicates is None else range(len(plan.slices)))
     assembly.resume(records)
     try:
         for _ in encoded(context, job, slices, None, assembly, limit, duplicates):

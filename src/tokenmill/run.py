@@ -300,7 +300,7 @@ def assembly_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> 
     sidecars = None
     if config.keep is not None:
         sidecars = Sidecars(work, plan.plan_id, layout, plan.kept_types)
-    options = fitting_options_of(config)
+    options = fitting_options_of(config, plan)
     return Assembly(work, plan.plan_id, layout, options, num_slices, buckets, sidecars)
 
 
@@ -397,12 +397,12 @@ def _encode(
     limit = limit_of(context.config, plan, places, duplicates)
     num_indices = len(plan.slices) + (limit is not None)
     records = earlier_records(job, range(duplicates.num_indices if duplicates else num_indices))
-    context.watch.planned(plan, [index for index in records if index < len(plan.slices)])
     if limit is not None and remote.inputs:
         forget_after_gap(records, len(plan.slices))
     missing = [index for index in range(len(plan.slices)) if index not in records]
     if duplicates is not None:
         records, missing = duplicates.resumed(records)
+    context.watch.planned(plan, sorted(set(range(len(plan.slices))).difference(missing)))
     slices = [plan.slices[index].read_from(places) for index in missing]
     if limit is not None:
         records = limit.resumed(records)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tokenmill.assemble.fitting import FittingOptions
 from tokenmill.config import Config
+from tokenmill.corpus.inputs import shared_inputs
 from tokenmill.corpus.plan import Plan, read_options
 from tokenmill.encode.documents import separator_of
 from tokenmill.encode.job import Job
@@ -161,14 +162,16 @@ def layout_of(config: Config, encoding: EncodingId) -> Layout:
     )
 
 
-def fitting_options_of(config: Config) -> FittingOptions:
+def fitting_options_of(config: Config, plan: Plan) -> FittingOptions:
     """What the size of the corpus may still decide."""
+    has_names = bool(config.named) and config.dedup is None
+    is_shared = has_names and bool(shared_inputs(plan.inputs))
     is_usual = config.val_fraction == get_format(config.format).defaults.val_fraction
     return FittingOptions(
         may_shrink_shards=config.val == "first-shard" and config.shard_tokens is None,
         is_split=config.val == "fraction",
         val_fraction=None if is_usual else config.val_fraction,
-        is_repeated=config.has_repeats,
+        is_repeated=config.has_repeats or is_shared,
     )
 
 

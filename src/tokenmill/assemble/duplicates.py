@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from tokenmill.corpus.slices import SliceTable
 from tokenmill.corpus.spans import Slice
+from tokenmill.encode.job import Job
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.pruning import packed_flags
 from tokenmill.encode.record import PartRecord
@@ -60,7 +61,7 @@ class Duplicates:
     def resumed(self, records: Ledger) -> tuple[Ledger, list[int]]:
         """The records of earlier attempts that are settled, and the slices that have none."""
         places = sorted({self._place_of(index) for index in records} - {self._num_slices})
-        is_whole = dict(in_parallel(self._checked, iter(places)))
+        is_whole = _have_hashes(self._work, self._plan_id, places)
         wanted = (
             records[index]
             for index in records
@@ -139,8 +140,19 @@ class Duplicates:
     def _place_of(self, index: int) -> int:
         return index - self._num_slices - 1 if index > self._num_slices else index
 
-    def _checked(self, place: int) -> tuple[int, bool]:
-        return place, saved_hashes(self._work, self._plan_id, place) is not None
+
+def forget_without_hashes(job: Job, records: Ledger) -> None:
+    """Forget the records of slices whose hash file is missing or damaged."""
+    for index, is_whole in _have_hashes(job.work, job.plan_id, list(records)).items():
+        if not is_whole:
+            records.discard(index)
+
+
+def _have_hashes(work: str, plan_id: str, places: Iterable[int]) -> dict[int, bool]:
+    def checked(place: int) -> tuple[int, bool]:
+        return place, saved_hashes(work, plan_id, place) is not None
+
+    return dict(in_parallel(checked, iter(places)))
 
 
 def _at(place: int, record: PartRecord) -> PartRecord:

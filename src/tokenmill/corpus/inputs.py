@@ -13,6 +13,7 @@ import collections
 import dataclasses
 import glob
 import hashlib
+import itertools
 import os
 import re
 import shlex
@@ -82,15 +83,41 @@ def _found_by_source(config: Config, hub_inputs: list[Input], hub_again: set[str
         inputs += [dataclasses.replace(source, source=name) for source in found.inputs]
         notes += [f"source {name}: {note}" for note in found.notes]
     _require_heeded(config, {source.kind for source in inputs})
+    _require_val_apart(config, inputs)
     return FoundInputs(tuple(inputs), (*notes, *_notes_on_shared(inputs)))
 
 
-def _notes_on_shared(inputs: Iterable[Input]) -> Iterator[str]:
-    """Files that several sources have: perhaps on purpose, perhaps a folder in another's folder."""
+def shared_inputs(inputs: Iterable[Input]) -> dict[str, list[str]]:
+    """Files that several named sources have, and the names of these sources."""
     sources: dict[str, list[str]] = collections.defaultdict(list)
     for one in inputs:
         sources[one.name].append(one.source)
-    shared = {name: names for name, names in sources.items() if len(names) > 1}
+    return {name: names for name, names in sources.items() if len(names) > 1}
+
+
+def _require_val_apart(config: Config, inputs: Iterable[Input]) -> None:
+    """Refuse to hold out the first shard if its documents are in another source, too. Sources that
+    read other columns, or that have each a --where of its own, are taken to have other ones."""
+    if config.val != "first-shard" or config.dedup is not None:
+        return
+    by_source = config.by_source()
+    for path, names in shared_inputs(inputs).items():
+        for one, other in itertools.combinations(map(by_source.__getitem__, names), 2):
+            has_same_texts = (one.text_column, one.template) == (other.text_column, other.template)
+            may_have_same_rows = None in (one.where, other.where) or one.where == other.where
+            if has_same_texts and may_have_same_rows:
+                raise ConfigError(
+                    f"{path} belongs to the sources {' and '.join(names)}, so documents of the "
+                    "first shard, which is the validation split, would be in the training split, "
+                    "too",
+                    hint="--val-fraction 0.0005 has all copies of a document in one split; "
+                    "--dedup exact has it once; --no-val",
+                )
+
+
+def _notes_on_shared(inputs: Iterable[Input]) -> Iterator[str]:
+    """On files of several sources: perhaps on purpose, perhaps a folder in another's folder."""
+    shared = shared_inputs(inputs)
     for name, names in list(shared.items())[:1]:
         more = f", and {len(shared) - 1:,} more like it," if len(shared) > 1 else ""
         yield f"{name}{more} belongs to the sources {' and '.join(names)}: it is read for each"

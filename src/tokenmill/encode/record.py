@@ -37,7 +37,7 @@ class Counts:
     num_empty: int = 0
     num_null: int = 0
     num_quarantined: int = 0
-    num_replaced: int = 0  # written rows in which bytes became U+FFFD
+    num_replaced: int = 0  # rows, written or duplicates, in which bytes became U+FFFD
     text_bytes: int = 0  # of the written rows
     num_filtered: int = 0  # rows that --where or --sample left out
     num_duplicates: int = 0  # rows that --dedup left out

@@ -17,8 +17,10 @@ def contradictions(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
     counts = manifest.counts
     if not counts.is_conserved:
         yield f"{counted(counts.num_rows, 'row')} != {counts.shown_sum}"
-    if counts.num_replaced > counts.num_written:
-        yield f"{counted(counts.num_replaced, 'row')} replaced, but {counts.num_written:,} written"
+    num_read = counts.num_written + counts.num_duplicates  # copies are found after replacing
+    if counts.num_replaced > num_read:
+        replaced = counted(counts.num_replaced, "row")
+        yield f"{replaced} replaced, but {num_read:,} written or left out as duplicates"
     names = collections.Counter(file.name for file in manifest.files)
     for name, count in names.most_common(1):
         if count > 1:
