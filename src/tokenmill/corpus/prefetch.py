@@ -18,15 +18,21 @@ from tokenmill.storage.store import store_of
 
 
 class _BegunSpan:
+    """A span that is being read by a thread; what goes wrong is raised when its batches are taken."""
+
     def __init__(self, span: Span, options: ReadOptions) -> None:
         self.reader = reader_for(span.input.kind, options)
-        self._batches = self.reader.batches(span)
-        self._first = Begun(lambda: list(itertools.islice(self._batches, 1)))
+        self._begun = Begun(lambda: self._begin(span))
+
+    def _begin(self, span: Span) -> tuple[list[TextBatch], Iterator[TextBatch]]:
+        batches = self.reader.batches(span)
+        return list(itertools.islice(batches, 1)), batches
 
     @property
     def batches(self) -> Iterator[TextBatch]:
-        yield from self._first.result()
-        yield from self._batches
+        first, rest = self._begun.result()
+        yield from first
+        yield from rest
 
 
 # A worker has at most two slices: one that it encodes or is about to encode, and one that waits.
