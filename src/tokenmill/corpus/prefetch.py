@@ -18,7 +18,7 @@ from tokenmill.storage.store import store_of
 
 
 class _BegunSpan:
-    """A span that is being read by a thread; what goes wrong is raised when its batches are taken."""
+    """A span that a thread reads; what goes wrong is raised when its batches are taken."""
 
     def __init__(self, span: Span, options: ReadOptions) -> None:
         self.reader = reader_for(span.input.kind, options)
