@@ -39,7 +39,7 @@ COMMAND = [sys.executable, "-m", "tokenmill"]
 SLICE_BYTES = 3000
 PIECE_BYTES = 3000
 READ_TOKENS = 1000
-NUM_SLICES = 14
+NUM_SLICES = 15
 SMALL = {
     "tokenmill.config.Config.slice_bytes": SLICE_BYTES,
     "tokenmill.storage.hashing.PIECE_BYTES": PIECE_BYTES,

@@ -427,66 +427,66 @@ def record(world: World, number: int = -1) -> Path:
 MENDED = [
     Change(
         "part with other bytes",
-        "8 of 15 slices are done",
+        "8 of 16 slices are done",
         change=lambda w, _: rewritten(part(w), lambda data: data[:9] + b"\0\0" + data[11:]),
     ),
     Change(
         "part cut short",
-        "8 of 15 slices are done",
+        "8 of 16 slices are done",
         change=lambda w, _: rewritten(part(w), lambda data: data[:-1]),
     ),
-    Change("part removed", "8 of 15 slices are done", change=lambda w, _: part(w).unlink()),
+    Change("part removed", "8 of 16 slices are done", change=lambda w, _: part(w).unlink()),
     Change(
         "record with other counts",
-        "8 of 15 slices are done",
+        "8 of 16 slices are done",
         change=lambda w, _: edited(record(w), lambda r: bumped(r, "counts", "text_bytes")),
     ),
     Change(
         "record with other counts of a slice that is in the shards",
-        "8 of 15 slices are done",
+        "8 of 16 slices are done",
         change=lambda w, _: edited(record(w, 0), lambda r: bumped(r, "counts", "text_bytes")),
     ),
     Change(
         "record with another hash",
-        "8 of 15 slices are done",
+        "8 of 16 slices are done",
         change=lambda w, _: edited(record(w), lambda r: r.update(checksum="0" * 32)),
     ),
     Change(
         "record cut short",
-        "8 of 15 slices are done",
+        "8 of 16 slices are done",
         change=lambda w, _: rewritten(record(w), lambda data: data[:40]),
     ),
     Change(
         "record of another slice",
-        "8 of 15 slices are done",
+        "8 of 16 slices are done",
         change=lambda w, _: shutil.copy(record(w, 0), record(w)),
     ),
-    Change("record removed", "8 of 15 slices are done", change=lambda w, _: record(w).unlink()),
+    Change("record removed", "8 of 16 slices are done", change=lambda w, _: record(w).unlink()),
     Change(
         "list of used parts removed",
-        r"resuming: \d of 15 slices are done",
+        r"resuming: \d of 16 slices are done",
         change=lambda w, _: (w.work / "used.json").unlink(),
     ),
     Change(
         "list of used parts cut short",
-        r"resuming: \d of 15 slices are done",
+        r"resuming: \d of 16 slices are done",
         change=lambda w, _: rewritten(w.work / "used.json", lambda data: data[:-9]),
     ),
     Change(
         "list of used parts of the future",
-        r"resuming: \d of 15 slices are done",
+        r"resuming: \d of 16 slices are done",
         change=lambda w, _: edited(w.work / "used.json", lambda u: u.update(used=[[[0, 9]], []])),
     ),
     Change(
         "half a file of somebody's",
-        "9 of 15 slices are done",
+        "9 of 16 slices are done",
         change=lambda w, _: (w.work / "parts" / "00000003.train.part.0123.tmp").write_bytes(b"x"),
     ),
-    Change("more workers", "9 of 15 slices are done", options=("--num-proc", "3")),
-    Change("stall timeout", "9 of 15 slices are done", options=("--stall-timeout", "77")),
+    Change("more workers", "9 of 16 slices are done", options=("--num-proc", "3")),
+    Change("stall timeout", "9 of 16 slices are done", options=("--stall-timeout", "77")),
     Change("quiet", "", options=("-q",)),
-    Change("bad fraction", "9 of 15 slices are done", options=("--max-bad-fraction", "0.5")),
-    Change("overwrite", "9 of 15 slices are done", options=("--overwrite",)),
+    Change("bad fraction", "9 of 16 slices are done", options=("--max-bad-fraction", "0.5")),
+    Change("overwrite", "9 of 16 slices are done", options=("--overwrite",)),
 ]
 
 
@@ -506,7 +506,7 @@ def test_order_of_arguments_and_files_named_twice_do_not_matter(world, tokenmill
     names = [str(world.file(number)) for number in (2, 0, 1, 0)]
     code, errors = tokenmill(world.command(sources=names))
     assert code == 0, errors
-    assert "9 of 15 slices are done" in errors
+    assert "9 of 16 slices are done" in errors
     check_whole(world)
     tally.add("changed worlds", "identical")
 

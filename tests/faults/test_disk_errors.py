@@ -22,6 +22,7 @@ EVERY = {
     "chosen": 12,
     "kept": 30,
     "dedup": 12,
+    "named": 24,
     "partition": 12,
     "one megatron": 12,
 }
