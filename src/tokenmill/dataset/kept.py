@@ -116,7 +116,9 @@ class KeptRows:
         try:
             with (
                 self._files.open(listed.name) as data,
-                pq.ParquetFile(data, page_checksum_verification=True) as file,
+                pq.ParquetFile(
+                    data, page_checksum_verification=True, pre_buffer=False
+                ) as file,  # no thread of Arrow may start while a short command ends
             ):
                 self._require_announced(file.metadata, listed, path)
                 yield file

@@ -184,7 +184,8 @@ def _cut_into_words(chunks: WordTable, counter: WordCounter) -> WordTable:
 
 def _summed(tables: list[pa.Table]) -> pa.Table:
     """Each word once, in no particular order: merges do not depend on it."""
-    grouped = pa.concat_tables(tables).group_by("word").aggregate([("count", "sum")])
+    words = pa.concat_tables(tables).group_by("word", use_threads=False)
+    grouped = words.aggregate([("count", "sum")])
     return grouped.rename_columns({"count_sum": "count"}).select(_COLUMNS)
 
 
