@@ -109,13 +109,13 @@ def succeeds_after(scratch: Path) -> float:
 
 def test_document_that_kills_every_worker_is_left_out_and_listed(scratch, tally):
     """Not an error: the document is named, and the bytes are those without it."""
-    launch = run_with(scratch, fault("segfault", "engine", 99, text=TEXTS[20]))
+    launch = run_with(scratch, fault("segfault", "engine", 99, text=TEXTS[21]))
     assert launch.process.returncode == 0, launch.errors
     listed = (scratch / "out" / "tokenmill-quarantine.jsonl").read_text()
-    assert '"place": "line 22"' in listed  # line 8 is broken, and lines count from 1
+    assert '"place": "line 23"' in listed  # line 8 is broken, and lines count from 1
     assert "kills the worker that encodes it (SIGSEGV)" in listed
     assert "this document does it every time" in launch.errors
-    others = TEXTS[:20] + TEXTS[21:]
+    others = TEXTS[:21] + TEXTS[22:]
     expected = oracle.npy_files(oracle.ids(others, "prepend"), 2000, "edufineweb")
     assert not differences(str(scratch / "out"), expected)
     tally.add("worker deaths", "quarantined")
