@@ -10,6 +10,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from tokenmill.cli.foreign_options import add_foreign_options
 from tokenmill.cli.screen import printable, tell_of_tries
 from tokenmill.errors import ConfigError, InputError, TokenmillError, unknown_name
 
@@ -50,15 +51,7 @@ examples:
     where.add_argument("--no-browser", action="store_true", help="only print the address")
     where.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
 
-    tokens = parser.add_argument_group("what the folder does not say about itself")
-    tokens.add_argument(
-        "--tokenizer", metavar="NAME|FILE", help="what made the tokens, if it was a file of yours"
-    )
-    tokens.add_argument("--pattern", metavar="NAME|REGEX", help="for a .tiktoken file")
-    tokens.add_argument("--eot-token", metavar="TEXT", help="the special token between documents")
-    tokens.add_argument("--eot", choices=("append", "prepend", "both", "none"))
-    tokens.add_argument("--format", metavar="NAME", help="if it is not recognised")
-    tokens.add_argument("--dtype", choices=("uint16", "uint32"), help="of files without a header")
+    add_foreign_options(parser)
     parser.set_defaults(run=run, quiet=False)
 
 
