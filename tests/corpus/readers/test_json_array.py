@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.corpus.readers.test_contract import rows_read, source_of
 from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.readers.json_array import element_blocks
 from tokenmill.errors import InputError
 from tokenmill.testing.reader_contract import SIZES
 
@@ -93,3 +94,13 @@ def test_array_when_cut_at_any_byte_then_it_is_never_a_shorter_corpus(tmp_path):
         path.write_bytes(whole[:size] if size % 2 else gzip.compress(whole[:size]))
         with pytest.raises(InputError):
             rows_read(path, SIZES[size % 3])
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_array_when_a_number_is_cut_by_a_block_then_it_is_one_element(size, tmp_path):
+    data = b'[{"text": "a"}, 1234567890123, -1.5e3, {"text": "b"}]'
+    (tmp_path / "a.json").write_bytes(data)
+    chunks = (data[at : at + size] for at in range(0, len(data), size))
+    blocks = element_blocks(chunks, source_of(tmp_path / "a.json"), 100)
+    found = [json.loads(element) for block in blocks for element in block]
+    assert found == json.loads(data)
