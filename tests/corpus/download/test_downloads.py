@@ -261,17 +261,26 @@ def test_closed_while_a_server_is_silent_then_the_file_is_free_once_the_thread_i
     server, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(downloads, "CLOSE_SECONDS", 0.1)
-    server.fail(r"^GET /cdn/.*1\.bin", hub_server.stall(1.5))
+    speaks_again = threading.Event()
+
+    def silent(right: hub_server.Response) -> hub_server.Response:
+        assert speaks_again.wait(60)
+        return right
+
+    server.fail(r"^GET /cdn/.*1\.bin", silent)
     first = Client(server, tmp_path).downloads()
-    while not server.asked(r"^GET /cdn/.*1\.bin"):
-        time.sleep(0.01)
+    with first.changed:
+        assert first.changed.wait_for(lambda: set(first.here) == {"0.bin", "2.bin"}, timeout=20)
     first.close()
     client = Client(server, tmp_path)
     second = client.downloads()
+    while not client.notices:
+        time.sleep(0.01)
+    assert client.notices == ["another run is downloading 1.bin; waiting for it"]
+    speaks_again.set()
     with contextlib.closing(second), second.changed:
         assert second.changed.wait_for(lambda: len(second.here) == len(FILES), timeout=20)
     client.require_all()
-    assert client.notices == ["another run is downloading 1.bin; waiting for it"]
 
 
 def test_file_of_50_gb_then_offsets_are_right(tmp_path):
