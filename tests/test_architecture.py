@@ -17,7 +17,7 @@ SOURCE = Path(tokenmill.__file__).parent
 # A room imports from the layers above it here, and within its layer from the rooms to its left.
 LAYERS = {
     "ground": ["errors", "arrays", "permutation", "words", "plugins", "storage"],
-    "seams": ["where", "named_source", "config", "config_file", "encodings", "formats"],
+    "seams": ["where", "config", "encodings", "formats"],
     "the mill": ["corpus", "encode", "assemble"],
     "work": ["settings", "runners"],
     "datasets": [

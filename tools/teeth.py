@@ -383,7 +383,7 @@ BUGS = [
     ),
     Bug(
         "leave an option out of a run's identity",
-        "config.py",
+        "config/options.py",
         '    text_column: str = "text"',
         '    text_column: str = _not_in_identity("text")',
         CHANGED,

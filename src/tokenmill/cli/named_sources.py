@@ -10,8 +10,8 @@ import glob
 import os
 from collections.abc import Sequence
 
+from tokenmill.config.named_source import NAME
 from tokenmill.errors import ConfigError
-from tokenmill.named_source import NAME
 
 
 def typed_sources(words: Sequence[str]) -> dict[str, dict[str, str]] | list[str]:

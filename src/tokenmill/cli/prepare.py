@@ -340,7 +340,7 @@ def typed_config(arguments: argparse.Namespace, **more: Any) -> Config:
     }
     if getattr(arguments, "config", None) is None:
         return Config(**typed)
-    from tokenmill.config_file import ConfigFile  # 10 ms that only its users should pay
+    from tokenmill.config.file import ConfigFile  # 10 ms that only its users should pay
 
     file = ConfigFile.read(arguments.config)
     with file.blamed(typed):

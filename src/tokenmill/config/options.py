@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
+from tokenmill.config.named_source import OWN_OPTIONS, WITHOUT, NamedSource
 from tokenmill.errors import ConfigError, InputError, unknown_name
-from tokenmill.named_source import OWN_OPTIONS, WITHOUT, NamedSource
 from tokenmill.words.quantities import count_of, seq_len_of, share_of
 
 EOT_POLICIES = ("append", "prepend", "both", "none")

@@ -18,9 +18,9 @@ from corpora import made_texts, write_corpus
 from tokenmill.cli import main, parser
 from tokenmill.cli.prepare import config_from, typed_config
 from tokenmill.config import Config
-from tokenmill.config_file import MAX_BYTES, ConfigFile
+from tokenmill.config.file import MAX_BYTES, ConfigFile
+from tokenmill.config.named_source import KEYS
 from tokenmill.errors import ConfigError
-from tokenmill.named_source import KEYS
 from tokenmill.words.toml_text import toml_text
 
 TEXT = """\
@@ -99,7 +99,7 @@ def test_file_when_a_sample_is_per_cent_then_the_number_as_on_the_command_line(f
 
 
 def test_page_when_it_lists_the_keys_of_a_source_then_all_of_them():
-    page = (Path(__file__).parents[1] / "docs" / "sources.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "sources.md").read_text()
     listed = page.partition("A source may have its own")[2].partition(";")[0]
     assert set(re.findall(r"`(\w+)`", listed)) == {*KEYS} - {"paths"}
 

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill.config import COUNTS, Config
+from tokenmill.config.named_source import KEYS, NAME, unknown_key
+from tokenmill.config.options import COUNTS, Config
 from tokenmill.errors import ConfigError
-from tokenmill.named_source import KEYS, NAME, unknown_key
 from tokenmill.words.synonyms import option_meant
 
 MAX_BYTES = 4 << 20
