@@ -49,9 +49,10 @@ from tokenmill.encode import checkpoint
 from tokenmill.encode.job import Job
 from tokenmill.encode.record import SPLITS, Counts, PartChunk, PartRecord, part_path, record_path
 from tokenmill.encodings import get_encoding
-from tokenmill.partition import _encode as encode_share
-from tokenmill.partition import _num_missing
-from tokenmill.run import PrepareRequest, RunContext, _carried_out, assembly_of
+from tokenmill.run.attempt import _carried_out
+from tokenmill.run.context import PrepareRequest, RunContext, assembly_of
+from tokenmill.run.partition import _encode as encode_share
+from tokenmill.run.partition import _num_missing
 from tokenmill.runners import Watch
 from tokenmill.settings import identity_of, resolved
 from tokenmill.storage import files

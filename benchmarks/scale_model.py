@@ -138,8 +138,9 @@ def measured_once(corpus: str, out: str) -> dict[str, float]:
     from tokenmill.corpus.inputs import inputs_of
     from tokenmill.corpus.plan import make_plan
     from tokenmill.dataset.verify import verify
-    from tokenmill.partition import encode_partition, finish
     from tokenmill.run import SilentWatch
+    from tokenmill.run.finish import finish
+    from tokenmill.run.partition import encode_partition
     from tokenmill.runners.inline import InlineRunner
 
     config = Config(sources=(corpus,), out=out, val="none", num_proc=1)

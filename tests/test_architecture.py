@@ -25,7 +25,7 @@ LAYERS = {
         "view",
         "testing",
     ],
-    "the run": ["run", "partition"],
+    "the run": ["run"],
     "surface": ["cli", "api"],
 }
 ROOMS = [room for rooms in LAYERS.values() for room in rooms]

@@ -21,8 +21,9 @@ from tokenmill.config import Config, Partition
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.errors import ConfigError, ConflictError, InputError
 from tokenmill.estimate import estimate
-from tokenmill.partition import encode_partition, finish
 from tokenmill.run import SilentWatch
+from tokenmill.run.finish import finish
+from tokenmill.run.partition import encode_partition
 from tokenmill.runners.inline import InlineRunner
 
 WHERE = 'int_score >= 3 and lang != "de" or len(text) < 20'

@@ -18,8 +18,9 @@ from tokenmill.config import Config, Partition
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.encodings import Encoding, TokenArray
 from tokenmill.errors import ConflictError
-from tokenmill.partition import encode_partition, finish
 from tokenmill.run import SilentWatch, run
+from tokenmill.run.finish import finish
+from tokenmill.run.partition import encode_partition
 from tokenmill.runners import Stopped
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.storage import files

@@ -17,8 +17,9 @@ import tokenmill
 from corpora import made_texts, write_mixed
 from s3_server import Faults
 from tokenmill.config import Config, Partition
-from tokenmill.partition import encode_partition, finish
 from tokenmill.run import SilentWatch
+from tokenmill.run.finish import finish
+from tokenmill.run.partition import encode_partition
 from tokenmill.runners.start import started_runner
 from tokenmill.storage import objects, retry
 

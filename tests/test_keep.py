@@ -28,8 +28,9 @@ from tokenmill.config import Config, Partition
 from tokenmill.dataset.manifest import MANIFEST_NAME, laid_out, manifest_sha256_of
 from tokenmill.errors import ConfigError, ConflictError, TokenmillError
 from tokenmill.formats import NAMES
-from tokenmill.partition import encode_partition, finish
 from tokenmill.run import SilentWatch
+from tokenmill.run.finish import finish
+from tokenmill.run.partition import encode_partition
 from tokenmill.runners.inline import InlineRunner
 
 EOT = oracle.EOT["gpt2"]

@@ -24,8 +24,9 @@ from tokenmill.encode import checkpoint
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import Counts, PartChunk, PartRecord, Quarantined
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
-from tokenmill.partition import PartitionReport, encode_partition, finish
 from tokenmill.run import SilentWatch
+from tokenmill.run.finish import finish
+from tokenmill.run.partition import PartitionReport, encode_partition
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.storage import disk, files
 from tokenmill.storage.lock import lock, shared_lock
@@ -180,7 +181,7 @@ def test_tasks_when_an_ordinary_run_left_a_checkpoint_then_they_go_on_from_there
 
 def test_plan_when_there_is_one_then_it_is_not_made_again(source, tmp_path, monkeypatch):
     task(source, tmp_path, "1/3")
-    monkeypatch.setattr("tokenmill.run.make_plan", None)
+    monkeypatch.setattr("tokenmill.run.context.make_plan", None)
     task(source, tmp_path, "2/3")
 
 

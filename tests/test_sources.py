@@ -26,8 +26,9 @@ from tokenmill.dataset.places import plan_path
 from tokenmill.dataset.push.card import card_of
 from tokenmill.encode.record import Counts
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
-from tokenmill.partition import encode_partition, finish
 from tokenmill.run import SilentWatch
+from tokenmill.run.finish import finish
+from tokenmill.run.partition import encode_partition
 from tokenmill.runners import Stopped
 from tokenmill.runners.inline import InlineRunner
 

@@ -227,7 +227,7 @@ BUGS = [
     ),
     Bug(
         "let a task take slices whose hashes are lost for done",
-        "partition.py",
+        "run/partition.py",
         "        forget_without_hashes(job, records)\n",
         "        pass\n",
         "tests/test_dedup.py -k hashes_are_lost",
@@ -277,7 +277,7 @@ BUGS = [
     ),
     Bug(
         "finish with parts that are missing or damaged",
-        "partition.py",
+        "run/finish.py",
         "    if missing := [index for index in indices if index not in records]:",
         "    if missing := []:",
         PARTITIONS,
@@ -418,7 +418,7 @@ BUGS = [
     ),
     Bug(
         "take a file that went to another source for unchanged",
-        "run.py",
+        "run/context.py",
         "before = {source.label: (source.num_bytes, source.digest) for source in manifest.inputs}\n"
         "        after = {source.label: ",
         "before = {source.path: (source.num_bytes, source.digest) for source in manifest.inputs}\n"

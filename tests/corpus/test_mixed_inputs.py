@@ -15,8 +15,9 @@ import warm
 from corpora import made_texts, mixed_order, write_mixed
 from tokenmill.config import Config, Partition
 from tokenmill.errors import ConfigError, ConflictError, InputError
-from tokenmill.partition import encode_partition, finish
 from tokenmill.run import SilentWatch
+from tokenmill.run.finish import finish
+from tokenmill.run.partition import encode_partition
 from tokenmill.runners import Stopped
 from tokenmill.runners.inline import InlineRunner
 

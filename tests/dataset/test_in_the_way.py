@@ -21,6 +21,8 @@ from tokenmill.errors import ConflictError, IntegrityError
 
 converting = importlib.import_module("tokenmill.dataset.convert")
 
+PUBLISH = "tokenmill.run.completion.publish"
+
 
 @pytest.fixture
 def source(tmp_path) -> str:
@@ -83,7 +85,7 @@ def test_prepare_when_its_folder_is_taken_at_the_end_then_the_old_dataset_is_who
         publish(*arguments)
 
     before = files(out)
-    monkeypatch.setattr("tokenmill.run.publish", blocked)
+    monkeypatch.setattr(PUBLISH, blocked)
     assert run("prepare", source, "-o", out, "--format", "mds", "--overwrite") == 6
     assert "the dataset needs that name for something else" in capsys.readouterr().err
     (out / "train").unlink()
@@ -103,7 +105,8 @@ def test_overwrite_when_a_staged_shard_is_damaged_then_the_old_dataset_is_whole(
     if when == "before the journal":
         publish = publication.publish
         monkeypatch.setattr(
-            "tokenmill.run.publish", lambda *arguments: (damaged(out), publish(*arguments))
+            PUBLISH,
+            lambda *arguments: (damaged(out), publish(*arguments)),
         )
     else:
         complete = publication._complete
@@ -182,7 +185,7 @@ def test_prepare_when_its_folder_is_renamed_then_it_is_not_called_another_run(
         shutil.move(out, tmp_path / "elsewhere")
         publish(*arguments)
 
-    monkeypatch.setattr("tokenmill.run.publish", renamed)
+    monkeypatch.setattr(PUBLISH, renamed)
     with pytest.raises(ConflictError, match="removed or renamed while the run was writing"):
         tokenmill.prepare(source, out, num_proc=1)
 

@@ -12,6 +12,8 @@ from corpora import made_texts, write_corpus
 from tokenmill.cli import main
 from tokenmill.dataset import publication
 
+PUBLISH = "tokenmill.run.completion.publish"
+
 
 def run(*arguments: object) -> int:
     return main([*map(str, arguments), *(["-q"] if arguments[0] == "prepare" else [])])
@@ -101,7 +103,7 @@ def test_finished_dataset_when_another_corpus_is_to_replace_it_then_that_work_st
     out = tmp_path / "out"
     assert run(*inline(source, out)) == 0
     with monkeypatch.context() as patched:
-        patched.setattr("tokenmill.run.publish", lambda *_: (_ for _ in ()).throw(Killed))
+        patched.setattr(PUBLISH, lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             run(*inline(other, out, "--overwrite"))
     assert run(*(inline(source, out) if again == "prepare" else ("finish", out))) == 0
@@ -114,7 +116,7 @@ def test_overwrite_when_killed_while_it_was_published_then_it_is_not_made_twice(
     out = tmp_path / "out"
     assert run(*inline(other, out)) == 0
     killed_before_the_move(monkeypatch, *inline(source, out, "--overwrite"))
-    monkeypatch.setattr("tokenmill.run._carried_out", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr("tokenmill.run.attempt._carried_out", lambda *_: pytest.fail("made again"))
     assert run(*inline(source, out, "--overwrite")) == 0
     assert not (out / ".tokenmill").exists()
 
@@ -134,7 +136,7 @@ def test_convert_into_an_unfinished_prepare_says_whose_it_is(source, tmp_path, m
     out, target = tmp_path / "out", tmp_path / "target"
     assert run(*inline(source, out)) == 0
     with monkeypatch.context() as patched:
-        patched.setattr("tokenmill.run.publish", lambda *_: (_ for _ in ()).throw(Killed))
+        patched.setattr(PUBLISH, lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             run(*inline(source, target))
     assert main(["convert", str(out), str(target), "--format", "npy"]) == 6

@@ -27,8 +27,9 @@ from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.encode import checkpoint
-from tokenmill.partition import encode_partition, finish
 from tokenmill.run import SilentWatch
+from tokenmill.run.finish import finish
+from tokenmill.run.partition import encode_partition
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.storage import hashing
 

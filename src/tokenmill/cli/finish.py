@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tokenmill.cli.prepare import report
     from tokenmill.cli.progress import SignalStop, orderly, stderr_progress
     from tokenmill.errors import ConfigError
-    from tokenmill.partition import finish
+    from tokenmill.run.finish import finish
     from tokenmill.runners.machine import available_cpus
     from tokenmill.words.plural import counted
 

@@ -18,7 +18,7 @@ from tokenmill.words.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.config import Config, Partition
-    from tokenmill.partition import PartitionReport
+    from tokenmill.run.partition import PartitionReport
 
 
 def run_and_report(config: Config, partition: Partition, arguments: argparse.Namespace) -> int:
@@ -31,7 +31,9 @@ def run_and_report(config: Config, partition: Partition, arguments: argparse.Nam
     progress = stderr_progress(stop, partial(workers_of, config), arguments.quiet)
     with orderly(progress, stop):
         with started_runner(config, arguments.owns_process) as runner:
-            from tokenmill.partition import encode_partition  # heavy: loads while the workers load
+            from tokenmill.run.partition import (
+                encode_partition,  # heavy: loads while the workers load
+            )
 
             report = encode_partition(config, partition, runner, progress)
         progress.end()

@@ -4,7 +4,7 @@
 
 `encode_slice` reads one slice as Arrow text, encodes it, applies the document policy and commits a
 part. Its output depends only on the job and the slice, so it may run in this process, in other
-processes or on other machines, once or twice, in any order. run.py plans the slices, hands them to
+processes or on other machines, once or twice, in any order. run/ plans the slices, hands them to
 a runner and assembles the parts.
 
 Text never becomes a Python `str` here, and tokens leave the process only through the part file.

@@ -1,0 +1,16 @@
+"""One run, from options to a dataset. Read `attempt.py` first.
+
+context.py      what was asked for; the corpus, the plan
+attempt.py      what is done of it already, and what is missing
+encoding.py     slices to the runner, records back
+completion.py   publish the shards, with their manifest
+partition.py    `--partition I/N`: one command's share, which finish.py assembles
+"""
+
+from __future__ import annotations
+
+from tokenmill.run.attempt import run
+from tokenmill.run.context import new_plan
+from tokenmill.run.watch import RunWatch, SilentWatch
+
+__all__ = ["RunWatch", "SilentWatch", "new_plan", "run"]

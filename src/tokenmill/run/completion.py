@@ -1,0 +1,107 @@
+"""The end of a run: is there anything, and not too much that is bad? Then publish it, with its
+manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tokenmill.assemble.books import Assembly
+from tokenmill.config import Config
+from tokenmill.corpus.plan import Plan, notes_on
+from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
+from tokenmill.dataset.publication import publish
+from tokenmill.dataset.source_totals import notes_on_sources, source_totals
+from tokenmill.dataset.workspace import Workspace
+from tokenmill.encode.ledger import Ledger
+from tokenmill.encode.record import Counts
+from tokenmill.errors import InputError
+from tokenmill.formats import get_format
+from tokenmill.run.context import names_of, require_inputs_apart
+from tokenmill.storage.store import store_of
+from tokenmill.words.plural import counted, noun_for
+
+
+def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -> Manifest:
+    """All parts are encoded and all shard tasks done: publish the shards, and prove them."""
+    require_few_bad(records, config)
+    _require_some_written(records, config)
+    output = assembly.finished()
+    quarantine = quarantine_file(assembly.folder, records.quarantined)
+    notes = (*notes_on(plan, records.counts.num_rows), *_notes_on_limit(config, records))
+    sources = source_totals(plan, records, output.split_rule == "documents")
+    notes = (*notes, *notes_on_sources(sources))
+    manifest = make_manifest(
+        plan.identity, plan.inputs, records, output, quarantine, notes, plan.revisions
+    )
+    manifest = replace(manifest, sources=sources)
+    replaced = names_of(config).replaced_in(config.out) if config.overwrite else None
+    if store_of(config.out).has_quick_calls:
+        # Again: a run may take hours, and what was put there since?
+        require_inputs_apart(config, plan.inputs)
+    publish(config.out, plan.plan_id, manifest, replaced)
+    return manifest
+
+
+def _notes_on_limit(config: Config, records: Ledger) -> Iterator[str]:
+    """Where --limit-tokens ended the run. Rows after that are not counted."""
+    if config.limit_tokens is None:
+        return
+    limit = f"--limit-tokens {config.limit_tokens:,}"
+    if records.last_place:
+        yield f"{limit} is reached: the last document is {records.last_place}"
+    else:
+        yield f"{limit} is not reached: the sources have {records.num_tokens:,} tokens"
+
+
+def require_few_bad(records: Ledger, config: Config) -> None:
+    counts = records.counts
+    if counts.num_quarantined > config.max_bad_fraction * counts.num_rows:
+        first = next(records.quarantined)
+        raise InputError(
+            f"{counts.num_quarantined:,} of {counts.num_rows:,} rows are bad, more than "
+            f"--max-bad-fraction {config.max_bad_fraction} allows; "
+            f"the first: {first.path}, {first.place}: {first.reason}",
+            hint="look at it; if such rows may be left out, raise --max-bad-fraction: it resumes",
+        )
+
+
+def _require_some_written(records: Ledger, config: Config) -> None:
+    counts, num_tokens = records.counts, records.num_tokens
+    if counts.num_written and not (num_tokens and counts.text_bytes):
+        Workspace(config.out).forget_plan()
+        raise InputError(
+            f"nothing to write: no document has text (documents: {counts.num_written:,})",
+            hint="are these the right files, and is --text-column the right column?",
+        )
+    if not counts.num_written:
+        Workspace(config.out).forget_plan()  # there is nothing to resume
+        raise InputError(
+            f"nothing to write: of {counted(counts.num_rows, 'row')}, {_shown_reasons(counts)}",
+            hint="are these the right files, and is --text-column the right column?"
+            if not counts.num_filtered
+            else "let more rows in: another --where, or a larger --sample",
+        )
+    drops_tail = config.seq_len and get_format(config.format).traits.boundaries
+    if drops_tail and max(records.num_tokens_by_split) < (config.seq_len or 0):
+        Workspace(config.out).forget_plan()
+        raise InputError(
+            f"nothing to write: {num_tokens:,} tokens fill no sample of {config.seq_len:,}",
+            hint="a smaller --seq-len, or --seq-len document for a sample of each document",
+        )
+
+
+def _shown_reasons(counts: Counts) -> str:
+    """Why rows were not written."""
+    reasons = [
+        (counts.num_empty, "empty"),
+        (counts.num_null, "null"),
+        (counts.num_quarantined, "quarantined"),
+    ]
+    if counts.num_filtered:
+        reasons.insert(0, (counts.num_filtered, "filtered"))
+    if counts.num_duplicates:
+        reasons.append((counts.num_duplicates, "duplicates"))
+    (first, why), *others = reasons
+    rest = (f"{count:,} {reason}" for count, reason in others)
+    return ", ".join([f"{first:,} {noun_for(first, 'is', 'are')} {why}", *rest])

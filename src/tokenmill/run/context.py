@@ -1,0 +1,156 @@
+"""What every step of a run needs: what was asked for, the corpus, the plan, the output's names."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tokenmill.assemble.books import Assembly
+from tokenmill.assemble.kept import Sidecars
+from tokenmill.config import Config
+from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.inputs import FoundInputs, found_inputs
+from tokenmill.corpus.plan import Plan, differences, input_differences, make_plan
+from tokenmill.corpus.spans import HUB_SCHEME, Input
+from tokenmill.corpus.standard_input import as_typed
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.output_names import OutputNames
+from tokenmill.dataset.workspace import Workspace
+from tokenmill.encode.job import Job
+from tokenmill.encodings import EncodingId
+from tokenmill.encodings.hub_model import begun_with, model_revision
+from tokenmill.errors import InputError
+from tokenmill.formats import get_format
+from tokenmill.run.watch import RunWatch, SilentWatch
+from tokenmill.runners import Runner
+from tokenmill.runners.start import cutting_runner
+from tokenmill.settings import (
+    fitting_options_of,
+    identity_of,
+    job_of,
+    layout_of,
+    num_buckets,
+)
+from tokenmill.storage import files
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareRequest:
+    """What `prepare` was asked for; `inputs` of None are not compared."""
+
+    identity: dict[str, Any]
+    inputs: Sequence[Input] | None
+    what = "run"
+
+    def load(self, path: str) -> Plan:
+        return Plan.load(path)
+
+    def changes_since(self, plan: Plan) -> list[str]:
+        changes = differences(plan, self.identity, self.inputs or ())
+        return changes + _tokenizer_then(self.identity, plan) if changes else []
+
+    def changes_from(self, manifest: Manifest) -> list[str]:
+        if self.inputs is None:
+            return []
+        before = {source.label: (source.num_bytes, source.digest) for source in manifest.inputs}
+        after = {source.label: (source.num_bytes, source.digest) for source in self.inputs}
+        return _tokenizer_then(self.identity, manifest) + input_differences(before, after)
+
+
+def _tokenizer_then(identity: dict[str, Any], begun: Plan | Manifest) -> list[str]:
+    """How to name a tokenizer that has changed on the Hub since."""
+    then, now = begun.identity["encoding"], identity["encoding"]
+    named = begun_with(begun.revisions, then["name"])
+    is_another = then["name"] == now["name"] and then["sha256"] != now["sha256"]
+    return [f"it was made with {named}"] if named and is_another else []
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What every step of a run needs, besides the corpus."""
+
+    config: Config  # resolved
+    encoding: EncodingId
+    runner: Runner
+    watch: RunWatch
+    scratch: str  # a local folder for what has to be fetched
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return identity_of(self.config, self.encoding)
+
+    def plan_of(self, found: FoundInputs, remote: RemoteInputs) -> Plan:
+        """A new plan; nothing is written to the output folder."""
+        structures = os.path.join(self.scratch, "structure")
+        files.make_folder(structures)
+        cutter = functools.partial(self.runner.cut, watch=self.watch)
+        plan = make_plan(self.identity, found.inputs, self.config, remote.structure_of, cutter)
+        files.remove_folder(structures)
+        revisions = {**remote.revisions, **model_revision(self.encoding)}
+        paths = {s.name: [*map(as_typed, s.paths)] for s in self.config.named}
+        return replace(plan, notes=found.notes, revisions=revisions, source_paths=paths)
+
+    def job_of(self, plan: Plan) -> Job:
+        work = Workspace(self.config.out).work_of(plan.plan_id)
+        return job_of(self.config, self.encoding, plan, work)
+
+
+def new_plan(
+    config: Config,
+    encoding: EncodingId,
+    runner: Runner | None = None,
+    watch: RunWatch | None = None,
+) -> Plan:
+    """The plan that a run would begin with; nothing is written to the output folder."""
+    with contextlib.ExitStack() as stack:
+        runner = runner or stack.enter_context(cutting_runner(config))
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        context = RunContext(config, encoding, runner, watch or SilentWatch(), folder)
+        remote = RemoteInputs(config, folder, lambda message: None)
+        stack.enter_context(contextlib.closing(remote))
+        return context.plan_of(all_inputs(config, remote), remote)
+
+
+def all_inputs(config: Config, remote: RemoteInputs) -> FoundInputs:
+    """The corpus: every input, here or elsewhere, in its order."""
+    found = found_inputs(config, remote.inputs, remote.again)
+    if config.out:
+        require_inputs_apart(config, found.inputs)
+    return found
+
+
+def require_inputs_apart(config: Config, inputs: Iterable[Input]) -> None:
+    """No file of the user's may be replaced. What we fetch ourselves may be in the work folder."""
+    paths = [source.path for source in inputs if not source.name.startswith(HUB_SCHEME)]
+    names_of(config).require_apart(config.out, paths)
+
+
+def names_of(config: Config) -> OutputNames:
+    return OutputNames(get_format(config.format), config.name)
+
+
+def places_of(plan: Plan, inputs: Iterable[Input]) -> dict[str, str]:
+    """Where inputs are read here, by name, if that is not where the plan was made: another cache
+    of downloads, another machine."""
+    planned = {source.name: source.path for source in plan.inputs}
+    return {s.name: s.path for s in inputs if s.path != planned.get(s.name, s.path)}
+
+
+def assembly_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Assembly:
+    layout = layout_of(config, encoding)
+    num_slices, buckets = len(plan.slices), num_buckets(config, plan)
+    sidecars = None
+    if config.keep is not None:
+        sidecars = Sidecars(work, plan.plan_id, layout, plan.kept_types)
+    options = fitting_options_of(config, plan)
+    return Assembly(work, plan.plan_id, layout, options, num_slices, buckets, sidecars)
+
+
+def require_slices(plan: Plan, config: Config) -> None:
+    if not plan.slices:
+        raise InputError(f"no documents in {', '.join(config.sources)}")

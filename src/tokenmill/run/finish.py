@@ -1,0 +1,147 @@
+"""`finish`: one run's shards, from the parts that its tasks have encoded (`partition.py`)."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from tokenmill.assemble.books import Assembly
+from tokenmill.assemble.choice import Choice
+from tokenmill.assemble.duplicates import Duplicates
+from tokenmill.assemble.resume import earlier_records
+from tokenmill.assemble.token_limit import TokenLimit
+from tokenmill.config import Config
+from tokenmill.corpus.plan import Plan
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.workspace import Workspace, changes_between
+from tokenmill.encode.checkpoint import saved_ledger
+from tokenmill.encode.job import Job
+from tokenmill.encode.ledger import Ledger
+from tokenmill.encode.record import committed_record
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
+from tokenmill.run.completion import completed
+from tokenmill.run.context import PrepareRequest, RunContext, assembly_of, names_of
+from tokenmill.run.encoding import encoded
+from tokenmill.run.partition_notes import incomplete, noted
+from tokenmill.run.watch import RunWatch, SilentWatch
+from tokenmill.runners import Stopped
+from tokenmill.runners.start import writing_runner
+from tokenmill.settings import job_of
+from tokenmill.storage import objects
+from tokenmill.storage.store import store_of
+
+
+def finish(
+    out: str,
+    watch: RunWatch | None = None,
+    max_bad_fraction: float | None = None,
+    num_proc: int | None = None,
+) -> Manifest:
+    """Assemble the parts that tasks have encoded in `out`, and return the manifest. Needs only
+    `out`.
+
+    Raises ConflictError if a slice is missing, or if tasks are still running.
+    """
+    watch = watch or SilentWatch()
+    objects.report_retries_to(watch.notice)
+    workspace = Workspace(out)
+    if (manifest := workspace.finished_dataset()) is not None:
+        workspace.require_files(manifest)
+        _remove_leftovers(workspace, manifest)
+        return manifest
+    if not workspace.has_plan:
+        raise ConfigError(
+            f"there is nothing to finish in {out}: no plan",
+            hint=f"begin with: tokenmill prepare SOURCE -o {shlex.quote(out)} --partition 1/N",
+        )
+    plan = Plan.load(workspace.plan_path)
+    config, encoding = _config_of(plan, out, max_bad_fraction)
+    work = workspace.work_of(plan.plan_id)
+    job = job_of(config, encoding, plan, work)
+    # Without locks, cleaning up would abort the uploads of running tasks.
+    records = None if store_of(out).has_locks else _all_records(job, plan, workspace)
+    with workspace.held(names_of(config)):
+        records = _all_records(job, plan, workspace) if records is None else records
+        assembly = assembly_of(config, encoding, plan, work)
+        with writing_runner(num_proc) as runner:
+            context = RunContext(config, encoding, runner, watch, "")
+            _assemble(context, job, plan, records, assembly)
+        return completed(config, plan, assembly.records, assembly)
+
+
+def _remove_leftovers(workspace: Workspace, manifest: Manifest) -> None:
+    """Remove what is left of the run that made this dataset; not of one that was to replace it."""
+    plan = Plan.load(workspace.plan_path) if workspace.has_plan else None
+    identity, inputs = (plan.identity, plan.inputs) if plan else (manifest.identity, None)
+    request = PrepareRequest(identity, inputs)
+    if not changes_between(request, manifest):
+        workspace.remove_leftovers(request)
+
+
+def _all_records(job: Job, plan: Plan, workspace: Workspace) -> Ledger:
+    """Every slice's record. Raises ConflictError if a record or its part is missing."""
+    indices = range(len(plan.slices))
+    max_tokens = plan.identity["options"].get("limit_tokens")
+    if job.dedup:
+        duplicates = Duplicates(job.work, job.plan_id, plan.slices)
+        records = earlier_records(job, range(duplicates.num_indices))
+        _, missing = duplicates.resumed(records)
+        if missing:
+            raise incomplete(workspace, len(indices), missing, "not encoded yet, or damaged")
+        return records
+    records = earlier_records(job, range(len(indices) + (max_tokens is not None)))
+    if max_tokens is not None:
+        limit = TokenLimit(max_tokens, plan.slices, {})
+        limit.resumed(records)
+        if limit.last is not None:
+            return records  # what is missing is after the limit
+    if missing := [index for index in indices if index not in records]:
+        saved = saved_ledger(job.work, job.plan_id)
+        filed = [committed_record(job.work, i, job.plan_id) for i in missing if i not in saved]
+        how = "damaged" if all(filed) else "not encoded yet"
+        raise incomplete(workspace, len(indices), missing, how)
+    return records
+
+
+def _assemble(
+    context: RunContext, job: Job, plan: Plan, records: Ledger, assembly: Assembly
+) -> None:
+    """Write all shards; before that, leave out duplicates and encode the slice that reaches a limit
+    again."""
+    choice, num_slices = Choice.of(context.config, job, plan, {}), len(plan.slices)
+    records, _ = choice.resumed(records, num_slices)
+    choice.end(assembly)
+    slices = choice.left_of([])
+    context.watch.planned(plan, range(num_slices) if choice.duplicates else records)
+    assembly.resume(records)
+    try:
+        for _ in encoded(context, job, slices, None, choice, assembly):
+            pass  # the assembly adds it to the records
+    except (ConfigError, InputError, IntegrityError) as error:
+        limit = choice.limit
+        if limit is None or limit.last is None or limit.is_complete:
+            raise
+        raise ConflictError(
+            f"the slice that reaches --limit-tokens cannot be encoded again here: {error.message}",
+            hint=f"the command of the tasks without --partition also finishes "
+            f"{shlex.quote(context.config.out)}",
+        ) from error
+    if not assembly.is_done:
+        raise Stopped
+
+
+def _config_of(plan: Plan, out: str, max_bad_fraction: float | None) -> tuple[Config, EncodingId]:
+    """The configuration of the plan, as far as assembly needs it."""
+    given: dict[str, Any] = {}
+    if max_bad_fraction is not None:
+        given["max_bad_fraction"] = max_bad_fraction
+    try:
+        # A plan does not hold the vocabulary's path; a limit may need it.
+        source = noted(Workspace(out)).get("vocabulary")
+        encoding = EncodingId.from_plain({**plan.identity["encoding"], "source": source})
+        options = dict(plan.identity["options"])
+    except (KeyError, TypeError) as error:
+        raise IntegrityError(f"the plan in {out} lacks its {error}") from error
+    names = tuple(source.name for source in plan.inputs)
+    return Config(sources=names, out=out, **options, **given), encoding
