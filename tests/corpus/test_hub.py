@@ -446,6 +446,7 @@ def test_finished_run_is_complete_also_when_the_hub_does_not_answer(here, tmp_pa
     assert here.tokenmill(*FINEWEB, tmp_path / "out").returncode == 0
     done = here.tokenmill(*FINEWEB, tmp_path / "out", HF_ENDPOINT="http://127.0.0.1:9")
     assert done.returncode == 0 and "is complete already" in done.stderr
+    assert "the Hub does not answer: complete for the 4 files that it was made from" in done.stderr
     done = here.tokenmill(*FINEWEB, tmp_path / "out", "--seed", 3, HF_ENDPOINT="http://127.0.0.1:9")
     assert done.returncode == 6
     # Another dataset is not complete because the Hub cannot say what is in it.

@@ -94,6 +94,11 @@ def _attempt_with(context: RunContext, opened: contextlib.ExitStack) -> Manifest
             manifest = workspace.finished(PrepareRequest(context.identity, None))
         if manifest is None or not is_surely_made_from(config, manifest):
             raise
+        # A glob may name more files than when the dataset was made.
+        watch.notice(
+            "the Hub does not answer: complete for the "
+            f"{counted(len(manifest.inputs), 'file')} that it was made from"
+        )
         return manifest
     request = PrepareRequest(context.identity, found.inputs)
 
