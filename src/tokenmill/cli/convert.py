@@ -72,14 +72,14 @@ examples:
         help="replace the dataset in OUT once the new one is complete",
     )
     parser.add_argument("--num-proc", type=int, metavar="N", help="threads (default: one per CPU)")
-    add_stranger_options(parser)
+    _add_foreign_options(parser)
     parser.add_argument("--json", action="store_true", help="print the manifest on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
     parser.set_defaults(run=run)
 
 
-def add_stranger_options(parser: argparse.ArgumentParser) -> None:
+def _add_foreign_options(parser: argparse.ArgumentParser) -> None:
     """What a folder without a manifest does not say about itself."""
     group = parser.add_argument_group("if IN was not written by tokenmill")
     group.add_argument("--from-format", metavar="NAME", help="its format, if it is not recognised")

@@ -77,7 +77,7 @@ def open_dataset(
     if files.has(MANIFEST_NAME):
         path = files.path_of(MANIFEST_NAME)
         return dataset_of(files, Manifest.checked(manifest_data(files), path))
-    return _of_strangers(files, format_name, dtype, encoding, eot)
+    return _foreign_dataset(files, format_name, dtype, encoding, eot)
 
 
 def dataset_of(files: DatasetFiles, manifest: Manifest) -> Dataset:
@@ -134,7 +134,7 @@ def found_shards(files: DatasetFiles, format_name: str | None) -> tuple[Format, 
     )
 
 
-def _of_strangers(
+def _foreign_dataset(
     files: DatasetFiles,
     format_name: str | None,
     dtype: str | None,
@@ -143,52 +143,57 @@ def _of_strangers(
 ) -> Dataset:
     _require_no_datasets_inside(files)
     format_, found = found_shards(files, format_name)
-    inferred = {}
-    if dtype is None and (width := dtype_of_strangers(files, format_, found, encoding)):
-        if width.value is None or not width.is_sure:
-            raise ConfigError(
-                f"{files.label} does not say how wide its tokens are, and they do not show it: "
-                f"{width.why}",
-                hint="name it: --dtype uint16 or uint32 (convert: --from-dtype), or the tokenizer "
-                "that made them",
-            )
-        dtype, inferred["dtype"] = width.value, width
-    sizes, has_boundaries = {}, True
-    for one in found:  # one at a time: a map keeps its file open, and open files are limited
-        reader = format_.open(files, one.name, dtype)
-        sizes[one.name] = reader.num_tokens
-        has_boundaries = has_boundaries and reader.has_boundaries
-    shards = {
-        split: [
-            StreamShard(
-                one.name,
-                functools.partial(format_.open, files, one.name, dtype),
-                sizes[one.name],
-            )
-            for one in found
-            if one.split == split
-        ]
-        for split in SPLITS
-    }
+    inferred: dict[str, Inference] = {}
+    if dtype is None and (width := foreign_dtype(files, format_, found, encoding)):
+        dtype, inferred["dtype"] = _sure_dtype(width, files), width
+    shards, has_boundaries = _foreign_shards(files, format_, found, dtype)
     eot_id = None if encoding is None else encoding.eot_token
 
-    def streams(policy: str | None) -> dict[str, Stream]:
+    def streams(policy: str | None, id_: int | None) -> dict[str, Stream]:
         return {
-            split: Stream(split, of_split, has_boundaries, policy, eot_id)
+            split: Stream(split, of_split, has_boundaries, policy, id_)
             for split, of_split in shards.items()
             if of_split
         }
 
-    if eot is None and eot_id is not None:
-        inferred["eot"] = inferred_eot(list(streams(None).values()), format_, eot_id)
-        eot = inferred["eot"].value
-        bos_id = bos_id_of(encoding) if encoding is not None and eot == "none" else None
-        if bos_id is not None:
-            by_bos = inferred_eot(list(streams(None).values()), format_, bos_id, "BOS")
-            if by_bos.value == "prepend":
-                inferred["eot"], eot, eot_id = by_bos, "prepend", bos_id
-                return Dataset(files, format_, None, streams(eot), eot, eot_id, inferred, bos_id)
-    return Dataset(files, format_, None, streams(eot), eot, eot_id, inferred)
+    if eot is not None or eot_id is None:
+        return Dataset(files, format_, None, streams(eot, eot_id), eot, eot_id, inferred)
+    unread = list(streams(None, eot_id).values())
+    inferred["eot"] = inferred_eot(unread, format_, eot_id)
+    eot = inferred["eot"].value
+    bos_id = bos_id_of(encoding) if encoding is not None and eot == "none" else None
+    if bos_id is not None:
+        by_bos = inferred_eot(unread, format_, bos_id, "BOS")
+        if by_bos.value == "prepend":
+            inferred["eot"] = by_bos
+            documents = streams("prepend", bos_id)
+            return Dataset(files, format_, None, documents, "prepend", bos_id, inferred, bos_id)
+    return Dataset(files, format_, None, streams(eot, eot_id), eot, eot_id, inferred)
+
+
+def _sure_dtype(width: Inference, files: DatasetFiles) -> str:
+    if width.value is None or not width.is_sure:
+        raise ConfigError(
+            f"{files.label} does not say how wide its tokens are, and they do not show it: "
+            f"{width.why}",
+            hint="name it: --dtype uint16 or uint32 (convert: --from-dtype), or the tokenizer "
+            "that made them",
+        )
+    return width.value
+
+
+def _foreign_shards(
+    files: DatasetFiles, format_: Format, found: Sequence[FoundShard], dtype: str | None
+) -> tuple[dict[str, list[StreamShard]], bool]:
+    """Shards by split, and whether all of them say where documents end."""
+    shards: dict[str, list[StreamShard]] = {split: [] for split in SPLITS}
+    has_boundaries = True
+    for one in found:  # one at a time: a map keeps its file open, and open files are limited
+        reader = format_.open(files, one.name, dtype)
+        has_boundaries = has_boundaries and reader.has_boundaries
+        opened = functools.partial(format_.open, files, one.name, dtype)
+        shards[one.split].append(StreamShard(one.name, opened, reader.num_tokens))
+    return shards, has_boundaries
 
 
 def _require_no_datasets_inside(files: DatasetFiles) -> None:
@@ -204,7 +209,7 @@ def _require_no_datasets_inside(files: DatasetFiles) -> None:
         )
 
 
-def dtype_of_strangers(
+def foreign_dtype(
     files: DatasetFiles, format_: Format, found: Sequence[FoundShard], encoding: EncodingId | None
 ) -> Inference | None:
     """How wide the tokens of foreign shards are; None if the files say so themselves."""

@@ -245,8 +245,8 @@ def _staged(name: str) -> str:
 
 
 def _require_real(staged: str) -> None:
-    """Raise DamagedWorkError if the staged files are behind a link: in a stranger's folder it may
-    lead anywhere."""
+    """Raise DamagedWorkError if the staged files are behind a link, which may lead anywhere in
+    somebody else's folder."""
     for folder in (os.path.dirname(staged), staged):
         if store_of(folder).is_link(folder):
             raise DamagedWorkError(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tokenmill.dataset.dataset import dtype_of_strangers, found_shards, open_dataset
+from tokenmill.dataset.dataset import foreign_dtype, found_shards, open_dataset
 from tokenmill.dataset.inference import Inference
 from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.verify.contents import Totals, check_chain, located, refused_file
@@ -57,7 +57,7 @@ def check_foreign(
         if told.format_name is None or not _look_alikes(files, get_format(told.format_name), []):
             raise
         format_, found = get_format(told.format_name), []
-    dtype = None if told.dtype else dtype_of_strangers(files, format_, found, told.encoding)
+    dtype = None if told.dtype else foreign_dtype(files, format_, found, told.encoding)
     looked = _looked(files, format_, found, told, dtype, num_proc, findings, progress)
     _check_shards(files, format_, found, looked, told, dtype, findings)
     _say_there_is_no_manifest(told, format_.name, findings)

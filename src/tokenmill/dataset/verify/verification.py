@@ -96,11 +96,11 @@ def _checked(
     if tokenizer is not None:
         told = dataclasses.replace(told, encoding=tokenizer.encoding().identity)
     totals = check_foreign(files, told, asked.num_proc, findings, progress)
-    _say_what_strangers_cannot_tell(told, asked, findings)
+    _say_what_foreign_shards_cannot_tell(told, asked, findings)
     return totals
 
 
-def _say_what_strangers_cannot_tell(told: Told, asked: Asked, findings: Findings) -> None:
+def _say_what_foreign_shards_cannot_tell(told: Told, asked: Asked, findings: Findings) -> None:
     """Report the requested checks that a folder without a manifest does not allow."""
     for name in ("inputs", "sources") if asked.is_to_encode else ("inputs",) if asked else ():
         reason = f"there is no {MANIFEST_NAME}: nothing says what the shards were made from"
