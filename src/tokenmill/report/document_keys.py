@@ -8,6 +8,8 @@ stretch goes on with its tokens.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -34,9 +36,9 @@ class DocumentKeys:
         tail = split.tokens(max(self._open, start - PROBES), start)
         self._tail = tail[::-1].astype(np.uint64)
 
-    def begin(self, start: int, stop: int) -> Numbers:
-        """The ends of the documents that end in a stretch."""
-        ends = self._split.bounds.ends_between(start or -1, stop)
+    def begin(self, start: int, stop: int, blocks: Iterable[tuple[int, Tokens]]) -> Numbers:
+        """The ends of the documents that end in a stretch, whose tokens are `blocks`."""
+        ends = self._ends_in(start, stop, blocks)
         if stop == self._split.num_tokens and (not len(ends) or ends[-1] < stop):
             ends = np.append(ends, stop)  # what no EOT id ends
         self._num_ends = len(ends)
@@ -51,6 +53,14 @@ class DocumentKeys:
             if places[0] < start:
                 self._values[row, 0] = self._before(start, int(places[0]))
         return ends
+
+    def _ends_in(self, start: int, stop: int, blocks: Iterable[tuple[int, Tokens]]) -> Numbers:
+        stream = self._split.stream
+        if stream.has_boundaries or stream.eot != "append":
+            return self._split.bounds.ends_between(start or -1, stop)
+        # Not by the index, which would read, and may unpack, the same tokens once more.
+        found = [np.flatnonzero(tokens == stream.eot_id) + (at + 1) for at, tokens in blocks]
+        return np.concatenate([np.empty(0, np.int64), *found])
 
     def _before(self, start: int, place: int) -> np.uint64:
         """A token of the open document before the stretch."""

@@ -110,9 +110,12 @@ class Tallying:
         self, stretch: ReadStretch, keys: DocumentKeys | None, advance: Callable[[int], None]
     ) -> SplitTally:
         counts = np.zeros(self.last + 1, np.int64)
-        ends = np.empty(0, np.int64) if keys is None else keys.begin(stretch.start, stretch.stop)
-        for start in range(stretch.read_start, stretch.read_stop, BLOCK_TOKENS):
-            tokens = self.split.tokens(start, min(start + BLOCK_TOKENS, stretch.read_stop))
+        blocks = self._blocks(stretch)
+        ends = np.empty(0, np.int64)
+        if keys is not None:
+            blocks = list(blocks)  # views of a map, or else of what was unpacked
+            ends = keys.begin(stretch.start, stretch.stop, blocks)
+        for start, tokens in blocks:
             counts += _counted(tokens, self.last)
             if keys is not None:
                 keys.feed(start, tokens)
@@ -120,6 +123,10 @@ class Tallying:
         num_bytes = [] if self.per_id is None else [int(counts @ self.per_id)]
         found = np.empty(0, np.uint64) if keys is None else keys.finish()
         return SplitTally(counts, np.array(num_bytes, np.int64), ends, found)
+
+    def _blocks(self, stretch: ReadStretch) -> Iterable[tuple[int, Tokens]]:
+        for start in range(stretch.read_start, stretch.read_stop, BLOCK_TOKENS):
+            yield start, self.split.tokens(start, min(start + BLOCK_TOKENS, stretch.read_stop))
 
 
 def _counted(tokens: Tokens, last: int) -> Numbers:
