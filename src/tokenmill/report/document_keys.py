@@ -18,6 +18,7 @@ from tokenmill.dataset.split import Split
 from tokenmill.dataset.stream import Tokens
 
 PROBES = 8  # tokens from either end
+_PROBE = np.arange(PROBES)[:, None]
 _FACTOR, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)
 
 Numbers = npt.NDArray[np.int64]
@@ -45,13 +46,12 @@ class DocumentKeys:
         self._ends = np.append(ends, stop)  # with what is open
         self._starts = np.concatenate([[self._open], self._ends[:-1]])
         last = np.maximum(self._ends - 1, self._starts)
-        heads = [np.minimum(self._starts + probe, last) for probe in range(PROBES)]
-        tails = [np.maximum(self._ends - 1 - probe, self._starts) for probe in range(PROBES)]
-        self._places = [*heads, *tails]
-        self._values = np.zeros((2 * PROBES, len(self._ends)), np.uint64)
-        for row, places in enumerate(self._places):
-            if places[0] < start:
-                self._values[row, 0] = self._before(start, int(places[0]))
+        heads = np.minimum(self._starts + _PROBE, last)
+        tails = np.maximum(self._ends - 1 - _PROBE, self._starts)
+        self._places = np.concatenate([heads, tails])
+        self._values = np.zeros(self._places.shape, np.uint64)
+        for row in np.flatnonzero(self._places[:, 0] < start).tolist():
+            self._values[row, 0] = self._before(start, int(self._places[row, 0]))
         return ends
 
     def _ends_in(self, start: int, stop: int, blocks: Iterable[tuple[int, Tokens]]) -> Numbers:
@@ -69,10 +69,11 @@ class DocumentKeys:
 
     def feed(self, start: int, tokens: Tokens) -> None:
         """A block of the stretch."""
-        bounds = start, start + len(tokens)
-        for places, values in zip(self._places, self._values, strict=True):
-            first, last = np.searchsorted(places, bounds)
-            values[first:last] = tokens[places[first:last] - start]
+        first = int(np.searchsorted(self._ends, start, "left"))  # documents that reach into it
+        last = int(np.searchsorted(self._starts, start + len(tokens), "left"))
+        within = self._places[:, first:last] - start
+        is_here = (within >= 0) & (within < len(tokens))
+        self._values[:, first:last][is_here] = tokens[within[is_here]]
 
     def finish(self) -> Keys:
         num = self._num_ends

@@ -60,7 +60,7 @@ class SplitTally:
         counts = np.empty(0, np.int64)
         others = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))]
         for part in parts:
-            counts = part.counts + (counts if len(counts) else 0)
+            counts = np.add(counts, part.counts, out=counts) if len(counts) else part.counts.copy()
             others.append((part.num_bytes, part.ends, part.keys))
         num_bytes, ends, keys = map(np.concatenate, zip(*others, strict=True))
         return SplitTally(counts, num_bytes, ends, keys)
