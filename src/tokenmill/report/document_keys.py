@@ -56,11 +56,15 @@ class DocumentKeys:
 
     def _ends_in(self, start: int, stop: int, blocks: Iterable[tuple[int, Tokens]]) -> Numbers:
         stream = self._split.stream
-        if stream.has_boundaries or stream.eot != "append":
+        if stream.has_boundaries or stream.eot == "both":
             return self._split.bounds.ends_between(start or -1, stop)
         # Not by the index, which would read, and may unpack, the same tokens once more.
-        found = [np.flatnonzero(tokens == stream.eot_id) + (at + 1) for at, tokens in blocks]
-        return np.concatenate([np.empty(0, np.int64), *found])
+        found = [np.flatnonzero(tokens == stream.eot_id) + at for at, tokens in blocks]
+        if stream.eot == "append":
+            return np.concatenate([np.empty(0, np.int64), *found]) + 1
+        after = self._split.tokens(stop, stop + 1)  # an EOT id ends the document before it
+        ends = np.concatenate([*found, np.flatnonzero(after == stream.eot_id) + stop])
+        return ends[ends > start]
 
     def _before(self, start: int, place: int) -> np.uint64:
         """A token of the open document before the stretch."""
