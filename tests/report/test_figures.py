@@ -190,6 +190,25 @@ def test_keys_of_documents_are_those_of_a_loop_wherever_stretches_end(size, tmp_
     assert duplicates.num_duplicates == len(documents) - len(set(map(tuple, documents)))
 
 
+@pytest.mark.parametrize(("name", "eot"), [("nanogpt", "append"), ("llmc", "prepend")])
+def test_ends_by_eot_ids_are_those_of_a_loop_wherever_stretches_end(
+    name, eot, tmp_path, monkeypatch
+):
+    texts = ["a", *made_texts(5), "the end"]
+    looked = look_into(prepared(tmp_path, texts, format=name, eot=eot))
+    documents = documents_of(texts, eot)
+    monkeypatch.setattr(tally, "MIN_STRETCH_TOKENS", 2)
+    monkeypatch.setattr(tally, "NUM_STRETCHES", 10_000)
+    split = Split(looked, "train", lambda: None, None)
+    stretches = tally.stretches_of(split.num_tokens, is_exact=True, is_far=False)
+    how = tally.Tallying(split, 50257, None, with_documents=True)
+    for num_groups in (1, 7):
+        groups = survey._neighbours(stretches, num_groups)
+        found = tally.SplitTally.joined(how.of(group, lambda count: None) for group in groups)
+        assert found.ends.tolist() == list(itertools.accumulate(map(len, documents)))
+        assert found.keys.tolist() == [key_by_a_loop(one) for one in documents]
+
+
 @pytest.fixture
 def sampled(tmp_path, monkeypatch) -> Figures:
     """Of a dataset that counts as large: an odd stretch in the middle of ordinary text."""
