@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ import pytest
 import oracle
 import tokenmill
 from corpora import made_texts, write_corpus
-from tokenmill.dataset.inspect import lengths, look_into
-from tokenmill.errors import WorkerError
+from tokenmill.dataset.inspect import LookedInto, lengths, look_into
+from tokenmill.dataset.split import Split
 from tokenmill.formats import NAMES, get_format
 from tokenmill.report import survey, tally
-from tokenmill.report.figures import Figures
+from tokenmill.report.document_keys import PROBES
+from tokenmill.report.figures import Figures, SplitFigures
 from tokenmill.report.lengths import bin_edges
 from tokenmill.report.page import report_page
 from tokenmill.report.survey import SurveyOptions
@@ -47,8 +49,12 @@ def prepared(folder: Path, texts: list[str], **options: Any) -> str:
 
 
 def surveyed(folder: str, **reading: Any) -> Figures:
-    opening = {"folder": folder}
-    return survey.survey(look_into(**opening), SurveyOptions(opening=opening, **reading))
+    return survey.survey(look_into(folder), SurveyOptions(**reading))
+
+
+def surveyed_split(looked: LookedInto) -> SplitFigures:
+    [split] = survey.survey(looked, SurveyOptions()).splits
+    return split
 
 
 def documents_of(texts: list[str], eot: str) -> list[list[int]]:
@@ -113,19 +119,94 @@ def test_figures_are_those_of_a_list_and_a_loop(name, tmp_path):
     assert len(report_page(found)) < 300_000
 
 
-def test_processes_count_what_one_process_counts(tmp_path, monkeypatch):
+FORKED = """
+import os, sys
+from tokenmill.runners.spawn import may_fork, stay_single_threaded
+stay_single_threaded()
+from tokenmill.dataset.inspect import look_into
+from tokenmill.report import survey, tally
+
+alone, told = survey.survey(look_into(sys.argv[1]), survey.SurveyOptions(is_exact=True)), []
+survey.MIN_TOKENS_APART = 1
+reading = survey.SurveyOptions(is_exact=True, num_proc=3, progress=lambda *now: told.append(now))
+assert may_fork()
+assert survey.survey(look_into(sys.argv[1]), reading) == alone
+
+parent, of = os.getpid(), tally.Tallying.of
+def dies_once(self, stretches, advance):
+    if os.getpid() != parent and stretches[0].start:
+        os.kill(os.getpid(), 9)
+    return of(self, stretches, advance)
+tally.Tallying.of = dies_once
+assert survey.survey(look_into(sys.argv[1]), reading) == alone
+"""
+
+
+def test_forks_count_what_one_process_counts_also_if_some_die(tmp_path):
+    out = prepared(tmp_path, TEXTS, format="megatron")
+    subprocess.run([sys.executable, "-c", FORKED, out], check=True, timeout=60)
+
+
+def test_threads_count_what_one_process_counts(tmp_path, monkeypatch):
     out = prepared(tmp_path, TEXTS)
     alone = surveyed(out, is_exact=True)
     monkeypatch.setattr(survey, "MIN_TOKENS_APART", 1)
-    assert surveyed(out, is_exact=True, num_proc=2) == alone
+    monkeypatch.setattr(survey, "may_fork", lambda: False)
+    assert surveyed(out, is_exact=True, num_proc=3) == alone
 
 
-def test_process_that_dies_is_an_error_and_not_a_smaller_count(tmp_path, monkeypatch):
-    out = prepared(tmp_path, TEXTS)
-    monkeypatch.setattr(survey, "MIN_TOKENS_APART", 1)
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(WorkerError, match="ended early"):
-        surveyed(out, is_exact=True, num_proc=2)
+def key_by_a_loop(ids: list[int]) -> int:
+    key, mask = len(ids), (1 << 64) - 1
+    for probe in range(PROBES if ids else 0):
+        for at in (min(probe, len(ids) - 1), max(len(ids) - 1 - probe, 0)):
+            key = (key * 0x9E3779B97F4A7C15 + ids[at]) & mask
+            key ^= key >> 29
+    return key
+
+
+@pytest.mark.parametrize("size", [1, 5, 16, 100])
+def test_keys_of_documents_are_those_of_a_loop_wherever_stretches_end(size, tmp_path, monkeypatch):
+    """Documents of no tokens, of a few, and of several stretches, in shards of another tool."""
+    rng = np.random.RandomState(size)
+    documents = [rng.randint(9, size=n).tolist() for n in [0, 0, *rng.randint(40, size=60), 900, 0]]
+    (tmp_path / "train").mkdir()
+    tokens = np.array([token for one in documents for token in one], "<u2")
+    tokens.tofile(tmp_path / "train" / "00000_tokens.ds")
+    ends = np.cumsum([len(one) for one in documents])
+    ends.astype("<u8").tofile(tmp_path / "train" / "00000_tokens.ds.index")
+    looked = look_into(str(tmp_path), format_name="datatrove", dtype="uint16")
+    monkeypatch.setattr(tally, "MIN_STRETCH_TOKENS", size)
+    monkeypatch.setattr(tally, "BLOCK_TOKENS", 7)
+    split = Split(looked, "train", lambda: None, None)
+    stretches = tally.stretches_of(len(tokens), is_exact=True, is_far=False)
+    how = tally.Tallying(split, 50, None, with_documents=True)
+    for num_groups in (1, 3):
+        groups = survey._neighbours(stretches, num_groups)
+        found = tally.SplitTally.joined(how.of(group, lambda count: None) for group in groups)
+        assert found.ends.tolist() == ends.tolist()
+        assert found.keys.tolist() == [key_by_a_loop(one) for one in documents]
+    duplicates = surveyed_split(looked).duplicates
+    assert duplicates is not None
+    assert duplicates.num_duplicates == len(documents) - len(set(map(tuple, documents)))
+
+
+@pytest.mark.parametrize(("name", "eot"), [("nanogpt", "append"), ("llmc", "prepend")])
+def test_ends_by_eot_ids_are_those_of_a_loop_wherever_stretches_end(
+    name, eot, tmp_path, monkeypatch
+):
+    texts = ["a", *made_texts(5), "the end"]
+    looked = look_into(prepared(tmp_path, texts, format=name, eot=eot))
+    documents = documents_of(texts, eot)
+    monkeypatch.setattr(tally, "MIN_STRETCH_TOKENS", 2)
+    monkeypatch.setattr(tally, "NUM_STRETCHES", 10_000)
+    split = Split(looked, "train", lambda: None, None)
+    stretches = tally.stretches_of(split.num_tokens, is_exact=True, is_far=False)
+    how = tally.Tallying(split, 50257, None, with_documents=True)
+    for num_groups in (1, 7):
+        groups = survey._neighbours(stretches, num_groups)
+        found = tally.SplitTally.joined(how.of(group, lambda count: None) for group in groups)
+        assert found.ends.tolist() == list(itertools.accumulate(map(len, documents)))
+        assert found.keys.tolist() == [key_by_a_loop(one) for one in documents]
 
 
 @pytest.fixture

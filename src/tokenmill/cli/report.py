@@ -63,6 +63,10 @@ examples:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.exact and arguments.owns_process:
+        from tokenmill.runners.spawn import stay_single_threaded
+
+        stay_single_threaded()  # so that it may fork
     require_sense(arguments)
     moving = MovingLine(sys.stderr, arguments.quiet)
     try:
@@ -143,7 +147,6 @@ def surveyed(folder: str, arguments: argparse.Namespace, moving: MovingLine) -> 
         is_exact=arguments.exact,
         with_text=not arguments.no_text,
         num_proc=arguments.num_proc or available_cpus(),
-        opening=opening,
         progress=moving.show,
     )
     return Surveyed(looked, commands, survey(looked, reading, commands))

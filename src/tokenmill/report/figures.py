@@ -91,7 +91,6 @@ class DuplicateFigures:
     num_documents: int  # that were compared
     num_duplicates: int
     is_exact: bool  # all documents were compared with all
-    is_confirmed: bool  # compared token by token, not only by length and both ends
     repeated: tuple[Repeated, ...]  # the most frequent
 
 

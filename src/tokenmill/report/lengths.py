@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from tokenmill.report.document_keys import Numbers
 from tokenmill.report.figures import LengthBin, LengthFigures
-from tokenmill.report.tally import Numbers
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 

@@ -13,7 +13,8 @@ import numpy as np
 from tokenmill.dataset.inspect import LookedInto, Spans, TokenBytes, document_spans
 from tokenmill.dataset.split import Split
 from tokenmill.dataset.stream import Tokens
-from tokenmill.report.tally import BLOCK_TOKENS, Numbers
+from tokenmill.report.document_keys import Numbers
+from tokenmill.report.tally import BLOCK_TOKENS
 
 MAX_MEASURED = 2000
 FAR_MEASURED = 32

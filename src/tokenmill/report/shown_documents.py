@@ -9,10 +9,10 @@ import numpy as np
 
 from tokenmill.dataset.inspect import LookedInto, TokenBytes, pieces
 from tokenmill.dataset.split import Split
+from tokenmill.report.document_keys import Numbers
 from tokenmill.report.figures import Place, ShownDocument
 from tokenmill.report.measured import MAX_READ_TOKENS, MeasuredDocuments
 from tokenmill.report.places import Commands
-from tokenmill.report.tally import Numbers
 
 NUM_RANDOM, NUM_OF_A_KIND = 3, 2
 SHOWN_TOKENS = 160

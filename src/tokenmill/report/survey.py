@@ -2,23 +2,28 @@
 
     stretches    the split cut into 256; a window of each, or all of it          tally.py
     documents    all of a small split, else an unbiased sample                   measured.py
-    exact        all stretches and all documents, by all cores                   exact.py
+    exact        all stretches and all documents, by all cores
+
+`bincount` holds Python's lock, so threads would count one after the other: a command forks, and
+each fork counts neighbouring stretches. In a process with threads, threads do what they can.
 
 A split of up to 16M tokens is always read as a whole. Only OUT is read, and nothing is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from tokenmill.dataset.inspect import LookedInto, glance
 from tokenmill.dataset.inspect.lengths import EXACT_TOKENS, UNPACKED_EXACT_TOKENS
 from tokenmill.dataset.split import Split
+from tokenmill.report.document_keys import Numbers
 from tokenmill.report.duplicates import exact_duplicates, sampled_duplicates
-from tokenmill.report.exact import MIN_TOKENS_APART, OnProgress, tallied_apart
 from tokenmill.report.figures import (
     DuplicateFigures,
     Figures,
@@ -33,31 +38,35 @@ from tokenmill.report.origins import proof_of, quarantine_of, sources_of
 from tokenmill.report.places import Commands
 from tokenmill.report.shown_documents import rated_documents, shown_documents
 from tokenmill.report.tally import (
-    Numbers,
     ReadStretch,
     SplitTally,
-    StretchTally,
+    Tallying,
     largest_row,
     stretches_of,
-    tallied,
 )
 from tokenmill.report.token_use import token_figures
+from tokenmill.runners.forks import in_forks
+from tokenmill.runners.spawn import may_fork
 from tokenmill.runners.threads import in_threads
 
 FAR_THREADS = 8
+# Below this, starting processes takes longer than counting.
+MIN_TOKENS_APART = 1 << 24
 NUM_OUTLIERS = 8
 # A stretch stands out if it is this many (scaled) median deviations off, and a tenth.
 OUTLYING_DEVIATIONS, OUTLYING_SHARE = 5.0, 0.1
 
 
+OnProgress = Callable[[str, int, int], None]
+
+
 @dataclass(frozen=True, slots=True)
 class SurveyOptions:
-    """How a dataset is read. `opening` says how another process opens it."""
+    """How a dataset is read."""
 
     is_exact: bool = False
     with_text: bool = True
     num_proc: int = 1
-    opening: dict[str, str] = field(default_factory=dict)
     progress: OnProgress = lambda what, done, total: None
 
 
@@ -137,19 +146,48 @@ def _tally(
     is_exact: bool,
 ) -> SplitTally:
     table, is_far = looked.token_bytes, looked.dataset.files.is_far
-    if reading.is_exact and not is_far and split.num_tokens >= MIN_TOKENS_APART:
-        return tallied_apart(
-            split, stretches, table, reading.opening, reading.num_proc, reading.progress
-        )
-    last = largest_row(table, split) if stretches else 0
-    with_documents = is_exact and split.stream.knows_documents
+    if not stretches:
+        return SplitTally.joined([])
+    how = Tallying(
+        split,
+        largest_row(table, split),
+        None if table is None else table.lengths,
+        with_documents=is_exact and split.stream.knows_documents,
+    )
 
-    def work(stretch: ReadStretch) -> StretchTally:
-        reading.progress("reading", stretch.start, split.num_tokens)
-        return tallied(split, stretch, last, with_documents)
+    def progress(num_tokens: int) -> None:
+        reading.progress("reading", num_tokens, split.num_tokens)
 
-    found = in_threads(work, stretches, FAR_THREADS if is_far else 1)
-    return SplitTally.of(found, None if table is None else table.lengths)
+    is_large = reading.is_exact and split.num_tokens >= MIN_TOKENS_APART
+    num_proc = reading.num_proc if is_large and not is_far else 1
+    if num_proc > 1 and may_fork():
+        groups = _neighbours(stretches, num_proc)
+        found = in_forks(lambda group, advance: how.of(group, advance).arrays, groups, progress)
+        return SplitTally.joined(SplitTally(*arrays) for arrays in found)
+    groups = _neighbours(stretches, len(stretches) if is_far else num_proc)
+    told = _Told(progress)
+    num_threads = FAR_THREADS if is_far else num_proc
+    return SplitTally.joined(in_threads(lambda group: how.of(group, told.add), groups, num_threads))
+
+
+def _neighbours(stretches: list[ReadStretch], num_groups: int) -> list[list[ReadStretch]]:
+    num_groups = min(num_groups, len(stretches))
+    bounds = [len(stretches) * i // num_groups for i in range(num_groups + 1)]
+    return [stretches[a:b] for a, b in itertools.pairwise(bounds)]
+
+
+class _Told:
+    """The sum of what threads tell."""
+
+    def __init__(self, progress: Callable[[int], None]) -> None:
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._sum = 0
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self._sum += count
+            self._progress(self._sum)
 
 
 def _of_all(
@@ -173,8 +211,9 @@ def _of_some(
 
 
 def _stretch_figures(
-    stretches: list[ReadStretch], num_bytes: Sequence[int | None]
+    stretches: list[ReadStretch], known_bytes: Numbers
 ) -> tuple[StretchFigures, ...]:
+    num_bytes: Sequence[int | None] = known_bytes.tolist() or [None] * len(stretches)
     ratios = [
         None if count is None or not stretch.num_read else count / stretch.num_read
         for stretch, count in zip(stretches, num_bytes, strict=True)

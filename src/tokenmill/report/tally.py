@@ -7,17 +7,16 @@ all. A stretch costs one `bincount` (1.3 ns a token), from which its bytes of te
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenmill.dataset.inspect import TokenBytes
 from tokenmill.dataset.split import Split
 from tokenmill.dataset.stream import Tokens
+from tokenmill.report.document_keys import DocumentKeys, Keys, Numbers
 
 NUM_STRETCHES = 256
 FAR_STRETCHES = 64
@@ -26,10 +25,6 @@ WINDOW_TOKENS = 8192
 BLOCK_TOKENS = 1 << 18
 # Without a tokenizer nothing says how many ids there are; larger ones are counted together.
 MAX_UNKNOWN_IDS = 1 << 20
-_PROBES = 8  # tokens of a document that its key is made of, from either end
-
-Numbers = npt.NDArray[np.int64]
-Keys = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,43 +42,28 @@ class ReadStretch:
 
 
 @dataclass(frozen=True, slots=True)
-class StretchTally:
-    counts: Numbers  # by id; the last one also of ids beyond
-    ends: Numbers | None  # of documents, in tokens of the split; None: not asked for
-    keys: Keys | None  # of the documents that end there: the same for the same tokens
-
-
-@dataclass(frozen=True, slots=True)
 class SplitTally:
     """What consecutive stretches hold together."""
 
-    counts: Numbers
-    num_bytes: tuple[int | None, ...]  # of each stretch, as far as it was read
-    ends: Numbers
-    keys: Keys
+    counts: Numbers  # by id; the last one also of ids beyond
+    num_bytes: Numbers  # of each stretch, as far as it was read; empty without a tokenizer
+    ends: Numbers  # of documents, in tokens of the split; empty if they were not asked for
+    keys: Keys  # of the documents that end there: the same for the same tokens
+
+    @property
+    def arrays(self) -> tuple[Numbers, Numbers, Numbers, Keys]:
+        return self.counts, self.num_bytes, self.ends, self.keys
 
     @staticmethod
-    def of(tallies: Iterable[StretchTally], per_id: Numbers | None) -> SplitTally:
-        """Of stretches that come one by one: their counts take 0.4 MB each and are not kept.
-        `per_id` are the bytes of each id."""
-        counts, num_bytes = np.empty(0, np.int64), list[int | None]()
-        ends, keys = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
-        for tally in tallies:
-            counts = tally.counts + (counts if len(counts) else 0)
-            num_bytes.append(None if per_id is None else int(tally.counts @ per_id))
-            if tally.ends is not None and tally.keys is not None:
-                ends.append(tally.ends)
-                keys.append(tally.keys)
-        return SplitTally(counts, tuple(num_bytes), np.concatenate(ends), np.concatenate(keys))
-
-    @staticmethod
-    def joined(parts: Sequence[SplitTally]) -> SplitTally:
-        return SplitTally(
-            np.sum([part.counts for part in parts], axis=0),
-            tuple(itertools.chain.from_iterable(part.num_bytes for part in parts)),
-            np.concatenate([part.ends for part in parts]),
-            np.concatenate([part.keys for part in parts]),
-        )
+    def joined(parts: Iterable[SplitTally]) -> SplitTally:
+        """Of stretches that come one by one: their counts take 0.4 MB each and are not kept."""
+        counts = np.empty(0, np.int64)
+        others = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))]
+        for part in parts:
+            counts = np.add(counts, part.counts, out=counts) if len(counts) else part.counts.copy()
+            others.append((part.num_bytes, part.ends, part.keys))
+        num_bytes, ends, keys = map(np.concatenate, zip(*others, strict=True))
+        return SplitTally(counts, num_bytes, ends, keys)
 
 
 def stretches_of(num_tokens: int, is_exact: bool, is_far: bool) -> list[ReadStretch]:
@@ -111,18 +91,42 @@ def largest_row(table: TokenBytes | None, split: Split) -> int:
     return min(int(np.iinfo(split.dtype).max), MAX_UNKNOWN_IDS)
 
 
-def tallied(split: Split, stretch: ReadStretch, last: int, with_documents: bool) -> StretchTally:
-    """What a stretch holds; with documents only if it is read as a whole."""
-    counts = np.zeros(last + 1, np.int64)
-    for start in range(stretch.read_start, stretch.read_stop, BLOCK_TOKENS):
-        tokens = split.tokens(start, min(start + BLOCK_TOKENS, stretch.read_stop))
-        counts += _counted(tokens, last)
-    if not with_documents:
-        return StretchTally(counts, None, None)
-    ends = split.bounds.ends_between(stretch.start or -1, stretch.stop)
-    if stretch.stop == split.num_tokens and (not len(ends) or ends[-1] < stretch.stop):
-        ends = np.append(ends, stretch.stop)  # what no EOT id ends
-    return StretchTally(counts, ends, _keys(split, stretch, ends))
+@dataclass(frozen=True, slots=True)
+class Tallying:
+    """How stretches are counted. `last` is the last row of the counts, `per_id` are the bytes of
+    each id; documents only of stretches that are read as a whole."""
+
+    split: Split
+    last: int
+    per_id: Numbers | None
+    with_documents: bool
+
+    def of(self, stretches: Sequence[ReadStretch], advance: Callable[[int], None]) -> SplitTally:
+        """What neighbouring stretches hold, in one pass."""
+        keys = DocumentKeys(self.split, stretches[0].start) if self.with_documents else None
+        return SplitTally.joined(self._tallied(one, keys, advance) for one in stretches)
+
+    def _tallied(
+        self, stretch: ReadStretch, keys: DocumentKeys | None, advance: Callable[[int], None]
+    ) -> SplitTally:
+        counts = np.zeros(self.last + 1, np.int64)
+        blocks = self._blocks(stretch)
+        ends = np.empty(0, np.int64)
+        if keys is not None:
+            blocks = list(blocks)  # views of a map, or else of what was unpacked
+            ends = keys.begin(stretch.start, stretch.stop, blocks)
+        for start, tokens in blocks:
+            counts += _counted(tokens, self.last)
+            if keys is not None:
+                keys.feed(start, tokens)
+            advance(len(tokens))
+        num_bytes = [] if self.per_id is None else [int(counts @ self.per_id)]
+        found = np.empty(0, np.uint64) if keys is None else keys.finish()
+        return SplitTally(counts, np.array(num_bytes, np.int64), ends, found)
+
+    def _blocks(self, stretch: ReadStretch) -> Iterable[tuple[int, Tokens]]:
+        for start in range(stretch.read_start, stretch.read_stop, BLOCK_TOKENS):
+            yield start, self.split.tokens(start, min(start + BLOCK_TOKENS, stretch.read_stop))
 
 
 def _counted(tokens: Tokens, last: int) -> Numbers:
@@ -134,29 +138,3 @@ def _counted(tokens: Tokens, last: int) -> Numbers:
     counts = np.bincount(tokens.astype(np.intp, copy=False), minlength=last + 1)
     counts[last] += counts[last + 1 :].sum()
     return counts[: last + 1]
-
-
-def _keys(split: Split, stretch: ReadStretch, ends: Numbers) -> Keys:
-    """A number for each document that ends in a stretch: of its length, and of a few tokens at
-    both ends. Documents with different keys differ."""
-    if not len(ends):
-        return np.empty(0, np.uint64)
-    first = _start_of(split, stretch, int(ends[0]))
-    starts = np.concatenate([[first], ends[:-1]])
-    tokens = split.tokens(first, int(ends[-1]))
-    keys: Keys = (ends - starts).astype(np.uint64)
-    at_most = np.maximum(ends - 1, starts)
-    for probe in range(_PROBES):
-        for places in (np.minimum(starts + probe, at_most), np.maximum(ends - 1 - probe, starts)):
-            within = np.minimum(places - first, max(0, len(tokens) - 1))
-            values = tokens[within] if len(tokens) else np.zeros(len(ends), np.uint16)
-            keys = keys * np.uint64(0x9E3779B97F4A7C15) + values.astype(np.uint64)
-            keys ^= keys >> np.uint64(29)
-    return keys
-
-
-def _start_of(split: Split, stretch: ReadStretch, end: int) -> int:
-    """Where the document begins that ends first in a stretch."""
-    if not stretch.start:
-        return 0
-    return split.bounds.bounds(int(split.bounds.numbers_at(np.array([end - 1]))[0]))[0]

@@ -20,15 +20,16 @@ KINDS = (
 
 def kinds_of(table: TokenBytes) -> list[str]:
     """The kind of every id."""
-    return [_kind(table, token) for token in range(len(table.lengths) - 1)]
+    kinds = [
+        _kind(row) if length else "no text"
+        for row, length in zip(table.table.to_pylist(), table.lengths.tolist(), strict=True)
+    ]
+    for token in table.special:
+        kinds[token] = "special"
+    return kinds[:-1]
 
 
-def _kind(table: TokenBytes, token: int) -> str:
-    if token in table.special:
-        return "special"
-    row = table.row(token)
-    if row is None:
-        return "no text"
+def _kind(row: bytes) -> str:
     try:
         return kind_of_text(row.decode())
     except UnicodeDecodeError:

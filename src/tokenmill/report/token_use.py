@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tokenmill.dataset.inspect import TextPiece, TokenBytes, pieces
+from tokenmill.report.document_keys import Numbers
 from tokenmill.report.figures import KindFigures, TokenCount, TokenFigures
-from tokenmill.report.tally import Numbers
 from tokenmill.report.token_kinds import KINDS, kinds_of
 
 NUM_MOST = 30

@@ -94,11 +94,6 @@ def duplicates(found: DuplicateFigures) -> str:
             f"among {of} of a sample, {number} have the same tokens as another one. A sample finds "
             "few of the pairs in a large corpus: --exact compares all."
         )
-    if not found.is_confirmed:
-        return (
-            f"up to {number} of {of} ({part}) have the same tokens as an earlier one: their length "
-            "and the tokens at both ends are the same."
-        )
     return f"{number} of {of} ({part}) have the same tokens as an earlier one."
 
 

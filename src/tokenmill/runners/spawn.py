@@ -57,10 +57,19 @@ def load_for_forks() -> bool:
     """
     if sys.platform != "linux":
         return False
-    os.environ.update(worker.ENVIRONMENT)  # otherwise each of these libraries starts threads
-    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    stay_single_threaded()
     worker.load_modules()
-    return len(os.listdir("/proc/self/task")) == 1
+    return may_fork()
+
+
+def stay_single_threaded() -> None:
+    """Tell the libraries, before they are loaded, not to start threads."""
+    os.environ.update(worker.ENVIRONMENT)
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+
+
+def may_fork() -> bool:
+    return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1
 
 
 def forked() -> Process:
