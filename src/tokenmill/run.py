@@ -396,7 +396,8 @@ def _encode(
     duplicates = duplicates_of(context.config, job, plan)
     limit = limit_of(context.config, plan, places, duplicates)
     num_indices = len(plan.slices) + (limit is not None)
-    records = earlier_records(job, range(duplicates.num_indices if duplicates else num_indices))
+    indices = range(duplicates.num_indices if duplicates else num_indices)
+    records = earlier_records(job, indices, context.watch.notice)
     if limit is not None and remote.inputs:
         forget_after_gap(records, len(plan.slices))
     missing = [index for index in range(len(plan.slices)) if index not in records]
