@@ -303,8 +303,8 @@ def test_hostile_names_and_values_come_back_as_they_are(tmp_path, small):
     paths = sorted((tmp_path / "out" / "__kept__").glob("*.pq"))
     found = pa.concat_tables(map(pq.read_table, paths))
     assert len(paths) == 3
-    for name in columns:
-        assert found.column(name).to_pylist() == columns[name].to_pylist(), name
+    for name, column in columns.items():
+        assert found.column(name).to_pylist() == column.to_pylist(), name
     assert tokenmill.verify(tmp_path / "out", full=True).is_whole
     assert main(["inspect", str(tmp_path / "out"), "--doc", "0"]) == 0
     with pytest.raises(ConfigError, match="is not valid Unicode"):
