@@ -282,6 +282,36 @@ def test_columns_of_any_type_come_back_as_they_are(tmp_path):
     main(["inspect", str(tmp_path / "out"), "--doc", "0", "--json"])
 
 
+def test_hostile_names_and_values_come_back_as_they_are(tmp_path, small):
+    """120 rows: several sidecars and row groups, so that nested columns are cut."""
+    deep = [{"x": [{"y": None}]}, None, {"x": None}]
+    values = {
+        "a\0b": ["x\0y", "", None],
+        "__kept__": [1, 2, None],
+        "\u202e--keep\x1b[31m": ["\x1b[31m", "\u202e", "\ud7ff"],
+        "a..b": [1 << 62, -(1 << 63), 0],
+        "meta.lang": ["its own", "not the field", None],
+        "huge": ["x" * 300_000, None, "y"],
+        "nulls": [[None], [], [None, None]],
+        "deep": deep,
+    }
+    columns = {name: pa.array(found * 40) for name, found in values.items()}
+    texts = pa.array([f"text {n}" for n in range(120)])
+    meta = pa.array([{"lang": "en"}] * 120)
+    table = pa.table({"text": texts, "meta": meta, **columns})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=50)
+    prepared(tmp_path / "a.parquet", tmp_path / "out", keep=[*columns], val="none")
+    paths = sorted((tmp_path / "out" / "__kept__").glob("*.pq"))
+    found = pa.concat_tables(map(pq.read_table, paths))
+    assert len(paths) == 3
+    for name, column in columns.items():
+        assert found.column(name).to_pylist() == column.to_pylist(), name
+    assert tokenmill.verify(tmp_path / "out", full=True).is_whole
+    assert main(["inspect", str(tmp_path / "out"), "--doc", "0"]) == 0
+    with pytest.raises(ConfigError, match="is not valid Unicode"):
+        prepared(tmp_path / "a.parquet", tmp_path / "no", keep=["\udcff"])
+
+
 def write_rows(path: Path, column: pa.Array, name: str = "id") -> str:
     texts = [f"text {n}" for n in range(len(column))]
     pq.write_table(pa.table({"text": texts, name: column}), path)

@@ -30,6 +30,20 @@ def binary_scalar(value: bytes) -> pa.LargeBinaryScalar:
     return binary_array_of([value])[0]
 
 
+def scalar(value: float | bool | str, type_: pa.DataType) -> pa.Scalar:
+    """A number, a truth value, or a text of the type large_string."""
+    if isinstance(value, str):
+        return binary_array_of([value.encode()]).view(pa.large_string())[0]
+    if isinstance(value, bool):
+        return mask(np.array([value]))[0]
+    number = np.array([value], type_.to_pandas_dtype())
+    return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(number)])[0]
+
+
+def null_scalar(type_: pa.DataType) -> pa.Scalar:
+    return pa.nulls(1, type_)[0]
+
+
 def mask(values: npt.NDArray[np.bool_]) -> pa.BooleanArray:
     bits = np.packbits(values, bitorder="little")
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])

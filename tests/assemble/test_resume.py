@@ -112,3 +112,17 @@ def test_first_slices_when_all_their_parts_are_used_then_nothing_of_them_is_read
     for index in range(5):
         os.remove(part_path(work, index, 0))
     assert found(work) == [0, 1, 2, 3, 5, 6, 7]
+
+
+def test_checkpoint_that_cannot_be_used_is_said(work):
+    path, said = Path(work, "records", "ledger.bin"), []
+    earlier_records(job_in(work), ALL, said.append)
+    assert said == []
+    data = path.read_bytes()
+    for changed in (data.replace(b"ledger 2", b"ledger 1", 1), data[:-1]):
+        path.write_bytes(changed)
+        assert list(earlier_records(job_in(work), ALL, said.append)) == [6, 7]
+    assert [message.partition(":")[0] for message in said] == [
+        "records/ledger.bin was not written by this version",
+        "records/ledger.bin is damaged",
+    ]

@@ -232,3 +232,31 @@ def test_convert_when_a_split_ends_no_document_then_it_is_not_said_to_hold_none(
     assert main(["convert", prepared, converted, "--format", "npy"]) == 0
     said = capsys.readouterr().err
     assert " tokens of one document\n" in said and "0 documents" not in said
+
+
+@pytest.mark.parametrize(
+    ("lengths", "options", "said"),
+    [
+        ([2000] * 9, [], "--val-fraction 0.5"),
+        ([8] * 3000, [], "--val-fraction 0.1"),
+        ([8] * 3000, ["--val-fraction", "0.02"], "--val-fraction 0.1"),
+        ([8] * 100, [], "add text"),
+    ],
+)
+def test_validation_split_without_a_block_is_said_with_what_to_type(
+    lengths, options, said, tmp_path, capsys
+):
+    """And what is said is right: with that fraction there is a block."""
+    lines = (json.dumps({"text": f"{n} " + "a " * length}) for n, length in enumerate(lengths))
+    source, out = tmp_path / "in.jsonl", tmp_path / "out"
+    source.write_text("\n".join(lines))
+    command = ["prepare", str(source), "-o", str(out), "--num-proc", "1"]
+    assert main([*command, *(options or ["--val-fraction", "0.002"])]) == 0
+    text = " ".join(capsys.readouterr().err.split())
+    num_val = Manifest.load(str(out)).splits["val"].num_tokens
+    assert num_val < 1025
+    assert f"blocks of 1,024 tokens need 1,025 at least: {said}" in text
+    if said.startswith("--"):
+        assert main([*command, "--overwrite", *said.split()]) == 0
+        assert Manifest.load(str(out)).splits["val"].num_tokens >= 1025
+        assert "at least" not in capsys.readouterr().err

@@ -750,3 +750,10 @@ def test_files_in_the_cache_stand_for_those_that_are_not(hub, tmp_path):
     assert found["num_tokens"] == pytest.approx(truth, rel=0.15)
     assert "2 of 3 files are on the Hub" in found["notes"][-1]
     assert found["num_tokens_low"] is None and found["seconds"] is not None
+
+
+def test_with_dedup_what_is_said_is_an_upper_bound(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one text"}\n' * 50)
+    found = estimate(Config(sources=(str(tmp_path),), dedup="exact"))
+    assert found.num_documents == 50
+    assert [note for note in found.notes if "duplicates are not looked for" in note]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -289,3 +291,17 @@ def test_where_when_text_is_any_then_it_is_parsed_or_refused(text):
         parsed(text)
     except ConfigError as error:
         assert error.message.startswith("--where")
+
+
+def test_an_expression_imports_no_pandas_which_every_worker_would_pay() -> None:
+    program = """
+import sys
+import pyarrow as pa
+from tokenmill.where.evaluation import outcomes
+from tokenmill.where.parser import parsed
+columns = {("n",): [pa.nulls(2, pa.int64())], ("s",): [pa.nulls(2, pa.large_string())]}
+for text in ("n >= 4", "n > 3.5", "n < 1e30", 's == "a"', 's in ("a", "b")', "len(s) in (1, 2)"):
+    assert outcomes(parsed(text), columns.__getitem__).null_count == 2
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

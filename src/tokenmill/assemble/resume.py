@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tokenmill.assemble.parts_in_use import UsedParts
@@ -24,10 +24,12 @@ from tokenmill.storage.store import store_of
 _SMALL_BYTES = 1 << 16
 
 
-def earlier_records(job: Job, indices: range) -> Ledger:
+def earlier_records(
+    job: Job, indices: range, notice: Callable[[str], None] = lambda message: None
+) -> Ledger:
     """The records of earlier attempts. A part that is still needed must be whole."""
     used = UsedParts.of(job.work)
-    records = saved_ledger(job.work, job.plan_id)
+    records = saved_ledger(job.work, job.plan_id, notice)
     in_files: Sequence[int] = indices
     if records:
         records.keep(indices)

@@ -323,6 +323,9 @@ def _kept_text(given: Any) -> str | None:
     names = tuple(name for name in names if name not in OWN_COLUMNS)  # kept anyway
     if any("\n" in name or "\r" in name for name in names):
         raise ConfigError("--keep: a column name holds a line break", hint="--keep id,url")
+    for name in names:
+        if name != name.encode(errors="replace").decode():
+            raise ConfigError(f"--keep: {name!r} is not valid Unicode", hint="--keep id,url")
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(names)
     return text.getvalue()

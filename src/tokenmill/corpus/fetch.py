@@ -20,16 +20,18 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tokenmill.config import Config, of_source
-from tokenmill.corpus.download.downloads import Downloads
 from tokenmill.corpus.download.progress import DownloadProgress
-from tokenmill.corpus.hub import Hub
 from tokenmill.corpus.hub_names import DatasetName, HubFile, HubSource, hub_source
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.storage import disk, files
 from tokenmill.storage.range_reader import Begun
 from tokenmill.storage.retry import Notice
+
+if TYPE_CHECKING:
+    from tokenmill.corpus.download.downloads import Downloads
 
 AHEAD_BYTES = 4 << 30
 NUM_FOOTERS = 32  # asked for at a time
@@ -57,6 +59,8 @@ class RemoteInputs:
         self.inputs: list[Input] = []
         self.again: list[str] = []  # names of files that more than one source named
         if any(map(hub_source, config.sources)):
+            from tokenmill.corpus.hub import Hub  # 70 ms that only the Hub's inputs should pay
+
             folder = None if self._keeps else os.path.join(work, "downloads")
             self._hub = Hub(folder, notice, revisions)
             for name, own in config.by_source().items():

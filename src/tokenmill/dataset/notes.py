@@ -41,6 +41,8 @@ class Finished(Protocol):
 
 # A validation split of fewer documents gets a note: chance decides too much about it.
 FEW_DOCUMENTS = 10
+# A trainer takes blocks of 1,024 tokens and the token after; of a smaller split, it takes none.
+BLOCK_TOKENS = 1025
 
 
 def split_rule_of(options: Mapping[str, Any]) -> str:
@@ -115,19 +117,21 @@ def _split_notes(
     elif rule == "tokens" and val is not None:
         found.append(
             f"val is the last {counted(val.num_tokens, 'token')} of the corpus: there are too few "
-            "documents to hold some out by chance"
+            f"documents to hold some out by chance{_too_few(options, splits)}"
         )
     elif rule == "first-shard" and val is not None and _is_shrunk(options, val):
         found.append(
             f"val is the first shard, {counted(val.num_tokens, 'token')}: shards are small because "
-            "the corpus is; with --shard-tokens they are what you say"
+            f"the corpus is; with --shard-tokens they are what you say{_too_few(options, splits)}"
         )
     elif options["val"] == "fraction" and val is None:
         found.append("nothing is held out for validation: there is too little to hold some out")
-    elif rule == "documents" and val is not None and val.num_documents < FEW_DOCUMENTS:
+    elif rule == "documents" and val is not None and _is_few(val):
+        more = f": for more, --val-fraction {_larger_fraction(options, splits)}"
+        more = _too_few(options, splits) or more
         found.append(
             f"val holds only {counted(val.num_documents, 'document')}, "
-            f"{counted(val.num_tokens, 'token')}: for more, --val-fraction 0.01"
+            f"{counted(val.num_tokens, 'token')}{more}"
         )
     return found + [
         f"the last {counted(totals.num_tail_tokens, 'token')} of {split}: too few to fill a sample "
@@ -135,6 +139,29 @@ def _split_notes(
         for split, totals in splits.items()
         if totals.num_tail_tokens
     ]
+
+
+def _is_few(val: SplitSums) -> bool:
+    return val.num_documents < FEW_DOCUMENTS or val.num_tokens < BLOCK_TOKENS
+
+
+def _too_few(options: Mapping[str, Any], splits: Mapping[str, SplitSums]) -> str:
+    """The end of a note on a validation split without a block for a trainer. Formats of samples
+    have their own length."""
+    if splits["val"].num_tokens >= BLOCK_TOKENS or options.get("seq_len"):
+        return ""
+    is_enough = sum(split.num_tokens for split in splits.values()) >= 4 * BLOCK_TOKENS
+    way = f"--val-fraction {_larger_fraction(options, splits)}" if is_enough else "add text"
+    return f"; blocks of {BLOCK_TOKENS - 1:,} tokens need {BLOCK_TOKENS:,} at least: {way}"
+
+
+def _larger_fraction(options: Mapping[str, Any], splits: Mapping[str, SplitSums]) -> str:
+    """One that holds out documents and tokens enough, by chance."""
+    num_documents = sum(split.num_documents for split in splits.values())
+    num_tokens = sum(split.num_tokens for split in splits.values())
+    needed = max(2 * FEW_DOCUMENTS / max(1, num_documents), 2 * BLOCK_TOKENS / num_tokens)
+    wanted = max(needed, 2 * (options.get("val_fraction") or 0.0))
+    return next((f"{share:g}" for share in (0.01, 0.02, 0.05, 0.1, 0.2) if wanted <= share), "0.5")
 
 
 def _is_shrunk(options: Mapping[str, Any], val: SplitSums) -> bool:

@@ -13,7 +13,6 @@ from typing import Any
 
 from tokenmill.config import Config
 from tokenmill.corpus.fetch import RemoteInputs
-from tokenmill.corpus.hub_listing import matches
 from tokenmill.corpus.hub_names import DatasetName, hub_source
 from tokenmill.corpus.plan import Plan, identity_differences
 from tokenmill.corpus.spans import HUB_SCHEME
@@ -93,4 +92,6 @@ def _are_named(sources: Sequence[str], paths: Iterable[str], manifest: Manifest)
 
 def _is_named_by(pattern: str, path: str) -> bool:
     """A file is named by its own name, by a folder's, or by a glob."""
+    from tokenmill.corpus.hub_listing import matches  # imports HTTP, which local runs do not need
+
     return path == pattern or path.startswith(f"{pattern}/") or matches(path, pattern)

@@ -15,6 +15,7 @@ one that is there is the same as its row, or newer (its part was damaged, and wa
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 from tokenmill.encode.ledger import ROW_BYTES, Ledger
 from tokenmill.encode.record import RECORDS_NAME, record_path
@@ -22,14 +23,17 @@ from tokenmill.storage import files
 
 MIN_RECORDS = 4096  # that a checkpoint adds to the one before
 _NAME = "ledger.bin"
-_HEAD = b"tokenmill ledger 2 %s\n"  # a version, which any change of a row raises; the plan
+_VERSION = b"tokenmill ledger 2 "  # a version, which any change of a row raises
+_HEAD = _VERSION + b"%s\n"  # the plan
 _DIGEST_BYTES = 32
 _REMOVED_AT_ONCE = 4096
 
 
-def saved_ledger(work: str, plan_id: str) -> Ledger:
-    """The records in the checkpoint. None of them if it is missing, damaged or of another plan:
-    those slices are encoded again."""
+def saved_ledger(
+    work: str, plan_id: str, notice: Callable[[str], None] = lambda message: None
+) -> Ledger:
+    """The records in the checkpoint. None of them if it is missing, damaged, or of another plan or
+    version: those slices are encoded again, and except for a missing one that is noticed."""
     head = _HEAD % plan_id.encode()
     try:
         data = files.read_file(f"{work}/{RECORDS_NAME}/{_NAME}")
@@ -38,6 +42,8 @@ def saved_ledger(work: str, plan_id: str) -> Ledger:
     body, digest = memoryview(data)[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     num_slices, rest = divmod(len(body) - len(head), 1 + ROW_BYTES)
     if rest or not data.startswith(head) or hashlib.sha256(body).digest() != digest:
+        why = "is damaged" if data.startswith(_VERSION) else "was not written by this version"
+        notice(f"{RECORDS_NAME}/{_NAME} {why}: the slices that it lists are encoded again")
         return Ledger()
     rows_at = len(head) + num_slices
     return Ledger(plan_id, (body[len(head) : rows_at], body[rows_at:]))

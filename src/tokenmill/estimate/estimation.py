@@ -38,6 +38,10 @@ from tokenmill.storage import disk_space
 # other work shared: estimates were 0.8 to 1.6 times what the run then took.
 WORKER_EFFICIENCY = 0.7
 START_SECONDS = 1.0
+DEDUP_NOTE = (
+    "duplicates are not looked for, because a sample cannot find them: with --dedup, documents, "
+    "tokens and sizes are at most these"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,7 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
         needed_bytes=max(0, footprint.disk_bytes + downloads - held),
         free_bytes=disk_space.free_bytes(config.out) if config.out else None,
         estimate_seconds=time.monotonic() - began,
-        notes=(*frame.notes, *found.notes),
+        notes=(*frame.notes, *found.notes, *([] if config.dedup is None else [DEDUP_NOTE])),
     )
 
 

@@ -152,7 +152,8 @@ def _encode(
     job = context.job_of(plan)
     places, num_slices = places_of(plan, found.inputs), len(plan.slices)
     choice = Choice.of(context.config, job, plan, places)
-    records = earlier_records(job, range(choice.num_indices(num_slices)))
+    indices = range(choice.num_indices(num_slices))
+    records = earlier_records(job, indices, context.watch.notice)
     if choice.limit is not None and remote.inputs:
         _forget_after_gap(records, num_slices)
     records, missing = choice.resumed(records, num_slices)

@@ -133,7 +133,7 @@ def _encode(
     """Encode the partition's slices without a record; returns all its records."""
     job, watch = context.job_of(plan), context.watch
     own = partition.of(len(plan.slices))
-    records = earlier_records(job, own)
+    records = earlier_records(job, own, watch.notice)
     if job.dedup:
         forget_without_hashes(job, records)
     share = Plan(plan.identity, plan.inputs, plan.slices[own.start : own.stop])

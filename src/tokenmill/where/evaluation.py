@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokenmill.arrays import binary_array_of, null_scalar, scalar
 from tokenmill.where import tree
 from tokenmill.where.moments import moment_of
 
@@ -69,7 +70,8 @@ def _tested(test: tree.Test, array: pa.Array) -> pa.BooleanArray:
         return _compared(array, test.operator, test.value)
     equal = (_compared(array, "==", value) for value in test.values)
     if pa.types.is_large_string(array.type):
-        among = pc.is_in(array, pa.array(test.values, pa.large_string()))
+        values = binary_array_of([str(value).encode() for value in test.values])
+        among = pc.is_in(array, values.view(pa.large_string()))
         return _where_valid(array, among)
     return functools.reduce(pc.or_kleene, equal)
 
@@ -85,7 +87,7 @@ def _compared(array: pa.Array, operator: str, value: tree.Value) -> pa.BooleanAr
         bits = pa.int32() if pa.types.is_date32(kind) else pa.int64()
         return _integers_compared(array.cast(bits), operator, moment_of(value, kind))
     if isinstance(value, (str, bool)):
-        return _COMPARE[operator](array, pa.scalar(value, kind))
+        return _COMPARE[operator](array, scalar(value, kind))
     if pa.types.is_integer(kind):
         return _integers_compared(array, operator, value)
     return _floats_compared(array.cast(pa.float64()), operator, value)
@@ -104,7 +106,7 @@ def _integers_compared(array: pa.Array, operator: str, value: Number) -> pa.Bool
         return _constant(array, operator in (">", ">=", "!="))
     if floor > most:
         return _constant(array, operator in ("<", "<=", "!="))
-    return _COMPARE[operator](array, pa.scalar(floor, array.type))
+    return _COMPARE[operator](array, scalar(floor, array.type))
 
 
 def _floats_compared(array: pa.Array, operator: str, value: Number) -> pa.BooleanArray:
@@ -120,12 +122,12 @@ def _floats_compared(array: pa.Array, operator: str, value: Number) -> pa.Boolea
             operator = "<=" if is_below else "<"
         else:
             operator = ">" if is_below else ">="
-    return _COMPARE[operator](array, pa.scalar(near, pa.float64()))
+    return _COMPARE[operator](array, scalar(near, pa.float64()))
 
 
 def _constant(array: pa.Array, value: bool) -> pa.BooleanArray:
-    return _where_valid(array, pa.scalar(value))
+    return _where_valid(array, scalar(value, pa.bool_()))
 
 
 def _where_valid(array: pa.Array, values: pa.BooleanArray | pa.BooleanScalar) -> pa.BooleanArray:
-    return pc.if_else(pc.is_valid(array), values, pa.scalar(None, pa.bool_()))
+    return pc.if_else(pc.is_valid(array), values, null_scalar(pa.bool_()))

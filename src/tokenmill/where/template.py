@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tokenmill.arrays import binary_scalar, null_scalar
 from tokenmill.errors import ConfigError
 from tokenmill.where.tree import mistake
 
@@ -68,17 +69,15 @@ class Template:
 
         of_name = {slot.name: array for slot, array in zip(self.slots, columns, strict=True)}
         parts = [
-            of_name[piece.name]
-            if isinstance(piece, Slot)
-            else pa.scalar(piece.encode(), pa.large_binary())
+            of_name[piece.name] if isinstance(piece, Slot) else binary_scalar(piece.encode())
             for piece in self.pieces
         ]
-        nothing = pa.scalar(b"", pa.large_binary())
+        nothing = binary_scalar(b"")
         texts = pc.binary_join_element_wise(
             *parts, nothing, null_handling="replace", null_replacement=""
         )
         is_null = functools.reduce(pc.and_, (pc.is_null(array) for array in columns))
-        return pc.if_else(is_null, pa.scalar(None, pa.large_binary()), texts)
+        return pc.if_else(is_null, null_scalar(pa.large_binary()), texts)
 
 
 @functools.lru_cache(maxsize=16)

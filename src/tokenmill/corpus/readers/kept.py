@@ -87,13 +87,10 @@ class KeptSchema:
 
     @property
     def text(self) -> str | None:
-        """None: no input was added. A column that is null everywhere may hold text elsewhere."""
+        """None: no input was added."""
         if self._schema is None:
             return None
-        types = ((field.name, field.type) for field in self._schema)
-        return schema_text(
-            pa.schema((n, pa.large_string() if pa.types.is_null(t) else t) for n, t in types)
-        )
+        return schema_text(pa.schema((f.name, _known_type(f.type)) for f in self._schema))
 
     def _joined(self, mine: pa.Field, other: pa.Field, name: str) -> pa.Field:
         if mine.type == other.type:
@@ -166,6 +163,19 @@ def _lasting_nested_type(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(type_):
         return pa.struct([(field.name, lasting_type(field.type)) for field in type_])
     return pa.large_list(lasting_type(type_.value_type)) if _is_list(type_) else type_
+
+
+def _known_type(type_: pa.DataType) -> pa.DataType:
+    """What is null everywhere, at any depth, as text: it may hold some in other files, and pyarrow
+    cannot cast slices of lists of nulls."""
+    types = pa.types
+    if types.is_null(type_):
+        return pa.large_string()
+    if types.is_map(type_):
+        return pa.map_(_known_type(type_.key_type), _known_type(type_.item_type))
+    if types.is_struct(type_):
+        return pa.struct([(field.name, _known_type(field.type)) for field in type_])
+    return pa.large_list(_known_type(type_.value_type)) if _is_list(type_) else type_
 
 
 class KeptColumns:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import indices, mask, nulls_of
+from tokenmill.arrays import binary_scalar, indices, mask, null_scalar, nulls_of
 
 DEFAULT_SEPARATOR = "\n\n"
 
@@ -36,8 +36,8 @@ def joined_lists(lists: pa.Array, separator: bytes) -> pa.LargeBinaryArray:
     is_valid = ~nulls_of(values)
     ends = np.concatenate([[0], np.cumsum(is_valid)])[offsets - offsets[0]]
     kept = pa.LargeListArray.from_arrays(indices(ends), values.filter(mask(is_valid)))
-    texts = pc.binary_join(kept, pa.scalar(separator, pa.large_binary()))
-    return pc.if_else(mask(is_null), pa.scalar(None, pa.large_binary()), texts)
+    texts = pc.binary_join(kept, binary_scalar(separator))
+    return pc.if_else(mask(is_null), null_scalar(pa.large_binary()), texts)
 
 
 def documents_of(
