@@ -16,7 +16,7 @@ import pytest
 
 import oracle
 import tokenmill
-from corpora import made_texts
+from corpora import made_texts, write_three_kinds
 from tokenmill.config import Config, Partition
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.errors import ConfigError, ConflictError, InputError
@@ -50,14 +50,7 @@ def rows() -> list[dict]:
 @pytest.fixture(scope="module")
 def sources(rows, tmp_path_factory) -> list[str]:
     """The rows in three kinds of files; the last row groups of the first hold nothing to keep."""
-    folder = tmp_path_factory.mktemp("corpus")
-    paths = [str(folder / name) for name in ("a.parquet", "b.arrow", "c.jsonl")]
-    table = pa.Table.from_pylist(rows)
-    pq.write_table(table.slice(0, 200), paths[0], row_group_size=30)
-    with pa.OSFile(paths[1], "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table.slice(200, 100), max_chunksize=30)
-    Path(paths[2]).write_text("".join(json.dumps(row) + "\n" for row in rows[300:]))
-    return paths
+    return write_three_kinds(tmp_path_factory.mktemp("corpus"), rows, (200, 300))
 
 
 def tokens_of(out: Path) -> bytes:

@@ -455,8 +455,8 @@ BUGS = [
     ),
     Bug(
         "take a compressed stream that was cut short for a whole one",
-        "corpus/readers/decompression.py",
-        'raise OSError("Truncated compressed stream")',
+        "corpus/readers/members.py",
+        'raise BrokenStream("Truncated compressed stream")',
         'return b""',
         "tests/corpus/readers/test_compression.py",
     ),

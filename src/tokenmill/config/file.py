@@ -33,9 +33,7 @@ _TYPED = ("config", "partition", "dry_run", "json", "quiet", "verbose")
 _MOST_LINES = 100  # looked at for the line of a key
 _MOST_BYTES = 1 << 20  # parsed for it
 # tomllib takes quadratic time for a key of many parts; ours have three at most.
-_DEEP_KEY = re.compile(
-    r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){20}"""
-)
+_DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){20}""")
 _KINDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 
 
