@@ -180,7 +180,7 @@ def text_options(kind: str, rng: random.Random) -> tuple[dict[str, Any], reading
         return options, reading_oracle.joined("parts", "|")
     if what == "documents":
         return {"text_column": "parts", "lists": what}, reading_oracle.divided("parts")
-    names = ("title", "text", "meta.text") if kind == "nested" else ("text",)
+    names = ("id", "title", "text", "meta.text") if kind == "nested" else ("text",)
     pieces = [("text", True)]
     for _ in range(rng.choice((1, 3, 40))):
         is_column = rng.random() < 0.5

@@ -10,12 +10,22 @@ import json
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 ANY = object()  # a row of which Python's parser cannot say what it is
 BLANK = b" \t\r\n"
 BOM = b"\xef\xbb\xbf"
-_DECODER = json.JSONDecoder(parse_int=float)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number, as it is written: no text but in a template."""
+
+    digits: str
+
+
+_DECODER = json.JSONDecoder(parse_int=Whole)
 _LIBRARIES: dict[str, Callable[[], Any]] = {
     "gz": lambda: zlib.decompressobj(31),
     "bz2": bz2.BZ2Decompressor,
@@ -103,7 +113,7 @@ def _records(data: bytes, delimiter: str) -> Iterator[Any]:
 
 def _line(line: bytes) -> Any:
     try:
-        found = json.loads(line.decode(), parse_int=float)
+        found = json.loads(line.decode(), parse_int=Whole)
     except RecursionError:
         return ANY
     except ValueError:  # Arrow's parser takes a few lines that Python's does not
@@ -178,7 +188,7 @@ def filled(pieces: list[tuple[str, bool]], is_empty_null: bool) -> Texts:
     """`pieces`: (text, is it the name of a column) of a template."""
 
     def texts(row: dict[str, Any]) -> list[Any]:
-        values = {text: at_path(row, text) for text, is_column in pieces if is_column}
+        values = {text: _written(at_path(row, text)) for text, is_column in pieces if is_column}
         given = [value for value in values.values() if value is not None]
         given = list(filter(None, given)) if is_empty_null else given
         if not given or not all(isinstance(value, str) for value in given):
@@ -186,6 +196,10 @@ def filled(pieces: list[tuple[str, bool]], is_empty_null: bool) -> Texts:
         return ["".join((values[p] or "") if is_column else p for p, is_column in pieces)]
 
     return texts
+
+
+def _written(value: Any) -> Any:
+    return value.digits.replace("-0", "0") if isinstance(value, Whole) else value
 
 
 def _string(value: Any) -> str | None:
