@@ -135,6 +135,11 @@ class ConfigFile:
     def _require_option(self, key: str, value: Any) -> None:
         if key in _SPELLED:
             raise self.error((key,), f"unknown key {key!r}", f"write {_SPELLED[key]}")
+        if key == "pack":  # it makes another file, of a dataset that is already whole
+            found = value.get("seq_len") if isinstance(value, dict) else value
+            seq_len = found if type(found) is int and not _is_huge(found) else "N"
+            hint = f"after the run: tokenmill pack OUT --seq-len {seq_len}"
+            raise self.error((key,), f"unknown key {key!r}", hint)
         if key in _TYPED:
             hint = f"--{key.replace('_', '-')} belongs on the command line"
             raise self.error((key,), f"unknown key {key!r}", hint)

@@ -15,7 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from tokenmill.corpus.readers.gunzip import GzipStream
-from tokenmill.corpus.readers.members import Member, MemberStream
+from tokenmill.corpus.readers.members import MemberStream, StreamMember
 
 _XZ_MEMORY = 512 << 20  # of a decoder; `xz -9` writes files that need 65 MiB
 
@@ -25,11 +25,11 @@ class TextStream(Protocol):
         """`size` bytes of text, fewer only at the end. OSError if the stream is not whole."""
 
 
-def _bzip2_member(_: bytes) -> Member:
+def _bzip2_member(_: bytes) -> StreamMember:
     return bz2.BZ2Decompressor()
 
 
-def _xz_member(_: bytes) -> Member:
+def _xz_member(_: bytes) -> StreamMember:
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
 
 

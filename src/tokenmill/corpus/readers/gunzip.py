@@ -10,7 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor
 
-from tokenmill.corpus.readers.members import BrokenStream, Member, MemberStream
+from tokenmill.corpus.readers.members import BrokenStream, MemberStream, StreamMember
 
 _RESERVED_FLAGS = 0xE0  # in the fourth byte of a member; zlib refuses them, ISA-L does not
 
@@ -51,8 +51,8 @@ class GzipStream:
         return stream
 
 
-def _gzip_member(head: bytes) -> Member:
+def _gzip_member(head: bytes) -> StreamMember:
     if head[3:4] and head[3] & _RESERVED_FLAGS:
         raise BrokenStream("reserved flags are set")
-    member: Member = IgzipDecompressor(flag=DECOMP_GZIP)
+    member: StreamMember = IgzipDecompressor(flag=DECOMP_GZIP)
     return member

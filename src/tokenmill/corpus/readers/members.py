@@ -16,7 +16,7 @@ class BrokenStream(OSError):
     """The stream is not whole, or not what it should be; the file itself could be read."""
 
 
-class Member(Protocol):
+class StreamMember(Protocol):
     """What the decompressors of bz2, lzma and isal have in common."""
 
     @property
@@ -31,10 +31,10 @@ class Member(Protocol):
 class MemberStream:
     """`new_member` gets the member's first bytes, and may raise BrokenStream."""
 
-    def __init__(self, file: pa.NativeFile, new_member: Callable[[bytes], Member]) -> None:
+    def __init__(self, file: pa.NativeFile, new_member: Callable[[bytes], StreamMember]) -> None:
         self._file = file
         self._new_member = new_member
-        self._member: Member | None = None
+        self._member: StreamMember | None = None
         self._fed = b""  # read from the file, not yet decompressed
 
     def read(self, size: int) -> bytes:
@@ -63,7 +63,7 @@ class MemberStream:
                 return text
 
 
-def _decompressed(member: Member, data: bytes, max_bytes: int) -> bytes:
+def _decompressed(member: StreamMember, data: bytes, max_bytes: int) -> bytes:
     try:
         return member.decompress(data, max_bytes)
     except (IsalError, lzma.LZMAError, OSError, ValueError, EOFError) as error:  # type: ignore[misc]  # its stubs call IsalError an instance
