@@ -22,6 +22,7 @@ from tokenmill.corpus.spans import Input
 from tokenmill.errors import InputError
 
 _QUOTE, _NEWLINE, _RETURN = b'"\n\r'
+_PIECE_BYTES = 1 << 20
 _END = "\0end of the file\0"
 
 
@@ -95,7 +96,7 @@ class RecordBlocks:
                 yield data[:end]
                 self.num_lines += data.count(b"\n", 0, end)
             parts, num_bytes = [data[end:]], len(data) - end
-            wanted = 2 * num_bytes
+            wanted = min(2 * num_bytes, MAX_DOCUMENT_BYTES + 1)
             if num_bytes > MAX_DOCUMENT_BYTES:
                 raise _too_long(self._source, self.num_lines + 1)
         last = b"".join(parts)
@@ -168,8 +169,8 @@ class _Lines:
     def _all(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         parts: list[bytes] = []
         num_bytes = 0
-        for chunk in chunks:
-            *lines, rest = chunk.split(b"\n")
+        for piece in _pieces(chunks):
+            *lines, rest = piece.split(b"\n")
             for line in lines:
                 yield b"".join([*parts, line, b"\n"])
                 parts, num_bytes = [], 0
@@ -179,6 +180,13 @@ class _Lines:
                 raise _too_long(self._source, self.number + 1)
         if last := b"".join(parts):
             yield last + b"\n"
+
+
+def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Bytes in small pieces: what is left of a file may be a gigabyte of short lines."""
+    for chunk in chunks:
+        for start in range(0, len(chunk), _PIECE_BYTES):
+            yield chunk[start : start + _PIECE_BYTES]
 
 
 def _too_long(source: Input, line: int) -> InputError:
