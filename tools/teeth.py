@@ -454,6 +454,20 @@ BUGS = [
         "tests/corpus/readers/test_delimited.py",
     ),
     Bug(
+        "look at a record of a CSV file only when it has doubled, even beyond the limit",
+        "corpus/readers/records.py",
+        "wanted = min(2 * num_bytes, MAX_DOCUMENT_BYTES + 1)",
+        "wanted = 2 * num_bytes",
+        "tests/corpus/readers/test_delimited.py",
+    ),
+    Bug(
+        "take a number that is not whole for text in a template",
+        "corpus/readers/jsonrows.py",
+        "            if isinstance(value, float):",
+        "            if False:",
+        "tests/corpus/readers/test_row_text.py",
+    ),
+    Bug(
         "take a compressed stream that was cut short for a whole one",
         "corpus/readers/members.py",
         'raise BrokenStream("Truncated compressed stream")',
