@@ -270,14 +270,14 @@ def _blocks(span: Span, batch_bytes: int) -> Iterator[Block]:
     chunks = chunks_of(span.input, span.start, span.stop, batch_bytes)
     if span.start:
         return _line_blocks(chunks, span)
-    head = b""
+    num_lines = 0  # of blank chunks, of which there may be gigabytes
     for chunk in chunks:
-        head += chunk
-        if head.lstrip(WHITESPACE):
+        if chunk.lstrip(WHITESPACE):
+            chunks = itertools.chain([chunk], chunks)
+            if begins_array(chunk):
+                return element_blocks(chunks, span.input, batch_bytes, num_lines)
             break
-    chunks = itertools.chain([head] if head else [], chunks)
-    if begins_array(head):
-        return element_blocks(chunks, span.input, batch_bytes)
+        num_lines += chunk.count(b"\n")
     return _line_blocks(chunks, span)
 
 
