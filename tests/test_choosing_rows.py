@@ -294,14 +294,14 @@ def test_sample_when_written_as_percent_then_is_that_share(rows, sources, tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"val_fraction": "0.1"}, "--val-fraction takes a number, got '0.1'"),
-        ({"seed": "7"}, "--seed takes a whole number, got '7'"),
-        ({"seed": True}, "--seed takes a whole number, got True"),
-        ({"where": 5}, "--where takes text, got 5"),
-        ({"shuffle": "yes"}, "--shuffle takes True or False, got 'yes'"),
-        ({"sample": [0.1]}, r"--sample takes a number, got \[0.1\]"),
+        ({"val_fraction": "0.1"}, "val_fraction takes a number or None, got '0.1'"),
+        ({"seed": "7"}, "seed takes a whole number, got '7'"),
+        ({"seed": True}, "seed takes a whole number, got True"),
+        ({"where": 5}, "where takes text or None, got 5"),
+        ({"shuffle": "yes"}, "shuffle takes True or False, got 'yes'"),
+        ({"sample": [0.1]}, r"sample takes a number or text or None, got \[0.1\]"),
         ({"limit_tokens": "-5"}, "--limit-tokens must be positive, got -5"),
-        ({"stall_timeout": None}, "--stall-timeout takes a number, got None"),
+        ({"stall_timeout": None}, "stall_timeout takes a number, got None"),
     ],
 )
 def test_options_when_of_a_wrong_type_then_error_names_the_option(
