@@ -468,6 +468,13 @@ BUGS = [
         "tests/corpus/readers/test_row_text.py",
     ),
     Bug(
+        "lose a byte order mark where a block of a CSV file begins",
+        "corpus/readers/delimited.py",
+        "    if block.startswith(UTF8_BOM):",
+        "    if False:",
+        "tests/corpus/readers/test_delimited.py",
+    ),
+    Bug(
         "take a compressed stream that was cut short for a whole one",
         "corpus/readers/members.py",
         'raise BrokenStream("Truncated compressed stream")',

@@ -206,3 +206,11 @@ def test_csv_when_a_quote_is_open_for_too_long_then_its_line_is_named(tmp_path, 
         ) as found:
             rows_read(path, options)
         assert f"look at line {line}: close the quote" in str(found.value)
+
+
+def test_csv_when_a_byte_order_mark_begins_a_block_then_it_is_text(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,id\n\ufeffa,1\n\ufeff\nb,2\n\ufeffc,3\n")
+    for options in (*SIZES, ReadOptions(batch_bytes=8)):
+        texts, bad, _ = rows_read(path, options)
+        assert texts == ["\ufeffa", None, "b", "\ufeffc"] and list(bad) == [1]

@@ -36,6 +36,7 @@ from tokenmill.corpus.readers.records import Record, RecordBlocks, records
 from tokenmill.corpus.readers.row_text import RowText
 from tokenmill.corpus.readers.rows import Raw, text_batches
 from tokenmill.corpus.readers.sample import Sampler, sampler_of
+from tokenmill.corpus.readers.signature import UTF8_BOM
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.where.parser import parsed
@@ -251,6 +252,8 @@ def _parsed(
     block: bytes, delimiter: bytes, num_columns: int, columns: Sequence[int]
 ) -> list[pa.Array] | None:
     """The columns of a block by pyarrow; None if it takes Python's parser."""
+    if block.startswith(UTF8_BOM):  # pyarrow drops it, and here it is text
+        return None
     names = [str(number) for number in range(num_columns)]
     try:
         table = pyarrow.csv.read_csv(
