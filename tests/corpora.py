@@ -131,3 +131,14 @@ def _write(path: Path, data: bytes) -> None:
     elif path.suffix == ".zst":
         data = pa.compress(data, codec="zstd", asbytes=True)
     path.write_bytes(data)
+
+
+def write_three_kinds(folder: Path, rows: list[dict], cuts: tuple[int, int]) -> list[str]:
+    """Rows in three files of different kinds, cut at these rows; a table's pieces hold 25 rows."""
+    paths = [str(folder / name) for name in ("a.parquet", "b.arrow", "c.jsonl")]
+    table = pa.Table.from_pylist(rows)
+    pq.write_table(table.slice(0, cuts[0]), paths[0], row_group_size=25)
+    with pa.OSFile(paths[1], "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table.slice(cuts[0], cuts[1] - cuts[0]), max_chunksize=25)
+    Path(paths[2]).write_text("".join(json.dumps(row) + "\n" for row in rows[cuts[1] :]))
+    return paths

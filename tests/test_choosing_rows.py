@@ -16,7 +16,7 @@ import pytest
 
 import oracle
 import tokenmill
-from corpora import made_texts
+from corpora import made_texts, write_three_kinds
 from tokenmill.config import Config, Partition
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.errors import ConfigError, ConflictError, InputError
@@ -51,14 +51,7 @@ def rows() -> list[dict]:
 @pytest.fixture(scope="module")
 def sources(rows, tmp_path_factory) -> list[str]:
     """The rows in three kinds of files; the last row groups of the first hold nothing to keep."""
-    folder = tmp_path_factory.mktemp("corpus")
-    paths = [str(folder / name) for name in ("a.parquet", "b.arrow", "c.jsonl")]
-    table = pa.Table.from_pylist(rows)
-    pq.write_table(table.slice(0, 200), paths[0], row_group_size=30)
-    with pa.OSFile(paths[1], "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table.slice(200, 100), max_chunksize=30)
-    Path(paths[2]).write_text("".join(json.dumps(row) + "\n" for row in rows[300:]))
-    return paths
+    return write_three_kinds(tmp_path_factory.mktemp("corpus"), rows, (200, 300))
 
 
 def tokens_of(out: Path) -> bytes:
@@ -302,14 +295,14 @@ def test_sample_when_written_as_percent_then_is_that_share(rows, sources, tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"val_fraction": "0.1"}, "--val-fraction takes a number, got '0.1'"),
-        ({"seed": "7"}, "--seed takes a whole number, got '7'"),
-        ({"seed": True}, "--seed takes a whole number, got True"),
-        ({"where": 5}, "--where takes text, got 5"),
-        ({"shuffle": "yes"}, "--shuffle takes True or False, got 'yes'"),
-        ({"sample": [0.1]}, r"--sample takes a number, got \[0.1\]"),
+        ({"val_fraction": "0.1"}, "val_fraction takes a number or None, got '0.1'"),
+        ({"seed": "7"}, "seed takes a whole number, got '7'"),
+        ({"seed": True}, "seed takes a whole number, got True"),
+        ({"where": 5}, "where takes text or None, got 5"),
+        ({"shuffle": "yes"}, "shuffle takes True or False, got 'yes'"),
+        ({"sample": [0.1]}, r"sample takes a number or text or None, got \[0.1\]"),
         ({"limit_tokens": "-5"}, "--limit-tokens must be positive, got -5"),
-        ({"stall_timeout": None}, "--stall-timeout takes a number, got None"),
+        ({"stall_timeout": None}, "stall_timeout takes a number, got None"),
     ],
 )
 def test_options_when_of_a_wrong_type_then_error_names_the_option(

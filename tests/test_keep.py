@@ -21,7 +21,7 @@ import pytest
 import oracle
 import shard_oracle
 import tokenmill
-from corpora import made_texts
+from corpora import made_texts, write_three_kinds
 from tokenmill.assemble import kept as sidecars
 from tokenmill.cli import main
 from tokenmill.config import Config, Partition
@@ -51,14 +51,7 @@ def rows() -> list[dict]:
 
 @pytest.fixture(scope="module")
 def sources(rows, tmp_path_factory) -> list[str]:
-    folder = tmp_path_factory.mktemp("corpus")
-    paths = [str(folder / name) for name in ("a.parquet", "b.arrow", "c.jsonl")]
-    table = pa.Table.from_pylist(rows)
-    pq.write_table(table.slice(0, 120), paths[0], row_group_size=25)
-    with pa.OSFile(paths[1], "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table.slice(120, 60), max_chunksize=25)
-    Path(paths[2]).write_text("".join(json.dumps(row) + "\n" for row in rows[180:]))
-    return paths
+    return write_three_kinds(tmp_path_factory.mktemp("corpus"), rows, (120, 180))
 
 
 @pytest.fixture

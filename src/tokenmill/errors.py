@@ -2,6 +2,7 @@
 
     TokenmillError              1  our bug, when nothing more precise was raised
     ├── ConfigError             2  an option or a name is wrong: type it differently
+    │   └── ArgumentError       2  of a Python function: its name or its type
     ├── InputError              3  the corpus is wrong: fix or leave out a file
     ├── OutputError             4  the output folder's storage: make room, get permission
     ├── IntegrityError          5  bytes are wrong: do not train on them
@@ -41,6 +42,10 @@ class TokenmillError(Exception):
 
 class ConfigError(TokenmillError, ValueError):
     exit_code = 2
+
+
+class ArgumentError(ConfigError, TypeError):
+    """An argument of a Python function has a wrong name or type; a TypeError, too."""
 
 
 class InputError(TokenmillError, ValueError):
@@ -87,6 +92,7 @@ _KINDS: dict[str, type[TokenmillError]] = {
     for kind in (
         TokenmillError,
         ConfigError,
+        ArgumentError,
         InputError,
         OutputError,
         IntegrityError,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -18,6 +17,7 @@ import pytest
 import oracle
 import warm
 from corpora import made_texts, write_corpus
+from terminal import shown_on_terminal
 from tokenmill import prepare
 from tokenmill.cli import main, parser
 from tokenmill.cli.screen import parsed_count, parsed_separator, printable, shown_count
@@ -189,22 +189,8 @@ def test_second_ctrl_c_ends_at_once(tmp_path, slow_corpus):
 
 
 def test_progress_on_a_terminal_is_one_moving_line(tmp_path, slow_corpus):
-    leader, follower = pty.openpty()
     command = [*COMMAND, "prepare", slow_corpus, "-o", str(tmp_path / "out"), "--num-proc", "2"]
-    process = subprocess.Popen(command, stderr=follower, stdout=subprocess.DEVNULL)
-    os.close(follower)
-    seen = b""
-    while True:
-        try:
-            data = os.read(leader, 65536)
-        except OSError:
-            break
-        if not data:
-            break
-        seen += data
-    os.close(leader)
-    assert process.wait() == 0
-    text = seen.decode()
+    text = shown_on_terminal(command, "stderr")
     assert re.search(
         r"\r +\d+%  [\d,]+ documents  \S+ tokens  [\d.]+ [kM]?B/s  2 workers  \S+ s left", text
     )

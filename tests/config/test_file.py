@@ -180,12 +180,16 @@ def test_file_when_something_is_wrong_then_says_what_and_on_which_line(
 def test_file_when_it_cannot_be_read_then_says_why(file, tmp_path):
     for data, message in [
         (b"seed = 1\n# caf\xe9\n", "line 2: not UTF-8"),
-        (b"#" * (MAX_BYTES + 1), "over 4,194,304 bytes"),
+        (b"#" * (MAX_BYTES + 1), "over 2,097,152 bytes"),
         (b"PAR1\x00\x15\x04", "line 1: not TOML"),
+        (b"a" + b".a" * 500_000 + b" = 1", "nested too deeply"),
+        (b"seed = 0x" + b"f" * 4000, "line 1: seed is a whole number, got a number of thousands"),
+        (b"pack = 1024", "line 1: unknown key 'pack'.*tokenmill pack OUT --seq-len 1024"),
+        (b"[pack]\nseq_len = 1024", "line 1: unknown key 'pack'.*tokenmill pack OUT --seq-len"),
         (b"seed = 1\r\nseed = 2\r\n", "line 2: not TOML: Cannot overwrite"),
     ]:
         file.write_bytes(data)
-        with pytest.raises(ConfigError, match=message):
+        with pytest.raises(ConfigError, match=f"(?s){message}"):
             ConfigFile.read(str(file))
     with pytest.raises(ConfigError, match="No such file"):
         ConfigFile.read(str(tmp_path / "other.toml"))

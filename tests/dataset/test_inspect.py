@@ -6,7 +6,6 @@ import contextlib
 import copy
 import json
 import os
-import pty
 import re
 import shutil
 import signal
@@ -23,6 +22,7 @@ import oracle
 import tokenmill
 import warm
 from corpora import made_texts, write_corpus
+from terminal import shown_on_terminal
 from tokenmill.cli import main
 from tokenmill.dataset.inspect import (
     LookedInto,
@@ -541,26 +541,8 @@ def test_names_and_errors_reach_the_terminal_escaped(tmp_path, small, evil):
 
 
 def on_a_terminal(*arguments: object, **environment: str) -> str:
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
-        stdout=follower,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "TERM": "xterm-256color", **environment},
-    )
-    os.close(follower)
-    seen = b""
-    while True:
-        try:
-            data = os.read(leader, 65536)
-        except OSError:
-            break
-        if not data:
-            break
-        seen += data
-    os.close(leader)
-    assert process.wait() == 0
-    return seen.decode()
+    given = {"TERM": "xterm-256color", **environment}
+    return shown_on_terminal([*COMMAND, *map(str, arguments)], "stdout", given)
 
 
 def test_colours_follow_the_terminal_no_color_and_the_option(nano):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +32,47 @@ def gzip_of(byte: bytes, num_bytes: int, path: Path) -> None:
 def zstd_of(byte: bytes, num_bytes: int, path: Path) -> None:
     frame = pa.compress(byte * (256 * MB), codec="zstd", asbytes=True)
     path.write_bytes(frame * (num_bytes // (256 * MB)))
+
+
+def bzip2_of(byte: bytes, num_bytes: int, path: Path) -> None:
+    path.write_bytes(bz2.compress(byte * (64 * MB)) * (num_bytes // (64 * MB)))
+
+
+def xz_of(byte: bytes, num_bytes: int, path: Path) -> None:
+    path.write_bytes(lzma.compress(byte * (64 * MB), preset=0) * (num_bytes // (64 * MB)))
+
+
+def lz4_of(head: bytes, byte: bytes, num_bytes: int, path: Path) -> None:
+    with pa.CompressedOutputStream(str(path), "lz4") as stream:
+        stream.write(head)
+        for _ in range(num_bytes // (16 * MB)):
+            stream.write(byte * (16 * MB))
+
+
+def xz_dictionary(path: Path) -> None:
+    """A stream of a few bytes whose header says that its decoder needs 4 GiB."""
+    data = bytearray(lzma.compress(b'{"text": "a"}\n'))
+    assert data[14:16] == b"\x21\x01"  # the filter LZMA2, and the length of its properties
+    data[16] = 40  # the largest dictionary
+    data[20:24] = zlib.crc32(data[12:20]).to_bytes(4, "little")
+    path.write_bytes(data)
+
+
+def wide_csv(num_columns: int, num_fields: int, path: Path) -> None:
+    """A row with too many fields between two that are right."""
+    names = b",".join(b"%x" % number for number in range(num_columns))
+    row = b"," * num_columns
+    rows = (names + b",text", row + b"first", b"," * num_fields, row + b"last")
+    path.write_bytes(b"\n".join(rows) + b"\n")
+
+
+def long_field(num_bytes: int, path: Path) -> None:
+    field = b'"' + _value(num_bytes) + b'""\n"'
+    path.write_bytes(b"id,text\n1," + field + b"\n2,after it\n")
+
+
+def long_number(num_digits: int, path: Path) -> None:
+    path.write_bytes(b'[{"text": "a", "n": ' + b"9" * num_digits + b'},\n {"text": "b"}]')
 
 
 def long_line(num_bytes: int, path: Path) -> None:

@@ -9,6 +9,7 @@ started it goes on with the next case in a new one. The files stay in FOLDER, fo
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -26,17 +27,22 @@ sys.path[:0] = [os.path.dirname(FAULTS), FAULTS]
 
 import mutations  # noqa: E402
 import numpy as np  # noqa: E402
+import option_mutations  # noqa: E402
 import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+import reading_oracle  # noqa: E402
 import scenarios  # noqa: E402
 import vocabulary_mutations  # noqa: E402
 
 import tokenmill  # noqa: E402
+from tokenmill.config import Config  # noqa: E402
+from tokenmill.config.file import ConfigFile  # noqa: E402
 from tokenmill.corpus.plan import cut  # noqa: E402
-from tokenmill.corpus.readers import ReadOptions, kind_of, reader_for  # noqa: E402
+from tokenmill.corpus.readers import BYTE_KINDS, ReadOptions, kind_of, reader_for  # noqa: E402
 from tokenmill.corpus.spans import Input  # noqa: E402
 from tokenmill.dataset.manifest import Manifest  # noqa: E402
 from tokenmill.encodings import get_encoding, loading  # noqa: E402
-from tokenmill.errors import TokenmillError  # noqa: E402
+from tokenmill.errors import ConfigError, TokenmillError  # noqa: E402
 from tokenmill.runners import Stopped  # noqa: E402
 from tokenmill.storage import hashing, local  # noqa: E402
 
@@ -92,13 +98,28 @@ def input_trial(kind: str, case: int, folder: Path) -> Found:
     path = case_path(folder, case, name)
     path.write_bytes(data)
     if case % RUN_EVERY == 0:
-        return whole_run(path, folder)
+        return whole_run(path, folder, is_stdin(case))
+    if is_compared(kind, case):
+        return compared_with_oracle(kind, random.Random(f"options {case}"), path)
     read = READ
     if case % 3 == 1:
         is_text = source_of(path).kind == "text"
         where = None if is_text else WHERE
         read = replace(READ, where=where, sample=0.8 if case % 2 else None)
     return {"rows": num_rows_read(path, read), "name": path.name}
+
+
+def is_stdin(case: int) -> bool:
+    return case % (2 * RUN_EVERY) == 0
+
+
+def is_compared(kind: str, case: int) -> bool:
+    return case % 3 == 2 and kind in ORACLES
+
+
+def has_own_words(kind: str, case: int) -> bool:
+    """Whether its error may differ from that for the same file as an argument, without options."""
+    return is_stdin(case) or is_compared(kind, case)
 
 
 def num_rows_read(path: Path, read: ReadOptions) -> int:
@@ -117,6 +138,74 @@ def num_rows_read(path: Path, read: ReadOptions) -> int:
     return num_rows
 
 
+ORACLES = ("jsonl", "json_array", "nested", "delimited", "compressed")
+_LITERALS = ("", " ", "{", "}", "{}", "{{", "{0}", "{text", "\n\n", "é\u2028", "\0", "%s", "\\n")
+
+
+def compared_with_oracle(kind: str, rng: random.Random, path: Path) -> Found:
+    """Every row has the text that Python's own modules find in the file."""
+    options, texts_of = text_options(kind, rng)
+    size = rng.choice((30, 700, 100_000))
+    read = replace(READ, **options, span_bytes=3 * size, batch_bytes=size)
+    try:
+        texts = texts_read(path, read)
+    except TokenmillError as error:
+        if " stream near byte " in error.message:
+            with contextlib.suppress(reading_oracle.Refused):
+                reading_oracle.rows(path.name, path.read_bytes(), texts_of)
+                if path.suffix in (".bz2", ".xz", ".gz"):
+                    raise Wrong(f"sound, but: {error.message}") from None
+        raise
+    try:
+        expected = reading_oracle.rows(path.name, path.read_bytes(), texts_of)
+    except reading_oracle.Refused as error:
+        raise Wrong(f"broken, and read: {error}") from None
+    if expected is not None:
+        pairs = itertools.zip_longest(texts, expected, fillvalue="no row")
+        for row, (found, right) in enumerate(pairs):
+            if right is not reading_oracle.ANY and found != right:
+                raise Wrong(f"row {row} is {found!r:.200}, not {right!r:.200}, with {options}")
+    # Its rows are not those that the command finds by default: no name.
+    return {"rows": len(texts), "name": None}
+
+
+def text_options(kind: str, rng: random.Random) -> tuple[dict[str, Any], reading_oracle.Texts]:
+    """Options that say what makes a row's text, and the same for the oracle."""
+    what = rng.choice(("column", "template") if kind != "nested" else ("column", *_NESTED))
+    if what == "column":
+        column = rng.choice(("text", "meta.text", "meta.deep.er")) if kind == "nested" else "text"
+        return {"text_column": column}, reading_oracle.column(column)
+    if what == "join":
+        options = {"text_column": "parts", "lists": what, "separator": "|"}
+        return options, reading_oracle.joined("parts", "|")
+    if what == "documents":
+        return {"text_column": "parts", "lists": what}, reading_oracle.divided("parts")
+    names = ("id", "title", "text", "meta.text") if kind == "nested" else ("text",)
+    pieces = [("text", True)]
+    for _ in range(rng.choice((1, 3, 40))):
+        is_column = rng.random() < 0.5
+        pieces.append((rng.choice(names if is_column else _LITERALS), is_column))
+    written = (
+        f"{{{text}}}" if is_column else text.replace("{", "{{").replace("}", "}}")
+        for text, is_column in pieces
+    )
+    return {"template": "".join(written)}, reading_oracle.filled(pieces, kind == "delimited")
+
+
+_NESTED = ("template", "join", "documents")
+
+
+def texts_read(path: Path, read: ReadOptions) -> list[str | None]:
+    source = source_of(path)
+    reader = reader_for(source.kind, read)
+    return [
+        text
+        for span in cut(source, read).spans
+        for batch in reader.batches(span)
+        for text in batch.texts.to_pylist()
+    ]
+
+
 def source_of(path: Path) -> Input:
     kind = kind_of(str(path))
     assert kind is not None
@@ -124,13 +213,18 @@ def source_of(path: Path) -> Input:
     return Input(str(path), *kind, found.st_size, found.st_mtime_ns, "")
 
 
-def whole_run(path: Path, folder: Path) -> Found:
+def whole_run(path: Path, folder: Path, from_stdin: bool) -> Found:
     out = folder / "out"
+    source = source_of(path)
+    separator = SEPARATOR if source.kind == "text" else None
+    options: dict[str, Any] = {"separator": separator, "max_bad_fraction": 1.0}
+    if from_stdin and source.kind in BYTE_KINDS and not source.compression:
+        options["input_format"] = source.kind
     try:
-        separator = SEPARATOR if source_of(path).kind == "text" else None
-        manifest = tokenmill.prepare(
-            path, out, num_proc=1, val="none", separator=separator, max_bad_fraction=1.0
-        )
+        with open(path) if "input_format" in options else contextlib.nullcontext() as stdin:
+            sys.stdin = stdin or sys.stdin
+            given = path if stdin is None else "-"
+            manifest = tokenmill.prepare(given, out, num_proc=1, val="none", **options)
         counts = manifest.counts
         if not counts.is_conserved:
             raise Wrong(f"not conserved: {counts}")
@@ -166,6 +260,48 @@ def vocabulary_trial(kind: str, case: int, folder: Path) -> Found:
         if kind == "ranks" and position not in tokens.failed and text != probe:
             raise Wrong(f"{probe!r} came back as {text!r}")
     return {"failed": len(tokens.failed)}
+
+
+# Options.
+
+
+def toml_trial(kind: str, case: int, folder: Path) -> Found:
+    """A file of options is refused by name, or a configuration, or options that are wrong."""
+    path = folder / "a.toml"
+    path.write_bytes(option_mutations.toml(random.Random(f"{kind} {case}")))
+    file = ConfigFile.read(str(path))
+    try:
+        with file.blamed({}):
+            Config(**file.completed({}))
+    except ConfigError as error:
+        if len(str(error)) > 2000 or any(c < " " and c != "\n" for c in str(error)):
+            raise Wrong(f"said: {error}"[:3000]) from None
+    return {}
+
+
+WHERE_ROWS = [
+    {"text": text, "n": number, "a b": str(number), "meta": {"text": text}}
+    for number, text in enumerate(["a" * 5000 + "!", "x" * 5000, "", None, "\U0001f600 é", "ab"])
+]
+
+
+def where_trial(kind: str, case: int, folder: Path) -> Found:
+    """An expression is refused with a caret, or chooses the same rows of JSON lines and of a
+    table."""
+    where = option_mutations.where(random.Random(f"{kind} {case}"))
+    lines, table = folder / "a.jsonl", folder / "a.parquet"
+    if not table.exists():
+        lines.write_text("".join(json.dumps(row) + "\n" for row in WHERE_ROWS))
+        pq.write_table(pa.Table.from_pylist(WHERE_ROWS), table, row_group_size=2)
+    try:
+        found = [texts_read(path, replace(READ, where=where)) for path in (table, lines)]
+    except ConfigError as error:
+        if len(str(error)) > 2000:
+            raise Wrong(f"said: {error}"[:3000]) from None
+        raise
+    if found[0] != found[1]:
+        raise Wrong(f"{where[:500]}: {found}"[:3000])
+    return {}
 
 
 # What an unfinished run and a finished one leave on the disk.
@@ -263,6 +399,8 @@ def _checksum(manifest: bytes) -> bytes:
 TRIALS: dict[str, Callable[[str, int, Path], Found]] = {
     "tokenizer_json": vocabulary_trial,
     "ranks": vocabulary_trial,
+    "toml": toml_trial,
+    "where": where_trial,
     "state": state_trial,
     "manifest": manifest_trial,
 }

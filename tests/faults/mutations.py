@@ -387,6 +387,39 @@ def json_array(rng: random.Random) -> tuple[str, bytes]:
     return "a.json", bytes_mutated(data, rng) if rng.random() < 0.3 else data
 
 
+_ODD_VALUES = (
+    *(b"null", b"17", b"-0", b"1.5", b"NaN", b"true", b'""', b"[]", b"{}", b"[[]]", b'["a", 1]'),
+    *(b"[null]", b'["a", null, "", "\\ud800"]', b'{"text": "x"}', b'{"text": {"er": "y"}}'),
+    *(b'"\\ud83d"', b'"{text}"', b"9" * 5000, b"[" * 900 + b"]" * 900, b'{"deep": {"er": []}}'),
+    *(b'{"deep": 5}', b'{"text": "a", "text": "b"}', b'["a"', b'{"text": ["a", "b"]}', b"1e999"),
+)
+NESTED = ("id", "title", "text", "meta", "parts", "meta.text")
+
+
+def nested(rng: random.Random) -> tuple[str, bytes]:
+    """Rows with objects and lists in them, some of them not what they should be."""
+    rows = []
+    for number in range(24):
+        text = json.dumps(TEXTS[number]).encode()
+        row = {"id": b"%d" % number, "title": b'"t%d"' % number, "text": text}
+        row["meta"] = b'{"text": ' + text + b', "deep": {"er": "e"}}'
+        row["parts"] = b'["a", ' + text + b"]"
+        rows.append(row)
+    for _ in range(rng.choice((1, 3, 9))):
+        row = rng.choice(rows)
+        if rng.random() < 0.8:
+            row[rng.choice(NESTED)] = rng.choice(_ODD_VALUES)
+        else:
+            row.pop(rng.choice(NESTED), None)
+    lines = [
+        b"{" + b", ".join(b'"%s": %s' % (key.encode(), row[key]) for key in row) + b"}"
+        for row in rows
+    ]
+    if rng.random() < 0.5:
+        return "a.json", b"[" + b",\n ".join(lines) + b"]"
+    return "a.jsonl", b"\n".join(lines)
+
+
 _ODD_FIELDS = (
     *(b'"', b'""', b'"""', b'a"b', b'"a"b', b' "a"', b'"a" ', b"", b'"\n"', b'"\r\n,"', b"\r"),
     *(b"\xff", b"\xef\xbb\xbf", b"\0", b"\xed\xa0\x80", b"a" * 70_000, b"'a,b'", b"\\"),
@@ -506,6 +539,7 @@ KINDS: dict[str, Callable[[random.Random], tuple[str, bytes]]] = {
     "arrow": arrow,
     "jsonl": jsonl,
     "json_array": json_array,
+    "nested": nested,
     "delimited": delimited,
     "text": text,
     "compressed": compressed,

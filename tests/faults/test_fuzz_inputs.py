@@ -29,14 +29,21 @@ from bombs import (
     arrow_compressed,
     arrow_dictionary,
     arrow_views,
+    bzip2_of,
     deep_json,
     gzip_of,
+    long_field,
     long_line,
+    long_number,
+    lz4_of,
     parquet_prefixes,
     parquet_rows,
+    wide_csv,
+    xz_dictionary,
+    xz_of,
     zstd_of,
 )
-from fuzz_driver import READ, source_of
+from fuzz_driver import READ, has_own_words, source_of
 from mutations import sound_parquet_file
 
 import warm
@@ -55,14 +62,16 @@ MAX_PEAK_MB = 1000
 MAX_DEATHS = 40
 
 INPUTS = {"parquet": 1300, "arrow": 700, "jsonl": 250, "json_array": 150, "text": 100}
-INPUTS |= {"delimited": 250, "compressed": 450}
+INPUTS |= {"delimited": 250, "compressed": 450, "nested": 300}
 OTHERS = {"tokenizer_json": 250, "ranks": 150, "state": 200, "manifest": 150}
+OTHERS |= {"toml": 300, "where": 400}
 REFUSALS = {
     **dict.fromkeys(INPUTS, ("InputError", "ConfigError")),
-    **dict.fromkeys(("tokenizer_json", "ranks"), ("ConfigError",)),
+    **dict.fromkeys(("tokenizer_json", "ranks", "toml", "where"), ("ConfigError",)),
     **dict.fromkeys(("state", "manifest"), ("IntegrityError", "DamagedWorkError")),
 }
 NAMES = {"tokenizer_json": "a.json", "ranks": "a.tiktoken", "state": ".tokenmill"}
+NAMES |= {"toml": "a.toml", "where": "--where"}
 
 Found = dict[str, Any]
 
@@ -79,12 +88,14 @@ def test_hostile_inputs_are_read_in_full_or_refused(kind, scratch, seed, share, 
     refused = [case for case in found if case["outcome"] in REFUSALS[kind]]
     read = [case for case in found if case["outcome"] == "ok"]
     assert (read and refused) or kind == "text"
+    same = [case for case in refused if not has_own_words(kind, case["case"])]
     with ProcessesRunner(2, None) as runner:
-        are_refused_by_workers(runner, folder, refused)
+        are_refused_by_workers(runner, folder, same)
         for case in died:
             kills_workers_only(runner, folder, case, scratch)
-    rows_are_counted_by_command([folder / case["name"] for case in read], scratch, read)
-    for case in refused[:: 1 + len(refused) // 2]:
+    plain = [case for case in read if case["name"]]
+    rows_are_counted_by_command([folder / case["name"] for case in plain], scratch, plain)
+    for case in same[:: 1 + len(same) // 2]:
         is_refused_by_command(file_of(folder, case), scratch, case)
     tally.add("fuzzed inputs", "read in full", len(read))
     tally.add("fuzzed inputs", "refused by name", len(refused) + len(died))
@@ -108,7 +119,9 @@ def is_fine(kind: str, case: Found) -> bool:
     if case["seconds"] > MAX_CPU_SECONDS or case["peak_mb"] > MAX_PEAK_MB:
         return False
     name = NAMES.get(kind, "tokenmill.json" if kind == "manifest" else f"{case['case']}.")
-    return case["outcome"] == "ok" or name in case["message"] or is_all_empty(case)
+    if case["outcome"] == "ok" or is_all_empty(case):
+        return True
+    return name in case["message"] or case["message"].startswith("-: ")  # standard input
 
 
 def is_all_empty(case: Found) -> bool:
@@ -222,13 +235,26 @@ class Bomb:
     says: str = ""
     rows: int = 0
     options: tuple[str, ...] = ()
+    is_slow: bool = False  # a gigabyte is decompressed at 100 MB/s: not in CI
 
 
+TOO_LONG = "longer than 1073741824"
 FIRST_FOUR = ("--limit-docs", "4")
 BOMBS = [
-    Bomb("z.jsonl.gz", partial(gzip_of, b"\0", 10_000 * MB), 1500, 3, "longer than 1073741824"),
-    Bomb("z.txt.zst", partial(zstd_of, b"\0", 10_000 * MB), 1500, 3, "longer than 1073741824"),
+    Bomb("z.jsonl.gz", partial(gzip_of, b"\0", 10_000 * MB), 1500, 3, TOO_LONG),
+    Bomb("z.txt.zst", partial(zstd_of, b"\0", 10_000 * MB), 1500, 3, TOO_LONG),
     Bomb("n.jsonl.gz", partial(gzip_of, b"\n", 1024 * MB), 600, 3, "nothing to write: of 0 rows"),
+    Bomb("z.jsonl.lz4", partial(lz4_of, b"", b"\0", 1040 * MB), 1500, 3, TOO_LONG),
+    Bomb("z.jsonl.bz2", partial(bzip2_of, b"\0", 1088 * MB), 1500, 3, TOO_LONG, is_slow=True),
+    Bomb("z.txt.xz", partial(xz_of, b"\0", 1088 * MB), 1500, 3, TOO_LONG, is_slow=True),
+    Bomb("z.csv.bz2", partial(bzip2_of, b"a", 1024 * MB), 600, 3, "which names the columns, is"),
+    Bomb("z.json.xz", partial(xz_of, b"[", 1024 * MB), 600, 3, "nested too deeply"),
+    Bomb("d.jsonl.xz", xz_dictionary, 600, 3, "broken xz stream"),
+    Bomb("q.csv.lz4", partial(lz4_of, b'text\n"', b"a\n", 560 * MB), 4500, 3, "line 2"),
+    Bomb("w.csv", partial(wide_csv, 150_000, 4_000_000), 1500, rows=3),
+    Bomb("f.csv", partial(long_field, 64 * MB), 1200, rows=2),
+    Bomb("n.json", partial(long_number, 8 * MB), 600, rows=2),
+    Bomb("d.json", partial(deep_json, b"[", b"]", 5_000_000), 600, rows=2),
     Bomb("a.jsonl", partial(deep_json, b"[", b"]", 5_000_000), 600, rows=2),
     Bomb("o.jsonl", partial(deep_json, b'{"a":', b"}", 3_000_000), 600, rows=2),
     Bomb("u.jsonl", partial(deep_json, b"[", b"", 10_000_000), 600, rows=2),
@@ -242,7 +268,9 @@ BOMBS = [
 
 
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.name)
-def test_bombs_take_bounded_memory(bomb, scratch, tally):
+def test_bombs_take_bounded_memory(bomb, scratch, share, tally):
+    if bomb.is_slow and share > 1:
+        pytest.skip("--all-faults: a gigabyte of bzip2 or xz takes 10 seconds")
     path = scratch / bomb.name
     bomb.make(path)
     goes_off_harmlessly(bomb, path, scratch)

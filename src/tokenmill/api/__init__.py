@@ -1,5 +1,6 @@
 """The commands as functions, with the names of the command line: the API of `import tokenmill`.
 
 One file per function. Each accepts convenient values (paths, an `Encoding`, "10M") and returns
-plain frozen values. A wrong keyword raises a TypeError that names the right one.
+plain frozen values. An argument of a wrong name or type raises an ArgumentError, which is a
+TypeError, too.
 """

@@ -31,11 +31,11 @@ def estimate(
     template: str | None = None,
     lists: str | None = None,
     where: str | None = None,
-    sample: float | None = None,
+    sample: float | str | None = None,
     limit_tokens: Quantity | None = None,
     eot: str | None = None,
     bos: str | None = None,
-    num_proc: int | None = None,
+    num_proc: Quantity | None = None,
 ) -> Estimate:
     """Estimate the tokens, size and run time of `prepare`, from a sample, in seconds.
 

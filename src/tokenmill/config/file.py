@@ -26,11 +26,14 @@ from tokenmill.config.options import COUNTS, Config
 from tokenmill.errors import ConfigError
 from tokenmill.words.synonyms import option_meant
 
-MAX_BYTES = 4 << 20
+MAX_BYTES = 2 << 20  # what a command line may have on Linux: any list of sources fits
 _TYPES = {f.name: str(f.type) for f in dataclasses.fields(Config) if f.name != "named"}
 _SPELLED = {"no_val": 'val = "none"', "val_first_shard": 'val = "first-shard"'}
 _TYPED = ("config", "partition", "dry_run", "json", "quiet", "verbose")
 _MOST_LINES = 100  # looked at for the line of a key
+_MOST_BYTES = 1 << 20  # parsed for it
+# tomllib takes quadratic time for a key of many parts; ours have three at most.
+_DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){20}""")
 _KINDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -105,10 +108,14 @@ class ConfigFile:
         """Where a key is; None if that cannot be told."""
         lines = self.text.split("\n")
         found = [number for number, line in enumerate(lines) if keys[-1] in line]
+        num_bytes = 0
         for number in reversed(found[:_MOST_LINES]):
+            text = "\n".join(lines[:number])
+            num_bytes += len(text)
+            if num_bytes > _MOST_BYTES:
+                break
             with contextlib.suppress(ConfigError):
-                before = _parsed(self.path, "\n".join(lines[:number]))
-                if _value_at(before, keys) is None:
+                if _value_at(_parsed(self.path, text), keys) is None:
                     return number + 1
         return None
 
@@ -128,6 +135,11 @@ class ConfigFile:
     def _require_option(self, key: str, value: Any) -> None:
         if key in _SPELLED:
             raise self.error((key,), f"unknown key {key!r}", f"write {_SPELLED[key]}")
+        if key == "pack":  # it makes another file, of a dataset that is already whole
+            found = value.get("seq_len") if isinstance(value, dict) else value
+            seq_len = found if type(found) is int and not _is_huge(found) else "N"
+            hint = f"after the run: tokenmill pack OUT --seq-len {seq_len}"
+            raise self.error((key,), f"unknown key {key!r}", hint)
         if key in _TYPED:
             hint = f"--{key.replace('_', '-')} belongs on the command line"
             raise self.error((key,), f"unknown key {key!r}", hint)
@@ -152,10 +164,9 @@ class ConfigFile:
                 allowed, what = [int, float, str], 'a number, such as 0.1 or "10%"'
             if keys[-1] in COUNTS:
                 allowed, what = [int, float, str], 'a whole number, such as 1000 or "100M"'
-            is_right = type(value) in allowed
+            is_right = type(value) in allowed and not _is_huge(value)
         if not is_right:
-            shown = "a table" if isinstance(value, dict) else _shortened(repr(value))
-            raise self.error(keys, f"{keys[-1]} is {what}, got {shown}")
+            raise self.error(keys, f"{keys[-1]} is {what}, got {_shown(value)}")
 
 
 def _text_of(path: str) -> str:
@@ -178,6 +189,8 @@ def _text_of(path: str) -> str:
 
 def _parsed(path: str, text: str) -> dict[str, Any]:
     try:
+        if _DEEP_KEY.search(text):
+            raise RecursionError
         return tomllib.loads(text)
     except RecursionError:
         raise ConfigError(f"{path}: nested too deeply for a configuration") from None
@@ -196,5 +209,16 @@ def _value_at(plain: Any, keys: tuple[str, ...]) -> Any:
     return plain
 
 
-def _shortened(text: str) -> str:
+def _is_huge(value: Any) -> bool:
+    """Whether it is a number over 64 bits: TOML has none, but tomllib reads them."""
+    return isinstance(value, int) and value.bit_length() > 64
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a table"
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -15,7 +15,7 @@ import dataclasses
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
@@ -156,8 +156,8 @@ class Config:
             given = (given,)
         found: dict[str, Any] = {
             "named": tuple(self._differing(source) for source in named),
-            "sources": tuple(os.fspath(source) for source in given),
-            "out": os.fspath(self.out),
+            "sources": _paths("sources", given),
+            "out": _paths("out", [self.out])[0],
             **_tokenizer_options(self),
             "keep": _kept_text(self.keep),
         }
@@ -331,13 +331,22 @@ def _kept_text(given: Any) -> str | None:
     return text.getvalue()
 
 
+def _paths(option: str, given: Any) -> tuple[str, ...]:
+    """What Python callers pass as paths, as text."""
+    given = given if isinstance(given, Iterable) else [given]
+    for one in given if isinstance(given, (list, tuple)) else ():
+        if not isinstance(one, (str, os.PathLike)):
+            raise ConfigError(f"{option}: a path is text or a Path, got {one!r}")
+    return tuple(os.fspath(one) for one in given)
+
+
 def _tokenizer_options(config: Config) -> dict[str, str | None]:
     """How every process finds the tokenizer. An `Encoding` is passed as its identity, which has the
     path of its file unless the encoding comes with the package."""
     tokenizer: Any = config.tokenizer
     identity = getattr(tokenizer, "identity", None)
     if identity is None:
-        return {"tokenizer": os.fspath(tokenizer)}
+        return {"tokenizer": _paths("tokenizer", [tokenizer])[0]}
     if config.pattern is not None or config.eot_token is not None:
         raise ConfigError("an Encoding has its pattern and eot_token already")
     return {

@@ -21,6 +21,7 @@ from tokenmill.encodings.tokenizer_json import tokenizer_json_identity
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError, TokenmillError, unknown_name
 from tokenmill.plugins import outside, outside_names
+from tokenmill.words.keywords import suggesting
 
 # Of entry points: functions of plugins that return an Encoding, made by `get_encoding` from the
 # plugin's vocabulary file.
@@ -28,6 +29,7 @@ GROUP = "tokenmill.encodings"
 _FILE_ENDINGS = (".tiktoken", ".json", ".model")
 
 
+@suggesting
 def get_encoding(
     name: str | os.PathLike[str],
     *,

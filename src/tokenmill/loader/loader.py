@@ -55,7 +55,7 @@ class Loader:
         shuffle: str | None = "full",
         epochs: int | None = None,
         skip: Iterable[Range] = (),
-        extras: Sequence[str] = (),
+        extras: str | Sequence[str] = (),
         packed: Packed = False,
         dtype: str = "int64",
         prefetch: int = 2,

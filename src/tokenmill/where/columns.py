@@ -123,7 +123,7 @@ def _field(expression: Expression, schema: pa.Schema, column: Column, path: str)
             raise expression.mistake(f"{path}: {len(indices)} columns have this name", column)
         if field := _field_at(schema, names):
             return field
-    raise misspelled(expression, column, paths_in(schema), f"{path}: no column {str(column)!r}")
+    raise misspelled(expression, column, paths_in(schema), f"{path}: no column {column.shown!r}")
 
 
 def field_named(schema: pa.Schema, name: str) -> Field | None:

@@ -1,7 +1,8 @@
 """`--template '{title}\\n\\n{text}'`: a row's text from several columns.
 
 A column that is null is empty; a row of which all these columns are null is null. `{{` and `}}` are
-braces.
+braces. A column is text, or whole numbers, which are written in decimal digits. Other numbers are
+refused: 0.1 in a file of 32-bit floats has several spellings, and each library writes another.
 """
 
 from __future__ import annotations

@@ -24,6 +24,12 @@ class Column:
     def __str__(self) -> str:
         return ".".join(self.names)
 
+    @property
+    def shown(self) -> str:
+        """For a message, which shows the expression, too."""
+        name = str(self)
+        return name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
+
 
 @dataclass(frozen=True, slots=True)
 class Relation:

@@ -1,12 +1,15 @@
-"""An error for a wrong keyword argument that suggests the right one."""
+"""An error for an argument of a wrong name, which suggests the right one, or of a wrong type."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import typing
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from tokenmill.errors import ArgumentError
+from tokenmill.words.argument_types import described, fits, shown
 from tokenmill.words.synonyms import option_meant
 
 _P = ParamSpec("_P")
@@ -20,18 +23,34 @@ _SPELLED = {
 
 
 def suggesting(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The same function; an unknown keyword raises a TypeError that suggests one."""
-    parameters = inspect.signature(function).parameters
+    """The same function; arguments of a wrong name or type raise an ArgumentError that says so,
+    and suggests a name."""
+    signature = inspect.signature(function)
     name = function.__qualname__.removesuffix(".__init__")
 
     @functools.wraps(function)
     def checked(*args: _P.args, **options: _P.kwargs) -> _R:
         for option in options:
-            if option not in parameters:
-                raise TypeError(_message(name, option, [p for p in parameters if p != "self"]))
+            if option not in signature.parameters:
+                known = [p for p in signature.parameters if p != "self"]
+                raise ArgumentError(_message(name, option, known))
+        try:
+            given = signature.bind(*args, **options).arguments
+        except TypeError as error:
+            raise ArgumentError(f"{name}(): {error}", hint=f"help(tokenmill.{name})") from None
+        hints = _hints(function)
+        for argument, value in given.items():
+            if argument in hints and not fits(value, hints[argument]):
+                what = f"{argument} takes {described(hints[argument])}, got {shown(value)}"
+                raise ArgumentError(f"{name}(): {what}")
         return function(*args, **options)
 
     return checked
+
+
+@functools.cache
+def _hints(function: Callable[..., object]) -> dict[str, object]:
+    return typing.get_type_hints(function)
 
 
 def _message(name: str, option: str, known: list[str]) -> str:

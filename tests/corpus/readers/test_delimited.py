@@ -151,7 +151,9 @@ def test_where_when_a_field_is_tested_then_it_is_read_as_what_it_is_compared_wit
     ("content", "options", "said"),
     [
         (b"a,b\n1,2\n", {}, ["no column 'text'; it has a (string), b (string)"]),
-        (b"text;id\nx;1\n", {}, ["no column 'text'; it has text;id (string)"]),
+        (b"body;id\nx;1\n", {}, ["no column 'text'; it has body (string), id (string)"]),
+        ("text,id\nx,1\n".encode("utf-16"), {}, ["UTF-16LE", "iconv -f UTF-16 ", "> utf8.csv"]),
+        ("text,id\nx,1\n".encode("utf-16-le"), {}, ["NUL bytes", "iconv -f UTF-16LE", "utf8.csv"]),
         (b"text,text\n1,2\n", {}, ["2 columns are named 'text'"]),
         (b'text\n"open\n', {}, ["a quote in the record at line 2 is never closed"]),
         (b'"text\n', {}, ["a quote in the record at line 1 is never closed"]),
@@ -169,3 +171,46 @@ def test_mistakes_when_read_then_each_is_named(tmp_path, content, options, said)
     with pytest.raises((InputError, ConfigError)) as caught:
         rows_read(path, replace(LARGE, **options))
     assert all(part in str(caught.value) for part in said), caught.value
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_csv_when_its_header_has_no_comma_then_semicolons_or_tabs_separate(tmp_path, mark):
+    path = tmp_path / "a.csv"
+    rows = [("text", "id"), ("a, b", "1"), (f"in {mark} quotes\n", "2"), ("few",), ("end", "4")]
+    sink = io.StringIO(newline="")
+    csv.writer(sink, delimiter=mark, lineterminator="\n").writerows(rows)
+    path.write_text(sink.getvalue())
+    for options in SIZES:
+        texts, bad, _ = rows_read(path, options)
+        assert texts == ["a, b", f"in {mark} quotes\n", None, "end"]
+        assert list(bad) == [2]
+        assert (
+            reader_for("csv", options).place(
+                reader_for("csv", options).spans(source_of(path))[0], 0
+            )
+            == "line 2"
+        )
+    path.write_text("a;b\nx\n")  # one column of that name, if it is asked for
+    assert rows_read(path, replace(LARGE, text_column="a;b"))[0] == ["x"]
+
+
+@pytest.mark.parametrize("head", ["text\n", 'text\n5" disk\n'])
+def test_csv_when_a_quote_is_open_for_too_long_then_its_line_is_named(tmp_path, monkeypatch, head):
+    monkeypatch.setattr("tokenmill.corpus.readers.records.MAX_DOCUMENT_BYTES", 3000)
+    path = tmp_path / "a.csv"
+    path.write_text(head + "fine\n" * 100 + '"open\n' + "line\n" * 1000)
+    line = head.count("\n") + 101
+    for options in SIZES:
+        with pytest.raises(
+            InputError, match=f"a.csv: the record at line {line} is longer"
+        ) as found:
+            rows_read(path, options)
+        assert f"look at line {line}: close the quote" in str(found.value)
+
+
+def test_csv_when_a_byte_order_mark_begins_a_block_then_it_is_text(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,id\n\ufeffa,1\n\ufeff\nb,2\n\ufeffc,3\n")
+    for options in (*SIZES, ReadOptions(batch_bytes=8)):
+        texts, bad, _ = rows_read(path, options)
+        assert texts == ["\ufeffa", None, "b", "\ufeffc"] and list(bad) == [1]

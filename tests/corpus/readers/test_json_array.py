@@ -104,3 +104,13 @@ def test_array_when_a_number_is_cut_by_a_block_then_it_is_one_element(size, tmp_
     blocks = element_blocks(chunks, source_of(tmp_path / "a.json"), 100)
     found = [json.loads(element) for block in blocks for element in block]
     assert found == json.loads(data)
+
+
+def test_array_when_blank_lines_are_before_it_then_its_lines_are_still_counted(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("\n" * 50 + '[{"text": "a"},\n{"text": }]')
+    for options in (*SIZES, ReadOptions(batch_bytes=7)):
+        with pytest.raises(InputError, match="line 52: not JSON"):
+            rows_read(path, options)
+    path.write_text("\n" * 50 + '[{"text": "a"}]')
+    assert rows_read(path, ReadOptions(batch_bytes=7))[0] == ["a"]

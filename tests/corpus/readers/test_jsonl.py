@@ -190,8 +190,15 @@ def test_jsonl_when_encoded_otherwise_then_error_says_iconv(tmp_path, encoding):
     assert info.value.hint.startswith(f"iconv -f {encoding.upper()}")
 
 
-def test_jsonl_when_file_is_a_pretty_printed_object_then_error_says_jq(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps({"text": "a", "b": 1}, indent=2))
+@pytest.mark.parametrize(
+    "content",
+    [
+        json.dumps({"text": "a", "b": 1}, indent=2),
+        '{"text": "a",\n "b": 1}\n{"text": "b",\n "b": 1}\n',
+    ],
+)
+def test_jsonl_when_an_object_is_over_several_lines_then_error_says_jq(tmp_path, content):
+    (tmp_path / "a.json").write_text(content)
     with pytest.raises(InputError, match="not one JSON object per line") as info:
         rows_read(tmp_path / "a.json", LARGE)
     assert info.value.hint.startswith("jq -c .")

@@ -60,6 +60,10 @@ def templated(row: Row) -> list[str | None]:
     return [f"{{{row['title'] or ''}}}: {row['text'] or ''}{row['title'] or ''}"]
 
 
+def numbered(row: Row) -> list[str | None]:
+    return [f"{row['id']}. {row['title'] or ''}"]
+
+
 def nested(row: Row) -> list[str | None]:
     return [row["meta"] and row["meta"]["deep"]["er"]]
 
@@ -76,6 +80,7 @@ def divided(row: Row) -> list[str | None]:
 CASES: dict[str, tuple[dict[str, Any], Callable[[Row], list[str | None]]]] = {
     "nested": ({"text_column": "meta.deep.er"}, nested),
     "template": ({"template": "{{{title}}}: {text}{title}"}, templated),
+    "numbers": ({"template": "{id}. {title}"}, numbered),
     "join": ({"text_column": "parts", "lists": "join", "separator": "|"}, joined),
     "documents": ({"text_column": "parts", "lists": "documents"}, divided),
 }
@@ -195,6 +200,7 @@ SHARED = [{"from": "human", "value": "hi"}]
         ({"text": ["a"]}, {}, "--lists join"),
         ({"text": {"en": "a"}}, {"text_column": "text.fr"}, "--text-column text.en"),
         ({"text": "x"}, {"template": "{titel}{text}"}, "  {titel}{text}\n  ^^^^^^^\n"),
+        ({"text": "x", "s": 0.1}, {"template": "{text} {s}"}, "not text or a whole number"),
     ],
 )
 def test_mistakes_when_planned_then_the_message_says_what_to_do(tmp_path, row, options, said):

@@ -17,7 +17,7 @@ in `bad`; encode/mill.py counts, quarantines or stops. A reader knows nothing ab
     native.py      inputs opened for pyarrow: files, and objects in ranges (storage/range_reader.py)
     byte_cuts.py        where a file of bytes can be cut (jsonl, text)
     ipc.py         the messages of an Arrow IPC file or stream
-    decompression.py    compressed streams; gunzip.py those of gzip
+    decompression.py    compressed streams; gunzip.py those of gzip; members.py those of members
     jsonrows.py    a block of JSON lines -> rows; json_array.py one array, an element at a time
     records.py     where the records of a CSV file end; field_choice.py which of them go in
 

@@ -66,6 +66,6 @@ def require_columns(where: str, names: Sequence[str], path: str) -> None:
     expression = parsed(where)
     for test in expression.tests:
         if str(test.column) not in names:
-            what = f"{path}: no column {str(test.column)!r}"
+            what = f"{path}: no column {test.column.shown!r}"
             raise misspelled(expression, test.column, names, what)
     _choice(where, replace=False)

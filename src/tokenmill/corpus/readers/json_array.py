@@ -43,12 +43,12 @@ def first_elements(head: bytes, max_elements: int) -> list[bytes]:
 
 
 def element_blocks(
-    chunks: Iterable[bytes], source: Input, block_bytes: int
+    chunks: Iterable[bytes], source: Input, block_bytes: int, num_lines: int = 0
 ) -> Iterator[list[bytes]]:
-    """The elements in order, in lists of about `block_bytes`."""
+    """The elements in order, in lists of about `block_bytes`; so many lines are before them."""
     block: list[bytes] = []
     num_bytes = 0
-    for element in _Elements(iter(chunks), source.name, source).all():
+    for element in _Elements(iter(chunks), source.name, source, num_lines).all():
         block.append(element)
         num_bytes += len(element)
         if num_bytes >= block_bytes:
@@ -61,14 +61,16 @@ def element_blocks(
 class _Elements:
     """Bytes that are not UTF-8 pass through as lone surrogates; rows are checked later."""
 
-    def __init__(self, chunks: Iterator[bytes], path: str, source: Input | None = None) -> None:
+    def __init__(
+        self, chunks: Iterator[bytes], path: str, source: Input | None = None, num_lines: int = 0
+    ) -> None:
         self._chunks = chunks
         self._path = path
         self._source = source
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._text = ""
         self._at = 0
-        self._line = 1  # of the beginning of the text
+        self._line = num_lines + 1  # of the beginning of the text
         self._num_elements = 0
 
     def all(self) -> Iterator[bytes]:

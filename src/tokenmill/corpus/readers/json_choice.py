@@ -66,7 +66,7 @@ class LineChoice:
             column = test.column
             found = [field_of(one, column.names) for one in objects]
             if all(value is MISSING for value in found):
-                what = f"{path}: no field {str(column)!r} in {lines}"
+                what = f"{path}: no field {column.shown!r} in {lines}"
                 known = dict.fromkeys(key for one in objects for key in paths_of(one))
                 raise misspelled(self._expression, column, known, what)
             given = [value for value in found if value is not MISSING and value is not None]

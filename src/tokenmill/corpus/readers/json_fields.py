@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.column import CHAT_NAMES, CHAT_TURNS, chat_refusal, list_refusal
-from tokenmill.corpus.readers.jsonrows import MISSING, field_of, paths_of
+from tokenmill.corpus.readers.jsonrows import MISSING, field_of, kind_of, paths_of
 from tokenmill.errors import ConfigError
 from tokenmill.where.template import template_of
 
@@ -43,9 +43,15 @@ def require_text(objects: Objects, options: ReadOptions, path: str, which: str) 
 def _require_slots(objects: Objects, text: str, path: str, which: str) -> None:
     template = template_of(text)
     for slot in template.slots:
-        if not _values(objects, slot.name):
-            known = dict.fromkeys(key for one in objects for key in paths_of(one))
+        values = _values(objects, slot.name)
+        known = dict.fromkeys(key for one in objects for key in paths_of(one))
+        if not values:
             raise template.mistake(f"{path}: no field {slot.name!r} in {which}", slot, known)
+        given = [value for value in values if value is not None]
+        if given and not any(type(value) in (str, int) for value in given):
+            texts = [n for n in known if any(isinstance(v, str) for v in _values(objects, n))]
+            what = f"{path}: field {slot.name!r} is {kind_of(given[0])}, not text or a whole number"
+            raise template.mistake(what, slot, texts)
 
 
 def _values(objects: Objects, name: str) -> list[Any]:

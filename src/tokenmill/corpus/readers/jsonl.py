@@ -38,6 +38,7 @@ from tokenmill.corpus.readers.json_choice import EXACT_DECODER, LineChoice, choi
 from tokenmill.corpus.readers.json_fields import require_text
 from tokenmill.corpus.readers.json_kept import kept_of_objects, lines_schema
 from tokenmill.corpus.readers.jsonrows import (
+    DECODER,
     WHITESPACE,
     BadLine,
     chosen_rows,
@@ -134,7 +135,7 @@ def _first_objects(source: Input) -> _Head:
         if len(head) >= _FIRST_BYTES:
             lines.pop()  # may be cut short
         lines = [line for line in lines if line.strip(WHITESPACE)][:_FIRST_LINES]
-        _check_is_lines(source, lines)
+        _check_is_lines(source, lines, head)
     objects = []
     for line in lines:
         try:
@@ -151,13 +152,25 @@ def _is_empty_array(source: Input) -> bool:
     return is_whole and head.translate(None, WHITESPACE) == b"[]"
 
 
-def _check_is_lines(source: Input, lines: list[bytes]) -> None:
-    """Raise InputError for a pretty-printed object, which breaks after {."""
-    if len(lines) > 1 and lines[0].strip(WHITESPACE) == b"{":
+def _check_is_lines(source: Input, lines: list[bytes], head: bytes) -> None:
+    """Raise InputError for an object that is printed over several lines."""
+    if len(lines) > 1 and _is_cut_off(lines[0], head):
         raise InputError(
             f"{source.name}: a JSON object over several lines, not one JSON object per line",
             hint=f"jq -c . {shlex.quote(source.name)} > lines.jsonl",
         )
+
+
+def _is_cut_off(line: bytes, head: bytes) -> bool:
+    """Whether the first line is no JSON, but begins an object that goes on after it."""
+    if line.strip(WHITESPACE) == b"{":
+        return True
+    text = head.decode(errors="replace").lstrip(WHITESPACE.decode())
+    try:
+        _, end = DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return "\n" in text[:end]
 
 
 # Functions, not methods: a reader that keeps an unfinished generator must not be referenced by it,
@@ -257,14 +270,14 @@ def _blocks(span: Span, batch_bytes: int) -> Iterator[Block]:
     chunks = chunks_of(span.input, span.start, span.stop, batch_bytes)
     if span.start:
         return _line_blocks(chunks, span)
-    head = b""
+    num_lines = 0  # of blank chunks, of which there may be gigabytes
     for chunk in chunks:
-        head += chunk
-        if head.lstrip(WHITESPACE):
+        if chunk.lstrip(WHITESPACE):
+            chunks = itertools.chain([chunk], chunks)
+            if begins_array(chunk):
+                return element_blocks(chunks, span.input, batch_bytes, num_lines)
             break
-    chunks = itertools.chain([head] if head else [], chunks)
-    if begins_array(head):
-        return element_blocks(chunks, span.input, batch_bytes)
+        num_lines += chunk.count(b"\n")
     return _line_blocks(chunks, span)
 
 

@@ -34,6 +34,16 @@ WHITESPACE = b" \t\r\n"
 # Numbers are never the text. float has no limit of 4,300 digits, which int has since Python 3.11.
 DECODER = json.JSONDecoder(parse_int=float)
 
+
+class _Digits(str):
+    """A whole number as it is written: text in a template, and nowhere else."""
+
+    __slots__ = ()
+
+
+_TEMPLATE_DECODER = json.JSONDecoder(
+    parse_int=lambda text: _Digits("0" if text == "-0" else text)  # as Arrow writes it
+)
 _KIND_NAMES: dict[type, str] = {
     dict: "an object",
     list: "an array",
@@ -44,6 +54,9 @@ _KIND_NAMES: dict[type, str] = {
     bytes: "not UTF-8",  # of a CSV file
 }
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
+
+
+NO_FLOATS = "there is more than one way to write it, so a template takes text and whole numbers"
 
 
 class BadLine(Exception):
@@ -218,7 +231,7 @@ def _texts_of(line: bytes, options: ReadOptions, name: str | None) -> tuple[list
     the text is the field of exactly that name."""
     decoded, is_replaced = decoded_line(line, options.replace_bad_text)
     try:
-        one = object_of(decoded)
+        one = object_of(decoded, DECODER if options.template is None else _TEMPLATE_DECODER)
     except (BadLine, RecursionError) as error:
         texts = _parsed_block(decoded.strip().encode(), options)
         if texts is None:
@@ -243,6 +256,8 @@ def _texts_in(one: dict[str, Any], options: ReadOptions) -> list[str | None]:
     values = [None if value is MISSING else value for value in values]
     if options.template is not None:
         for name, value in zip(names, values, strict=True):
+            if isinstance(value, float):
+                raise BadLine(f"field {name!r} is a number that is not whole: {NO_FLOATS}")
             _require_string(value, "field", name)
         return [template_of(options.template).filled(values)]
     [name], [value] = names, values

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.corpus.readers.bytestream import MAX_DOCUMENT_BYTES, too_long
+from tokenmill.corpus.readers.bytestream import MAX_DOCUMENT_BYTES
 from tokenmill.corpus.spans import Input
 from tokenmill.errors import InputError
 
 _QUOTE, _NEWLINE, _RETURN = b'"\n\r'
+_PIECE_BYTES = 1 << 20
 _END = "\0end of the file\0"
 
 
@@ -66,12 +67,16 @@ def _are_returns_in_place(array: npt.NDArray[np.uint8], quotes: npt.NDArray[np.i
 
 class RecordBlocks:
     """Whole records in blocks of about the size of a chunk, as far as they can be told without
-    parsing; `rest` is what then remains."""
+    parsing; `rest` is what then remains. They begin after `num_lines` lines, which then are those
+    of the blocks, too."""
 
-    def __init__(self, chunks: Iterable[bytes], delimiter: bytes, source: Input) -> None:
+    def __init__(
+        self, chunks: Iterable[bytes], delimiter: bytes, source: Input, num_lines: int = 0
+    ) -> None:
         self._chunks = iter(chunks)
         self._delimiter = delimiter
         self._source = source
+        self.num_lines = num_lines
         self.rest: Iterator[bytes] | None = None
 
     def __iter__(self) -> Iterator[bytes]:
@@ -89,10 +94,11 @@ class RecordBlocks:
                 return
             if end:
                 yield data[:end]
+                self.num_lines += data.count(b"\n", 0, end)
             parts, num_bytes = [data[end:]], len(data) - end
-            wanted = 2 * num_bytes
+            wanted = min(2 * num_bytes, MAX_DOCUMENT_BYTES + 1)
             if num_bytes > MAX_DOCUMENT_BYTES:
-                raise too_long(self._source, "a record", 0)
+                raise _too_long(self._source, self.num_lines + 1)
         last = b"".join(parts)
         if not last:
             return
@@ -116,14 +122,14 @@ def records(
     """All records, by Python's csv module, after so many lines; blank lines are not records. Raises
     InputError for a quote that is never closed."""
     csv.field_size_limit(max(csv.field_size_limit(), MAX_DOCUMENT_BYTES))
-    lines = _Lines(chunks, source)
+    lines = _Lines(chunks, source, num_lines)
     reader = csv.reader(lines, delimiter=delimiter.decode())
     while True:
-        lines.num_bytes, line = 0, num_lines + lines.number + 1
+        line = lines.begin_record()
         try:
             fields = next(reader)
         except csv.Error as error:
-            yield Record([], line, num_lines + lines.number, str(error).partition(" - ")[0])
+            yield Record([], line, lines.number, str(error).partition(" - ")[0])
             continue
         if fields == [_END]:
             return
@@ -133,38 +139,60 @@ def records(
                 hint="close it, or write it twice if it is a character of the text",
             )
         if fields:
-            yield Record(fields, line, num_lines + lines.number)
+            yield Record(fields, line, lines.number)
 
 
 class _Lines:
     """Lines with their ends, then a mark that no file holds as its last line."""
 
-    def __init__(self, chunks: Iterable[bytes], source: Input) -> None:
+    def __init__(self, chunks: Iterable[bytes], source: Input, num_lines: int) -> None:
         self._lines = self._all(chunks)
         self._source = source
-        self.number = 0
-        self.num_bytes = 0  # since somebody set it to 0
+        self.number = num_lines
+        self._first = 0  # line of the record, and its bytes
+        self._num_bytes = 0
+
+    def begin_record(self) -> int:
+        """The line on which the next record begins."""
+        self._first, self._num_bytes = self.number + 1, 0
+        return self._first
 
     def __iter__(self) -> Iterator[str]:
         for line in self._lines:
             self.number += 1
-            self.num_bytes += len(line)
-            if self.num_bytes > MAX_DOCUMENT_BYTES:
-                raise too_long(self._source, "a record", 0)
+            self._num_bytes += len(line)
+            if self._num_bytes > MAX_DOCUMENT_BYTES:
+                raise _too_long(self._source, self._first)
             yield line.decode(errors="surrogateescape")
         yield _END + "\n"
 
     def _all(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         parts: list[bytes] = []
         num_bytes = 0
-        for chunk in chunks:
-            *lines, rest = chunk.split(b"\n")
+        for piece in _pieces(chunks):
+            *lines, rest = piece.split(b"\n")
             for line in lines:
                 yield b"".join([*parts, line, b"\n"])
                 parts, num_bytes = [], 0
             parts.append(rest)
             num_bytes += len(rest)
             if num_bytes > MAX_DOCUMENT_BYTES:
-                raise too_long(self._source, "a line", 0)
+                raise _too_long(self._source, self.number + 1)
         if last := b"".join(parts):
             yield last + b"\n"
+
+
+def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Bytes in small pieces: what is left of a file may be a gigabyte of short lines."""
+    for chunk in chunks:
+        for start in range(0, len(chunk), _PIECE_BYTES):
+            yield chunk[start : start + _PIECE_BYTES]
+
+
+def _too_long(source: Input, line: int) -> InputError:
+    return InputError(
+        f"{source.name}: the record at line {line} is longer than {MAX_DOCUMENT_BYTES} bytes: a "
+        "quote that is never closed takes all lines after it into its field",
+        hint=f"look at line {line}: close the quote there, or write it twice if it is a character "
+        "of the text",
+    )

@@ -32,7 +32,7 @@ class RowText:
 
     def of(self, batch: pa.RecordBatch) -> pa.Array:
         """Raises ArrowInvalid for a column that is not sound."""
-        arrays = [sound_binary(column_of(batch, field)) for field in self.fields]
+        arrays = [sound_binary(_written(column_of(batch, field))) for field in self.fields]
         if not self._is_template:
             return arrays[0]
         return pa.StructArray.from_arrays(arrays, [str(i) for i in range(len(arrays))])
@@ -46,8 +46,13 @@ def _template_fields(schema: pa.Schema, text: str, path: str) -> list[Field]:
         if field is None:
             what = f"{path}: no column {slot.name!r}"
             raise template.mistake(what, slot, text_columns(schema))
-        if not is_text(field.type):
-            what = f"{path}: column {slot.name!r} is {field.type}, not text"
+        if not is_text(field.type) and not pa.types.is_integer(field.type):
+            what = f"{path}: column {slot.name!r} is {field.type}, not text or a whole number"
             raise template.mistake(what, slot, text_columns(schema))
         found.append(field)
     return found
+
+
+def _written(column: pa.Array) -> pa.Array:
+    """The column as text: whole numbers in decimal digits."""
+    return column.cast(pa.large_string()) if pa.types.is_integer(column.type) else column

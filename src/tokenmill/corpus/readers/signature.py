@@ -6,6 +6,7 @@ is not used to guess.
 
 from __future__ import annotations
 
+import os
 import shlex
 
 from tokenmill.errors import InputError
@@ -43,7 +44,7 @@ def check_signature(path: str, head: bytes) -> None:
         if head.startswith(mark):
             raise InputError(
                 f"{path}: encoded as {encoding}, not UTF-8 (its first bytes are a byte order mark)",
-                hint=f"iconv -f {encoding[:6]} -t UTF-8 {name} > utf8.txt",
+                hint=f"iconv -f {encoding[:6]} -t UTF-8 {name} > utf8{_ending(path)}",
             )
     if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
         raise InputError(
@@ -58,3 +59,7 @@ def check_signature(path: str, head: bytes) -> None:
             elif extensions and not path.lower().endswith(extensions):
                 hint = f"mv {name} {name}{extensions[0]}"
             raise InputError(f"{path}: {what}, not text", hint=hint)
+
+
+def _ending(path: str) -> str:
+    return os.path.splitext(path)[1] or ".txt"

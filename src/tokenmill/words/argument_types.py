@@ -1,0 +1,100 @@
+"""Whether an argument is what its annotation says, for functions that people call from notebooks.
+
+Lenient where Python is: a NumPy integer is an int, an int is a float, a pair may be a list. Only
+the first 100 elements of a list are looked at.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import itertools
+import os
+import types
+import typing
+from collections.abc import Callable
+from numbers import Real
+from typing import Any, SupportsIndex
+
+_MOST_ELEMENTS = 100
+_WORDS: dict[Any, str] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    os.PathLike: "a path",
+    types.NoneType: "None",
+}
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of the type that an annotation, already evaluated, names."""
+    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind in _CHECKS:
+        return _CHECKS[kind](value, inner)
+    if getattr(kind, "_is_protocol", False) and kind is not os.PathLike:
+        return all(hasattr(value, name) for name in vars(kind) if not name.startswith("_"))
+    return not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _fits_one(value: Any, inner: tuple[Any, ...]) -> bool:
+    is_quantity = {int, str} <= set(inner) and isinstance(value, float)
+    return any(fits(value, one) for one in inner) or (is_quantity and value.is_integer())
+
+
+def _is_mapping(value: Any, inner: tuple[Any, ...]) -> bool:
+    return isinstance(value, collections.abc.Mapping) and all(
+        fits(key, inner[0]) and fits(one, inner[1]) for key, one in _first(value.items())
+    )
+
+
+def _is_pair(value: Any, inner: tuple[Any, ...]) -> bool:
+    is_pair = isinstance(value, (tuple, list)) and len(value) == len(inner)
+    return is_pair and all(map(fits, value, inner))
+
+
+def _are_all(value: Any, inner: tuple[Any, ...]) -> bool:
+    is_some = isinstance(value, collections.abc.Iterable) and not isinstance(value, (str, bytes))
+    is_stream = isinstance(value, collections.abc.Iterator)  # which is read once
+    return is_some and (is_stream or all(fits(one, inner[0]) for one in _first(value)))
+
+
+_CHECKS: dict[Any, Callable[[Any, tuple[Any, ...]], bool]] = {
+    typing.Union: _fits_one,
+    types.UnionType: _fits_one,
+    bool: lambda value, _: type(value).__name__ in ("bool", "bool_"),
+    int: lambda value, _: isinstance(value, SupportsIndex) and not isinstance(value, bool),
+    float: lambda value, _: isinstance(value, Real) and not isinstance(value, bool),
+    tuple: _is_pair,
+    collections.abc.Mapping: _is_mapping,
+    collections.abc.Iterable: _are_all,
+    collections.abc.Sequence: _are_all,
+}
+
+
+def described(hint: Any) -> str:
+    """The annotation in words: 'a path or None'."""
+    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind in (typing.Union, types.UnionType):
+        if {str, os.PathLike} <= {typing.get_origin(one) or one for one in inner}:
+            inner = tuple(one for one in inner if one is not str)
+        return " or ".join(dict.fromkeys(map(described, inner)))
+    if kind is collections.abc.Mapping:
+        return f"a dict of {described(inner[1])} by name"
+    if kind is tuple:
+        return f"a pair ({', '.join(map(described, inner))})"
+    if _CHECKS.get(kind) is _are_all:
+        return f"a list (of {described(inner[0])})"
+    return _WORDS.get(kind) or f"a {getattr(kind, '__name__', 'value')}"
+
+
+def shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:
+        text = "a value"
+    text = text if len(text) <= 60 else f"{text[:57]}..."
+    return f"{text} ({type(value).__name__})"
+
+
+def _first(values: Any) -> Any:
+    return itertools.islice(values, _MOST_ELEMENTS)
