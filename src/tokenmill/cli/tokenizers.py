@@ -43,7 +43,8 @@ _FILES = {
     "any other": "--tokenizer FILE",
     "tokenizer.json": "  tokenizers' ids",
     "tekken.json": "  mistral-common's ids; checked with Mistral's of 2024-07 and 2024-09",
-    "SentencePiece": "  byte-fallback BPE, sentencepiece's ids; checked with Mistral's v1 and v2",
+    "SentencePiece": "  sentencepiece's ids; byte-fallback BPE checked with Mistral's v1 and v2; "
+    "unigram and others need tokenmill[sentencepiece]",
     "ranks": "  of another family: also --pattern NAME|REGEX and --eot-token TEXT=ID",
 }
 

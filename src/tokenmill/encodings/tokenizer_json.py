@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenmill.encodings.eot import special_named
+from tokenmill.encodings.eot import eot_named
 from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError
@@ -43,7 +43,7 @@ def tokenizer_json_identity(path: Path, pattern: str | None, eot: str | None) ->
     data = vocabulary_bytes(path)
     plain = parsed_tokenizer_json(data, str(path))
     specials = special_added_tokens(plain, str(path))
-    text = _eot(eot or _usual_eot(path, specials), specials, str(path))
+    text = eot_named(eot or _usual_eot(path, specials), specials, str(path))
     file_sha256 = hashlib.sha256(data).hexdigest()
     return EncodingId(
         name=path.parent.name if path.name == "tokenizer.json" else path.stem,
@@ -167,14 +167,3 @@ def _configured_eos(config: Path, specials: Mapping[str, int]) -> str | None:
     eos = plain.get("eos_token") if isinstance(plain, dict) else None
     text = eos.get("content") if isinstance(eos, dict) else eos  # as a string, or an added token
     return text if isinstance(text, str) and text in specials else None
-
-
-def _eot(asked: str | None, specials: Mapping[str, int], where: str) -> str:
-    """The special token that ends a document: as asked for by text or id, or a usual one."""
-    if asked is None:
-        known = ", ".join(list(specials)[:40]) or "none"
-        raise ConfigError(
-            f"{where}: which special token ends a document? none has a usual name; it has: {known}",
-            hint="--eot-token TEXT (or get_encoding(path, eot=TEXT))",
-        )
-    return special_named(asked, specials, where)

@@ -27,6 +27,7 @@ _LIBRARIES = {
     "tekken": "tiktoken",
     "huggingface": "tokenizers",
     "sentencepiece": "tokenizers",
+    "sentencepiece-library": "sentencepiece",
 }
 
 
