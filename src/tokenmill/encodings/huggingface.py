@@ -17,6 +17,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tokenmill.encodings import vocab_merges
+from tokenmill.encodings.byte_level import byte_level_alphabet
 from tokenmill.encodings.gigatoken import GigatokenEngine
 from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.reference import (
@@ -89,6 +91,8 @@ def _gigatoken(identity: EncodingId) -> Any:
 def _plain(identity: EncodingId) -> dict[str, Any]:
     """The file's content, without truncation and padding of documents."""
     assert identity.source is not None
+    if identity.kind == vocab_merges.KIND:
+        return vocab_merges.tokenizer_json_of_pair(identity)
     data = checked_bytes(Path(identity.source), identity.file_sha256)
     if identity.kind == "sentencepiece":
         plain = tokenizer_json_of_model(data, identity.source)
@@ -229,11 +233,3 @@ def _byte_level_table() -> dict[int, int]:
     outside Latin-1."""
     letters = {ord(letter): byte[0] for letter, byte in byte_level_alphabet().items()}
     return dict.fromkeys(range(0x80, 0x100), 0xFFFF) | letters
-
-
-def byte_level_alphabet() -> dict[str, bytes]:
-    """GPT-2's letters for bytes: printable ones stand for themselves, others follow U+0100."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    letters = {chr(byte): bytes([byte]) for byte in printable}
-    return letters | {chr(0x100 + i): bytes([byte]) for i, byte in enumerate(others)}

@@ -23,7 +23,7 @@ _OF_BOS = {"bos", "bos_token"}  # which an identity may lack
 class EncodingId:
     name: str
     # "tiktoken" (ranks), "tekken", "huggingface" (a tokenizer.json), "sentencepiece" (a model that
-    # becomes one), "sentencepiece-library" (one that needs its library)
+    # becomes one), "sentencepiece-library" (one that needs its library), "vocab-merges"
     kind: str
     source: str | None  # absolute path of the file; None: it comes with the package
     file_sha256: str

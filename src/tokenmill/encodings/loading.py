@@ -19,7 +19,8 @@ from tokenmill.encodings.tekken import tekken_reference, tekken_special_tokens
 from tokenmill.encodings.tiktoken import rank_file_engine, special_tokens, tiktoken_reference
 from tokenmill.errors import IntegrityError
 
-_OF_TOKENIZERS = ("huggingface", "sentencepiece")  # the library that is their reference
+# Whose reference is that library.
+_OF_TOKENIZERS = ("huggingface", "sentencepiece", "vocab-merges")
 _ENGINES: dict[str, Engine] = {}
 _REFERENCES: dict[str, Reference] = {}
 

@@ -18,7 +18,7 @@ from tokenmill.errors import ConfigError
 
 # Tried in this order if the user names none; each is the token between documents in its family's
 # training data.
-_USUAL_EOT = (
+USUAL_EOT = (
     "<|endoftext|>",
     "<|end_of_text|>",
     "</s>",
@@ -64,11 +64,6 @@ def parsed_tokenizer_json(data: bytes, where: str) -> dict[str, Any]:
         plain = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: not a tokenizer.json: {error}") from None
-    if isinstance(plain, dict) and plain and all(type(i) is int for i in plain.values()):
-        raise ConfigError(
-            f"{where}: a vocab.json, which says neither the merges nor how text is cut; not read",
-            hint="name the tokenizer.json of the same model",
-        )
     if not isinstance(plain, dict) or not isinstance(plain.get("model"), dict):
         raise ConfigError(
             f"{where}: not a tokenizer.json: it has no model",
@@ -153,7 +148,7 @@ def _vocabulary_ids(plain: Mapping[str, Any], where: str) -> list[int]:
 def _usual_eot(path: Path, specials: Mapping[str, int]) -> str | None:
     """A special token with a usual name, or the eos_token of the tokenizer_config.json beside the
     file. In this order, because the eos_token of a chat model ends a turn, not a document."""
-    usual = next((text for text in _USUAL_EOT if text in specials), None)
+    usual = next((text for text in USUAL_EOT if text in specials), None)
     return usual or _configured_eos(path.with_name("tokenizer_config.json"), specials)
 
 

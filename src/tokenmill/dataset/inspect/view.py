@@ -25,7 +25,7 @@ COUNT_TOKENS = 1 << 29
 # The same over a network, with or without a manifest, whose marks are further apart.
 FAR_COUNT_TOKENS = 1 << 18
 _STEP_TOKENS = 1 << 16
-_JOINED_BY_LIBRARY = ("huggingface", "sentencepiece", "sentencepiece-library")
+_JOINED_BY_LIBRARY = ("huggingface", "sentencepiece", "sentencepiece-library", "vocab-merges")
 
 
 @dataclass(frozen=True)

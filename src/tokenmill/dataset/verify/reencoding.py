@@ -28,6 +28,7 @@ _LIBRARIES = {
     "huggingface": "tokenizers",
     "sentencepiece": "tokenizers",
     "sentencepiece-library": "sentencepiece",
+    "vocab-merges": "tokenizers",
 }
 
 

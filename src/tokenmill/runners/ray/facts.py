@@ -38,6 +38,7 @@ _LIBRARIES_OF = {  # by the kind of an encoding
     "huggingface": ("tokenizers",),
     "sentencepiece": ("tokenizers",),
     "sentencepiece-library": ("sentencepiece",),
+    "vocab-merges": ("tokenizers",),
 }
 
 
