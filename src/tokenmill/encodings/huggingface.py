@@ -33,6 +33,7 @@ from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
 from tokenmill.encodings.sentencepiece import tokenizer_json_of_model
 from tokenmill.encodings.tokenizer_json import parsed_tokenizer_json, special_added_tokens
 from tokenmill.encodings.unicode_gap import TOKENIZERS_GAP
+from tokenmill.encodings.verdict import is_exact, remember, verdict_of
 from tokenmill.encodings.vocabulary_file import checked_bytes
 from tokenmill.errors import ConfigError, TokenmillError
 
@@ -65,17 +66,23 @@ def huggingface_reference(identity: EncodingId) -> HuggingFaceReference:
 
 def huggingface_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine:
     """gigatoken, if it accepts the file and agrees with tokenizers on all probes."""
-    slow = reference()
+    if verdict_of(identity) is False:
+        return ReferenceEngine(reference())
+
+    def agrees() -> bool:
+        slow = reference()
+        texts = probe_texts(huggingface_special_tokens(identity)) + _vocabulary_probes(slow)
+        return agree(engine, slow, texts)
+
     try:
         engine = GigatokenEngine(lambda: _gigatoken(identity), reference, TOKENIZERS_GAP)
-        texts = probe_texts(huggingface_special_tokens(identity)) + _vocabulary_probes(slow)
-        if agree(engine, slow, texts):
+        if is_exact(identity, agrees):
             return engine
     except (*NOT_FAILURES, ImportError, TokenmillError):
         raise
     except BaseException:  # it refuses a file with ValueError, or panics on it
-        pass
-    return ReferenceEngine(slow)
+        remember(identity, False)
+    return ReferenceEngine(reference())
 
 
 def _gigatoken(identity: EncodingId) -> Any:

@@ -31,6 +31,7 @@ from tokenmill.errors import (
 from tokenmill.storage import disk, files
 
 STORAGE = "storage"
+VERDICT = "verdict"  # of the self-check: not compared, but told to later workers
 # A client of a network file system may take this long to see a new file.
 RETRY_SECONDS = 2.0
 _LIBRARIES = ("gigatoken", "tiktoken", "pyarrow")
