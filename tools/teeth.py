@@ -510,6 +510,20 @@ BUGS = [
         "tests/encodings/test_rank_files.py",
     ),
     Bug(
+        "go on with merges that changed",
+        "encodings/vocab_merges.py",
+        "if _sha256(plain) != identity.file_sha256:",
+        "if False:",
+        "tests/encodings/test_vocab_merges.py",
+    ),
+    Bug(
+        "check a vocabulary again in every worker",
+        "runners/worker.py",
+        'remember(identity, order["verdict"])',
+        "remember(identity, None)",
+        "tests/encodings/test_verdict.py",
+    ),
+    Bug(
         "follow a link out of the folder",
         "storage/folder_files.py",
         "        if os.path.commonpath(",

@@ -29,6 +29,8 @@ _ENGINES = {
     "tekken": ("tiktoken",),
     "huggingface": ("gigatoken", "tokenizers"),
     "sentencepiece": ("gigatoken", "tokenizers"),
+    "sentencepiece-library": ("sentencepiece",),
+    "vocab-merges": ("gigatoken", "tokenizers"),
 }
 # Bytes of text per token where no text was looked at: English is near 4.4 with gpt2, Chinese 1.5.
 TEXT_BYTES_PER_TOKEN = 4.0

@@ -10,13 +10,17 @@ from pathlib import Path
 from unicodedata import normalize
 
 import pytest
+import sentencepiece
 import tiktoken
+import tokenizers
 
 from tests.encodings import test_huggingface as huggingface
 from tests.encodings.test_encoding import oracle
 from tests.encodings.test_rank_files import BYTES, write_ranks
+from tests.encodings.test_sentencepiece_library import MODELS, trained
 from tokenmill.encodings import ENCODING_NAMES, Encoding, get_encoding
 from tokenmill.encodings.patterns import PATTERNS
+from tokenmill.encodings.sentencepiece import parsed_model
 from tokenmill.testing import EncodingContract
 from tokenmill.testing.encoding_contract import TEXTS
 
@@ -88,6 +92,31 @@ def of_tokenizer_json(kind: str) -> Callable[[Path], Made]:
     return make
 
 
+def of_sentencepiece(folder: Path) -> Made:
+    """The way of T5."""
+    path = folder / "spiece.model"
+    path.write_bytes(trained(**MODELS["t5"]))
+    return get_encoding(path), sentencepiece.SentencePieceProcessor(model_file=str(path)).encode
+
+
+def of_unigram_json(folder: Path) -> Made:
+    """A unigram model with bytes and a table of normalizations, as transformers converts it."""
+    data = trained(byte_fallback=True)
+    model = parsed_model(data, "m")
+    pieces = [(piece.text, piece.score) for piece in model.pieces]
+    truth = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=0, byte_fallback=True))
+    truth.normalizer = tokenizers.normalizers.Precompiled(model.normalizer[2])
+    truth.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    truth.decoder = tokenizers.decoders.Metaspace()
+    truth.add_special_tokens(["</s>"])
+    encoding = get_encoding(huggingface.saved(truth, folder))
+    truth.encode_special_tokens = True
+    return encoding, lambda text: truth.encode(text, add_special_tokens=False).ids
+
+
+UNKNOWN = frozenset({"<unk>", "[UNK]"})
+hold("sentencepiece unigram", of_sentencepiece, is_lossless=False, unknown=UNKNOWN)
+hold("json unigram with a table", of_unigram_json, is_lossless=False, unknown=UNKNOWN)
 for name in ENCODING_NAMES:
     hold(name, of_name(name))
 for pattern in PATTERNS:
@@ -99,5 +128,5 @@ for kind in huggingface.KINDS:
         of_tokenizer_json(kind),
         texts=[text for text in texts if kind != "unigram" or "</s>" not in text],
         is_lossless=kind in LOSSLESS,
-        unknown=frozenset({"<unk>", "[UNK]"}),
+        unknown=UNKNOWN,
     )

@@ -85,7 +85,7 @@ def gpt2() -> Any:
     """The shipped ranks as vocabulary and merges: a merge is how the ranks below make the token."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    from tokenmill.encodings.huggingface import byte_level_alphabet
+    from tokenmill.encodings.byte_level import byte_level_alphabet
 
     letter = {value: key for key, value in byte_level_alphabet().items()}
     ranks = parsed_ranks((VOCAB / "r50k_base.tiktoken").read_bytes(), "r50k")
@@ -324,14 +324,6 @@ def test_eot_when_not_given_then_is_looked_for_or_asked_for(tmp_path: Path) -> N
         get_encoding(folder, eot="</s>")
     with pytest.raises(ConfigError, match="the pattern gpt2 is for"):
         get_encoding(folder, eot=1, pattern="gpt2")
-
-
-def test_vocab_json_when_named_then_is_refused_by_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "vocab.json"
-    path.write_text('{"a": 0, "b": 1}')
-    with pytest.raises(ConfigError, match=r"vocab\.json: a vocab\.json, which says") as caught:
-        get_encoding(path)
-    assert "tokenizer.json" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("eos", ["<stop>", {"content": "<stop>", "special": True}])

@@ -89,7 +89,7 @@ def test_model_when_encoded_then_ids_are_those_of_its_rule(tmp_path: Path, prefi
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "reason"),
     [
         (model(pieces(), kind=1), "another kind than BPE"),
         (model(pieces(), byte_fallback=0), "without bytes"),
@@ -97,16 +97,35 @@ def test_model_when_encoded_then_ids_are_those_of_its_rule(tmp_path: Path, prefi
         (model(pieces(), removes_spaces=1), "removes or keeps spaces"),
         (model([*pieces(), ("[REF]", 0.0, USER_DEFINED)]), "user-defined symbols"),
         (model([*pieces(), ("lo", -1.0, NORMAL)]), "equal scores"),
-        (model([*pieces(), ("he", -99.0, NORMAL)]), "a piece twice"),
         (model([*pieces(), ("h▁▁e", -99.0, NORMAL)]), "runs of spaces in words"),
         (model([*pieces(), ("▁" * 7, -1e9, NORMAL)]), "unusual runs of spaces"),
+    ],
+)
+def test_model_when_it_cannot_become_a_tokenizer_json_then_needs_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, reason: str
+) -> None:
+    path = tmp_path / "m.model"
+    path.write_bytes(data)
+    assert get_encoding(path).identity.kind == "sentencepiece-library"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=reason) as caught:
+        get_encoding(path)
+    assert "m.model: a SentencePiece" in caught.value.message
+    assert "pip install 'tokenmill[sentencepiece]'" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (model([*pieces(), ("he", -99.0, NORMAL)]), "a piece twice"),
+        (model([*pieces(), ("[UNK]", 0.0, UNKNOWN)]), "without exactly one unknown piece"),
         (model([*pieces(), ("x" * 600, -99.0, NORMAL)]), "very long pieces"),
         (model([*pieces(), ("x", float("nan"), NORMAL)]), "a damaged SentencePiece model"),
         (model(pieces())[:-3], "a damaged SentencePiece model"),
         (model(pieces())[:900] + b"\xff" * 30, "a damaged SentencePiece model"),
     ],
 )
-def test_model_when_it_cannot_be_exact_then_is_refused_by_name(
+def test_model_when_hostile_then_is_refused_by_name(
     tmp_path: Path, data: bytes, message: str
 ) -> None:
     path = tmp_path / "m.model"

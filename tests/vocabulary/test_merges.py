@@ -12,7 +12,7 @@ import pytest
 import regex
 import tokenizers
 
-from tokenmill.encodings.huggingface import byte_level_alphabet
+from tokenmill.encodings.byte_level import byte_level_alphabet
 from tokenmill.encodings.patterns import PATTERNS
 from tokenmill.vocabulary.merges import Merges, Words, learned_merges
 from tokenmill.vocabulary.saving import BYTE_ORDERS

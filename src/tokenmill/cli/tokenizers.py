@@ -42,8 +42,10 @@ _FILES = {
     "of a model": "--tokenizer OWNER/NAME[@REVISION], from the Hub, such as Qwen/Qwen3-0.6B",
     "any other": "--tokenizer FILE",
     "tokenizer.json": "  tokenizers' ids",
+    "vocab.json": "  with merges.txt, GPT-2's and RoBERTa's way: tokenizers' ids",
     "tekken.json": "  mistral-common's ids; checked with Mistral's of 2024-07 and 2024-09",
-    "SentencePiece": "  byte-fallback BPE, sentencepiece's ids; checked with Mistral's v1 and v2",
+    "SentencePiece": "  sentencepiece's ids; byte-fallback BPE checked with Mistral's v1 and v2; "
+    "unigram and others need tokenmill[sentencepiece]",
     "ranks": "  of another family: also --pattern NAME|REGEX and --eot-token TEXT=ID",
 }
 

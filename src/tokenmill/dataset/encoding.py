@@ -75,6 +75,8 @@ def vocabulary_file(made_with: EncodingId) -> str:
         "tiktoken": "a .tiktoken file",
         "tekken": "a tekken.json",
         "sentencepiece": "a SentencePiece model",
+        "sentencepiece-library": "a SentencePiece model",
+        "vocab-merges": "a vocab.json with its merges.txt",
     }
     file = files.get(made_with.kind, "a tokenizer.json")
     return f"{made_with.name}, {file} with sha256 {made_with.file_sha256[:12]}"

@@ -34,3 +34,15 @@ def special_named(
         )
     known_names = ", ".join(list(special_tokens)[:40]) or "none"
     raise ConfigError(f"{where}: no special token {asked!r}; it has: {known_names}")
+
+
+def eot_named(asked: str | None, specials: Mapping[str, int], where: str) -> str:
+    """The special token that ends a document: as asked for by text or id, or a usual one; None if
+    there is no usual one."""
+    if asked is None:
+        known = ", ".join(list(specials)[:40]) or "none"
+        raise ConfigError(
+            f"{where}: which special token ends a document? none has a usual name; it has: {known}",
+            hint="--eot-token TEXT (or get_encoding(path, eot=TEXT))",
+        )
+    return special_named(asked, specials, where)

@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.encodings.identity import EncodingId
+from tokenmill.encodings.vocab_merges import BESIDE
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError
 from tokenmill.storage.retry import Retry, is_of_the_network, message_of, status_of
 
 # The first that a model has is its vocabulary.
-VOCABULARIES = ("tokenizer.json", "tekken.json", "tokenizer.model", "qwen.tiktoken")
+VOCABULARIES = ("tokenizer.json", "tekken.json", "tokenizer.model", "qwen.tiktoken", "vocab.json")
 _BESIDE = ("tokenizer_config.json",)  # what says which special token is which
+_BESIDE_OF = {"vocab.json": ("merges.txt", *BESIDE)}
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@([\w./-]+))?")
 _COMMIT = re.compile(r"/snapshots/([0-9a-f]{40})/")
 # The logger of huggingface_hub's retries; the library itself sets the level of the one above it.
@@ -53,7 +55,8 @@ class HubModel:
             for name in VOCABULARIES:
                 path = self._fetched(huggingface_hub, name, self.revision, only_cached)
                 if path is not None:
-                    for other in _BESIDE:  # of the same commit, wherever the branch is now
+                    # Of the same commit, wherever the branch is now.
+                    for other in _BESIDE_OF.get(name, _BESIDE):
                         self._fetched(huggingface_hub, other, commit_of(path), only_cached)
                     return path
         raise self._without_vocabulary(only_cached or huggingface_hub.constants.HF_HUB_OFFLINE)

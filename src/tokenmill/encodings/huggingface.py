@@ -17,6 +17,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tokenmill.encodings import vocab_merges
+from tokenmill.encodings.byte_level import byte_level_alphabet
 from tokenmill.encodings.gigatoken import GigatokenEngine
 from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.reference import (
@@ -31,6 +33,7 @@ from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
 from tokenmill.encodings.sentencepiece import tokenizer_json_of_model
 from tokenmill.encodings.tokenizer_json import parsed_tokenizer_json, special_added_tokens
 from tokenmill.encodings.unicode_gap import TOKENIZERS_GAP
+from tokenmill.encodings.verdict import is_exact, remember, verdict_of
 from tokenmill.encodings.vocabulary_file import checked_bytes
 from tokenmill.errors import ConfigError, TokenmillError
 
@@ -63,17 +66,23 @@ def huggingface_reference(identity: EncodingId) -> HuggingFaceReference:
 
 def huggingface_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine:
     """gigatoken, if it accepts the file and agrees with tokenizers on all probes."""
-    slow = reference()
+    if verdict_of(identity) is False:
+        return ReferenceEngine(reference())
+
+    def agrees() -> bool:
+        slow = reference()
+        texts = probe_texts(huggingface_special_tokens(identity)) + _vocabulary_probes(slow)
+        return agree(engine, slow, texts)
+
     try:
         engine = GigatokenEngine(lambda: _gigatoken(identity), reference, TOKENIZERS_GAP)
-        texts = probe_texts(huggingface_special_tokens(identity)) + _vocabulary_probes(slow)
-        if agree(engine, slow, texts):
+        if is_exact(identity, agrees):
             return engine
     except (*NOT_FAILURES, ImportError, TokenmillError):
         raise
     except BaseException:  # it refuses a file with ValueError, or panics on it
-        pass
-    return ReferenceEngine(slow)
+        remember(identity, False)
+    return ReferenceEngine(reference())
 
 
 def _gigatoken(identity: EncodingId) -> Any:
@@ -89,6 +98,8 @@ def _gigatoken(identity: EncodingId) -> Any:
 def _plain(identity: EncodingId) -> dict[str, Any]:
     """The file's content, without truncation and padding of documents."""
     assert identity.source is not None
+    if identity.kind == vocab_merges.KIND:
+        return vocab_merges.tokenizer_json_of_pair(identity)
     data = checked_bytes(Path(identity.source), identity.file_sha256)
     if identity.kind == "sentencepiece":
         plain = tokenizer_json_of_model(data, identity.source)
@@ -229,11 +240,3 @@ def _byte_level_table() -> dict[int, int]:
     outside Latin-1."""
     letters = {ord(letter): byte[0] for letter, byte in byte_level_alphabet().items()}
     return dict.fromkeys(range(0x80, 0x100), 0xFFFF) | letters
-
-
-def byte_level_alphabet() -> dict[str, bytes]:
-    """GPT-2's letters for bytes: printable ones stand for themselves, others follow U+0100."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    letters = {chr(byte): bytes([byte]) for byte in printable}
-    return letters | {chr(0x100 + i): bytes([byte]) for i, byte in enumerate(others)}

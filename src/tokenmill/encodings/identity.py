@@ -22,7 +22,8 @@ _OF_BOS = {"bos", "bos_token"}  # which an identity may lack
 @dataclass(frozen=True, slots=True)
 class EncodingId:
     name: str
-    # "tiktoken" (ranks), "tekken", "sentencepiece" (their files), "huggingface" (a tokenizer.json)
+    # "tiktoken" (ranks), "tekken", "huggingface" (a tokenizer.json), "sentencepiece" (a model that
+    # becomes one), "sentencepiece-library" (one that needs its library), "vocab-merges"
     kind: str
     source: str | None  # absolute path of the file; None: it comes with the package
     file_sha256: str

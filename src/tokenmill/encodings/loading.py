@@ -14,11 +14,13 @@ from dataclasses import replace
 from tokenmill.encodings.builtin import SHIPPED_ENCODINGS, shipped_identity
 from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.reference import Engine, Reference, ReferenceEngine
+from tokenmill.encodings.sentencepiece_library import library_reference, library_special_tokens
 from tokenmill.encodings.tekken import tekken_reference, tekken_special_tokens
 from tokenmill.encodings.tiktoken import rank_file_engine, special_tokens, tiktoken_reference
 from tokenmill.errors import IntegrityError
 
-_OF_TOKENIZERS = ("huggingface", "sentencepiece")  # the library that is their reference
+# Whose reference is that library.
+_OF_TOKENIZERS = ("huggingface", "sentencepiece", "vocab-merges")
 _ENGINES: dict[str, Engine] = {}
 _REFERENCES: dict[str, Reference] = {}
 
@@ -31,7 +33,7 @@ def engine_of(identity: EncodingId) -> Engine:
             from tokenmill.encodings.huggingface import huggingface_engine  # 11 ms
 
             engine = huggingface_engine(identity, lambda: reference_of(identity))
-        elif identity.kind == "tekken":
+        elif identity.kind in ("tekken", "sentencepiece-library"):
             engine = ReferenceEngine(reference_of(identity))
         else:
             engine = rank_file_engine(identity, lambda: reference_of(identity))
@@ -49,6 +51,8 @@ def reference_of(identity: EncodingId) -> Reference:
             reference = huggingface_reference(identity)
         elif identity.kind == "tekken":
             reference = tekken_reference(identity)
+        elif identity.kind == "sentencepiece-library":
+            reference = library_reference(identity)
         else:
             reference = tiktoken_reference(identity)
         _REFERENCES[identity.sha256] = reference
@@ -63,6 +67,8 @@ def special_tokens_of(identity: EncodingId) -> dict[str, int]:
         return huggingface_special_tokens(identity)
     if identity.kind == "tekken":
         return tekken_special_tokens(identity)
+    if identity.kind == "sentencepiece-library":
+        return library_special_tokens(identity)
     return special_tokens(identity)
 
 

@@ -18,6 +18,7 @@ from tokenmill.encodings.sentencepiece import is_sentencepiece, sentencepiece_id
 from tokenmill.encodings.tekken import is_tekken, tekken_identity
 from tokenmill.encodings.tiktoken import rank_file_identity
 from tokenmill.encodings.tokenizer_json import tokenizer_json_identity
+from tokenmill.encodings.vocab_merges import is_vocab, vocab_merges_identity, vocab_of
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError, TokenmillError, unknown_name
 from tokenmill.plugins import outside, outside_names
@@ -26,7 +27,7 @@ from tokenmill.words.keywords import suggesting
 # Of entry points: functions of plugins that return an Encoding, made by `get_encoding` from the
 # plugin's vocabulary file.
 GROUP = "tokenmill.encodings"
-_FILE_ENDINGS = (".tiktoken", ".json", ".model")
+_FILE_ENDINGS = (".tiktoken", ".json", ".model", ".txt")
 
 
 @suggesting
@@ -39,12 +40,12 @@ def get_encoding(
 ) -> Encoding:
     """The encoding of that name, or of the vocabulary file at that path.
 
-    A path leads to a file of ranks, a Hugging Face `tokenizer.json`, a `tekken.json`, or a folder
-    that holds one. `OWNER/NAME[@REVISION]`, unless it is a path, is a model on the Hub, the only
-    name that may need the network, and that only once. Ranks of an unknown family need `pattern`, a
-    name or a regular expression. `eot` is the special token that ends a document: its text, its id,
-    or `TEXT=ID`, which ranks of an unknown family need. `bos` is the one that begins a document, if
-    one is to.
+    A path leads to a file of ranks, a Hugging Face `tokenizer.json`, a `vocab.json` with its
+    `merges.txt`, a `tekken.json`, a SentencePiece `.model`, or a folder that holds one.
+    `OWNER/NAME[@REVISION]`, unless it is a path, is a model on the Hub, the only name that may need
+    the network, and that only once. Ranks of an unknown family need `pattern`, a name or a regular
+    expression. `eot` is the special token that ends a document: its text, its id, or `TEXT=ID`,
+    which ranks of an unknown family need. `bos` is the one that begins a document, if one is to.
     """
     found = _encoding_named(name, pattern, None if eot is None else str(eot))
     return found if bos is None else Encoding(with_bos(found.identity, str(bos)))
@@ -92,6 +93,8 @@ def _model_identity(
 
 
 def _file_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
+    if (vocab := vocab_of(path)) is not None and vocab.is_file():
+        return vocab_merges_identity(vocab, pattern, eot)
     if path.suffix == ".json":
         return _json_identity(path, pattern, eot)
     if is_sentencepiece(vocabulary_bytes(path)):
@@ -100,12 +103,13 @@ def _file_identity(path: Path, pattern: str | None, eot: str | None) -> Encoding
 
 
 def _json_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
-    """Of a tekken.json or a tokenizer.json, whatever its name."""
+    """Of a tekken.json, a vocab.json or a tokenizer.json, whatever its name."""
     try:
         plain = json.loads(vocabulary_bytes(path))
     except (ValueError, RecursionError):
         plain = None
     identity = tekken_identity if is_tekken(plain) else tokenizer_json_identity
+    identity = vocab_merges_identity if is_vocab(plain) else identity
     return identity(path, pattern, eot)
 
 

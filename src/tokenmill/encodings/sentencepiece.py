@@ -1,14 +1,16 @@
-"""SentencePiece's `.model` files: BPE with bytes for unknown letters, as in Llama 2 and Mistral.
+"""SentencePiece's `.model` files: what they say, and those that become a tokenizer.json.
 
-The file is a protobuf message, read here without a library, and becomes a tokenizer.json: a merge
-for every way to put a piece together from two, in the order of the pieces' scores. Compared with
-sentencepiece 0.2 on Mistral's files. Models for which that is not exact (unigram, a table of
-normalizations, user-defined symbols, equal scores) are refused by name.
+The file is a protobuf message, read here without a library. BPE with bytes for unknown letters, as
+in Llama 2 and Mistral, becomes a tokenizer.json: a merge for every way to put a piece together from
+two, in the order of the pieces' scores. Compared with sentencepiece 0.2 on Mistral's files. Models
+for which that is not exact (unigram, a table of normalizations, user-defined symbols, equal scores)
+are left to the library itself (sentencepiece_library.py).
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import math
 import struct
 from collections.abc import Iterator
@@ -17,13 +19,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tokenmill.encodings.eot import special_named
+from tokenmill.encodings.eot import eot_named
 from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 _BPE = 2
+_BOS_PIECE, _EOS_PIECE = 46, 47  # fields of the trainer's part
+EXTRA = "sentencepiece"  # tokenmill[sentencepiece]
 _MAX_RUN = 50
 _MAX_PIECES, _MAX_PIECE_LETTERS = 1 << 20, 512
 _BYTE_PIECES = {f"<0x{byte:02X}>" for byte in range(256)}
@@ -34,6 +38,29 @@ class ModelPiece:
     text: str
     score: float
     kind: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentencePieceModel:
+    pieces: list[ModelPiece]
+    trainer: dict[int, Any]
+    normalizer: dict[int, Any]
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Text -> id of the pieces that no text becomes, and of the unknown one."""
+        return {
+            piece.text: token
+            for token, piece in enumerate(self.pieces)
+            if piece.kind in (_UNKNOWN, _CONTROL)
+        }
+
+    def special_of(self, field: int, *usual: str) -> str | None:
+        """The special token that the trainer calls so; else the first usual one that is there."""
+        own = self.trainer.get(field)
+        named = own.decode(errors="replace") if isinstance(own, bytes) else None
+        specials = self.special_tokens
+        return next((text for text in (named, *usual) if text in specials), None)
 
 
 def is_sentencepiece(data: bytes) -> bool:
@@ -48,47 +75,62 @@ def sentencepiece_identity(path: Path, pattern: str | None, eot: str | None) -> 
             hint="leave the pattern out",
         )
     data = vocabulary_bytes(path)
-    plain = tokenizer_json_of_model(data, str(path))
-    specials = {token["content"]: token["id"] for token in plain["added_tokens"]}
-    usual = "<eos>" if "<eos>" in specials and "</s>" not in specials else "</s>"  # Gemma's
-    text = special_named(eot or usual, specials, str(path))
+    model = parsed_model(data, str(path))
+    why = _inconvertible(model)
+    if why is not None and importlib.util.find_spec("sentencepiece") is None:
+        raise ConfigError(
+            f"{path}: a SentencePiece model {why}, which needs the library sentencepiece",
+            hint=f"pip install 'tokenmill[{EXTRA}]'; or name the model's tokenizer.json",
+        )
+    specials = model.special_tokens
+    text = eot_named(eot or model.special_of(_EOS_PIECE, "</s>", "<eos>"), specials, str(path))
     file_sha256 = hashlib.sha256(data).hexdigest()
     return EncodingId(
         name=path.parent.name if path.name == "tokenizer.model" else path.name,
-        kind="sentencepiece",
+        kind="sentencepiece" if why is None else "sentencepiece-library",
         source=str(path),
         file_sha256=file_sha256,
         pattern=None,
         eot=text,
         eot_token=specials[text],
-        max_token_value=len(plain["model"]["vocab"]) - 1,
+        max_token_value=len(model.pieces) - 1,
         sha256=identity_sha256(file_sha256, None, specials),
-        bos=next((text for text in ("<s>", "<bos>") if text in specials), None),
+        bos=model.special_of(_BOS_PIECE, "<s>", "<bos>"),
     )
+
+
+def parsed_model(data: bytes, where: str) -> SentencePieceModel:
+    """What the file says. It may be hostile; what no library could use is refused."""
+    try:
+        model = _parsed(data)
+    except (ValueError, IndexError, struct.error) as error:
+        raise ConfigError(f"{where}: a damaged SentencePiece model: {error}") from None
+    pieces = model.pieces
+    reasons = {
+        "with very many or very long pieces": len(pieces) > _MAX_PIECES
+        or max(len(piece.text) for piece in pieces) > _MAX_PIECE_LETTERS,
+        "with a piece twice": len({piece.text for piece in pieces}) != len(pieces),
+        "without exactly one unknown piece": [piece.kind for piece in pieces].count(_UNKNOWN) != 1,
+    }
+    why = next((reason for reason, is_true in reasons.items() if is_true), None)
+    if why is not None:
+        raise ConfigError(f"{where}: a SentencePiece model {why}, which is not read")
+    return model
 
 
 def tokenizer_json_of_model(data: bytes, where: str) -> dict[str, Any]:
     """The content of a tokenizer.json that encodes like this model. The file may be hostile."""
-    try:
-        pieces, trainer, normalizer = _parsed(data)
-    except (ValueError, IndexError, struct.error) as error:
-        raise ConfigError(f"{where}: a damaged SentencePiece model: {error}") from None
-    why = _unsupported(pieces, trainer, normalizer)
+    model = parsed_model(data, where)
+    why = _inconvertible(model)
     if why is not None:
-        raise ConfigError(
-            f"{where}: a SentencePiece model {why}, which is not read",
-            hint="name the tokenizer.json that its publisher made for the same model",
-        )
+        raise ConfigError(f"{where}: a SentencePiece model {why} has no equal tokenizer.json")
+    pieces, normalizer = model.pieces, model.normalizer
     begins_with_space = normalizer.get(3, 1)
     space = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     prefix = [{"type": "Prepend", "prepend": "▁"}] if begins_with_space else []
     strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if begins_with_space else []
     return {
-        "added_tokens": [
-            _special(token, piece.text)
-            for token, piece in enumerate(pieces)
-            if piece.kind in (_UNKNOWN, _CONTROL)
-        ],
+        "added_tokens": [_special(token, text) for text, token in model.special_tokens.items()],
         "normalizer": {"type": "Sequence", "normalizers": [*prefix, space]},
         "pre_tokenizer": None,
         "post_processor": None,
@@ -149,11 +191,10 @@ def _merged_run(num_spaces: int, ranks: dict[tuple[int, int], int]) -> list[int]
         run[at : at + 2] = [run[at] + run[at + 1]]
 
 
-def _unsupported(
-    pieces: list[ModelPiece], trainer: dict[int, Any], normalizer: dict[int, Any]
-) -> str | None:
-    """What about a model cannot be done exactly; None if all can."""
-    kinds = [piece.kind for piece in pieces]
+def _inconvertible(model: SentencePieceModel) -> str | None:
+    """What about a model a tokenizer.json cannot do exactly; None if it can do all."""
+    pieces, trainer, normalizer = model.pieces, model.trainer, model.normalizer
+    kinds = {piece.kind for piece in pieces}
     merged = [piece for piece in pieces if piece.kind == _NORMAL and len(piece.text) > 1]
     words = [piece for piece in merged if piece.text.strip("▁")]
     reasons = {
@@ -166,18 +207,14 @@ def _unsupported(
         ),
         "with user-defined symbols": _USER_DEFINED in kinds,
         "with unused pieces": _UNUSED in kinds,
-        "without exactly one unknown piece": kinds.count(_UNKNOWN) != 1,
         "with equal scores": len({piece.score for piece in words}) != len(words),
         "with runs of spaces in words": any("▁▁" in piece.text for piece in words),
         "with unusual runs of spaces": not _runs_agree(pieces),
-        "with a piece twice": len({piece.text for piece in pieces}) != len(pieces),
-        "with very many or very long pieces": len(pieces) > _MAX_PIECES
-        or max(len(piece.text) for piece in pieces) > _MAX_PIECE_LETTERS,
     }
     return next((reason for reason, is_true in reasons.items() if is_true), None)
 
 
-def _parsed(data: bytes) -> tuple[list[ModelPiece], dict[int, Any], dict[int, Any]]:
+def _parsed(data: bytes) -> SentencePieceModel:
     pieces, trainer, normalizer = [], dict[int, Any](), dict[int, Any]()
     for field, value in _fields(data):
         if field == 1:
@@ -186,7 +223,7 @@ def _parsed(data: bytes) -> tuple[list[ModelPiece], dict[int, Any], dict[int, An
             trainer = dict(_fields(value))
         elif field == 3:
             normalizer = dict(_fields(value))
-    return pieces, trainer, normalizer
+    return SentencePieceModel(pieces, trainer, normalizer)
 
 
 def _piece(data: Any) -> ModelPiece:

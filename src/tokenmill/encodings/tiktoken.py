@@ -28,6 +28,7 @@ from tokenmill.encodings.reference import (
 )
 from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
 from tokenmill.encodings.unicode_gap import TIKTOKEN_GAP
+from tokenmill.encodings.verdict import is_exact, remember, verdict_of
 from tokenmill.encodings.vocabulary_file import SHIPPED, checked_bytes, vocabulary_bytes
 from tokenmill.errors import ConfigError, TokenmillError
 
@@ -169,16 +170,18 @@ def rank_file_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine
         return GigatokenEngine(build, reference, TIKTOKEN_GAP)
     ranks, family = _ranks(identity), family_of(identity.file_sha256)
     is_refused = family is not None and family.has_unreachable
+    is_refused = is_refused or verdict_of(identity) is False
     if scheme is not None and are_dense(ranks) and not is_refused:
         try:
             engine: Engine = GigatokenEngine(build, reference, TIKTOKEN_GAP)
             engine = NfcEngine(engine) if pattern.is_nfc else engine
-            if agree(engine, reference(), probe_texts([identity.eot]) + vocabulary_texts(ranks)):
+            texts = probe_texts([identity.eot]) + vocabulary_texts(ranks)
+            if is_exact(identity, lambda: agree(engine, reference(), texts)):
                 return engine
         except (*NOT_FAILURES, ImportError, TokenmillError):
             raise
         except BaseException:  # it panics on a token that no merge reaches
-            pass
+            remember(identity, False)
     return ReferenceEngine(reference())
 
 

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenmill.encodings.eot import special_named
+from tokenmill.encodings.eot import eot_named
 from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError
 
 # Tried in this order if the user names none; each is the token between documents in its family's
 # training data.
-_USUAL_EOT = (
+USUAL_EOT = (
     "<|endoftext|>",
     "<|end_of_text|>",
     "</s>",
@@ -43,7 +43,7 @@ def tokenizer_json_identity(path: Path, pattern: str | None, eot: str | None) ->
     data = vocabulary_bytes(path)
     plain = parsed_tokenizer_json(data, str(path))
     specials = special_added_tokens(plain, str(path))
-    text = _eot(eot or _usual_eot(path, specials), specials, str(path))
+    text = eot_named(eot or _usual_eot(path, specials), specials, str(path))
     file_sha256 = hashlib.sha256(data).hexdigest()
     return EncodingId(
         name=path.parent.name if path.name == "tokenizer.json" else path.stem,
@@ -64,11 +64,6 @@ def parsed_tokenizer_json(data: bytes, where: str) -> dict[str, Any]:
         plain = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: not a tokenizer.json: {error}") from None
-    if isinstance(plain, dict) and plain and all(type(i) is int for i in plain.values()):
-        raise ConfigError(
-            f"{where}: a vocab.json, which says neither the merges nor how text is cut; not read",
-            hint="name the tokenizer.json of the same model",
-        )
     if not isinstance(plain, dict) or not isinstance(plain.get("model"), dict):
         raise ConfigError(
             f"{where}: not a tokenizer.json: it has no model",
@@ -153,7 +148,7 @@ def _vocabulary_ids(plain: Mapping[str, Any], where: str) -> list[int]:
 def _usual_eot(path: Path, specials: Mapping[str, int]) -> str | None:
     """A special token with a usual name, or the eos_token of the tokenizer_config.json beside the
     file. In this order, because the eos_token of a chat model ends a turn, not a document."""
-    usual = next((text for text in _USUAL_EOT if text in specials), None)
+    usual = next((text for text in USUAL_EOT if text in specials), None)
     return usual or _configured_eos(path.with_name("tokenizer_config.json"), specials)
 
 
@@ -167,14 +162,3 @@ def _configured_eos(config: Path, specials: Mapping[str, int]) -> str | None:
     eos = plain.get("eos_token") if isinstance(plain, dict) else None
     text = eos.get("content") if isinstance(eos, dict) else eos  # as a string, or an added token
     return text if isinstance(text, str) and text in specials else None
-
-
-def _eot(asked: str | None, specials: Mapping[str, int], where: str) -> str:
-    """The special token that ends a document: as asked for by text or id, or a usual one."""
-    if asked is None:
-        known = ", ".join(list(specials)[:40]) or "none"
-        raise ConfigError(
-            f"{where}: which special token ends a document? none has a usual name; it has: {known}",
-            hint="--eot-token TEXT (or get_encoding(path, eot=TEXT))",
-        )
-    return special_named(asked, specials, where)

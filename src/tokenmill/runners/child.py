@@ -18,6 +18,7 @@ from collections import deque
 from typing import Any
 
 from tokenmill.encodings import EncodingId
+from tokenmill.encodings.verdict import verdict_of
 from tokenmill.runners.assignment import Assignment
 from tokenmill.runners.exit_diagnosis import Exit
 from tokenmill.runners.machine import peak_rss_bytes
@@ -51,7 +52,8 @@ class Child:
         selector.register(self._stdout, selectors.EVENT_READ, (self, self._read_stdout))
         selector.register(self._stderr, selectors.EVENT_READ, (self, self._read_stderr))
         self._messages: list[list[Any]] = []
-        self._send({"encoding": encoding and encoding.to_plain()})
+        verdict = encoding and verdict_of(encoding)
+        self._send({"encoding": encoding and encoding.to_plain(), "verdict": verdict})
 
     def assign(self, assignment: Assignment) -> None:
         if not self.assignments:

@@ -27,6 +27,7 @@ from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Job, Step
 from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
+from tokenmill.encodings.verdict import remember
 from tokenmill.errors import WorkerError
 from tokenmill.runners import machine
 from tokenmill.runners.assignment import Assignment
@@ -176,6 +177,8 @@ class Supervisor:
     def _hear(self, child: Child, kind: str, content: list[Any]) -> None:
         if kind == "ready":
             child.is_ready = True
+            if self._encoding is not None:
+                remember(self._encoding, content[0])  # for the workers that are started later
             self._num_failed_starts = 0
         elif kind == "step":
             running = child.assignments[0]

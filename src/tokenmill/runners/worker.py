@@ -1,8 +1,8 @@
 """The worker process: takes slices from its parent over a pipe, encodes them, reports back.
 
-    parent -> worker   {"encoding": ...}, then {"job": ..., "slice": ..., "caution": ...,
-                       "prefetch": ...} per slice
-    worker -> parent   ["ready"], then per slice ["step", ...] as it goes and one of
+    parent -> worker   {"encoding": ..., "verdict": ...}, then per slice {"job": ..., "slice": ...,
+                       "caution": ..., "prefetch": ...}
+    worker -> parent   ["ready", verdict], then per slice ["step", ...] as it goes and one of
                        ["record", ...]  ["error", ...]  ["memory"]  ["bug", ...]
                        ["notice", ...] at any time: an object store is slow, and why
                        ["alive"] at any time: bytes are written or sent
@@ -184,7 +184,7 @@ def _serve(orders: queue.SimpleQueue[dict[str, Any]], wire: Wire) -> None:
         while not orders.empty():
             _answer(wire, cut_inputs, orders.get(), wire.send)
 
-    _answer(wire, load, orders.get()["encoding"], cut_what_waits)
+    _answer(wire, load, orders.get(), cut_what_waits)
     committer = Committer(wire)
     while True:
         order = orders.get()
@@ -258,31 +258,34 @@ def error_in(kind: str, content: list[Any]) -> TokenmillError:
     return TokenmillError(f"a worker failed in a way that is our bug: {what}\n{trace}")
 
 
-def load(encoding: dict[str, Any] | None, between: Callable[[], None]) -> tuple[Any, ...]:
+def load(order: dict[str, Any], between: Callable[[], None]) -> tuple[Any, ...]:
     """Load the engine, and have it do everything it does only the first time.
 
-    It takes half a second, so `between` its steps is time for something else.
+    It takes half a second, so `between` its steps is time for something else. The answer has the
+    verdict of the self-check, which the order may have, too.
     """
     import tokenmill.corpus.plan
 
     between()
-    if encoding is None:
-        return ("ready",)
+    if order["encoding"] is None:
+        return ("ready", None)
     import pyarrow as pa
 
     import tokenmill.encode.mill  # noqa: F401
     from tokenmill.arrays import binary_array_of
     from tokenmill.encodings import Encoding, EncodingId, awkward_shim
     from tokenmill.encodings.loading import engine_of
+    from tokenmill.encodings.verdict import remember, verdict_of
 
     between()
     awkward_shim.enable()
-    identity = EncodingId.from_plain(encoding)
+    identity = EncodingId.from_plain(order["encoding"])
+    remember(identity, order["verdict"])
     engine_of(identity)
     between()
     texts = binary_array_of([b"warm"]).view(pa.large_string())
     Encoding(identity).encode_array(texts)
-    return ("ready",)
+    return ("ready", verdict_of(identity))
 
 
 def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tokenmill.encodings.huggingface import byte_level_alphabet
+from tokenmill.encodings.byte_level import byte_level_alphabet
 from tokenmill.encodings.patterns import Pattern
 
 _LETTER_OF_BYTE = {byte[0]: letter for letter, byte in byte_level_alphabet().items()}

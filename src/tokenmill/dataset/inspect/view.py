@@ -25,6 +25,7 @@ COUNT_TOKENS = 1 << 29
 # The same over a network, with or without a manifest, whose marks are further apart.
 FAR_COUNT_TOKENS = 1 << 18
 _STEP_TOKENS = 1 << 16
+_JOINED_BY_LIBRARY = ("huggingface", "sentencepiece", "sentencepiece-library", "vocab-merges")
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class View:
         if looked.encoding is None or looked.token_bytes is None:
             return {**plain, "text": None}
         found = pieces(looked.token_bytes, self.ids)
-        if looked.encoding.identity.kind in ("huggingface", "sentencepiece"):
+        if looked.encoding.identity.kind in _JOINED_BY_LIBRARY:
             # The library has its own ways of joining tokens (a first space is dropped, for one).
             known = [i for piece in found if piece.kind == "text" for i in piece.ids]
             return {**plain, "text": looked.encoding.decode(known)}

@@ -27,6 +27,8 @@ _LIBRARIES = {
     "tekken": "tiktoken",
     "huggingface": "tokenizers",
     "sentencepiece": "tokenizers",
+    "sentencepiece-library": "sentencepiece",
+    "vocab-merges": "tokenizers",
 }
 
 

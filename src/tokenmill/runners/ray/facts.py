@@ -31,9 +31,16 @@ from tokenmill.errors import (
 from tokenmill.storage import disk, files
 
 STORAGE = "storage"
+VERDICT = "verdict"  # of the self-check: not compared, but told to later workers
 # A client of a network file system may take this long to see a new file.
 RETRY_SECONDS = 2.0
 _LIBRARIES = ("gigatoken", "tiktoken", "pyarrow")
+_LIBRARIES_OF = {  # by the kind of an encoding
+    "huggingface": ("tokenizers",),
+    "sentencepiece": ("tokenizers",),
+    "sentencepiece-library": ("sentencepiece",),
+    "vocab-merges": ("tokenizers",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +85,7 @@ def removal_noticed(path: str | None) -> Iterator[None]:
 def facts_here(encoding: EncodingId, nonce: str | None) -> dict[str, str]:
     """The facts of this process; `nonce` is None while there is no work folder."""
     found = {"tokenmill": __version__}
-    needs_tokenizers = encoding.kind in ("huggingface", "sentencepiece")
-    names = (*_LIBRARIES, "tokenizers") if needs_tokenizers else _LIBRARIES
-    for name in names:
+    for name in (*_LIBRARIES, *_LIBRARIES_OF.get(encoding.kind, ())):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -13,8 +13,9 @@ import signal
 from typing import Any
 
 from tokenmill.encodings import EncodingId
+from tokenmill.encodings.verdict import remember
 from tokenmill.runners import machine
-from tokenmill.runners.ray.facts import facts_here, nonce_at
+from tokenmill.runners.ray.facts import VERDICT, facts_here, nonce_at
 from tokenmill.runners.ray.heartbeats import HeartbeatSender
 from tokenmill.runners.worker import configure_process, cut_inputs, encode, load, outcome, reporter
 from tokenmill.storage import heartbeat, objects
@@ -24,14 +25,15 @@ TAIL_BYTES = 8192
 _found: dict[str, dict[str, str]] = {}  # by the nonce's path and value: what this process found
 
 
-def node_facts(order: dict[str, Any]) -> dict[str, str]:
+def node_facts(order: dict[str, Any]) -> dict[str, Any]:
     """What this node finds. If that is as it must be, the engine is loaded: it will be needed.
 
     A store that does not answer at all is said so within seconds: nodes may have no way to it.
     """
     found = _facts(order)
     if found == order["facts"]:
-        load(order["encoding"], lambda: None)
+        _, verdict = load(order, lambda: None)
+        return {**found, VERDICT: verdict}
     return found
 
 
@@ -112,6 +114,7 @@ def _facts(order: dict[str, Any]) -> dict[str, str]:
         with contextlib.suppress(OSError):
             os.chdir(order["cwd"])  # paths may be relative
         encoding = EncodingId.from_plain(order["encoding"])
+        remember(encoding, order["verdict"])
         path = order["nonce_path"]
         _found[key] = facts_here(encoding, None if path is None else nonce_at(path))
     return _found[key]

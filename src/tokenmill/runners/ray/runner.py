@@ -24,12 +24,14 @@ from tokenmill.corpus.spans import Input, Slice
 from tokenmill.encode.job import Job
 from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
+from tokenmill.encodings.verdict import remember, verdict_of
 from tokenmill.errors import ConfigError
 from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.ray.cluster import Cluster, require_ray, signals_heard
 from tokenmill.runners.ray.cutting import Cuts
 from tokenmill.runners.ray.facts import (
     STORAGE,
+    VERDICT,
     Nonce,
     facts_here,
     mismatch,
@@ -118,6 +120,7 @@ class RayRunner:
             "facts": facts,
             "nonce_path": None if nonce is None else nonce.path,
             "encoding": self._encoding.to_plain(),
+            "verdict": verdict_of(self._encoding),
             "cwd": os.getcwd(),
         }
         asked = {
@@ -135,10 +138,11 @@ class RayRunner:
                 require_nonce(common["nonce_path"])
                 again = cluster.on(node_id, node_facts).remote(common)
                 found = _answered(cluster, node_id, again, watch)
+            remember(self._encoding, (found or {}).pop(VERDICT, None))
             if found is not None and found != facts:
                 require_nonce(common["nonce_path"])
                 raise mismatch(cluster.name(node_id), facts, found)
-        return common
+        return {**common, "verdict": verdict_of(self._encoding)}
 
     def _nonce(self, work: str) -> Nonce:
         """This run's nonce in that folder. It is written only once: if it is gone, other files are
@@ -154,7 +158,7 @@ def _absolute(work: str) -> str:
     return store_of(work).absolute(work)
 
 
-def _answered(cluster: Cluster, node_id: str, answer: Any, watch: Watch) -> dict[str, str] | None:
+def _answered(cluster: Cluster, node_id: str, answer: Any, watch: Watch) -> dict[str, Any] | None:
     """A node's answer; None if it gives none now. That does no harm: every worker process compares
     its own facts before it starts."""
     import ray
