@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import random
 import re
 import shlex
+import signal
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -111,6 +116,43 @@ def test_training_when_it_is_interrupted_then_it_continues_to_the_same_bytes(
     (tmp_path / "my.json").rename(kept)  # as if killed when only the ranks were there
     assert train(asked, TrainingOptions(400)).sha256 == whole.sha256
     assert not kept.exists()
+
+
+_KILLED = """
+import os, sys
+from tokenmill.config import Config
+from tokenmill.vocabulary import counting
+from tokenmill.vocabulary.training import TrainingOptions, TrainingWatch, train
+
+class Killer(TrainingWatch):
+    seen = 0
+
+    def counted(self, text_bytes):
+        self.seen += 1
+        if self.seen == 6:
+            os.kill(os.getpid(), 9)
+
+counting.GROUP = 2
+sources, out = (sys.argv[1],), sys.argv[2]
+train(Config(sources=sources, out=out, slice_bytes=2000), TrainingOptions(400), watch=Killer())
+"""
+
+
+def test_training_when_it_is_killed_then_the_next_run_continues_and_removes_what_it_left(
+    corpus, tmp_path, monkeypatch
+):
+    whole = trained(corpus, tmp_path / "whole.json")
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    command = [sys.executable, "-c", _KILLED, str(corpus), str(tmp_path / "my.json")]
+    killed = subprocess.run(command, env={**os.environ, "TMPDIR": str(scratch)}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    [left] = scratch.iterdir()
+    os.utime(left, (0, 0))  # one that is new may be another run's that has not locked it yet
+    assert (tmp_path / f"my.json{KEPT_SUFFIX}").exists()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    assert trained(corpus, tmp_path / "my.json").sha256 == whole.sha256
+    assert not list(scratch.iterdir())
 
 
 @pytest.mark.parametrize("damage", [b"", b"ARROW1 half", None])
