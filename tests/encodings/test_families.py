@@ -18,6 +18,9 @@ from tokenmill.encodings.loading import special_tokens_of
 from tokenmill.encodings.selfcheck import probe_texts
 from vocabularies import PUBLISHED, fuzzed
 
+# A letter, a mark and a symbol of Unicode 17, which the engine knows and the libraries do not.
+NEWEST = [f"a {chr(point)}Ab!{chr(point)}\n" for point in (0x323B0, 0x1ACF, 0x1CEE9, 0x20C1)]
+
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_family_when_encoded_then_ids_are_those_of_its_library(
@@ -25,7 +28,7 @@ def test_family_when_encoded_then_ids_are_those_of_its_library(
 ) -> None:
     published = PUBLISHED[name]
     encoding, truth = get_encoding(published.path, eot=published.eot), published.its_truth()
-    texts = probe_texts([*truth.specials][:20])[:100]
+    texts = probe_texts([*truth.specials][:20])[:100] + NEWEST
     texts += fuzzed(request.config.getoption("--fuzzed"), [*truth.specials])
     tokens = encoding.encode_array(pa.array(texts, pa.large_string()))
     assert not tokens.failed

@@ -22,11 +22,25 @@ import tokenizers
 import tokenmill
 from tokenmill.cli import main
 from tokenmill.config import Config
+from tokenmill.encodings.loading import engine_of
+from tokenmill.encodings.patterns import PATTERNS
 from tokenmill.errors import ConfigError, ConflictError, InputError
 from tokenmill.vocabulary import counting
 from tokenmill.vocabulary.training import KEPT_SUFFIX, TrainingOptions, TrainingWatch, train
 
-WORDS = ["der", "die", "Wörter", "token", "mill", "shards", "isn't", "12", "中文", "résumé", "\n"]
+WORDS = [
+    "der",
+    "die",
+    "Wörter",
+    "token",
+    "mill",
+    "shards",
+    "isn't",
+    "1234567",
+    "中文",
+    "résumé",
+    "\n",
+]
 
 
 @pytest.fixture
@@ -55,7 +69,9 @@ def test_training_when_threads_and_slices_differ_then_the_bytes_do_not(corpus, t
     assert not list(tmp_path.glob(f"*{KEPT_SUFFIX}"))
 
 
-@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k", "qwen", r"\w+|\W"])
+@pytest.mark.parametrize(
+    "pattern", ["gpt2", "cl100k", "o200k", "qwen", r"[\p{L}\p{N}]+|[^\p{L}\p{N}]"]
+)
 def test_training_when_it_is_done_then_prepare_tokenizers_and_tiktoken_agree(
     pattern, corpus, tmp_path
 ):
@@ -70,6 +86,8 @@ def test_training_when_it_is_done_then_prepare_tokenizers_and_tiktoken_agree(
     for text in texts[:50]:
         ids = theirs.encode(text).ids
         assert ours.encode_ordinary(text) == ids == ranks.encode_ordinary(text)
+    is_fast = type(engine_of(ours.identity)).__name__ == "GigatokenEngine"
+    assert is_fast == (pattern in PATTERNS)
     assert made.num_training_tokens == sum(len(theirs.encode(text).ids) for text in texts)
     assert ours.eot_token == theirs.token_to_id("<|endoftext|>") == made.vocab_size - 2
 
@@ -171,9 +189,9 @@ def test_training_when_what_was_kept_is_not_this_runs_then_it_is_counted_again(
 def test_training_when_there_are_too_many_words_then_the_rarest_go_and_are_counted(
     corpus, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(counting, "MAX_WORDS", 8)
+    monkeypatch.setattr(counting, "MAX_WORDS", 10)
     made = trained(corpus, tmp_path / "a.json")
-    assert made.num_words <= 8
+    assert made.num_words <= 10
     assert 0 < made.dropped_share < 0.5
 
 
@@ -231,6 +249,9 @@ def test_training_when_it_cannot_be_done_then_nothing_is_written(corpus, tmp_pat
         trained(tmp_path / "empty.parquet", tmp_path / "no.json")
     with pytest.raises(ConfigError, match="cannot be used"):
         trained(corpus, tmp_path / "no.json", TrainingOptions(300, r"\w+"))
+    for otherwise in (r"\p{N}{1,3}+|\s+|.", r"(\w)+|\W"):
+        with pytest.raises(ConfigError, match="in another way"):
+            trained(corpus, tmp_path / "no.json", TrainingOptions(300, otherwise))
     assert not (tmp_path / "no.json").exists()
 
 

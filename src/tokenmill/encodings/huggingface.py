@@ -30,7 +30,7 @@ from tokenmill.encodings.reference import (
 from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
 from tokenmill.encodings.sentencepiece import tokenizer_json_of_model
 from tokenmill.encodings.tokenizer_json import parsed_tokenizer_json, special_added_tokens
-from tokenmill.encodings.unicode_gap import TOKENIZERS_GAP
+from tokenmill.encodings.unicode_gap import tokenizers_gap
 from tokenmill.encodings.vocabulary_file import checked_bytes
 from tokenmill.errors import ConfigError, TokenmillError
 
@@ -65,7 +65,8 @@ def huggingface_engine(identity: EncodingId, reference: ReferenceLoader) -> Engi
     """gigatoken, if it accepts the file and agrees with tokenizers on all probes."""
     slow = reference()
     try:
-        engine = GigatokenEngine(lambda: _gigatoken(identity), reference, TOKENIZERS_GAP)
+        gap = tokenizers_gap(json.dumps(_plain(identity).get("pre_tokenizer")))
+        engine = GigatokenEngine(lambda: _gigatoken(identity), reference, gap)
         texts = probe_texts(huggingface_special_tokens(identity)) + _vocabulary_probes(slow)
         if agree(engine, slow, texts):
             return engine

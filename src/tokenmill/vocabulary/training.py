@@ -29,7 +29,7 @@ from tokenmill.storage.scratch import scratch_folder
 from tokenmill.vocabulary.counting import KeptCounts, WordTable, counted_words
 from tokenmill.vocabulary.merges import Merges, learned_merges
 from tokenmill.vocabulary.saving import BYTE_ORDERS, rank_file, tokenizer_json
-from tokenmill.vocabulary.words import WordCounter
+from tokenmill.vocabulary.words import WordCounter, require_read_alike
 
 END_OF_TEXT = "<|endoftext|>"
 MAX_VOCABULARY = 1 << 20
@@ -192,6 +192,7 @@ def _ranks_path(path: str) -> str:
 def _usable(pattern: Pattern) -> Pattern:
     if pattern.gigatoken_name is None:
         require_whole_pieces(pattern.expression, "--pattern")
+        require_read_alike(pattern.expression)
     return pattern
 
 
