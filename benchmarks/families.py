@@ -30,7 +30,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 VOCABULARIES = os.path.join(HERE, "..", ".venv-vocabularies")
 RESULTS = os.path.join(HERE, "families.json")
 LANGUAGES = ("english", "multilingual")
-MEGABYTES, LIBRARY_MEGABYTES = 12, 2  # of text: for us, and for the libraries, which are slower
+MEGABYTES, LIBRARY_MEGABYTES = 8, 1  # of text: for us, and for the libraries, which are slower
 
 FILES = {
     "Llama 3": "llama_models/llama3/tokenizer.model",
