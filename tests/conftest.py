@@ -108,6 +108,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--seed", type=int, default=0, help="of the fault suite; `make soak` varies it"
     )
     parser.addoption(
+        "--fuzzed", type=int, default=300, help="documents for each vocabulary of a published model"
+    )
+    parser.addoption(
         "--all-faults", action="store_true", help="every trial, as `make reliability` has it"
     )
 

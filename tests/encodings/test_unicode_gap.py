@@ -11,8 +11,18 @@ import pytest
 from tokenmill.encodings import get_encoding
 from tokenmill.encodings.gigatoken import text_buffers
 from tokenmill.encodings.loading import reference_of
-from tokenmill.encodings.unicode_gap import TIKTOKEN_GAP, TOKENIZERS_GAP, CodePointSet
+from tokenmill.encodings.unicode_gap import (
+    TIKTOKEN_GAP,
+    TOKENIZERS_GAP,
+    TOKENIZERS_SYMBOLS_GAP,
+    CodePointSet,
+)
 
+GAPS = {
+    "tiktoken": TIKTOKEN_GAP,
+    "tokenizers": TOKENIZERS_GAP,
+    "symbols": TOKENIZERS_SYMBOLS_GAP,
+}
 FAST = ["gpt2", "cl100k_base", "o200k_base"]
 ASSIGNED = [range(a, b) for a, b in ((1, 0x250), (0x300, 0x600), (0x900, 0xE80), (0x1E00, 0x2C00))]
 ASSIGNED += [range(0x3000, 0x3100), range(0x4E00, 0x5200), range(0xA600, 0xAC80)]
@@ -23,7 +33,7 @@ def holding(code_points: CodePointSet, texts: list[str]) -> list[int]:
     return code_points.documents_holding_any(*text_buffers(pa.array(texts, pa.large_string())))
 
 
-@pytest.mark.parametrize("gap", [TIKTOKEN_GAP, TOKENIZERS_GAP], ids=["tiktoken", "tokenizers"])
+@pytest.mark.parametrize("gap", GAPS.values(), ids=GAPS)
 def test_search_when_any_code_point_of_the_set_stands_anywhere_then_finds_it(
     gap: CodePointSet,
 ) -> None:
@@ -34,7 +44,7 @@ def test_search_when_any_code_point_of_the_set_stands_anywhere_then_finds_it(
     assert holding(gap, ["x", *texts]) == list(range(1, len(texts) + 1))
 
 
-@pytest.mark.parametrize("gap", [TIKTOKEN_GAP, TOKENIZERS_GAP], ids=["tiktoken", "tokenizers"])
+@pytest.mark.parametrize("gap", GAPS.values(), ids=GAPS)
 def test_search_when_code_points_are_all_others_then_finds_none(gap: CodePointSet) -> None:
     inside = {c for a, b in gap.ranges for c in range(a, b + 1)}
     others = [chr(c) for c in range(0x110000) if c not in inside and not 0xD800 <= c < 0xE000]
@@ -49,7 +59,7 @@ def test_search_when_array_is_a_slice_then_positions_are_the_slices() -> None:
 
 
 def test_ranges_when_read_then_are_sorted_and_apart() -> None:
-    for gap in (TIKTOKEN_GAP, TOKENIZERS_GAP):
+    for gap in GAPS.values():
         bounds = [bound for pair in gap.ranges for bound in pair]
         assert bounds == sorted(bounds)
         assert all(b < c for (_, b), (c, _) in zip(gap.ranges, gap.ranges[1:], strict=False))

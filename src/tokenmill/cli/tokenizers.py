@@ -15,7 +15,7 @@ def add_parser(commands: Any) -> None:
         "tokenizers",
         help="list the known tokenizers and how to name them",
         description="List the tokenizers that come with the package, the rank files that are "
-        "recognised by their sha256, and the kinds of files that say everything themselves.",
+        "recognised by their sha256, and the files that say everything themselves.",
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -43,9 +43,8 @@ _FILES = {
     "any other": "--tokenizer FILE",
     "tokenizer.json": "  tokenizers' ids",
     "vocab.json": "  with merges.txt, GPT-2's and RoBERTa's way: tokenizers' ids",
-    "tekken.json": "  mistral-common's ids; checked with Mistral's of 2024-07 and 2024-09",
-    "SentencePiece": "  sentencepiece's ids; byte-fallback BPE checked with Mistral's v1 and v2; "
-    "unigram and others need tokenmill[sentencepiece]",
+    "tekken.json": "  mistral-common's ids",
+    "SentencePiece": "  sentencepiece's ids; other than byte-fallback BPE: tokenmill[sentencepiece]",
     "ranks": "  of another family: also --pattern NAME|REGEX and --eot-token TEXT=ID",
 }
 
@@ -53,12 +52,13 @@ _FILES = {
 def _facts(row: dict[str, Any]) -> str:
     bos = "no BOS" if row["bos"] is None else f"BOS {row['bos']} = {row['bos id']}"
     eot = f"EOT {row['eot']} = {row['eot id']}"
-    return f"pattern {row['pattern']}, {row['vocabulary size']:,} ids, {eot}, {bos}"
+    pattern = f"pattern {row['pattern']}" if row["pattern"] else "pattern in the file"
+    return f"{pattern}, {row['vocabulary size']:,} ids, {eot}, {bos}"
 
 
 def _rows() -> Iterator[dict[str, Any]]:
     from tokenmill.encodings.bos import usual_bos
-    from tokenmill.encodings.families import FAMILIES, OPENAI
+    from tokenmill.encodings.families import FAMILIES, OPENAI, WHOLE_FILES
 
     for family in (*OPENAI, *FAMILIES):
         specials = family.special_tokens
@@ -78,4 +78,18 @@ def _rows() -> Iterator[dict[str, Any]]:
             "bos": bos,
             "bos id": None if bos is None else specials[bos],
             "checked against": family.checked,
+        }
+    for file in WHOLE_FILES:
+        yield {
+            "tokenizer": file.name,
+            "models": file.models,
+            "name it": f"--tokenizer FILE, the {file.file} of {file.models}",
+            "file sha256": file.file_sha256,
+            "pattern": None,
+            "vocabulary size": file.n_vocab,
+            "eot": file.eot,
+            "eot id": file.eot_token,
+            "bos": file.bos,
+            "bos id": file.bos_token,
+            "checked against": file.checked,
         }

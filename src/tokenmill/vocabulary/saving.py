@@ -31,11 +31,6 @@ def tokenizer_json(
     pattern: Pattern,
     special_tokens: Sequence[str],
 ) -> bytes:
-    split = {"Regex": pattern.expression}
-    steps: list[dict[str, Any]] = [
-        {"type": "Split", "pattern": split, "behavior": "Isolated", "invert": False},
-        _byte_level(),
-    ]
     plain = {
         "version": "1.0",
         "truncation": None,
@@ -53,9 +48,9 @@ def tokenizer_json(
             for i, text in enumerate(special_tokens)
         ],
         "normalizer": {"type": "NFC"} if pattern.is_nfc else None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+        "pre_tokenizer": _pre_tokenizer(pattern),
         "post_processor": None,
-        "decoder": _byte_level(),
+        "decoder": _byte_level(has_pattern=False),
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -72,12 +67,21 @@ def tokenizer_json(
     return json.dumps(plain, ensure_ascii=False, indent=1).encode() + b"\n"
 
 
-def _byte_level() -> dict[str, Any]:
+def _pre_tokenizer(pattern: Pattern) -> dict[str, Any]:
+    """As published files have it, which other libraries recognise."""
+    if pattern.name == "gpt2":
+        return _byte_level(has_pattern=True)
+    rule = {"Regex": pattern.in_any_library}
+    split = {"type": "Split", "pattern": rule, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [split, _byte_level(has_pattern=False)]}
+
+
+def _byte_level(*, has_pattern: bool) -> dict[str, Any]:
     return {
         "type": "ByteLevel",
         "add_prefix_space": False,
         "trim_offsets": True,
-        "use_regex": False,
+        "use_regex": has_pattern,
     }
 
 

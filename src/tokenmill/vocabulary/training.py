@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-import tempfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +25,11 @@ from tokenmill.encodings.patterns import Pattern, pattern_named
 from tokenmill.errors import ConfigError, ConflictError, InputError
 from tokenmill.runners.machine import available_cpus
 from tokenmill.storage import files, objects
+from tokenmill.storage.scratch import scratch_folder
 from tokenmill.vocabulary.counting import KeptCounts, WordTable, counted_words
 from tokenmill.vocabulary.merges import Merges, learned_merges
 from tokenmill.vocabulary.saving import BYTE_ORDERS, rank_file, tokenizer_json
-from tokenmill.vocabulary.words import WordCounter
+from tokenmill.vocabulary.words import WordCounter, require_read_alike
 
 END_OF_TEXT = "<|endoftext|>"
 MAX_VOCABULARY = 1 << 20
@@ -117,7 +117,7 @@ def train(
     objects.report_retries_to(watch.notice)
     path = _output_path(config.out, overwrite)
     pattern = _usable(pattern_named(options.pattern, "a new vocabulary"))
-    with tempfile.TemporaryDirectory() as scratch:
+    with scratch_folder() as scratch:
         remote = RemoteInputs(config, scratch, watch.notice)
         with contextlib.closing(remote):
             config, plan = _plan(config, sample_bytes, remote, scratch)
@@ -192,6 +192,7 @@ def _ranks_path(path: str) -> str:
 def _usable(pattern: Pattern) -> Pattern:
     if pattern.gigatoken_name is None:
         require_whole_pieces(pattern.expression, "--pattern")
+        require_read_alike(pattern.expression)
     return pattern
 
 

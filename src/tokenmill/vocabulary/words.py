@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 
 from tokenmill.arrays import offsets_of
 from tokenmill.encodings.patterns import Pattern
+from tokenmill.encodings.selfcheck import probe_texts
+from tokenmill.errors import ConfigError
 
 _SPACE = 0x20
 
@@ -41,7 +43,7 @@ class WordCounter:
     def __init__(self, pattern: Pattern) -> None:
         import regex  # type: ignore[import-untyped]
 
-        self._find_words = regex.compile(pattern.expression).findall
+        self._find_words = regex.compile(pattern.in_any_library).findall
         self._is_known = pattern.gigatoken_name is not None
         self._is_nfc = pattern.is_nfc
 
@@ -72,3 +74,20 @@ def _cut_between_words(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     cuts = cuts[np.searchsorted(cuts, offsets[0], "right") :]
     ends = np.insert(offsets, np.searchsorted(offsets, cuts), cuts)  # a cut at an end cuts nothing
     return pa.LargeStringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends), texts.buffers()[2])
+
+
+def require_read_alike(expression: str) -> None:
+    """Refuse an expression that cuts text otherwise in `tokenizers`, whose regular expressions are
+    Oniguruma's, than here: the saved tokenizer.json would not be the one that was learned."""
+    import regex
+    import tokenizers
+
+    split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(expression), "isolated")
+    for text in probe_texts([]):
+        theirs, ours = split.pre_tokenize_str(text), regex.findall(expression, text)
+        if [piece for piece, _ in theirs] != ours:
+            raise ConfigError(
+                f"--pattern {expression[:80]!r}: tokenizers, which reads it in a tokenizer.json, "
+                f"cuts {text[:60]!r} in another way",
+                hint=r"write (?:...) for (...), {1,3} for {1,3}+, [\p{L}\p{N}_] for \w",
+            )
