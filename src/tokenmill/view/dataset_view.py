@@ -32,8 +32,10 @@ from tokenmill.dataset.inspect import (
 from tokenmill.dataset.inspect.token_bytes import NO_TEXT
 from tokenmill.dataset.manifest import manifest_sha256_of
 from tokenmill.dataset.stream import Stream
+from tokenmill.dataset.verify.input_candidates import NotAtHand
+from tokenmill.dataset.verify.source_row import Document, RowComparison, SourceRow, SourceRows
 from tokenmill.encodings import Encoding
-from tokenmill.errors import ConfigError
+from tokenmill.errors import ConfigError, TokenmillError
 from tokenmill.report.places import Commands
 from tokenmill.web import text_runs
 
@@ -44,6 +46,8 @@ MAX_NEEDLE = 1000
 _NUM_STRETCHES = 128
 _STRETCH_TOKENS = 512
 _MAX_KEPT = 1 << 15
+# Of a source row, its first characters are shown.
+_ROW_CHARACTERS = 2000
 
 Plain = dict[str, Any]
 
@@ -62,6 +66,8 @@ class DatasetView:
         self._searching = threading.Lock()
         self._num_searches = 0
         self._plain_pieces: dict[TextPiece, Plain] = {}
+        self._sources = SourceRows(looked.dataset)
+        self._tracing = threading.Lock()
 
     @functools.cached_property
     def mark(self) -> str:
@@ -190,6 +196,28 @@ class DatasetView:
     def _other_bytes(self) -> TokenBytes | None:
         return None if self._other is None else TokenBytes.of(self._other)
 
+    # The source
+
+    def source(self, split: str, number: int) -> Plain:
+        """The row that a document was made from, read again and compared. What cannot be told is
+        no error, but said, with what to type."""
+        with self._reading:
+            view = document(self.looked, split, number, 0)
+        one = Document(split, number, view.start, view.stop, view.kept)
+        columns = [[name, text_runs(_shown(value))] for name, value in (view.kept or {}).items()]
+        told: Plain = {"split": split, "document": number, "columns": columns}
+        try:
+            with self._tracing:
+                row = self._sources.row(one)
+                with self._reading:
+                    identity = None if self.looked.encoding is None else self.looked.made_with
+                    compared = self._sources.compared(one, row, identity)
+        except NotAtHand as reason:
+            return {**told, "verdict": "not found", "why": str(reason), "hint": reason.hint}
+        except TokenmillError as error:
+            return {**told, "verdict": "not found", "why": error.message, "hint": error.hint}
+        return {**told, **_plain_row(row, compared)}
+
     # The whole split
 
     def strip(self, split: str) -> Plain:
@@ -248,6 +276,25 @@ def _plain_piece(table: TokenBytes, piece: TextPiece) -> Plain:
         "ids": list(piece.ids),
         "bytes": [(table.row(token) or b"").hex() for token in piece.ids],
         "runs": text_runs(piece.text) if piece.kind == "text" else [piece.text],
+    }
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _plain_row(row: SourceRow, compared: RowComparison) -> Plain:
+    text = row.texts[compared.text] if compared.text < len(row.texts) else ""
+    return {
+        "verdict": compared.verdict,
+        "why": compared.why,
+        "hint": None,
+        "source": text_runs(row.source),
+        "file": text_runs(row.file),
+        "place": row.place,
+        "num_characters": len(text),
+        "text": text_runs(text[:_ROW_CHARACTERS]),
+        "is_whole": len(text) <= _ROW_CHARACTERS,
     }
 
 

@@ -230,6 +230,9 @@ _ANSWERS: dict[str, Callable[[DatasetView, Query], Any]] = {
     "api/random": lambda view, query: view.random(query.required("split")),
     "api/page": _page,
     "api/compared": _compared,
+    "api/source": lambda view, query: view.source(
+        query.required("split"), query.number("document")
+    ),
     "api/strip": lambda view, query: view.strip(query.required("split")),
     "api/search": _search,
 }
