@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa

@@ -193,9 +193,7 @@ def _span_of(reader: Reader, source: Input, row: int, byte: int) -> Span:
     return spans[-1]
 
 
-def _texts_of(
-    batches: Iterator[TextBatch], row: int, file: str, is_list: bool
-) -> Iterator[str]:
+def _texts_of(batches: Iterator[TextBatch], row: int, file: str, is_list: bool) -> Iterator[str]:
     """The texts of row number `row` of a span; those of a list may be in several batches."""
     num_bytes, is_found = 0, False
     for batch in batches:
