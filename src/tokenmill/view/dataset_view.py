@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tokenmill import __version__
+from tokenmill.config import OWN_COLUMNS
 from tokenmill.dataset.inspect import (
     Hit,
     LookedInto,
@@ -217,7 +218,11 @@ class DatasetView:
         with self._reading:
             view = document(self.looked, split, number, 0)
         one = Document(split, number, view.start, view.stop, view.kept)
-        columns = [[name, text_runs(_shown(value))] for name, value in (view.kept or {}).items()]
+        columns = [
+            [name, text_runs(_shown(value))]
+            for name, value in (view.kept or {}).items()
+            if name not in OWN_COLUMNS or name in ("_file", "_row")
+        ]
         told: Plain = {"split": split, "document": number, "columns": columns}
         try:
             with self._tracing:
