@@ -219,7 +219,7 @@ class DatasetView:
             view = document(self.looked, split, number, 0)
         one = Document(split, number, view.start, view.stop, view.kept)
         columns = [
-            [name, text_runs(_shown(value))]
+            [printable(name), text_runs(_shown(value))]
             for name, value in (view.kept or {}).items()
             if name not in OWN_COLUMNS or name in ("_file", "_row")
         ]
