@@ -165,6 +165,7 @@ def test_long_document_is_read_page_by_page_and_an_unknown_one_too(browser, tmp_
 def test_two_tokenizers_are_aligned_by_byte(browser, hostile):
     other = tokenmill.get_encoding("o200k_base")
     with served(hostile.view.looked.dataset.name, other) as server:
+        server.view.compared("train", 0, 1)  # loads it: seconds on a busy machine
         watched = Watched(browser, server)
         page = watched.page
         page.goto(f"{server.guard.url}#train/doc/2")

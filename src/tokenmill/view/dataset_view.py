@@ -44,7 +44,7 @@ from tokenmill.view.steps import LoaderSteps, ShardAfterShard, StepRow, Steps, l
 from tokenmill.web import text_runs
 from tokenmill.words.escapes import printable
 
-PAGE_TOKENS = 2048
+PAGE_TOKENS = 1024
 MAX_HITS = 200
 MAX_NEEDLE = 1000
 # The strip: bytes per token of so many tokens in each of so many equal stretches.

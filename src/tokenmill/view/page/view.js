@@ -8,7 +8,7 @@ import { startSearch, stepHit, stopSearch } from "./search.js";
 import { isSourceShown, showSource, toggleSource } from "./source.js";
 import { isStepsShown, listenToSteps, openStep, prepareSteps, showStep, stepLink, toggleSteps } from "./steps.js";
 import { askedShare, showStrip, showWhere } from "./strip.js";
-import { factsOf, focusTokens, listenToTokens, markTokens, showTokens } from "./tokens.js";
+import { factsOf, focusTokens, listenToTokens, markTokens, showRest, showTokens } from "./tokens.js";
 
 let dataset = null;
 let place = null;
@@ -23,13 +23,19 @@ async function load(what, parameters, { isNew = true, count = 1, whole = (found)
   asking?.abort();
   const own = asking = new AbortController();
   byId("tokens").setAttribute("aria-busy", "true");
+  const slow = setTimeout(() => byId("tokens").classList.add("waiting"), 200);
   try {
     const found = await ask(what, parameters, own.signal);
-    if (own === asking) show(whole(found), isNew, count);
+    if (own !== asking) return;
+    show(whole(found), isNew, count);
+    byId("tokens").classList.remove("waiting");
+    await showRest();
   } catch (error) {
     if (!own.signal.aborted) warn(error.message);
   } finally {
+    clearTimeout(slow);
     if (own === asking) byId("tokens").removeAttribute("aria-busy");
+    if (own === asking) byId("tokens").classList.remove("waiting");
   }
 }
 
