@@ -1,4 +1,4 @@
-"""The page in a real browser: hostile text stays text, all is reached by keys, others are refused."""
+"""The page in a real browser: hostile text stays text, keys reach it all, others are refused."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tokenmill
+from corpora import made_texts
 from tests.report.hostile import TEXTS, hostile_dataset, loose_bytes
 from tests.report.test_browser import CONTRAST
 from tests.view.browsing import Watched
 from tests.view.served import served
 from tokenmill.dataset.inspect import document, look_into, pieces
+from tokenmill.formats import NAMES
 from tokenmill.view.dataset_view import PAGE_TOKENS
 from tokenmill.view.server import ViewServer
 from tokenmill.web import shown_text
@@ -246,3 +249,45 @@ def test_other_sites_get_nothing_even_with_the_secret(browser, hostile, monkeypa
         other.shutdown()
     assert guard.refusals == [403] * 3
     page.context.close()
+
+
+def datasets(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Every format, shards of a stranger, one document, and one of 10 MB; with how to open them."""
+    lines = {"some": made_texts(9, seed=4), "one": ["<b>one"], "long": ["ab\n " * (10 << 18)]}
+    for name, texts in lines.items():
+        rows = (json.dumps({"text": text}) + "\n" for text in texts)
+        (folder / f"{name}.jsonl").write_text("".join(rows))
+    for name in NAMES:
+        options: dict[str, Any] = {"shard_tokens": 500} if name in ("npy", "llmc") else {}
+        options |= {"seq_len": "document"} if name == "mds" else {}
+        out = folder / name
+        tokenmill.prepare(folder / "some.jsonl", out, format=name, runner="inline", **options)
+        yield str(out), {}
+    for name in ("one", "long"):
+        tokenmill.prepare(folder / f"{name}.jsonl", folder / name, runner="inline", val="none")
+        yield str(folder / name), {}
+    (folder / "llmc" / "tokenmill.json").unlink()
+    yield str(folder / "llmc"), {"tokenizer": "gpt2"}
+
+
+def test_all_kinds_of_datasets_look_right(browser, tmp_path):
+    """The first and the last document of each split are shown as Python says."""
+    num_seen = 0
+    for out, opening in datasets(tmp_path):
+        with served(out, **opening) as server:
+            watched = Watched(browser, server)
+            looked = look_into(out, **opening)
+            for split, stream in looked.dataset.streams.items():
+                for token in sorted({0, stream.num_tokens - 1} - {-1}):
+                    watched.page.goto(f"{server.guard.url}#{split}/token/{token}")
+                    watched.waits_for(f"{split}: document")
+                    place = server.view.token(split, token)["page"]
+                    ids = stream.tokens(place["start"], place["stop"])
+                    found = pieces(looked.token_bytes, ids.tolist())
+                    assert watched.page.evaluate(SPANS) == [
+                        [shown_text(one.text), " ".join(map(str, one.ids))] for one in found
+                    ]
+                    num_seen += 1
+            assert watched.seen == []
+            watched.page.context.close()
+    assert num_seen >= 2 * (len(NAMES) + 3)
