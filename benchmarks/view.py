@@ -102,9 +102,7 @@ def dataset(folder: Path) -> Path:
     header, files = LlmcFormat().header(SHARD_TOKENS, "uint16"), []
     ends = np.flatnonzero(tokens == EOT)
     step = 16 << 20
-    marks = tuple(
-        (int(np.searchsorted(ends, at)), at) for at in range(step, SHARD_TOKENS, step)
-    )
+    marks = tuple((int(np.searchsorted(ends, at)), at) for at in range(step, SHARD_TOKENS, step))
     first = out / LlmcFormat().shard_name("fineweb", "train", 0)
     with open(first, "wb") as file:
         file.write(header)
@@ -115,9 +113,7 @@ def dataset(folder: Path) -> Path:
         if number:
             os.link(first, out / name)
         sha256 = f"{number:064x}"
-        files.append(
-            OutputFile(name, "train", SHARD_TOKENS, len(ends), num_bytes, sha256, marks)
-        )
+        files.append(OutputFile(name, "train", SHARD_TOKENS, len(ends), num_bytes, sha256, marks))
     totals = SplitTotals(SHARDS * SHARD_TOKENS, SHARDS * len(ends))
     manifest = dataclasses.replace(made, files=tuple(files), splits={"train": totals})
     (out / "tokenmill.json").write_bytes(manifest.to_json())

@@ -596,8 +596,8 @@ BUGS = [
     Bug(
         "take a source row for the same without a look",
         "dataset/verify/source_row.py",
-        "    if at is None:\n        return RowComparison(\"same\", text=number)",
-        "    if True:\n        return RowComparison(\"same\", text=number)",
+        '    if at is None:\n        return RowComparison("same", text=number)',
+        '    if True:\n        return RowComparison("same", text=number)',
         "tests/dataset/test_source_row.py",
     ),
     Bug(

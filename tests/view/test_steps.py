@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tokenmill.errors import ConfigError, ConflictError
 from tokenmill.view.steps import ShardAfterShard, steps_of_file
 
 SEQ_LEN = 16
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +119,17 @@ def test_steps_of_a_mixture_come_from_its_file_and_its_state(folder, tmp_path):
     path.write_text(json.dumps({"sources": sources, **options, "seed": 4, "state": {"rows": 1}}))
     with pytest.raises((ConfigError, ConflictError)):
         steps_of_file(str(path))
+
+
+def test_documented_run_file_is_understood(folder, tmp_path):
+    text = (ROOT / "docs" / "view.md").read_text()
+    [example] = re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL)
+    path = tmp_path / "run.json"
+    for old, new in (('"data/', f'"{folder}/'), ("1024", "16"), ("512", "8")):
+        assert old in example
+        example = example.replace(old, new)
+    path.write_text(example)
+    assert {row.source for row in steps_of_file(str(path)).rows(3, 0, 8)} == {"web", "code"}
 
 
 BAD_FILES = [

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from tokenmill.view.server import ViewServer
 
 _TOLD = ("tokenizer", "pattern", "eot_token", "eot", "format", "dtype")
-_AT = re.compile(r"#?(?P<split>[^/?#]+)/((doc|token)/[0-9]+(\?m=[0-9a-f]+)?|step/[0-9]+\?[\w=&%.-]+)")
+_AT = re.compile(
+    r"#?(?P<split>[^/?#]+)/((doc|token)/[0-9]+(\?m=[0-9a-f]+)?|step/[0-9]+\?[\w=&%.-]+)"
+)
 
 
 def add_parser(commands: Any) -> None:

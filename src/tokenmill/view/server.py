@@ -39,7 +39,18 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "ico": "image/x-icon"}
-_MODULES = ("view", "dom", "places", "tokens", "strip", "search", "copying", "comparing", "source", "steps")
+_MODULES = (
+    "view",
+    "dom",
+    "places",
+    "tokens",
+    "strip",
+    "search",
+    "copying",
+    "comparing",
+    "source",
+    "steps",
+)
 
 
 def page_files() -> dict[str, bytes]:
