@@ -17,7 +17,7 @@ from corpora import made_texts
 from tokenmill.dataset.inspect import LookedInto, document, look_into
 from tokenmill.dataset.verify import source_row
 from tokenmill.dataset.verify.input_candidates import NotAtHand
-from tokenmill.dataset.verify.source_row import Document, SourceRows
+from tokenmill.dataset.verify.source_row import Document, DocumentSources
 
 TEXTS = [f"{text} #{number}#" for number, text in enumerate(made_texts(60, seed=3))]
 
@@ -75,7 +75,7 @@ def test_every_document_leads_to_its_row(corpus, tmp_path, way):
     out = str(tmp_path / "out")
     tokenmill.prepare(corpus, out, runner="inline", slice_bytes=4000, **WAYS[way])
     looked = look_into(out)
-    rows, seen = SourceRows(looked.dataset), []
+    rows, seen = DocumentSources(looked.dataset), []
     for split in looked.dataset.streams:
         for number in range(looked.num_documents(split) or 0):
             one = one_of(looked, split, number)
@@ -99,7 +99,7 @@ def test_documents_of_one_list_are_told_apart(tmp_path):
     options: dict[str, Any] = {"lists": "documents", "keep": "", "val": "none"}
     tokenmill.prepare(str(tmp_path / "lists.parquet"), out, runner="inline", **options)
     looked = look_into(out)
-    rows, found = SourceRows(looked.dataset), []
+    rows, found = DocumentSources(looked.dataset), []
     for number in range(4):
         one = one_of(looked, "train", number)
         row = rows.row(one)
@@ -113,7 +113,7 @@ def test_source_that_changed_or_went_is_said(tmp_path):
     path.write_text("".join(lines))
     tokenmill.prepare(str(path), out, runner="inline", keep="", val="none")
     looked = look_into(out)
-    rows, one = SourceRows(looked.dataset), one_of(looked, "train", 3)
+    rows, one = DocumentSources(looked.dataset), one_of(looked, "train", 3)
     forged = one._replace(kept={**(one.kept or {}), "_row": 2})
     assert rows.compared(one, rows.row(forged), looked.made_with).verdict == "differs"
     with pytest.raises(NotAtHand, match="no document in row 99 now"):
@@ -125,7 +125,7 @@ def test_source_that_changed_or_went_is_said(tmp_path):
         rows.row(one)
     path.unlink()
     with pytest.raises(NotAtHand, match="was not found where it was") as gone:
-        SourceRows(looked.dataset).row(one._replace(kept=None))
+        DocumentSources(looked.dataset).row(one._replace(kept=None))
     assert gone.value.hint
 
 
@@ -134,7 +134,7 @@ def test_what_only_the_whole_corpus_tells_is_refused(corpus, tmp_path, options):
     tokenmill.prepare(corpus, tmp_path / "out", runner="inline", **options)
     looked = look_into(str(tmp_path / "out"))
     with pytest.raises(NotAtHand) as refused:
-        SourceRows(looked.dataset).row(one_of(looked, "train", 3))
+        DocumentSources(looked.dataset).row(one_of(looked, "train", 3))
     assert refused.value.hint and "--keep" in refused.value.hint
 
 
@@ -145,7 +145,7 @@ def test_row_deep_in_a_compressed_file_is_refused(tmp_path, monkeypatch, keep):
     options = {"keep": keep, "val": "none", "runner": "inline"}
     tokenmill.prepare(str(tmp_path / "deep.jsonl.gz"), tmp_path / "out", **options)
     looked = look_into(str(tmp_path / "out"))
-    rows, one = SourceRows(looked.dataset), one_of(looked, "train", 2)
+    rows, one = DocumentSources(looked.dataset), one_of(looked, "train", 2)
     assert rows.row(one).texts == ("short",)
     monkeypatch.setattr(source_row, "MAX_READ_BYTES", 1 << 20)
     with pytest.raises(NotAtHand, match="1 MB of text into") as refused:

@@ -36,7 +36,7 @@ from tokenmill.dataset.inspect.token_bytes import NO_TEXT
 from tokenmill.dataset.manifest import manifest_sha256_of
 from tokenmill.dataset.stream import Stream
 from tokenmill.dataset.verify.input_candidates import NotAtHand
-from tokenmill.dataset.verify.source_row import Document, RowComparison, SourceRow, SourceRows
+from tokenmill.dataset.verify.source_row import Document, DocumentSources, RowComparison, SourceRow
 from tokenmill.encodings import Encoding
 from tokenmill.errors import ConfigError, TokenmillError
 from tokenmill.report.places import Commands
@@ -79,7 +79,7 @@ class DatasetView:
         self._searching = threading.Lock()
         self._num_searches = 0
         self._plain_pieces: dict[TextPiece, Plain] = {}
-        self._sources = SourceRows(looked.dataset)
+        self._sources = DocumentSources(looked.dataset)
         self._tracing = threading.Lock()
 
     @functools.cached_property

@@ -76,7 +76,7 @@ class RowComparison:
     token: int | None = None  # the first that differs
 
 
-class SourceRows:
+class DocumentSources:
     """Leads from documents of a dataset to the rows that they were made from."""
 
     def __init__(self, dataset: Dataset) -> None:
