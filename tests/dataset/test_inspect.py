@@ -381,6 +381,7 @@ def test_grep_finds_exactly_the_documents_that_hold_the_text(
     name, batch_tokens, tmp_path, small, monkeypatch
 ):
     monkeypatch.setattr(search, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(search, "FIRST_TOKENS", max(1, batch_tokens // 2))
     texts = [
         f"{text} planted: xylo-QUARTZ 東🙂" if k % 9 == 4 else text for k, text in enumerate(small)
     ]
@@ -425,6 +426,7 @@ def test_grep_where_no_documents_are_known_finds_every_place(
     batch_tokens, tmp_path, small, monkeypatch
 ):
     monkeypatch.setattr(search, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(search, "FIRST_TOKENS", max(1, batch_tokens // 2))
     looked = look_into(prepared(tmp_path, small, eot="none", val="none"))
     whole = "".join(small)
     for needle in ("stone", "don't we'll", "🙂", "ill g", " "):
@@ -439,6 +441,7 @@ def test_grep_where_no_documents_are_known_finds_every_place(
 @pytest.mark.parametrize("eot", ["append", "none"])
 def test_grep_ids_finds_every_sequence(batch_tokens, eot, tmp_path, small, monkeypatch):
     monkeypatch.setattr(search, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(search, "FIRST_TOKENS", max(1, batch_tokens // 2))
     looked = look_into(prepared(tmp_path, small, eot=eot, val="none"))
     stream = looked.stream("train")
     tokens = stream.tokens(0, stream.num_tokens).tolist()

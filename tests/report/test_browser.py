@@ -109,3 +109,18 @@ def test_policy_stops_what_an_escape_would_have_let_through(browser, reports, tm
     assert page.title().endswith(": report")
     assert finished == [(tmp_path / "bad.html").as_uri()]
     page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser, reports, scheme):
+    module = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = browser.new_page(color_scheme=scheme)
+    page.goto(reports[0][1].as_uri())
+    page.evaluate("() => document.querySelectorAll('details').forEach(one => { one.open = true })")
+    violations = module.Axe().run(page).response["violations"]
+    assert [
+        (one["id"], one["nodes"][0]["html"][:200])
+        for one in violations
+        if one["impact"] in ("serious", "critical")
+    ] == []
+    page.close()

@@ -15,12 +15,18 @@ from tokenmill.encodings import Encoding
 from tokenmill.report.places import Commands
 from tokenmill.view.dataset_view import DatasetView
 from tokenmill.view.server import ViewServer
+from tokenmill.view.steps import LoaderSteps
 
 
 @contextlib.contextmanager
-def served(folder: str, other: Encoding | None = None, **opening: Any) -> Iterator[ViewServer]:
+def served(
+    folder: str,
+    other: Encoding | None = None,
+    run: LoaderSteps | None = None,
+    **opening: Any,
+) -> Iterator[ViewServer]:
     looked = look_into(folder, **opening)
-    with ViewServer(DatasetView(looked, Commands(looked), other)) as server:
+    with ViewServer(DatasetView(looked, Commands(looked), other, run)) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tokenmill.cli import main, parser
+from tokenmill.cli.view import require_sense
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -40,6 +41,9 @@ def test_documented_commands_are_understood():
     assert len(documented()) > 4
     for line in documented():
         assert parser().parse_args(shlex.split(line)[1:]).command == "view"
+    for place in ("train/doc/17", "train/step/7?reader=shards&batch=8&seq_len=64&m=0a1b"):
+        arguments = parser().parse_args(["view", "out", "--at", place])
+        require_sense(arguments)
 
 
 def test_view_prints_its_address_serves_and_ends_on_ctrl_c(folder):

@@ -44,7 +44,8 @@ _FILES = {
     "tokenizer.json": "  tokenizers' ids",
     "vocab.json": "  with merges.txt, GPT-2's and RoBERTa's way: tokenizers' ids",
     "tekken.json": "  mistral-common's ids",
-    "SentencePiece": "  sentencepiece's ids; other than byte-fallback BPE: tokenmill[sentencepiece]",
+    "SentencePiece": "  sentencepiece's ids; unigram and others: pip install "
+    "'tokenmill[sentencepiece]'",
     "ranks": "  of another family: also --pattern NAME|REGEX and --eot-token TEXT=ID",
 }
 

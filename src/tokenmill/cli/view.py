@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from tokenmill.view.server import ViewServer
 
 _TOLD = ("tokenizer", "pattern", "eot_token", "eot", "format", "dtype")
-_AT = re.compile(r"#?(?P<split>[^/?#]+)/(doc|token)/[0-9]+(\?m=[0-9a-f]+)?")
+_AT = re.compile(
+    r"#?(?P<split>[^/?#]+)/((doc|token)/[0-9]+(\?m=[0-9a-f]+)?|step/[0-9]+\?[\w=&%.-]+)"
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -36,6 +38,7 @@ examples:
   tokenmill view data/mine
   tokenmill view data/mine --at train/token/1000000
   tokenmill view data/mine --compare o200k_base
+  tokenmill view data/mine --loader run.json
   tokenmill view data/mine --no-browser --port 8800
   tokenmill view s3://bucket/mine
   tokenmill view llmc-shards/ --tokenizer gpt2""",
@@ -46,6 +49,11 @@ examples:
     where.add_argument("--at", metavar="PLACE", help="train/doc/17, train/token/1000")
     where.add_argument(
         "--compare", metavar="NAME|FILE", help="show the same text in this tokenizer's tokens, too"
+    )
+    where.add_argument(
+        "--loader",
+        metavar="FILE.json",
+        help="the arguments of a tokenmill.Loader: shows what its steps saw",
     )
     where.add_argument("--port", type=int, default=0, metavar="N", help="default: any free one")
     where.add_argument("--no-browser", action="store_true", help="only print the address")
@@ -99,6 +107,7 @@ def server_of(arguments: argparse.Namespace) -> ViewServer:
     from tokenmill.report.places import Commands
     from tokenmill.view.dataset_view import DatasetView
     from tokenmill.view.server import ViewServer
+    from tokenmill.view.steps import steps_of_file
 
     tell_of_tries()
     given = {name: getattr(arguments, name) for name in _TOLD}
@@ -108,9 +117,10 @@ def server_of(arguments: argparse.Namespace) -> ViewServer:
     options = [(f"--{name.replace('_', '-')}", text) for name, text in given.items()]
     commands = Commands(looked, [word for option in options for word in option])
     other = None if arguments.compare is None else get_encoding(arguments.compare)
+    run = None if arguments.loader is None else steps_of_file(arguments.loader)
     fragment(looked, arguments)  # refuses an unknown split before anything listens
     try:
-        return ViewServer(DatasetView(looked, commands, other), arguments.port)
+        return ViewServer(DatasetView(looked, commands, other, run), arguments.port)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise

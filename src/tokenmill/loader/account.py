@@ -12,6 +12,15 @@ from tokenmill.loader.steps import Skips
 
 
 @dataclass(frozen=True, slots=True)
+class RowPlace:
+    """Which row of a source a row of a step is."""
+
+    source: str
+    epoch: int  # of the source, from 0
+    row: int  # of the source's split, or of its plan
+
+
+@dataclass(frozen=True, slots=True)
 class RowOrigin:
     """Where a row of a step came from."""
 
@@ -31,6 +40,17 @@ class SourceProgress:
     delivered_tokens: int
     skipped_tokens: int
     epochs: float
+
+
+def places_of(parts: Sequence[SourcePart], count: int) -> list[RowPlace]:
+    """The rows at `count` places, in their order. Reads nothing."""
+    found: dict[int, RowPlace] = {}
+    for part in parts:
+        epochs = (part.turns // part.source.rows.num_rows).tolist()
+        columns = part.places.tolist(), epochs, part.rows.tolist()
+        for place, epoch, row in zip(*columns, strict=True):
+            found[place] = RowPlace(part.source.name, epoch, row)
+    return [found[place] for place in range(count)]
 
 
 def origins_of(parts: Sequence[SourcePart], count: int) -> list[RowOrigin]:

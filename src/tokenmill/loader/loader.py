@@ -21,7 +21,14 @@ from dataclasses import asdict
 from typing import Any
 
 from tokenmill.errors import ConfigError, ConflictError
-from tokenmill.loader.account import RowOrigin, SourceProgress, origins_of, progress_of
+from tokenmill.loader.account import (
+    RowOrigin,
+    RowPlace,
+    SourceProgress,
+    origins_of,
+    places_of,
+    progress_of,
+)
 from tokenmill.loader.batch import TokenBatch
 from tokenmill.loader.batch_maker import BatchMaker, BatchPlan
 from tokenmill.loader.mixing import Mixture
@@ -218,13 +225,25 @@ class Loader:
     def documents_of(self, step: int) -> list[RowOrigin]:
         """Where each row of a step came from, and which documents it saw, rows of all ranks in
         order. Steps are those of a run with this batch_size from its beginning."""
+        return origins_of(self._maker.parts(self._ranges_of(step)), self.options.batch_size)
+
+    def rows_of(self, step: int) -> list[RowPlace]:
+        """Which rows a step is made of, in the same order, without a look at documents."""
+        return places_of(self._maker.parts(self._ranges_of(step)), self.options.batch_size)
+
+    @property
+    def step(self) -> int:
+        """The next step, counted from the beginning of a run with this batch_size."""
+        return self._num_delivered(0, self._rows) // self.options.batch_size
+
+    def _ranges_of(self, step: int) -> list[Range]:
         if step < 0:
             raise ConfigError(f"there is no step {step}")
         place = self._skips.nth(step * self.options.batch_size)
         ranges = self._step(place)
         if ranges is None:
             raise ConfigError(f"the run has no step {step:,}: it ends before")
-        return origins_of(self._maker.parts(ranges), self.options.batch_size)
+        return ranges
 
     def progress(self) -> dict[str, SourceProgress]:
         """What the weights ask for so far, and what each source has given."""

@@ -10,11 +10,14 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
+import shlex
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 from tokenmill import __version__
+from tokenmill.config import OWN_COLUMNS
 from tokenmill.dataset.inspect import (
     Hit,
     LookedInto,
@@ -32,29 +35,43 @@ from tokenmill.dataset.inspect import (
 from tokenmill.dataset.inspect.token_bytes import NO_TEXT
 from tokenmill.dataset.manifest import manifest_sha256_of
 from tokenmill.dataset.stream import Stream
+from tokenmill.dataset.verify.input_candidates import NotAtHand
+from tokenmill.dataset.verify.source_row import Document, DocumentSources, RowComparison, SourceRow
 from tokenmill.encodings import Encoding
-from tokenmill.errors import ConfigError
+from tokenmill.errors import ConfigError, TokenmillError
 from tokenmill.report.places import Commands
+from tokenmill.view.steps import LoaderSteps, ShardAfterShard, StepRow, Steps, loader_steps
 from tokenmill.web import text_runs
+from tokenmill.words.escapes import printable
 
-PAGE_TOKENS = 2048
+PAGE_TOKENS = 1024
 MAX_HITS = 200
 MAX_NEEDLE = 1000
 # The strip: bytes per token of so many tokens in each of so many equal stretches.
 _NUM_STRETCHES = 128
 _STRETCH_TOKENS = 512
 _MAX_KEPT = 1 << 15
+# Of a step, so many rows at a time, and of each its first tokens.
+STEP_ROWS = 64
+_ROW_TOKENS = 32
+# Of a source row, its first characters are shown.
+_ROW_CHARACTERS = 2000
 
 Plain = dict[str, Any]
 
 
 class DatasetView:
     """`commands` are those that show the same place in a terminal, `other` is a tokenizer to
-    compare with. Safe for threads."""
+    compare with, `run` a Loader whose steps to show. Safe for threads."""
 
     def __init__(
-        self, looked: LookedInto, commands: Commands, other: Encoding | None = None
+        self,
+        looked: LookedInto,
+        commands: Commands,
+        other: Encoding | None = None,
+        run: LoaderSteps | None = None,
     ) -> None:
+        self._run = run
         self._other = other
         self.looked = looked
         self._commands = commands
@@ -62,6 +79,8 @@ class DatasetView:
         self._searching = threading.Lock()
         self._num_searches = 0
         self._plain_pieces: dict[TextPiece, Plain] = {}
+        self._sources = DocumentSources(looked.dataset)
+        self._tracing = threading.Lock()
 
     @functools.cached_property
     def mark(self) -> str:
@@ -87,12 +106,13 @@ class DatasetView:
                 for name, stream in looked.dataset.streams.items()
             ]
         return {
-            "name": looked.dataset.name,
+            "name": printable(looked.dataset.name),
             "mark": self.mark,
             "has_manifest": looked.dataset.manifest is not None,
             "format": looked.dataset.format.name,
             "tokenizer": None if made_with is None else made_with.name,
             "other": None if self._other is None else self._other.name,
+            "run": None if self._run is None else _plain_run(self._run),
             "missing": looked.missing,
             "splits": splits,
             "split": self._commands.usual_split,
@@ -135,7 +155,7 @@ class DatasetView:
             "stop": view.stop,
             "num_bytes": view.num_bytes,
             "token": view.token_offset,
-            "shard": view.shard,
+            "shard": printable(view.shard),
             "shard_start": view.shard_start,
             "page_tokens": PAGE_TOKENS,
             "command": self._command(view, token),
@@ -189,6 +209,80 @@ class DatasetView:
     @functools.cached_property
     def _other_bytes(self) -> TokenBytes | None:
         return None if self._other is None else TokenBytes.of(self._other)
+
+    # The source
+
+    def source(self, split: str, number: int) -> Plain:
+        """The row that a document was made from, read again and compared. What cannot be told is
+        no error, but said, with what to type."""
+        with self._reading:
+            view = document(self.looked, split, number, 0)
+        one = Document(split, number, view.start, view.stop, view.kept)
+        columns = [
+            [printable(name), text_runs(_shown(value))]
+            for name, value in (view.kept or {}).items()
+            if name not in OWN_COLUMNS or name in ("_file", "_row")
+        ]
+        told: Plain = {"split": split, "document": number, "columns": columns}
+        try:
+            with self._tracing:
+                row = self._sources.row(one)
+                with self._reading:
+                    identity = None if self.looked.encoding is None else self.looked.made_with
+                    compared = self._sources.compared(one, row, identity)
+        except NotAtHand as reason:
+            return {**told, "verdict": "not found", **_reason(str(reason), reason.hint)}
+        except TokenmillError as error:
+            return {**told, "verdict": "not found", **_reason(error.message, error.hint)}
+        return {**told, **_plain_row(row, compared)}
+
+    # Steps
+
+    def steps(self, split: str, reader: str, options: Plain) -> Steps:
+        """The run that reads this split so. `options` are those of `tokenmill.Loader`, or of the
+        loop over shards."""
+        if reader == "run":
+            if self._run is None:
+                raise ConfigError("there is no run: tokenmill view OUT --loader run.json")
+            return self._run
+        if reader == "shards":
+            sizes = [shard.num_tokens for shard in self.looked.stream(split).shards]
+            return ShardAfterShard(split, sizes, **options)
+        name = options.pop("name", "data")
+        return loader_steps(self.looked, name, {"split": split, **options})
+
+    def step(self, steps: Steps, step: int, first: int) -> Plain:
+        """Up to STEP_ROWS rows of a step, with the beginning of each."""
+        with self._reading:
+            rows = steps.rows(step, first, first + STEP_ROWS)
+            return {
+                "step": step,
+                "split": steps.split,
+                "first": first,
+                "num_rows": steps.num_rows(),
+                "seq_len": steps.seq_len,
+                "rows": [self._step_row(steps, row) for row in rows],
+            }
+
+    def _step_row(self, steps: Steps, row: StepRow) -> Plain:
+        looked = self.looked
+        if isinstance(steps, LoaderSteps):
+            looked = steps.datasets[row.source].looked
+        stream = looked.stream(steps.split)
+        shown = stream.tokens(row.start, row.start + min(_ROW_TOKENS, steps.seq_len)).tolist()
+        table, place = looked.token_bytes, f"{steps.split}/token/{row.start}"
+        text = " ".join(map(str, shown))
+        if table is not None:
+            text = "".join(piece.text for piece in pieces(table, shown))
+        here, there = (os.path.realpath(one.dataset.name) for one in (self.looked, looked))
+        return {
+            **dataclasses.asdict(row),
+            "stop": row.start + steps.seq_len,
+            "shard": printable(stream.shard_at(row.start)[0].name),
+            "is_here": here == there,
+            "command": shlex.join(["tokenmill", "view", looked.dataset.name, "--at", place]),
+            "text": text_runs(text),
+        }
 
     # The whole split
 
@@ -248,6 +342,43 @@ def _plain_piece(table: TokenBytes, piece: TextPiece) -> Plain:
         "ids": list(piece.ids),
         "bytes": [(table.row(token) or b"").hex() for token in piece.ids],
         "runs": text_runs(piece.text) if piece.kind == "text" else [piece.text],
+    }
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _reason(why: str, hint: str | None) -> Plain:
+    """With the names of files in it, so as runs."""
+    return {"why": text_runs(why), "hint": text_runs(hint or "")}
+
+
+def _plain_run(run: LoaderSteps) -> Plain:
+    options = run.loader.options
+    return {
+        "step": run.loader.step,
+        "split": options.split,
+        "batch": options.batch_size,
+        "seq_len": options.seq_len,
+        "world": options.world_size,
+        "seed": options.seed,
+        "shuffle": options.shuffle or "none",
+        "sources": list(run.datasets),
+    }
+
+
+def _plain_row(row: SourceRow, compared: RowComparison) -> Plain:
+    text = row.texts[compared.text] if compared.text < len(row.texts) else ""
+    return {
+        "verdict": compared.verdict,
+        **_reason(compared.why, None),
+        "source": text_runs(row.source),
+        "file": text_runs(row.file),
+        "place": row.place,
+        "num_characters": len(text),
+        "text": text_runs(text[:_ROW_CHARACTERS]),
+        "is_whole": len(text) <= _ROW_CHARACTERS,
     }
 
 

@@ -18,11 +18,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tokenmill.errors import ConfigError, TokenmillError
+from tokenmill.errors import ConfigError, TokenmillError, unknown_name
 from tokenmill.view.dataset_view import DatasetView
 from tokenmill.view.guard import Guard
 from tokenmill.web import STYLE
+from tokenmill.words.escapes import printable
 
+MAX_NAME = 100  # characters, of a source
 MAX_CONNECTIONS = 32
 IDLE_SECONDS = 30
 HEADERS = {
@@ -37,7 +39,18 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "ico": "image/x-icon"}
-_MODULES = ("view", "dom", "places", "tokens", "strip", "search", "copying", "comparing")
+_MODULES = (
+    "view",
+    "dom",
+    "places",
+    "tokens",
+    "strip",
+    "search",
+    "copying",
+    "comparing",
+    "source",
+    "steps",
+)
 
 
 def page_files() -> dict[str, bytes]:
@@ -116,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             found = answer(self.server.view, Query(query))
         except TokenmillError as error:
-            self._send_json({"error": error.message}, HTTPStatus.BAD_REQUEST)
+            self._send_json({"error": printable(error.message)}, HTTPStatus.BAD_REQUEST)
         except Exception as error:
             self._send_json({"error": f"a bug: {error!r}"}, HTTPStatus.INTERNAL_SERVER_ERROR)
             raise
@@ -218,6 +231,34 @@ def _compared(view: DatasetView, query: Query) -> Any:
     return view.compared(query.required("split"), start, query.number("stop"))
 
 
+def _step(view: DatasetView, query: Query) -> Any:
+    reader = query.required("reader")
+    if reader not in _STEP_OPTIONS:
+        raise unknown_name("reader", reader, tuple(_STEP_OPTIONS))
+    options: dict[str, Any] = {
+        name: query.number(asked)
+        for name, asked in _STEP_OPTIONS[reader].items()
+        if query.text(asked) is not None
+    }
+    if reader == "loader":
+        shuffle = query.text("shuffle") or "full"
+        options["shuffle"] = None if shuffle == "none" else shuffle
+        options["name"] = (query.text("name") or "data")[:MAX_NAME]
+    if reader != "run" and not {"seq_len", "batch_size"} <= options.keys():
+        raise ConfigError("a step needs batch and seq_len")
+    steps = view.steps(query.required("split"), reader, options)
+    first = query.number("first") if query.text("first") is not None else 0
+    return view.step(steps, query.number("step"), first)
+
+
+_LOADER = {"batch_size": "batch", "seq_len": "seq_len", "world_size": "world"}
+_STEP_OPTIONS = {
+    "loader": {**_LOADER, "seed": "seed"},
+    "shards": {**_LOADER, "micro_steps": "micro_steps"},
+    "run": {},
+}
+
+
 def _search(view: DatasetView, query: Query) -> Any:
     text = query.text("text")
     ids = query.numbers("ids") if text is None else []
@@ -230,6 +271,10 @@ _ANSWERS: dict[str, Callable[[DatasetView, Query], Any]] = {
     "api/random": lambda view, query: view.random(query.required("split")),
     "api/page": _page,
     "api/compared": _compared,
+    "api/source": lambda view, query: view.source(
+        query.required("split"), query.number("document")
+    ),
     "api/strip": lambda view, query: view.strip(query.required("split")),
+    "api/step": _step,
     "api/search": _search,
 }

@@ -207,7 +207,7 @@ class Comparison:
             start, stop = bounds or (0, 0)
             found = again.ids[:0] if stream is None else stream.tokens(start, stop)
             self.num_documents += 1
-            at = _first_difference(found, expected)
+            at = first_difference(found, expected)
             other = self._kept_difference(again)
         except IntegrityError as error:
             self.unreadable = error.message
@@ -264,7 +264,8 @@ class Comparison:
                 self.failures.append(self._where.failure(split, self._at[split], message))
 
 
-def _first_difference(found: npt.NDArray[np.integer], expected: Ids) -> int | None:
+def first_difference(found: npt.NDArray[np.integer], expected: Ids) -> int | None:
+    """Where two documents begin to differ; None: nowhere."""
     common = min(len(found), len(expected))
     is_other = found[:common] != expected[:common]
     if is_other.any():

@@ -77,6 +77,30 @@ class DocumentIndex:
             self._ranks = self._made_ranks()
         return int(self._ranks[split][number])
 
+    def origin(self, split: str, number: int, start: int) -> tuple[int, int, int]:
+        """Where a document of a split comes from, whose first token is `start`: the split and the
+        slice that it was encoded for, and its place among the slice's documents of that split."""
+        position = SPLITS.index(split)
+        if self._one_stream is not None:
+            position, number = self._origin, self._number_in_stream(split, start)
+        if self.is_shuffled:
+            self._ranks = self._ranks or self._made_ranks()
+            number = int(np.flatnonzero(self._ranks[position] == number)[0])
+        before = self._before[position]
+        index = int(np.searchsorted(before, number, "right")) - 1
+        return position, index, number - int(before[index])
+
+    def _number_in_stream(self, split: str, start: int) -> int:
+        assert self._one_stream is not None
+        first, second = self._one_stream
+        if split == second and first in self._dataset.streams:
+            start += self._dataset.streams[first].num_tokens
+        stream = self.streams[self._origin]
+        number = None if stream is None else stream.document_at(start)
+        if number is None:
+            raise NotAtHand("without EOT ids nothing says where documents stand")
+        return number
+
     def bounds(self, split: int) -> Numbers:
         """The starts of the documents in the split's stream, and the end of the last."""
         stream = self.streams[split]

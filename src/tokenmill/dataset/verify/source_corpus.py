@@ -212,11 +212,7 @@ class FirstTexts:
 def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -> Corpus:
     """The corpus, from its old paths or from `sources`. Raises NotAtHand if it is missing or
     changed."""
-    options = manifest.identity["options"]
-    try:
-        config = Config(sources=("-",), **options)
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise NotAtHand(f"its options are not known to this version: {error}") from None
+    config = config_of(manifest)
     if not manifest.inputs:
         raise NotAtHand(
             "it was converted from shards of someone else's, and nothing says what they were made "
@@ -238,6 +234,14 @@ def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -
         return corpus
     counts = [manifest.slice_documents.get(split, []) for split in SPLITS]
     return corpus.cut_short([sum(both) for both in zip(*counts, strict=False)])
+
+
+def config_of(manifest: Manifest) -> Config:
+    """The options of the run. Raises NotAtHand if this version does not know them."""
+    try:
+        return Config(sources=("-",), **manifest.identity["options"])
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise NotAtHand(f"its options are not known to this version: {error}") from None
 
 
 def _quarantined(files: DatasetFiles, manifest: Manifest) -> dict[str, frozenset[str]]:

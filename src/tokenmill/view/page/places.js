@@ -1,12 +1,14 @@
-// Places as people type them and as links have them: #train/doc/17 and #train/token/456.
+// Places as people type them and as links have them: #train/doc/17, #train/token/456 and
+// #train/step/7?reader=loader&batch=8&seq_len=1024.
 
 export function fromLink(hash) {
-  const found = hash.match(/^#([^/?#]+)\/(doc|token)\/(\d{1,18})(?:\?m=([0-9a-f]+))?$/);
+  const found = hash.match(/^#([^/?#]+)\/(doc|token|step)\/(\d{1,18})(?:\?(.*))?$/);
   if (!found) return null;
   let split;
   try { split = decodeURIComponent(found[1]); } catch { return null; }
-  const what = found[2] === "doc" ? "document" : "token";
-  return { split, [what]: found[3], mark: found[4] };
+  const { m: mark, ...parameters } = Object.fromEntries(new URLSearchParams(found[4] ?? ""));
+  const what = { doc: "document" }[found[2]] ?? found[2];
+  return { split, [what]: found[3], mark: /^[0-9a-f]+$/.test(mark) ? mark : undefined, parameters };
 }
 
 // A place that was asked for by its token keeps it; else the document's number, if it has one.

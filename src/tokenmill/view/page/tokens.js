@@ -3,8 +3,10 @@
 import { byId, counted, element, number, runs } from "./dom.js";
 
 const NUM_SHADES = 4;
+const FIRST_PIECES = 400; // about what a window shows
 const box = () => byId("tokens");
-let shown = []; // {piece, span, at}: `at` is the offset of its first token in the split
+let shown = []; // {piece, at, span}: `at` is the offset of its first token in the split
+let numShown = 0; // of those: the others get their spans after the first frame
 let current = 0;
 let anchor = null;
 let place = null;
@@ -12,20 +14,41 @@ let place = null;
 export function showTokens(newPlace) {
   place = newPlace;
   let at = place.page.start;
-  shown = place.page.pieces.map((piece, index) => {
-    const one = { piece, at, span: span(piece, index) };
+  shown = place.page.pieces.map((piece) => {
+    const one = { piece, at, span: null };
     at += piece.ids.length;
     return one;
   });
-  box().replaceChildren(...shown.map((one) => one.span));
+  [numShown, current, anchor] = [0, 0, null];
+  box().replaceChildren(...spansUpTo(FIRST_PIECES));
   if (!shown.length) box().append(element("span", { class: "soft" }, "no tokens"));
-  current = 0;
-  anchor = null;
   if (shown.length) shown[0].span.tabIndex = 0;
   byId("detail").textContent = "";
 }
 
-export const shownPieces = () => shown.map((one) => ({ piece: one.piece, span: one.span }));
+function spansUpTo(stop) {
+  const some = shown.slice(numShown, stop);
+  some.forEach((one, index) => { one.span = span(one.piece, numShown + index); });
+  numShown += some.length;
+  return some.map((one) => one.span);
+}
+
+function showUpTo(stop) {
+  if (numShown < Math.min(stop, shown.length)) box().append(...spansUpTo(stop));
+}
+
+// The rest of a long page, once a window of it has been painted.
+export async function showRest() {
+  if (numShown === shown.length) return;
+  const own = shown;
+  await new Promise((done) => { requestAnimationFrame(() => setTimeout(done)); });
+  if (own === shown) showUpTo(shown.length);
+}
+
+export function shownPieces() {
+  showUpTo(shown.length);
+  return shown;
+}
 
 export function span(piece, index) {
   const isText = piece.kind === "text";
@@ -35,7 +58,9 @@ export function span(piece, index) {
 }
 
 export function markTokens(token, count, hasFocus) {
-  const marked = shown.filter((one) => one.at < token + count && one.at + one.piece.ids.length > token);
+  const first = shown.findIndex((one) => one.at + one.piece.ids.length > token);
+  showUpTo(first + count + FIRST_PIECES);
+  const marked = shown.slice(0, numShown).filter((one) => one.at < token + count && one.at + one.piece.ids.length > token);
   for (const one of marked) one.span.classList.add("marked");
   if (!marked.length) return;
   tabStop(shown.indexOf(marked[0]));
@@ -47,6 +72,7 @@ export function markTokens(token, count, hasFocus) {
 // What is selected, by Shift and arrows or with the mouse; else the page.
 export function selectedTokens() {
   const selection = getSelection();
+  showUpTo(shown.length);
   const some = selection.isCollapsed ? []
     : shown.filter((one) => selection.containsNode(one.span, true));
   return { isSelection: some.length > 0, tokens: some.length ? some : shown };
@@ -85,6 +111,7 @@ export function focusTokens() {
 }
 
 function move(index, isSelecting) {
+  showUpTo(shown.length);
   const to = Math.max(0, Math.min(shown.length - 1, index));
   if (isSelecting) anchor ??= current;
   else anchor = null;
@@ -101,7 +128,7 @@ function vertical(step) {
   const from = shown[current].span.getBoundingClientRect();
   let line = null;
   let best = null;
-  for (let index = current + step; shown[index]; index += step) {
+  for (let index = current + step; shown[index]?.span; index += step) {
     const box = shown[index].span.getBoundingClientRect();
     if (Math.abs(box.top - from.top) < 4) continue;
     line ??= box.top;

@@ -5,8 +5,10 @@ import { listenToComparing, showCompared } from "./comparing.js";
 import { ask, byId, counted, element, number } from "./dom.js";
 import { atShare, fromLink, fromTyping, toLink } from "./places.js";
 import { startSearch, stepHit, stopSearch } from "./search.js";
+import { isSourceShown, showSource, toggleSource } from "./source.js";
+import { isStepsShown, listenToSteps, openStep, prepareSteps, showStep, stepLink, toggleSteps } from "./steps.js";
 import { askedShare, showStrip, showWhere } from "./strip.js";
-import { factsOf, focusTokens, listenToTokens, markTokens, showTokens } from "./tokens.js";
+import { factsOf, focusTokens, listenToTokens, markTokens, showRest, showTokens } from "./tokens.js";
 
 let dataset = null;
 let place = null;
@@ -21,13 +23,19 @@ async function load(what, parameters, { isNew = true, count = 1, whole = (found)
   asking?.abort();
   const own = asking = new AbortController();
   byId("tokens").setAttribute("aria-busy", "true");
+  const slow = setTimeout(() => byId("tokens").classList.add("waiting"), 200);
   try {
     const found = await ask(what, parameters, own.signal);
-    if (own === asking) show(whole(found), isNew, count);
+    if (own !== asking) return;
+    show(whole(found), isNew, count);
+    byId("tokens").classList.remove("waiting");
+    await showRest();
   } catch (error) {
     if (!own.signal.aborted) warn(error.message);
   } finally {
+    clearTimeout(slow);
     if (own === asking) byId("tokens").removeAttribute("aria-busy");
+    if (own === asking) byId("tokens").classList.remove("waiting");
   }
 }
 
@@ -44,7 +52,8 @@ function show(found, isNew, count) {
   showPlace();
   showTokens(place);
   if (dataset.other) showCompared(place, dataset);
-  const isField = document.activeElement?.closest?.("#hits, #where");
+  if (isSourceShown()) showSource(place);
+  const isField = document.activeElement?.closest?.("#hits, #where, #steps");
   if (place.token !== null) markTokens(place.token, count, !isField);
   else scrollTo({ top: 0, behavior: "instant" });
 }
@@ -135,13 +144,30 @@ function goTo(event) {
 }
 
 function follow(asked, options) {
+  if (asked.step !== undefined) return followStep(asked);
   if (asked.mark !== undefined && !dataset.mark.startsWith(asked.mark)) {
-    return load("place", { split: asked.split, ...rest(asked) }, options).then(() => warn(
-      `This link is of another dataset (manifest ${asked.mark}); here is ${dataset.name} (${dataset.mark}).`));
+    return load("place", { split: asked.split, ...rest(asked) }, options).then(() => warnOfOther(asked.mark));
   }
   if (!splitOf(asked.split)) return warn(`There is no split ${asked.split} here.`);
   return open(asked, options);
 }
+
+async function followStep({ split, step, mark, parameters }) {
+  if (!splitOf(split)) return warn(`There is no split ${split} here.`);
+  const found = await openStep(split, step, parameters);
+  const first = found?.rows.find((row) => row.is_here);
+  if (!place && first) await open({ split: found.split, token: first.start }, { isNew: false, count: found.seq_len });
+  if (mark !== undefined && !dataset.mark.startsWith(mark)) warnOfOther(mark);
+}
+
+function submitStep() {
+  const split = dataset.run && byId("reader").value === "run" ? dataset.run.split : byId("split").value;
+  history.pushState(null, "", stepLink(split, dataset.mark));
+  return showStep(split);
+}
+
+const warnOfOther = (mark) => warn(
+  `This link is of another dataset (manifest ${mark}); here is ${dataset.name} (${dataset.mark}).`);
 
 const rest = ({ document: number, token }) => (token === undefined ? { document: number } : { token });
 
@@ -176,14 +202,18 @@ const KEYS = [
   ["t", "to the tokens; arrows move, Shift selects", focusTokens],
   ["w", "spaces and line ends", () => byId("whitespace").click()],
   ["i", "ids", () => byId("ids").click()],
+  ["s", "the row of the source, read again", () => byId("source-toggle").click()],
+  ["x", "what a training step saw", () => byId("steps-toggle").click()],
   ["c", "copy", () => byId("copy").click()],
-  ["Escape", "stop the search and close its hits", closeHits],
+  ["Escape", "stop the search, close what is open", closePanels],
   ["?", "these keys", () => byId("help").click()],
 ];
 
-function closeHits() {
+function closePanels() {
   stopSearch();
   byId("hits").hidden = true;
+  if (isStepsShown()) toggleSteps(false);
+  if (isSourceShown()) toggleSource(place);
 }
 
 function onKey(event) {
@@ -220,6 +250,9 @@ function listen() {
   });
   byId("whitespace").addEventListener("click", (event) => toggle(event.currentTarget, "show-whitespace"));
   byId("ids").addEventListener("click", (event) => toggle(event.currentTarget, "show-ids"));
+  byId("source-toggle").addEventListener("click", () => toggleSource(place));
+  byId("steps-toggle").addEventListener("click", () => toggleSteps());
+  listenToSteps(submitStep);
   byId("copy").addEventListener("click", () => place && openCopying(place, link()));
   byId("help").addEventListener("click", () => byId("help-dialog").showModal());
   byId("skip").addEventListener("click", (event) => { event.preventDefault(); focusTokens(); });
@@ -245,6 +278,7 @@ async function start() {
   byId("split").append(...dataset.splits.map((one) => element("option", { value: one.name }, one.name)));
   byId("keys").append(...KEYS.map(([key, what]) =>
     element("tr", {}, element("td", {}, element("kbd", {}, key)), element("td", {}, what))));
+  prepareSteps(dataset, (at, count) => open(at, { count }));
   listen();
   await fromAddress();
 }

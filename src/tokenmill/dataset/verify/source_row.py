@@ -1,0 +1,266 @@
+"""The row of a source that a document was made from, read again and compared with its tokens.
+
+What --keep kept of a document names its file and row. Without it, the slice that a document came
+from follows from the manifest, and the slice is read up to the document; that is refused where
+nothing but reading the whole corpus would tell (--dedup, a shuffle with documents held out).
+
+At most MAX_READ_BYTES of text are read: a row group or a byte of a file is gone to directly, but a
+compressed file can only be read from its beginning.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tokenmill.arrays import numbers_of
+from tokenmill.config import Config
+from tokenmill.corpus.plan import read_options
+from tokenmill.corpus.readers import BYTE_KINDS, Reader, TextBatch, reader_for
+from tokenmill.corpus.spans import HUB_SCHEME, Input, Span
+from tokenmill.dataset.dataset import Dataset
+from tokenmill.dataset.manifest import Manifest, ManifestInput
+from tokenmill.dataset.verify.comparison import first_difference
+from tokenmill.dataset.verify.document_index import DocumentIndex
+from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
+from tokenmill.dataset.verify.reencoding import Reencoder
+from tokenmill.dataset.verify.source_corpus import Corpus, config_of, corpus_of
+from tokenmill.encode.kept import shown_name
+from tokenmill.encodings import EncodingId
+from tokenmill.errors import InputError
+from tokenmill.storage.store import store_of
+from tokenmill.words.plural import counted
+
+MAX_READ_BYTES = 256 << 20
+MAX_COMPARED_TOKENS = 1 << 23
+# Without --keep, so many inputs are looked at to find a row, and CSV up to this size is cut again.
+MAX_PLANNED_INPUTS = 4096
+MAX_CUT_CSV_BYTES = 1 << 30
+_KEEP = "prepare it with --keep '' to keep the file and row of each document"
+
+
+class Document(NamedTuple):
+    """A document of a split, to look for."""
+
+    split: str
+    number: int
+    start: int
+    stop: int
+    kept: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """`place` is where the row is, for a person: 'row 17', 'line 18'. A row has several texts if
+    its list is divided into documents."""
+
+    source: str  # its name; "" if sources have none
+    file: str
+    place: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowComparison:
+    """A document against its row: same, part (the split holds a piece of it), differs, or
+    unknown (it was not compared, and `why` says why)."""
+
+    verdict: str
+    why: str = ""
+    text: int = 0  # which of the row's texts is compared
+    token: int | None = None  # the first that differs
+
+
+class DocumentSources:
+    """Leads from documents of a dataset to the rows that they were made from."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def row(self, document: Document) -> SourceRow:
+        """Raises NotAtHand, which says why and what to type, and InputError for a broken file."""
+        manifest = self._dataset.manifest
+        if manifest is None:
+            raise NotAtHand("without a manifest nothing says what these shards were made from")
+        if document.kept is not None:
+            return _row_by_place(manifest, document.kept)
+        return _row_by_slice(self._index(manifest), document)
+
+    def _index(self, manifest: Manifest) -> tuple[DocumentIndex, Corpus]:
+        require_planned(manifest)
+        return self._made_index
+
+    @functools.cached_property
+    def _made_index(self) -> tuple[DocumentIndex, Corpus]:
+        manifest = self._dataset.manifest
+        assert manifest is not None
+        corpus = corpus_of(self._dataset.files, manifest, ())
+        index = DocumentIndex(self._dataset, manifest, corpus)
+        if index.is_assumed:
+            raise NotAtHand(
+                "it was shuffled and has held out documents: the order does not say which row is "
+                "which",
+                _KEEP,
+            )
+        return index, corpus
+
+    def compared(
+        self, document: Document, row: SourceRow, encoding: EncodingId | None
+    ) -> RowComparison:
+        """The row's text, encoded again by the reference, against the document's tokens."""
+        manifest = self._dataset.manifest
+        assert manifest is not None, "it led to the row"
+        if encoding is None:
+            return RowComparison("unknown", "the tokenizer is not known: --tokenizer FILE")
+        most = max(document.stop - document.start, max(map(len, row.texts), default=0))
+        if most > MAX_COMPARED_TOKENS:
+            return RowComparison("unknown", f"it is longer than {MAX_COMPARED_TOKENS:,} tokens")
+        import pyarrow as pa
+
+        stream = self._dataset.streams[document.split]
+        found = stream.tokens(document.start, document.stop)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            encoder = Reencoder(encoding, manifest.identity, pool)
+            again = list(encoder.documents(pa.array(row.texts, pa.large_string())))
+        is_at_edge = document.start == 0 or document.stop == stream.num_tokens
+        return _best([_compared(found, ids, is_at_edge, n) for n, ids in enumerate(again)])
+
+
+def _compared(found: Any, expected: Any, is_at_edge: bool, number: int) -> RowComparison:
+    at = first_difference(found, expected)
+    if at is None:
+        return RowComparison("same", text=number)
+    if is_at_edge and 0 < len(found) < len(expected):
+        ends = expected[: len(found)], expected[-len(found) :]
+        if any(first_difference(found, end) is None for end in ends):
+            why = f"{len(found):,} of the row's {counted(len(expected), 'token')}"
+            return RowComparison("part", why, number)
+    was = f"is {int(found[at])}" if at < len(found) else "is not there"
+    should = f"the row gives {int(expected[at])}" if at < len(expected) else "the row ends before"
+    return RowComparison("differs", f"token {at:,} {was}, {should}", number, at)
+
+
+def _best(compared: list[RowComparison]) -> RowComparison:
+    """The one that fits, of the documents that a row gave."""
+    ranks = ("same", "part", "differs")
+    if not compared:
+        return RowComparison("differs", "the row has no text now")
+    return min(compared, key=lambda one: (ranks.index(one.verdict), -(one.token or 0)))
+
+
+# By what was kept
+
+
+def _row_by_place(manifest: Manifest, kept: dict[str, Any]) -> SourceRow:
+    file, row, byte = kept.get("_file"), kept.get("_row"), kept.get("_byte", 0)
+    source = kept.get("_source") or ""
+    entry = next(
+        (s for s in manifest.inputs if (shown_name(s.path), s.source) == (file, source)), None
+    )
+    if entry is None or type(row) is not int or type(byte) is not int or row < 0 or byte < 0:
+        raise NotAtHand(f"its kept row names row {row!r} of {file!r}, which is no input")
+    config = config_of(manifest).by_source().get(source)
+    if config is None:
+        raise NotAtHand(f"its kept row names the source {source!r}, which the manifest does not")
+    here = _located(entry, config)
+    is_list = config.lists == "documents"
+    reader = reader_for(here.kind, replace(read_options(config), keep=() if is_list else None))
+    span = _span_of(reader, here, row, byte)
+    found = list(_texts_of(reader.batches(span), row - span.first_row, str(file), is_list))
+    if not found:
+        raise NotAtHand(f"{file} has no document in row {row:,} now")
+    what = f"row {row}" if is_list else reader.place(span, row - span.first_row)
+    return SourceRow(source, str(file), what, tuple(found))
+
+
+def _located(entry: ManifestInput, config: Config) -> Input:
+    [here] = located_inputs([entry], (), {entry.source: config.input_format})
+    return here
+
+
+def _span_of(reader: Reader, source: Input, row: int, byte: int) -> Span:
+    """The span to read from: nothing before it is read."""
+    if source.kind in BYTE_KINDS:
+        return Span(source, byte, source.num_bytes, source.num_bytes - byte)
+    spans = [span for span in reader.spans(source) if span.first_row <= row]
+    if not spans:
+        raise NotAtHand(f"{source.name} has no row {row:,} now")
+    return spans[-1]
+
+
+def _texts_of(batches: Iterator[TextBatch], row: int, file: str, is_list: bool) -> Iterator[str]:
+    """The texts of row number `row` of a span; those of a list may be in several batches."""
+    num_bytes, is_found = 0, False
+    for batch in batches:
+        numbers = _numbers(batch)
+        for at in np.flatnonzero(numbers == row).tolist():
+            is_found = True
+            if batch.texts[at].is_valid:
+                yield batch.texts[at].as_py()
+        if (is_found and not is_list) or (len(numbers) and numbers[-1] > row):
+            return
+        num_bytes += batch.texts.nbytes
+        _require_near(num_bytes, file)
+
+
+def _numbers(batch: TextBatch) -> Any:
+    """The row, in the span, of each text of a batch."""
+    kept = batch.kept
+    if kept is not None and kept.type.get_field_index("_row") >= 0:
+        return numbers_of(kept.field("_row"))
+    return batch.first_row + batch.rows
+
+
+def _require_near(num_bytes: int, file: str) -> None:
+    if num_bytes > MAX_READ_BYTES:
+        raise NotAtHand(
+            f"the row is more than {MAX_READ_BYTES >> 20} MB of text into what {file} lets nobody "
+            "skip",
+            "keep it as parquet, or uncompressed: then a row is reached at once",
+        )
+
+
+# By the manifest's counts of documents
+
+
+def require_planned(manifest: Manifest) -> None:
+    """Raise NotAtHand if only a look at everything would tell where documents come from."""
+    options, inputs = manifest.identity["options"], manifest.inputs
+    num_csv_bytes = sum(s.num_bytes for s in inputs if s.path.lower().endswith((".csv", ".tsv")))
+    reason = None
+    if options.get("dedup") is not None:
+        reason = "--dedup left documents out, and only the whole corpus tells which"
+    elif len(inputs) > MAX_PLANNED_INPUTS:
+        reason = f"it was made from {counted(len(inputs), 'input')}"
+    elif any(not s.path.startswith(HUB_SCHEME) and _is_far(s.path) for s in inputs):
+        reason = "its inputs are objects of a store, which would all be looked at"
+    elif num_csv_bytes > MAX_CUT_CSV_BYTES:
+        reason = f"its CSV files have {counted(num_csv_bytes, 'byte')}, which would all be read"
+    if reason is not None:
+        raise NotAtHand(reason, _KEEP)
+
+
+def _is_far(path: str) -> bool:
+    return not store_of(path).has_quick_calls
+
+
+def _row_by_slice(found: tuple[DocumentIndex, Corpus], document: Document) -> SourceRow:
+    index, corpus = found
+    split, slice_index, position = index.origin(document.split, document.number, document.start)
+    num_bytes = 0
+    for pair, _ in corpus.documents(corpus.plan.slices[slice_index]):
+        some = pair[split]
+        if position < len(some.texts):
+            source = some.span.input
+            text = some.texts[position].as_py()
+            place = some.reader.place(some.span, int(some.rows[position]))
+            return SourceRow(source.source, shown_name(source.name), place, (text,))
+        position -= len(some.texts)
+        num_bytes += sum(one.texts.nbytes for one in pair)
+        _require_near(num_bytes, some.span.input.name)
+    raise InputError("the inputs give fewer documents than the manifest says")
