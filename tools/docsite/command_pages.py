@@ -1,0 +1,111 @@
+"""The reference of the command line: a page for each command, from the parsers themselves."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from html import escape
+
+from tokenmill.cli import parser as tokenmill_parser
+from tokenmill.cli.usage import commands_of
+
+FOLDER = "command-line"
+_WIDTH = 84
+_TITLES = {"positional arguments": "Arguments", "options": "Options"}
+_REMARK = re.compile(r"(\S) {3,}(\S.*)$", flags=re.MULTILINE)
+
+
+def command_pages() -> dict[str, str]:
+    """Markdown by place, the page that lists the commands first."""
+    top = tokenmill_parser()
+    pages = {f"{FOLDER}/index.md": _index(top)}
+    for name, command in commands_of(top).items():
+        pages[f"{FOLDER}/{name}.md"] = _page(command)
+    return pages
+
+
+def _index(top: argparse.ArgumentParser) -> str:
+    said = [(name, short) for name, short in _short_helps(top).items()]
+    rows = [f"| [`{name}`]({name}.md) | {inline(short)} |" for name, short in said]
+    lines = ["# The command line", "", f"`{top.prog} COMMAND`. {top.description}", ""]
+    lines += ["From the program itself: `tokenmill help COMMAND` prints the same.", ""]
+    lines += ["| command | |", "|---|---|", *rows, ""]
+    lines += [f"{inline((top.epilog or '').capitalize())}. ", ""]
+    lines += ["[What each of these codes means](../commands.md#exit-codes).", ""]
+    return "\n".join(lines)
+
+
+def _short_helps(parser: argparse.ArgumentParser) -> dict[str, str]:
+    return {
+        choice.dest: choice.help or ""
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for choice in action._choices_actions
+    }
+
+
+def _page(command: argparse.ArgumentParser) -> str:
+    """A command; its sub-commands as sections of the page."""
+    pieces = [f"# {command.prog}", *_body(command, "")]
+    for action in commands_of(command).values():
+        name = action.prog.rpartition(" ")[2]
+        pieces += [f"## {action.prog}", *_body(action, f"{name}-")]
+    return "\n\n".join(pieces) + "\n"
+
+
+def _body(command: argparse.ArgumentParser, prefix: str) -> list[str]:
+    formatter = argparse.HelpFormatter(command.prog, width=_WIDTH)
+    formatter.add_usage(command.usage, command._actions, command._mutually_exclusive_groups)
+    usage = formatter.format_help().strip().removeprefix("usage: ")
+    pieces = [inline(command.description or ""), f"```text\n{usage}\n```"]
+    level = "##" if not prefix else "###"
+    if command.epilog:
+        pieces += [f"{level} {'Examples' if 'examples' in command.epilog else 'Example'}"]
+        pieces += [_examples(command.epilog)]
+        if prefix:
+            pieces[-2] += f" {{ #{prefix}examples }}"
+    for group in command._action_groups:
+        shown = [action for action in group._group_actions if _is_shown(action)]
+        title = _TITLES.get(group.title or "", (group.title or "").capitalize())
+        if shown:
+            anchor = f" {{ #{prefix}{title.lower().replace(' ', '-')} }}"
+            pieces += [f"{level} {title}{anchor}", inline(group.description or "")]
+            pieces += [_list(shown, formatter, prefix)]
+    return [piece for piece in pieces if piece]
+
+
+def _is_shown(action: argparse.Action) -> bool:
+    return action.help != argparse.SUPPRESS
+
+
+def _list(actions: list[argparse.Action], formatter: argparse.HelpFormatter, prefix: str) -> str:
+    lines = ['<dl class="options">']
+    for action in actions:
+        names = action.option_strings or [str(action.metavar or action.dest)]
+        anchor = prefix + (names[-1].lstrip("-") if action.option_strings else names[0].lower())
+        lines.append(f'<dt id="{escape(anchor)}"><code>{escape(_shown(action, formatter))}</code></dt>')
+        lines.append(f"<dd>{inline_html(formatter._expand_help(action) if action.help else '')}</dd>")
+    return "\n".join([*lines, "</dl>"])
+
+
+def _shown(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
+    if not action.option_strings:
+        return formatter._format_args(action, str(action.metavar or action.dest))
+    takes = "" if action.nargs == 0 else formatter._format_args(action, action.dest.upper())
+    return f"{', '.join(action.option_strings)} {takes}".strip()
+
+
+def _examples(epilog: str) -> str:
+    lines = re.sub(r"^examples?:\s*", "", epilog).splitlines()
+    text = "\n".join(line.strip() for line in lines)
+    text = _REMARK.sub(r"\1   # \2", text)
+    return f"```sh\n{text}\n```"
+
+
+def inline(text: str) -> str:
+    """Help text as Markdown, in which a * or a < is just that."""
+    return re.sub(r"(`[^`]*`)|([<*_\[\]\\])", lambda m: m[1] or f"\\{m[2]}", text)
+
+
+def inline_html(text: str) -> str:
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text, quote=False))
