@@ -19,11 +19,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 import command_pages
 import example
 import python_page
+import yaml
 from pages import SiteError, write, write_pages
 
 HERE = Path(__file__).parent
@@ -58,7 +57,9 @@ def build(root: Path, work: Path, out: Path, with_example: bool = True) -> list[
     commands = command_pages.command_pages()
     for place, text in {**commands, python_page.PLACE: python_page.python_page()}.items():
         write(target / place, text)
-    section["Reference"][:0] = [{"Command line": list(commands)}, python_page.PLACE]
+    listed = [{Path(place).stem: place} for place in commands]
+    listed[0] = {"All commands": "command-line/index.md"}
+    section["Reference"][:0] = [{"The command line": listed}, python_page.PLACE]
     text, missing = "# An example\n\n## The viewer\n", ["the example: --no-example"]
     if with_example:
         text, missing = example.example_page(work / "example", target)

@@ -10,8 +10,8 @@ from tokenmill.cli import parser as tokenmill_parser
 from tokenmill.cli.usage import commands_of
 
 FOLDER = "command-line"
-_WIDTH = 84
 _TITLES = {"positional arguments": "Arguments", "options": "Options"}
+_MARKED = re.compile(r"`([^`]+)`|(?<![\w/-])(--[a-z][a-z-]*)|docs/([a-z-]+)\.md")
 _REMARK = re.compile(r"(\S) {3,}(\S.*)$", flags=re.MULTILINE)
 
 
@@ -25,8 +25,8 @@ def command_pages() -> dict[str, str]:
 
 
 def _index(top: argparse.ArgumentParser) -> str:
-    said = [(name, short) for name, short in _short_helps(top).items()]
-    rows = [f"| [`{name}`]({name}.md) | {inline(short)} |" for name, short in said]
+    helps = _short_helps(top).items()
+    rows = [f"| [`{name}`]({name}.md) | {inline(short)} |" for name, short in helps]
     lines = ["# The command line", "", f"`{top.prog} COMMAND`. {top.description}", ""]
     lines += ["From the program itself: `tokenmill help COMMAND` prints the same.", ""]
     lines += ["| command | |", "|---|---|", *rows, ""]
@@ -54,10 +54,8 @@ def _page(command: argparse.ArgumentParser) -> str:
 
 
 def _body(command: argparse.ArgumentParser, prefix: str) -> list[str]:
-    formatter = argparse.HelpFormatter(command.prog, width=_WIDTH)
-    formatter.add_usage(command.usage, command._actions, command._mutually_exclusive_groups)
-    usage = formatter.format_help().strip().removeprefix("usage: ")
-    pieces = [inline(command.description or ""), f"```text\n{usage}\n```"]
+    formatter = argparse.HelpFormatter(command.prog)
+    pieces = [inline(command.description or ""), f"```text\n{_usage(command, formatter)}\n```"]
     level = "##" if not prefix else "###"
     if command.epilog:
         pieces += [f"{level} {'Examples' if 'examples' in command.epilog else 'Example'}"]
@@ -74,6 +72,19 @@ def _body(command: argparse.ArgumentParser, prefix: str) -> list[str]:
     return [piece for piece in pieces if piece]
 
 
+def _usage(command: argparse.ArgumentParser, formatter: argparse.HelpFormatter) -> str:
+    """What must be given; the options are listed below it."""
+    arguments = [action for action in command._actions if not action.option_strings]
+    required = [action for action in command._actions if action.option_strings and action.required]
+    words = [command.prog, *(_shown(action, formatter) for action in arguments)]
+    words += [f"{action.option_strings[0]} {_value(action, formatter)}" for action in required]
+    return " ".join([*words, "[OPTIONS]"])
+
+
+def _value(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
+    return formatter._format_args(action, action.dest.upper())
+
+
 def _is_shown(action: argparse.Action) -> bool:
     return action.help != argparse.SUPPRESS
 
@@ -83,15 +94,21 @@ def _list(actions: list[argparse.Action], formatter: argparse.HelpFormatter, pre
     for action in actions:
         names = action.option_strings or [str(action.metavar or action.dest)]
         anchor = prefix + (names[-1].lstrip("-") if action.option_strings else names[0].lower())
-        lines.append(f'<dt id="{escape(anchor)}"><code>{escape(_shown(action, formatter))}</code></dt>')
-        lines.append(f"<dd>{inline_html(formatter._expand_help(action) if action.help else '')}</dd>")
+        lines.append(
+            f'<dt id="{escape(anchor)}"><code>{escape(_shown(action, formatter))}</code></dt>'
+        )
+        lines.append(f"<dd>{inline_html(_help(action, formatter), '../')}</dd>")
     return "\n".join([*lines, "</dl>"])
+
+
+def _help(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
+    return formatter._expand_help(action) if action.help else ""
 
 
 def _shown(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
     if not action.option_strings:
         return formatter._format_args(action, str(action.metavar or action.dest))
-    takes = "" if action.nargs == 0 else formatter._format_args(action, action.dest.upper())
+    takes = "" if action.nargs == 0 else _value(action, formatter)
     return f"{', '.join(action.option_strings)} {takes}".strip()
 
 
@@ -107,5 +124,13 @@ def inline(text: str) -> str:
     return re.sub(r"(`[^`]*`)|([<*_\[\]\\])", lambda m: m[1] or f"\\{m[2]}", text)
 
 
-def inline_html(text: str) -> str:
-    return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text, quote=False))
+def inline_html(text: str, up: str = "") -> str:
+    """Help text as HTML: options and what is quoted as code, pages of docs/ as links."""
+
+    def marked(match: re.Match[str]) -> str:
+        quoted, option, page = match.groups()
+        if page:
+            return f'<a href="{up}{page}.html">{page}.md</a>'
+        return f"<code>{quoted or option}</code>"
+
+    return _MARKED.sub(marked, escape(text, quote=False))

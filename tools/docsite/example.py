@@ -19,7 +19,7 @@ from pathlib import Path
 PLACE = "example.md"
 COMMANDS = (
     "tokenmill prepare 'modules=library/*.py' 'packages=library/*/**/*.py' --input-format text "
-    "--val-fraction 0.02 --num-proc 1 -o data/library",
+    "--val-fraction 0.05 --num-proc 1 -o data/library",
     "tokenmill report data/library",
 )
 _PACKAGES = ("asyncio", "email", "json", "unittest")
@@ -49,7 +49,9 @@ _COMPARE = " --compare o200k_base"
 
 
 def _as_typed(commands: tuple[str, ...]) -> list[str]:
-    return [command.replace(" --num-proc 1", "").replace("--val", "\\\n  --val") for command in commands]
+    return [
+        command.replace(" --num-proc 1", "").replace("--val", "\\\n  --val") for command in commands
+    ]
 
 
 def _copy_library(folder: Path) -> None:
@@ -58,7 +60,9 @@ def _copy_library(folder: Path) -> None:
     for module in sorted(stdlib.glob("*.py")):
         shutil.copy(module, folder)
     for package in _PACKAGES:
-        shutil.copytree(stdlib / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            stdlib / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
 
 
 def _program() -> str:
@@ -67,7 +71,9 @@ def _program() -> str:
 
 def _run(command: str, work: Path) -> str:
     line = command.replace("tokenmill", _program(), 1)
-    done = subprocess.run(["bash", "-c", line], cwd=work, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=work, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise RuntimeError(f"{command} failed:\n{done.stderr}")
     return done.stdout

@@ -94,7 +94,9 @@ def examples(root: Path) -> list[Page]:
 
 
 def _matching(root: Path, pattern: str) -> list[Page]:
-    sources = sorted(path.relative_to(root).as_posix() for path in root.glob(pattern) if path.is_file())
+    sources = sorted(
+        path.relative_to(root).as_posix() for path in root.glob(pattern) if path.is_file()
+    )
     return [Page(source, place_of(source)) for source in sources]
 
 

@@ -7,18 +7,24 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tokenmill
 from command_pages import inline, inline_html
+
+import tokenmill
 
 PLACE = "python-api.md"
 _WIDTH = 88
+_INTRODUCTION = """\
+All names of `tokenmill`, from the code itself; [with examples](python.md). A `Quantity` is
+a number, or a string such as `"100M"`. What goes wrong raises an error of `tokenmill.errors`, one kind
+for each [exit code](commands.md#exit-codes), with a hint that says what to do."""
+_PAGE = re.compile(r"\bdocs/([a-z-]+)\.md")
 _PARAMETER = re.compile(r"^(\w+(?:, \w+)*) {2,}(\S.*)$")
 
 
 def python_page() -> str:
     names = [name for name in tokenmill.__all__ if not name.startswith("_")]
     objects = {name: getattr(tokenmill, name) for name in names}
-    pieces = ["# The Python API", "All names of `tokenmill`, from the code itself."]
+    pieces = ["# The Python API", _INTRODUCTION]
     for title, wants_class in (("Functions", False), ("Classes", True)):
         pieces.append(f"## {title}")
         for name, found in objects.items():
@@ -27,7 +33,9 @@ def python_page() -> str:
     return "\n\n".join(pieces) + "\n"
 
 
-def _function(name: str, found: Callable[..., Any], level: str = "###", anchor: str = "") -> list[str]:
+def _function(
+    name: str, found: Callable[..., Any], level: str = "###", anchor: str = ""
+) -> list[str]:
     heading = f"{level} {name} {{ #{anchor or name} }}"
     shown = name.rpartition(".")[2] if anchor else f"tokenmill.{name}"
     return [heading, _code(signature(shown, found)), *_docstring(found)]
@@ -114,7 +122,7 @@ def _docstring(found: Any) -> Iterator[str]:
         elif _PARAMETER.match(lines[0]):
             yield _parameters(lines)
         else:
-            yield inline(block)
+            yield _PAGE.sub(r"[\1.md](\1.md)", inline(block))
 
 
 def _parameters(lines: list[str]) -> str:
