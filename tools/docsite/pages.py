@@ -55,7 +55,8 @@ _LANGUAGES = {".sh": "sh", ".py": "python", ".yaml": "yaml", ".sed": "sed"}
 _CODE = re.compile(r"^( *```.*?^ *```)$", flags=re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", flags=re.DOTALL)
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+://|#)([^)#\s]+)(#[^)\s]*)?\)")
-_LIST_ITEM = re.compile(r"^(\d+\.|[-*]) ")
+_LIST_ITEM = re.compile(r"(\d+\.|[-*]) ")
+_CODE_SPAN = re.compile(r"`[^`]+`")
 
 
 class SiteError(Exception):
@@ -127,13 +128,13 @@ def write(path: Path, text: str) -> None:
 
 
 def site_text(text: str, page: Page, known: dict[str, str], root: Path) -> str:
-    """The page as the site shows it, line by line, so that a warning names the right line."""
+    """The page, as Markdown that the site shows as GitHub shows the original."""
     if not page.source.endswith(".md"):
         language = _LANGUAGES.get(Path(page.source).suffix, "text")
         return f"# `{page.source}`\n\n```{language}\n{text.rstrip()}\n```\n"
     pieces = _CODE.split(text)
     pieces[::2] = [_turned(piece, page, known, root) for piece in pieces[::2]]
-    text = "\n".join(_indented("".join(pieces).splitlines()))
+    text = "\n".join(_lines("".join(pieces).splitlines()))
     pointer = POINTERS.get(page.source)
     return text + (f"\n\n{pointer}\n" if pointer else "\n")
 
@@ -155,13 +156,22 @@ def _turned(text: str, page: Page, known: dict[str, str], root: Path) -> str:
     return _LINK.sub(turned, text)
 
 
-def _indented(lines: list[str]) -> Iterator[str]:
-    """What continues a list item: for GitHub as far in as the item's text, here four spaces."""
-    marker, is_code = 0, False
+def _lines(lines: list[str]) -> Iterator[str]:
+    """What GitHub's Markdown reads otherwise than the site's: lists, and | in code in tables.
+
+    A list may follow a paragraph at once: here it gets an empty line. What continues an item is as
+    far in as the item's text: here four spaces.
+    """
+    marker, is_code, before = 0, False, ""
     for line in lines:
         width = len(line) - len(line.lstrip())
         if line and width == 0:
-            item = _LIST_ITEM.match(line)
-            marker = len(item[0]) if item and not is_code else 0
+            item = None if is_code else _LIST_ITEM.match(line)
+            if item and not marker and before:
+                yield ""
+            marker = len(item[0]) if item else 0
             is_code ^= line.startswith("```")
-        yield " " * (4 - marker) + line if 0 < marker <= width else line
+        is_row = line.startswith("|") and not is_code
+        shown = _CODE_SPAN.sub(lambda span: span[0].replace("\\|", "|"), line) if is_row else line
+        yield " " * (4 - marker) + shown if 0 < marker <= width else shown
+        before = line

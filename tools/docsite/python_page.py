@@ -15,8 +15,8 @@ PLACE = "python-api.md"
 _WIDTH = 88
 _INTRODUCTION = """\
 All names of `tokenmill`, from the code itself; [with examples](python.md). A `Quantity` is
-a number, or a string such as `"100M"`. What goes wrong raises an error of `tokenmill.errors`, one kind
-for each [exit code](commands.md#exit-codes), with a hint that says what to do."""
+a number, or a string such as `"100M"`. What goes wrong raises an error of `tokenmill.errors`, one
+kind for each [exit code](commands.md#exit-codes), with a hint that says what to do."""
 _PAGE = re.compile(r"\bdocs/([a-z-]+)\.md")
 _PARAMETER = re.compile(r"^(\w+(?:, \w+)*) {2,}(\S.*)$")
 
