@@ -245,7 +245,10 @@ def test_example_has_a_real_report_and_pictures(browser, tmp_path):
     assert reader.complaints == []
 
 
-def test_without_a_browser_the_site_is_built_and_says_what_is_missing(tmp_path):
-    done = built(tmp_path, PATH=os.path.dirname(sys.executable))
-    assert done.returncode == 0 and "left out: pictures of the viewer" in done.stderr
-    assert "Pictures are missing" in (tmp_path / "site" / "example.html").read_text()
+def test_without_a_browser_the_page_and_the_command_say_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "docsite"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    import example
+
+    lines, missing = example.pictures(tmp_path, tmp_path)
+    assert "Pictures are missing" in lines[0] and "make browser" in missing[0]

@@ -81,6 +81,7 @@ def _run_zensical(work: Path, out: Path, nav: list[Any]) -> None:
     )
     if done.returncode != 0:
         said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+        said = re.sub(r"Traceback.*Error: ", "", said, flags=re.DOTALL)
         raise SiteError(f"{said.strip()}\n(files and lines are those of {work / 'pages'})")
     shutil.rmtree(out, ignore_errors=True)
     shutil.move(work / "site", out)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -33,7 +34,7 @@ def example_page(work: Path, target: Path) -> tuple[str, list[str]]:
         _run(command, work)
     shutil.copy(work / "report.html", target / "example-report.html")
     card = _run("tokenmill report data/library --markdown", work)
-    pictures, missing = _pictures(work, target)
+    shown, missing = pictures(work, target)
     lines = ["# An example", "", "The modules and some packages of Python's own library, "]
     lines[-1] += "as `tokenmill` shows them. Made when this site was built, by these commands:"
     lines += ["", "```sh", *_as_typed(COMMANDS), "```", "", "## The report", ""]
@@ -41,7 +42,7 @@ def example_page(work: Path, target: Path) -> tuple[str, list[str]]:
     lines += ['<iframe class="report" title="The report" src="example-report.html"></iframe>', ""]
     lines += ["`tokenmill report data/library --markdown` has it in a few lines:", ""]
     lines += [re.sub(r"^#+ ", "### ", card.strip(), flags=re.MULTILINE), "", "## The viewer", ""]
-    lines += ["```sh", f"tokenmill view data/library{_COMPARE}", "```", "", *pictures, ""]
+    lines += ["```sh", f"tokenmill view data/library{_COMPARE}", "```", "", *shown, ""]
     return "\n".join(lines), missing
 
 
@@ -70,10 +71,8 @@ def _program() -> str:
 
 
 def _run(command: str, work: Path) -> str:
-    line = command.replace("tokenmill", _program(), 1)
-    done = subprocess.run(
-        ["bash", "-c", line], cwd=work, capture_output=True, text=True, check=False
-    )
+    words = [_program(), *shlex.split(command)[1:]]
+    done = subprocess.run(words, cwd=work, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{command} failed:\n{done.stderr}")
     return done.stdout
@@ -82,7 +81,8 @@ def _run(command: str, work: Path) -> str:
 @contextlib.contextmanager
 def _viewer(work: Path) -> Iterator[str]:
     words = [_program(), "view", "data/library", "--no-browser", *_COMPARE.split()]
-    with subprocess.Popen(words, cwd=work, stdout=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(words, cwd=work, **pipes) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().strip()
@@ -90,7 +90,8 @@ def _viewer(work: Path) -> Iterator[str]:
             process.terminate()
 
 
-def _pictures(work: Path, target: Path) -> tuple[list[str], list[str]]:
+def pictures(work: Path, target: Path) -> tuple[list[str], list[str]]:
+    """The lines that show them, and what is missing."""
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
     if chromium is None:
         why = "pictures of the viewer: no chromium (make browser, or apt install chromium)"

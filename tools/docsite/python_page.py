@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,16 +47,39 @@ def _function(
 def _class(name: str, found: type) -> Iterator[str]:
     yield f"### {name} {{ #{name} }}"
     yield from _docstring(found)
-    fields = [field for field in getattr(found, "__dataclass_fields__", {}) if field[0] != "_"]
+    fields = list(getattr(found, "__dataclass_fields__", {}))
     if fields:
-        types = {field: found.__dataclass_fields__[field].type for field in fields}
-        yield _code("\n".join(f"{field}: {_annotation(types[field])}" for field in fields))
+        yield _code(_fields(found))
     else:
         yield _code(signature(f"tokenmill.{name}", found))
+        yield from _docstring(found.__init__) if inspect.isfunction(found.__init__) else ()
     for member, value in vars(found).items():
         if member.startswith("_") or member in fields:
             continue
         yield from _member(f"{name}.{member}", value)
+
+
+def _fields(found: type) -> str:
+    """Names, types and defaults, with what the source says beside them."""
+    source = textwrap.dedent(inspect.getsource(found))
+    [tree] = ast.parse(source).body
+    assert isinstance(tree, ast.ClassDef)
+    lines, shown, last = source.splitlines(), [], tree.lineno
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            above = [line.strip() for line in lines[last : node.lineno - 1]]
+            shown += [line for line in above if line.startswith("#")]
+            beside = lines[(node.end_lineno or 0) - 1][node.end_col_offset :]
+            default = _default(found.__dataclass_fields__[node.target.id])
+            shown.append(f"{node.target.id}: {ast.unparse(node.annotation)}{default}{beside}")
+        last = node.end_lineno or 0
+    return "\n".join(shown)
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        return f" = {field.default_factory()!r}"
+    return "" if field.default is dataclasses.MISSING else f" = {field.default!r}"
 
 
 def _member(name: str, value: Any) -> Iterator[str]:
@@ -81,7 +107,7 @@ def signature(name: str, found: Callable[..., Any]) -> str:
             is_keyword_only = True
             pieces.append("*")
         pieces.append(_parameter(parameter))
-    result = _annotation(declared.return_annotation)
+    result = "" if inspect.isclass(found) else _annotation(declared.return_annotation)
     end = f") -> {result}" if result else ")"
     line = f"{name}({', '.join(pieces)}{end}"
     if len(line) <= _WIDTH:
