@@ -53,25 +53,25 @@ def build(root: Path, work: Path, out: Path, with_example: bool = True) -> list[
     target = work / "pages"
     nav = write_pages(root, target)
     shutil.copytree(HERE / "assets", target / "assets")
-    section = {title: pages for entry in nav for title, pages in entry.items()}
     commands = command_pages.command_pages()
     for place, text in {**commands, python_page.PLACE: python_page.python_page()}.items():
         write(target / place, text)
     listed = [{Path(place).stem: place} for place in commands]
     listed[0] = {"All commands": "command-line/index.md"}
-    section["Reference"][:0] = [{"The command line": listed}, python_page.PLACE]
+    nav["Reference"][:0] = [{"The command line": listed}, python_page.PLACE]
     text, missing = "# An example\n\n## The viewer\n", ["the example: --no-example"]
     if with_example:
         text, missing = example.example_page(work / "example", target)
     write(target / example.PLACE, text)
-    section["Looking at it"].append(example.PLACE)
+    nav["Looking at it"].append(example.PLACE)
     _run_zensical(work, out, nav)
     return missing
 
 
-def _run_zensical(work: Path, out: Path, nav: list[Any]) -> None:
-    config, made = work / "mkdocs.yml", {"docs_dir": "pages", "site_dir": "site", "nav": nav}
-    config.write_text((HERE / "mkdocs.yml").read_text() + yaml.safe_dump(made))
+def _run_zensical(work: Path, out: Path, nav: dict[str, list[Any]]) -> None:
+    config, listed = work / "mkdocs.yml", [{title: pages} for title, pages in nav.items()]
+    made = yaml.safe_dump({"docs_dir": "pages", "site_dir": "site", "nav": listed})
+    config.write_text((HERE / "mkdocs.yml").read_text() + made)
     done = subprocess.run(
         [sys.executable, "-m", "zensical", "build", "--strict", "-f", str(config)],
         stdout=subprocess.PIPE,

@@ -117,8 +117,7 @@ def _take(chromium: str, url: str, target: Path) -> None:
                 page = browser.new_page(
                     color_scheme=scheme, viewport={"width": width, "height": height}
                 )
-                page.goto(f"{url}#train/doc/12")
+                page.goto(f"{url}#train/doc/12", wait_until="networkidle")
                 page.wait_for_selector(".doc b")
-                page.wait_for_function("!document.querySelector('[aria-busy]')")
                 page.screenshot(path=target / "pictures" / f"{name}-{scheme}.png")
         browser.close()

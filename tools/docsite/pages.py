@@ -44,6 +44,16 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "How it works": ("docs/ARCHITECTURE.md", "docs/one-slice.md", "docs/decisions.md"),
     "Project": ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
 }
+# Where the heading of a page does not say what a reader would look for.
+TITLES = {
+    "README.md": "Home",
+    "docs/abruptly-died.md": "A subprocess has abruptly died",
+    "docs/training.md": "Training: from shards to batches",
+    "docs/training-gpu.md": "Training on a GPU",
+    "docs/reliability.md": "Reliability",
+    "docs/peer-faults.md": "The same faults in other tools",
+    "docs/decisions.md": "Why it is so: decisions",
+}
 # What only the site has, said where a reader would look for it.
 POINTERS = {
     "docs/commands.md": "All commands and options: [the command line](command-line/index.md).",
@@ -101,25 +111,25 @@ def _matching(root: Path, pattern: str) -> list[Page]:
     return [Page(source, place_of(source)) for source in sources]
 
 
-def write_pages(root: Path, target: Path) -> list[Any]:
-    """Write all pages that come from files; return the navigation, as mkdocs.yml has it."""
-    nav: list[Any] = []
-    shown = examples(root)
-    known = {page.source: page.place for page in shown}
-    found = sections(root)
-    known |= {page.source: page.place for pages in found.values() for page in pages}
-    for page in [page for pages in [*found.values(), shown] for page in pages]:
+def write_pages(root: Path, target: Path) -> dict[str, list[Any]]:
+    """Write all pages that come from files; return the navigation by section."""
+    found, shown = sections(root), examples(root)
+    pages = [page for pages in [*found.values(), shown] for page in pages]
+    known = {page.source: page.place for page in pages}
+    for page in pages:
         text = (root / page.source).read_text(encoding="utf-8")
         write(target / page.place, site_text(text, page, known, root))
-    for picture in root.glob("docs/**/*.svg"):
+    for picture in [*root.glob("docs/**/*.svg"), *root.glob("docs/**/*.png")]:
         place = target / place_of(picture.relative_to(root).as_posix())
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(picture.read_bytes())
-    for title, pages in found.items():
-        nav.append({title: [page.place for page in pages]})
-    nav[0]["Start"][0] = {"Home": "index.md"}
-    nav[1]["How-to"].append({"Example files": [page.place for page in shown]})
+    nav = {title: [_entry(page) for page in listed] for title, listed in found.items()}
+    nav["How-to"].append({"Example files": [page.place for page in shown]})
     return nav
+
+
+def _entry(page: Page) -> Any:
+    return {TITLES[page.source]: page.place} if page.source in TITLES else page.place
 
 
 def write(path: Path, text: str) -> None:
