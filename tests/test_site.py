@@ -127,10 +127,12 @@ def test_every_command_has_a_page_and_every_option_a_place_there(pages):
         for prog, sub in {"": command, **commands_of(command)}.items():
             shown = [action for action in sub._actions if action.help != "==SUPPRESS=="]
             names = [action.option_strings[-1] for action in shown if action.option_strings]
+            names.remove("--help")
             prefix = f"{prog}-" if prog else ""
             assert {prefix + option.lstrip("-") for option in names} <= page.anchors
             assert not prog or f"tokenmill{name}{prog}" in page.content
             assert all(option in page.content for option in names)
+            assert all(action.help for action in shown if action.option_strings), "explain it"
 
 
 def test_every_public_name_has_its_section(pages):

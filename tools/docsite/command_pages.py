@@ -47,10 +47,12 @@ def _short_helps(parser: argparse.ArgumentParser) -> dict[str, str]:
 def _page(command: argparse.ArgumentParser) -> str:
     """A command; its sub-commands as sections of the page."""
     pieces = [f"# {command.prog}", *_body(command, "")]
-    for action in commands_of(command).values():
-        name = action.prog.rpartition(" ")[2]
+    anchor = command.prog.replace(" ", "-")
+    helps = _short_helps(command).items()
+    pieces += ["\n".join(f"- [`{name}`](#{anchor}-{name}): {inline(text)}" for name, text in helps)]
+    for name, action in commands_of(command).items():
         pieces += [f"## {action.prog}", *_body(action, f"{name}-")]
-    return "\n\n".join(pieces) + "\n"
+    return "\n\n".join(filter(None, pieces)) + "\n"
 
 
 def _body(command: argparse.ArgumentParser, prefix: str) -> list[str]:
@@ -75,10 +77,18 @@ def _body(command: argparse.ArgumentParser, prefix: str) -> list[str]:
 def _usage(command: argparse.ArgumentParser, formatter: argparse.HelpFormatter) -> str:
     """What must be given; the options are listed below it."""
     arguments = [action for action in command._actions if not action.option_strings]
-    required = [action for action in command._actions if action.option_strings and action.required]
-    words = [command.prog, *(_shown(action, formatter) for action in arguments)]
-    words += [f"{action.option_strings[0]} {_value(action, formatter)}" for action in required]
-    return " ".join([*words, "[OPTIONS]"])
+    options = [action for action in command._actions if action.option_strings]
+    words = [_shown(action, formatter) for action in arguments]
+    for action in options:
+        if action.required:
+            words.append(f"{action.option_strings[0]} {_value(action, formatter)}")
+    if any(_is_shown(action) and not action.required for action in options):
+        words.insert(0 if _takes_rest(arguments) else len(words), "[OPTIONS]")
+    return " ".join([command.prog, *words])
+
+
+def _takes_rest(arguments: list[argparse.Action]) -> bool:
+    return any(action.nargs == argparse.REMAINDER for action in arguments)
 
 
 def _value(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
@@ -86,14 +96,15 @@ def _value(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
 
 
 def _is_shown(action: argparse.Action) -> bool:
-    return action.help != argparse.SUPPRESS
+    """Not what every command has, nor sub-commands, which have a section of their own."""
+    is_special = isinstance(action, (argparse._HelpAction, argparse._SubParsersAction))
+    return not is_special and action.help != argparse.SUPPRESS
 
 
 def _list(actions: list[argparse.Action], formatter: argparse.HelpFormatter, prefix: str) -> str:
     lines = ['<dl class="options">']
     for action in actions:
-        names = action.option_strings or [str(action.metavar or action.dest)]
-        anchor = prefix + (names[-1].lstrip("-") if action.option_strings else names[0].lower())
+        anchor = prefix + (action.option_strings or [action.dest])[-1].lstrip("-")
         lines.append(
             f'<dt id="{escape(anchor)}"><code>{escape(_shown(action, formatter))}</code></dt>'
         )
@@ -106,6 +117,8 @@ def _help(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
 
 
 def _shown(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
+    if action.nargs == argparse.REMAINDER:
+        return str(action.metavar)
     if not action.option_strings:
         return formatter._format_args(action, str(action.metavar or action.dest))
     takes = "" if action.nargs == 0 else _value(action, formatter)
