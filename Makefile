@@ -24,7 +24,7 @@ LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-
   --no-emit-index-url --no-emit-find-links --no-annotate
 
 .PHONY: demo test test-faults test-cluster browser check format bench bench-peers bench-quick bench-cores stages chart scale \
-  reliability teeth soak peer-faults lock clean
+  reliability teeth soak peer-faults docs lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/tokenmill demo
@@ -51,6 +51,10 @@ test-cluster: $(READY)
 browser:
 	@command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } \
 	  > /dev/null 2>&1 || echo "no chromium: tests of pages in a browser are skipped"
+
+# docs/ as a site in site/: pages, the reference from the code, a real report, pictures of the viewer.
+docs: $(READY)
+	$(BIN)/python tools/docsite/build.py
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -166,5 +170,5 @@ $(DOLMA_READY): requirements/dolma.txt | $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(LOADERS) $(VOCABULARIES) $(PEERS) $(DOLMA) benchmarks/out demo-out build dist .mypy_cache .ruff_cache \
+	rm -rf $(VENV) $(LOADERS) $(VOCABULARIES) $(PEERS) $(DOLMA) benchmarks/out demo-out build dist site .mypy_cache .ruff_cache \
 	  .pytest_cache .hypothesis

@@ -57,7 +57,12 @@ examples:
         metavar="N",
         help="tokens per sample, if the format holds samples; `document` for one per document",
     )
-    parser.add_argument("--dtype", choices=("auto", "uint16", "uint32"), default="auto")
+    parser.add_argument(
+        "--dtype",
+        choices=("auto", "uint16", "uint32"),
+        default="auto",
+        help="of the output (default: auto, what the largest id needs)",
+    )
     parser.add_argument(
         "--drop",
         action="append",

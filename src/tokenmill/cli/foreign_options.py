@@ -12,6 +12,8 @@ def add_foreign_options(parser: argparse.ArgumentParser) -> None:
     )
     tokens.add_argument("--pattern", metavar="NAME|REGEX", help="for a .tiktoken file")
     tokens.add_argument("--eot-token", metavar="TEXT", help="the special token between documents")
-    tokens.add_argument("--eot", choices=("append", "prepend", "both", "none"))
+    tokens.add_argument(
+        "--eot", choices=("append", "prepend", "both", "none"), help="where that token is"
+    )
     tokens.add_argument("--format", metavar="NAME", help="if it is not recognised")
     tokens.add_argument("--dtype", choices=("uint16", "uint32"), help="of files without a header")

@@ -75,7 +75,12 @@ examples:
     how = parser.add_argument_group("how it is shown")
     how.add_argument("--ids", action="store_true", help="token ids instead of text")
     how.add_argument("--boundaries", action="store_true", help="│ between tokens, without colour")
-    how.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+    how.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="of tokens (default: auto, on a terminal)",
+    )
     how.add_argument(
         "--max-tokens", metavar="N", help=f"of a document (default: {MAX_TOKENS}; 0: all)"
     )

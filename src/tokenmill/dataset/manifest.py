@@ -84,6 +84,8 @@ class SplitTotals:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Manifest:
+    """What `tokenmill.json` says: what was made, of what, how, and the sums of it."""
+
     identity: dict[str, Any]  # options, encoding and versions: what determines the bytes
     inputs: tuple[ManifestInput, ...]
     files: tuple[OutputFile, ...]

@@ -57,6 +57,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
+    """What `verify` checked, what it could not check, and what is wrong."""
+
     folder: str
     format: str | None  # None: not known
     checks: tuple[Check, ...]
