@@ -29,6 +29,7 @@ RULES = (
     (r"data \d+\.\d+%", "data SHARE"),
     (r"loss \d+\.\d+", "loss NUMBER"),  # of another CPU: its last digits
     (r"http://127\.0\.0\.1:\d+/[\w-]{22}/", "ADDRESS"),
+    (r"(?m)^ *\d+%  .*\n", ""),  # progress, of a slow machine
     (r"(?m)^bash: line \d+:.* Killed .*\n", ""),  # printed when bash gets to it
     (r"(resuming: )\d+ of (\d+ slices) (?:is|are)", r"\1SOME of \2 are"),
 )

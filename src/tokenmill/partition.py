@@ -361,7 +361,8 @@ def _incomplete(
     type."""
     out = workspace.out
     lines = [
-        f"{len(lacking):,} of {num_slices:,} slices in {out} are {how}: {_shown_ranges(lacking)}"
+        f"{len(lacking):,} of {num_slices:,} slices in {out} {noun_for(len(lacking), 'is', 'are')} "
+        f"{how}: {_shown_ranges(lacking)}"
     ]
     again = "the `tokenmill prepare` command of the tasks that failed"
     count = _noted(workspace).get("num_partitions")

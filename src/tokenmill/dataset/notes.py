@@ -127,7 +127,8 @@ def _split_notes(
     elif rule == "documents" and val is not None and val.num_documents < FEW_DOCUMENTS:
         found.append(
             f"val holds only {counted(val.num_documents, 'document')}, "
-            f"{counted(val.num_tokens, 'token')}: for more, --val-fraction 0.01"
+            f"{counted(val.num_tokens, 'token')}: for more, "
+            f"--val-fraction {max(0.01, min(2 * options['val_fraction'], 0.5)):g}"
         )
     return found + [
         f"the last {counted(totals.num_tail_tokens, 'token')} of {split}: too few to fill a sample "
