@@ -95,6 +95,7 @@ def follow(
             shown = block.text
             printed, code = _printed(block, folder, environment)
             outputs.append(printed)
+            assert "Traceback" not in printed, f"{page.name}:\n{shown}\n{printed}"
             is_text = below is not None and below.language == "text"
             has_failed = bool(re.search(r"^error: ", printed, re.MULTILINE)) and is_text
             assert bool(code) == has_failed, f"{page.name}:\n{shown}exit {code}\n{printed}"

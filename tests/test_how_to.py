@@ -1,7 +1,7 @@
 """docs/how-to: each page followed from top to bottom; docs/abruptly-died.md: each block on its own.
 
-No network: the Hub is the tests' own, and so is `sbatch`. docs/how-to/ray-and-s3.md is followed in
-tests/test_everywhere.py, beside the other tests of Ray.
+No network: the Hub is the tests' own, and so is `sbatch`. tests/test_everywhere.py follows
+docs/how-to/ray-and-s3.md.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import pages
-from corpora import made_texts, write_corpus
+from corpora import made_texts, plain_texts, write_corpus
 from hub_server import TOKEN, HubServer
 from tokenmill.corpus.fineweb import REPOS, REVISIONS
 
 HOW_TO = pages.DOCS / "how-to"
 DIED = pages.DOCS / "abruptly-died.md"
+SCRIPTS = pages.texts_of(DIED, "python")
 SBATCH = Path(__file__).parent / "sbatch.py"
 CARD = b"""---
 configs:
@@ -36,18 +37,6 @@ configs:
   data_files: data/CC-MAIN-2024-10/*
 ---
 """
-
-
-WORDS = "the a miller grinds wheat and rye into fine flour near every river because people eat bread"
-
-
-def texts_of(count: int, num_words: int = 80, seed: int = 0) -> list[str]:
-    """Plain text, which looks well on a page."""
-    rng = random.Random(seed)
-    return [
-        " ".join(rng.choices(WORDS.split(), k=rng.randint(10, 2 * num_words))).capitalize() + "."
-        for _ in range(count)
-    ]
 
 
 def command(folder: Path, name: str, script: str) -> str:
@@ -66,7 +55,7 @@ def fineweb(folder: Path) -> Iterator[dict[str, str]]:
     for number, name in enumerate(("sample/10BT/000", "sample/10BT/001", "data/CC-MAIN-2024-10/0")):
         scores = rng.choices([2, 3, 4, 5], k=200)
         sink = io.BytesIO()
-        pq.write_table(pa.table({"text": texts_of(200, seed=number), "int_score": scores}), sink)
+        pq.write_table(pa.table({"text": plain_texts(200, seed=number), "int_score": scores}), sink)
         files[f"{name}_00000.parquet"] = sink.getvalue()
     settings = {"HF_HOME": str(folder / "huggingface"), "HF_TOKEN": TOKEN}
     settings["PATH"] = command(folder, "hf", "from huggingface_hub.cli.hf import main\nmain()\n")
@@ -76,7 +65,7 @@ def fineweb(folder: Path) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def one_giant_file(folder: Path) -> Iterator[dict[str, str]]:
-    (folder / "giant.txt").write_text("<|endoftext|>".join(texts_of(400)))
+    (folder / "giant.txt").write_text("<|endoftext|>".join(plain_texts(400)))
     yield {}
 
 
@@ -95,18 +84,18 @@ def resume(folder: Path) -> Iterator[dict[str, str]]:
 def write_slices(folder: Path) -> None:
     """corpus/: three files, of a slice each."""
     (folder / "corpus").mkdir()
-    texts = [" ".join(texts_of(50, seed=seed)) for seed in range(50)]
+    texts = [" ".join(plain_texts(50, seed=seed)) for seed in range(50)]
     table = pa.table({"text": texts * ((34 << 20) // len("".join(texts)))})
     for name in "abc":
-        pq.write_table(table, folder / "corpus" / f"{name}.parquet", row_group_size=200)
+        pq.write_table(table, folder / "corpus" / f"{name}.parquet", use_dictionary=False)
 
 
 @contextmanager
 def mixing(folder: Path) -> Iterator[dict[str, str]]:
     for name in ("web", "code"):
         (folder / "corpus" / name).mkdir(parents=True)
-    pq.write_table(pa.table({"text": texts_of(400)}), folder / "corpus" / "web" / "a.parquet")
-    lines = (json.dumps({"content": text}) + "\n" for text in texts_of(100, seed=1))
+    pq.write_table(pa.table({"text": plain_texts(400)}), folder / "corpus" / "web" / "a.parquet")
+    lines = (json.dumps({"content": text}) + "\n" for text in plain_texts(100, seed=1))
     (folder / "corpus" / "code" / "a.jsonl").write_text("".join(lines))
     yield {}
 
@@ -141,7 +130,7 @@ def test_pages_are_short_and_all_of_them_are_followed():
 def folder(tmp_path: Path) -> Path:
     """Where a reader of docs/abruptly-died.md is: with data.parquet and a prepare.py."""
     Path(write_corpus("parquet", tmp_path, made_texts(300))).rename(tmp_path / "data.parquet")
-    (tmp_path / "prepare.py").write_text(pages.texts_of(DIED, "python")[0])
+    (tmp_path / "prepare.py").write_text(SCRIPTS[0])
     return tmp_path
 
 
@@ -156,7 +145,7 @@ def test_command_of_the_page_about_dead_subprocesses_runs(text, folder):
 
 
 @needs_datasets
-@pytest.mark.parametrize("text", pages.texts_of(DIED, "python"), ids=["one changed line", "Tokenize"])
+@pytest.mark.parametrize("text", SCRIPTS, ids=["one changed line", "Tokenize"])
 def test_script_of_the_page_about_dead_subprocesses_maps_every_document(text, folder):
     (folder / "script.py").write_text(text)
     done = pages.ran([sys.executable, "script.py"], folder, **OFFLINE)

@@ -70,6 +70,7 @@ from tokenmill.runners.start import encoding_of, writing_runner
 from tokenmill.settings import identity_of, job_of, resolved
 from tokenmill.storage import files, objects
 from tokenmill.storage.store import store_of
+from tokenmill.words.plural import noun_for
 
 _SHOWN_RANGES = 5
 
