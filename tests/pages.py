@@ -53,9 +53,7 @@ def texts_of(page: Path | str, language: str) -> list[str]:
     return [block.text for block in blocks_of(page) if block.language == language]
 
 
-def ran(
-    command: list[str], folder: Path, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def ran(command: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run to its end, which must be a good one."""
     done = subprocess.run(
         command,
