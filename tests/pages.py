@@ -17,8 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-FENCE = re.compile(r"^(<!-- not run: .+ -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SCRIPTS = {"sh": ("bash", "-euo", "pipefail", "-c"), "python": ("python", "-c")}
+FENCE = re.compile(r"^(<!-- not run: [^\n]+ -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SCRIPTS = {"sh": ("bash", "-euc"), "python": ("python", "-c")}
 FILES = {"toml": "tokenmill.toml"}  # blocks that a reader saves
 
 # What differs from run to run, and what stands for it when two outputs are compared.
