@@ -29,10 +29,12 @@ RULES = (
     (r"data \d+\.\d+%", "data SHARE"),
     (r"loss \d+\.\d+", "loss NUMBER"),  # of another CPU: its last digits
     (r"http://127\.0\.0\.1:\d+/[\w-]{22}/", "ADDRESS"),
-    (r"(?m)^ *\d+%  .*\n", ""),  # progress, of a slow machine
-    (r"(?m)^bash: line \d+:.* Killed .*\n", ""),  # printed when bash gets to it
+    (r"report.html: \d+\.\d kB", "report.html: SIZE"),
     (r"(resuming: )\d+ of (\d+ slices) (?:is|are)", r"\1SOME of \2 are"),
 )
+# Lines that some runs have and others do not: progress, if it takes long, and what bash says of a
+# child that was killed, if it gets to it.
+NOISE = re.compile(r"^(?:[\w ]*\d+%  .*|bash: line \d+:.* Killed .*)\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ def _printed(block: Block, folder: Path, environment: Mapping[str, str]) -> tupl
         text=True,
         check=False,
     )
-    return done.stdout.replace(str(folder), "/home/me"), done.returncode
+    return NOISE.sub("", done.stdout).replace(str(folder), "/home/me"), done.returncode
 
 
 def plain(text: str) -> str:
