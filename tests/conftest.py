@@ -113,6 +113,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all-faults", action="store_true", help="every trial, as `make reliability` has it"
     )
+    parser.addoption(
+        "--write-pages", action="store_true", help="the outputs shown in docs/, those of this run"
+    )
 
 
 # What tests left behind, as they are to be shown; of all processes of pytest-xdist.

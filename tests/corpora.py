@@ -56,6 +56,35 @@ def made_texts(count: int, seed: int = 0) -> list[str]:
     ]
 
 
+PLAIN_WORDS = [
+    "the",
+    "a",
+    "miller",
+    "grinds",
+    "wheat",
+    "and",
+    "rye",
+    "into",
+    "fine",
+    "flour",
+    "near",
+    "every",
+    "river",
+    "because",
+    "people",
+    "eat",
+]
+
+
+def plain_texts(count: int, seed: int = 0) -> list[str]:
+    """Documents that look well on a page of docs/."""
+    rng = random.Random(seed)
+    return [
+        " ".join(rng.choices(PLAIN_WORDS, k=rng.randint(10, 160))).capitalize() + "."
+        for _ in range(count)
+    ]
+
+
 SEPARATOR = "\x01"
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import oracle
+import pages
 import tokenmill
 from corpora import made_texts, write_three_kinds
 from tokenmill.config import Config, Partition
@@ -221,8 +220,8 @@ def test_option_when_value_is_wrong_then_says_so(options, message):
         Config(sources=("a",), out="b", **options)
 
 
-GUIDE = Path(__file__).parent.parent / "docs" / "choosing-rows.md"
-COMMANDS = re.findall(r"^```sh\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+GUIDE = pages.DOCS / "choosing-rows.md"
+COMMANDS = pages.texts_of(GUIDE, "sh")
 
 
 @pytest.fixture
@@ -245,26 +244,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ran(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done
-
-
 def test_script_in_the_guide_prints_what_was_kept(folder):
-    [script] = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-    shown = ran(["bash", "-euc", COMMANDS[0]], folder).stderr
+    [script] = pages.texts_of(GUIDE, "python")
+    shown = pages.ran(["bash", "-euc", COMMANDS[0]], folder).stderr
     assert re.search(r"^    url +https://", shown, re.M) and "_row " in shown
-    assert ran([sys.executable, "-c", script], folder).stdout.startswith("https://")
+    assert pages.ran([sys.executable, "-c", script], folder).stdout.startswith("https://")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda text: text.splitlines()[0][:60])
 def test_command_in_the_guide_runs(command, folder):
-    done = ran(["bash", "-euc", command], folder)
+    done = pages.ran(["bash", "-euc", command], folder)
     if "prepare" in command:
         [out] = (folder / "data").iterdir()
         counts = Manifest.load(str(out)).counts

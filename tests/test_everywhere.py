@@ -6,15 +6,19 @@ twenty fails. Each runner is the real one; Ray starts a cluster of its own.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import pages
 import tokenmill
-from corpora import made_texts, write_mixed
+from corpora import made_texts, plain_texts, write_mixed
 from s3_server import Faults
 from tokenmill.config import Config, Partition
 from tokenmill.run import SilentWatch
@@ -149,3 +153,12 @@ def test_shards_in_an_object_store_that_fails_now_and_then_are_the_same(
     assert WAYS[way](f"s3://{bucket}/corpus/", f"s3://{bucket}/out") == shards
     assert s3.faults.num_injected
     assert not s3.uploads(bucket)
+
+
+def test_how_to_page_about_ray_and_s3_shows_what_it_says(s3, tmp_path, pytestconfig):
+    with contextlib.suppress(s3.client().exceptions.BucketAlreadyOwnedByYou):
+        s3.client().create_bucket(Bucket="bucket")
+    pq.write_table(pa.table({"text": plain_texts(400)}), tmp_path / "a.parquet")
+    s3.client().upload_file(str(tmp_path / "a.parquet"), "bucket", "corpus/a.parquet")
+    page, write = pages.DOCS / "how-to" / "ray-and-s3.md", pytestconfig.getoption("--write-pages")
+    pages.follow(page, tmp_path, write)

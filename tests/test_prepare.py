@@ -358,7 +358,7 @@ def test_too_many_bad_rows_stop_the_run_and_a_higher_bound_lets_it_finish(tmp_pa
     path = Path(write_corpus("jsonl", tmp_path, texts))
     path.write_text(path.read_text() + "{broken\n")
     out = tmp_path / "out"
-    with pytest.raises(InputError, match=r"1 of 401 rows are bad.*line 401"):
+    with pytest.raises(InputError, match=r"1 of 401 rows is bad.*line 401"):
         tokenmill.prepare(path, out, val="none", num_proc=1)
     assert not (out / "tokenmill.json").exists() and not (out / "train.bin").exists()
     manifest = tokenmill.prepare(path, out, val="none", num_proc=1, max_bad_fraction=0.01)

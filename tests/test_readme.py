@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import pages
 import tokenmill
 import warm
 from corpora import made_texts
@@ -30,7 +31,7 @@ from tokenmill.formats import NAMES, get_format
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-# Whose blocks are run here; test_guide.py runs those of docs/abruptly-died.md.
+# Whose blocks are run here; test_guide.py and test_how_to.py follow others from top to bottom.
 GUIDES = {
     name: (ROOT / "docs" / name).read_text()
     for name in (
@@ -45,19 +46,14 @@ GUIDES = {
 SCALE = (ROOT / "docs" / "scale.md").read_text()
 PAGES = [
     ROOT / "README.md",
-    *ROOT.glob("docs/*.md"),
+    *ROOT.glob("docs/**/*.md"),
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
 ]
 
 
-def blocks_of(page: str, language: str) -> list[str]:
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
-    return [block for found, block in blocks if found == language]
-
-
 def shell_lines(page: str) -> list[str]:
-    lines = "".join(blocks_of(page, "sh")).splitlines()
+    lines = "".join(pages.texts_of(page, "sh")).splitlines()
     return [line.split("   #")[0].split(" # ")[0].strip() for line in lines]
 
 
@@ -75,7 +71,7 @@ TOKENMILL_LINES = unique(
     [line for page in (README, *GUIDES.values()) for line in tokenmill_lines(page)]
 )
 PYTHON_BLOCKS = unique(
-    [block for page in (README, *GUIDES.values()) for block in blocks_of(page, "python")]
+    [block for page in (README, *GUIDES.values()) for block in pages.texts_of(page, "python")]
 )
 # One run, its tasks, and what finishes them: docs/scale.md has them one after the other.
 SINGLE_LINE, *TASK_LINES = tokenmill_lines(SCALE)
@@ -165,7 +161,7 @@ def fill_bucket(client, folder: Path) -> None:
 
 def run(line: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     program, *words = shlex.split(line)
-    assert program == "tokenmill"  # which tests/test_guide.py starts by that name
+    assert program == "tokenmill"  # which tests/test_how_to.py starts by that name
     done = warm.tokenmill(*words, cwd=folder, env=environment(folder, **more))
     assert done.returncode == 0, done.stderr
     return done
@@ -258,7 +254,7 @@ def test_readme_links_to_every_page():
 
 
 def test_readme_tells_enough_to_be_worth_running():
-    assert len(unique(tokenmill_lines(README))) >= 6 and len(blocks_of(README, "python")) >= 2
+    assert len(unique(tokenmill_lines(README))) >= 6 and len(pages.texts_of(README, "python")) >= 2
 
 
 def test_reliability_tables_are_those_of_the_results():

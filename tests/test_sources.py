@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import shlex
 from collections import Counter
 from dataclasses import asdict
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import oracle
+import pages
 import tokenmill
 import warm
 from corpora import made_texts
@@ -477,8 +477,7 @@ def test_command_when_sources_are_named_then_summary_and_inspect_count_by_source
     assert "is complete already" in capfd.readouterr().err
 
 
-GUIDE = (Path(__file__).parent.parent / "docs" / "sources.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+BLOCKS = [(block.language, block.text) for block in pages.blocks_of(pages.DOCS / "sources.md")]
 
 
 def test_guide_when_typed_then_every_block_of_it_runs(tmp_path, monkeypatch):

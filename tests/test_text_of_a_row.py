@@ -6,20 +6,16 @@ import bz2
 import csv
 import gzip
 import json
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import oracle
+import pages
 from corpora import made_texts
 
-PAGE = Path(__file__).parent.parent / "docs" / "text-of-a-row.md"
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+PAGE = pages.DOCS / "text-of-a-row.md"
 ROWS = [
     {
         "title": None if i % 3 == 0 else f"Title {i}",
@@ -71,19 +67,10 @@ EXPECTED = {
 
 def test_commands_of_the_page_when_run_then_they_make_what_a_loop_makes(tmp_path):
     written(tmp_path)
-    commands = [text for language, text in BLOCKS if language == "sh"]
-    assert {language for language, _ in BLOCKS} == {"sh", "text"}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    script = "".join(commands).replace(" -o data/", " --no-val --num-proc 1 -q -o data/")
-    done = subprocess.run(
-        ["bash", "-euc", script],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    assert {block.language for block in pages.blocks_of(PAGE)} == {"sh", "text"}
+    commands = "".join(pages.texts_of(PAGE, "sh"))
+    script = commands.replace(" -o data/", " --no-val --num-proc 1 -q -o data/")
+    pages.ran(["bash", "-euc", script], tmp_path)
     made = {folder.name for folder in (tmp_path / "data").iterdir()}
     assert made == EXPECTED.keys()
     for name, of_row in EXPECTED.items():

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import pages
 import tokenmill
 from corpora import made_texts
 from tokenmill.cli import main
 
 pytest.importorskip("torch")
-GUIDE = Path(__file__).parent.parent.parent / "docs" / "training.md"
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+BLOCKS = [(block.language, block.text) for block in pages.blocks_of(pages.DOCS / "training.md")]
 
 
 def test_guide_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):

@@ -6,7 +6,6 @@ import glob
 import json
 import os
 import random
-import re
 import shlex
 import signal
 import subprocess
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import tokenizers
 
+import pages
 import tokenmill
 from tokenmill.cli import main
 from tokenmill.config import Config
@@ -256,8 +256,7 @@ def test_training_when_it_cannot_be_done_then_nothing_is_written(corpus, tmp_pat
 
 
 def test_page_when_its_commands_are_run_then_they_work(corpus, tmp_path, monkeypatch, capsys):
-    page = Path(__file__).parents[2] / "docs" / "own-tokenizer.md"
-    commands = re.search(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)[1].splitlines()
+    commands = pages.texts_of(pages.DOCS / "own-tokenizer.md", "sh")[0].splitlines()
     (tmp_path / "corpus").mkdir()
     corpus.rename(tmp_path / "corpus" / "a.parquet")
     monkeypatch.chdir(tmp_path)

@@ -23,7 +23,7 @@ import command_pages
 import example
 import python_page
 import yaml
-from pages import SiteError, write, write_pages
+from page_sources import SiteError, write, write_pages
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -59,7 +59,8 @@ def require_few_bad(records: Ledger, config: Config) -> None:
     if counts.num_quarantined > config.max_bad_fraction * counts.num_rows:
         first = next(records.quarantined)
         raise InputError(
-            f"{counts.num_quarantined:,} of {counts.num_rows:,} rows are bad, more than "
+            f"{counts.num_quarantined:,} of {counts.num_rows:,} rows "
+            f"{noun_for(counts.num_quarantined, 'is', 'are')} bad, more than "
             f"--max-bad-fraction {config.max_bad_fraction} allows; "
             f"the first: {first.path}, {first.place}: {first.reason}",
             hint="look at it; if such rows may be left out, raise --max-bad-fraction: it resumes",

@@ -13,6 +13,7 @@ from tokenmill.dataset.workspace import Workspace
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConflictError
 from tokenmill.storage import files
+from tokenmill.words.plural import noun_for
 
 _SHOWN_RANGES = 5
 
@@ -41,7 +42,8 @@ def incomplete(
     type."""
     out = workspace.out
     lines = [
-        f"{len(lacking):,} of {num_slices:,} slices in {out} are {how}: {_shown_ranges(lacking)}"
+        f"{len(lacking):,} of {num_slices:,} slices in {out} {noun_for(len(lacking), 'is', 'are')} "
+        f"{how}: {_shown_ranges(lacking)}"
     ]
     again = "the `tokenmill prepare` command of the tasks that failed"
     count = noted(workspace).get("num_partitions")
