@@ -1,6 +1,6 @@
 """`make docs`: docs/, the README and the code's own reference as a site in site/.
 
-    pages.py            Markdown of the repository -> pages
+    page_sources.py     Markdown of the repository -> pages
     command_pages.py    the parsers                -> command-line/
     python_page.py      signatures and docstrings  -> python-api.md
     example.py          a dataset, made now        -> example.md, a report, pictures
