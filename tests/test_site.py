@@ -186,7 +186,11 @@ class Reader:
     def found(self, home: str, word: str) -> str:
         """The first page that search has for a word."""
         self.page.goto(home)
-        self.page.keyboard.press("Control+k")
+        for _ in range(20):  # nobody listens before the scripts have run
+            self.page.keyboard.press("Control+k")
+            self.page.wait_for_timeout(500)  # a second press would close it again
+            if self.page.evaluate("document.activeElement !== document.body"):
+                break
         self.page.keyboard.type(word)
         hit = self.page.wait_for_selector(f"a[href*='?h={word}']", state="attached")
         return str(hit.get_attribute("href"))

@@ -96,7 +96,9 @@ def sections(root: Path) -> dict[str, list[Page]]:
     listed = {page.source for pages in found.values() for page in pages}
     for page in _matching(root, "docs/**/*.md"):
         if page.source not in listed:
-            raise SiteError(f"{page.source} is in no section: add it to tools/docsite/page_sources.py")
+            raise SiteError(
+                f"{page.source} is in no section: add it to tools/docsite/page_sources.py"
+            )
     return found
 
 
