@@ -30,8 +30,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 STAGES = {
     "imports": (),
     "planning": (
-        "run:RunContext.plan_of",
-        "run:all_inputs",
+        "run.context:RunContext.plan_of",
+        "run.attempt:all_inputs",
         "dataset.workspace:Workspace.finished",
     ),
     "reading": ("corpus.readers.parquet:ParquetReader.batches",),
@@ -49,7 +49,7 @@ STAGES = {
     "the books": ("assemble.books:Assembly.add", "assemble.books:Assembly.done"),
     "writing": ("storage.disk:write_all",),
     "fsync": ("os:fsync",),
-    "publishing, manifest": ("run:publish", "run:make_manifest"),
+    "publishing, manifest": ("run.completion:publish", "run.completion:make_manifest"),
 }
 REST = "everything else"
 
