@@ -161,7 +161,8 @@ def _larger_fraction(options: Mapping[str, Any], splits: Mapping[str, SplitSums]
     num_tokens = sum(split.num_tokens for split in splits.values())
     needed = max(2 * FEW_DOCUMENTS / max(1, num_documents), 2 * BLOCK_TOKENS / num_tokens)
     wanted = max(needed, 2 * (options.get("val_fraction") or 0.0))
-    return next((f"{share:g}" for share in (0.01, 0.02, 0.05, 0.1, 0.2) if wanted <= share), "0.5")
+    shares = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+    return next((f"{share:g}" for share in shares if wanted <= share), "0.5")
 
 
 def _is_shrunk(options: Mapping[str, Any], val: SplitSums) -> bool:
