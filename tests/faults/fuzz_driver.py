@@ -315,6 +315,8 @@ class StopAfter:
 
     def planned(self, plan: Any, done: Any) -> None: ...
 
+    def downloading(self, progress: Any) -> None: ...
+
     def recorded(self, record: Any) -> None:
         self._left -= 1
 
