@@ -5,8 +5,8 @@ Whatever the target cannot hold is refused before work begins, or left out if th
 
 Like a run, a conversion keeps its work in OUT/.tokenmill and resumes from there: `plan.json` holds
 the request, and each finished shard task has a record (assemble/). The source is scanned once
-before that (tokens.py). Threads of this process do all of it: hashing, reading and writing take the
-time, and these release the GIL.
+before that (convert_source.py). Threads of this process do all of it: hashing, reading and writing
+take the time, and these release the GIL.
 """
 
 from __future__ import annotations

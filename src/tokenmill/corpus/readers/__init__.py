@@ -83,7 +83,7 @@ class ReadOptions:
     # Between the documents of a text file, or the joined strings of a list; None: the whole file
     # is one document, and a blank line is between strings.
     separator: str | None = None
-    template: str | None = None  # the text is made of several columns (template.py)
+    template: str | None = None  # the text is made of several columns (where/template.py)
     lists: str | None = None  # a column of lists: "join" their strings, or "documents" of each
     replace_bad_text: bool = False  # invalid UTF-8 becomes U+FFFD (and is counted) instead of bad
     span_bytes: int = 32 << 20  # approximate text per span
