@@ -172,7 +172,7 @@ def test_tasks_when_an_ordinary_run_left_a_checkpoint_then_they_go_on_from_there
     assert (report.num_own, report.num_missing) == (1, total - 3)
     assert not list(records.glob("00000000*"))
     task(source, tmp_path, "2/2")
-    with pytest.raises(ConflictError, match="are not encoded yet: 3"):
+    with pytest.raises(ConflictError, match="is not encoded yet: 3"):
         finish(str(tmp_path))
     task(source, tmp_path, "1/2")
     finish(str(tmp_path))

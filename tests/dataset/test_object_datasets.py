@@ -537,7 +537,7 @@ def test_view_of_a_bucket_shows_what_that_of_the_folder_shows(name, small, uploa
 @pytest.mark.parametrize("name", ["nanogpt", "parquet"])
 def test_report_of_a_bucket_says_what_that_of_the_folder_says(name, small, upload):
     def figures(place: str) -> dict[str, object]:
-        reading = SurveyOptions(is_exact=True, opening={"folder": place})
+        reading = SurveyOptions(is_exact=True)
         plain = survey(look_into(place), reading).to_plain()
         splits = [
             {key: one[key] for key in ("split", "num_tokens", "num_read", "lengths")}
