@@ -136,3 +136,16 @@ def test_pair_when_hostile_or_of_another_kind_then_is_refused_by_name(
 def test_pair_when_a_pattern_is_given_then_is_refused(pair: Path) -> None:
     with pytest.raises(ConfigError, match="it is cut as GPT-2's"):
         get_encoding(pair, pattern="cl100k")
+
+
+def test_eot_when_only_the_config_lists_it_then_the_pair_loads_as_it_was_named(pair: Path) -> None:
+    eot = json.loads((pair / "vocab.json").read_text())["<|endoftext|>"]
+    listed = {
+        eot: {"content": "<|endoftext|>", "special": True, "normalized": True},
+        get_encoding(pair).n_vocab: {"content": "<|im_end|>", "special": True},
+    }
+    config = {"pad_token": "<|im_end|>", "added_tokens_decoder": listed}
+    (pair / "tokenizer_config.json").write_text(json.dumps(config))
+    encoding = get_encoding(pair)
+    assert encoding.identity.eot == "<|endoftext|>"
+    assert encoding.encode_ordinary(TEXTS[2]) == truth_of(pair).encode(TEXTS[2]).ids

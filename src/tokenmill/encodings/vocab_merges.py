@@ -180,9 +180,9 @@ def _added_tokens(path: Path, vocab: Mapping[str, int], eot: str | None) -> list
     named = {*_named_special(config), *_named_special(_json_beside(path, BESIDE[1]))}
     named = named or {*_USUAL_SPECIAL} & {*vocab}
     for text in sorted(named | ({eot} if eot is not None else set())):
-        token = added[text][0] if text in added else vocab.get(text)
+        token, said = added.get(text, (vocab.get(text), {}))
         if token is not None:
-            added[text] = token, {"special": True}
+            added[text] = token, {**said, "special": True}
     _require_ids(path, {text: token for text, (token, _) in added.items()}, vocab)
     return [
         {

@@ -43,10 +43,15 @@ def in_forks(
     told = np.frombuffer(mmap.mmap(-1, 8 * max(1, len(items))), np.int64)
     try:
         for number, item in enumerate(items):
-            forks.append(_Fork(functools.partial(work, item), told[number:], forks))
-        for fork, item in zip(forks, items, strict=True):
+            try:
+                forks.append(_Fork(functools.partial(work, item), told[number:], forks))
+            except OSError:  # no more processes, or no more descriptors
+                break
+        for fork, item in zip(forks, items, strict=False):
             found = fork.result(lambda: progress(int(told.sum())))
             yield work(item, lambda count: None) if found is None else found
+        for item in items[len(forks) :]:
+            yield work(item, lambda count: None)
     finally:
         for fork in forks:
             fork.end()
@@ -59,7 +64,12 @@ class _Fork:
     ) -> None:
         parent = os.getpid()
         read, write = os.pipe()
-        self._pid = os.fork()
+        try:
+            self._pid = os.fork()
+        except OSError:
+            os.close(read)
+            os.close(write)
+            raise
         if not self._pid:
             _serve(parent, work, told, write, [read, *(other.fd for other in others)])
         os.close(write)

@@ -23,11 +23,14 @@ _WORDS: dict[Any, str] = {
     bool: "True or False",
     os.PathLike: "a path",
     types.NoneType: "None",
+    Any: "anything",
 }
 
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value is of the type that an annotation, already evaluated, names."""
+    if hint is Any:
+        return True
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind in _CHECKS:
         return _CHECKS[kind](value, inner)

@@ -117,7 +117,7 @@ class DocumentSources:
         assert manifest is not None, "it led to the row"
         if encoding is None:
             return RowComparison("unknown", "the tokenizer is not known: --tokenizer FILE")
-        most = max(document.stop - document.start, max(map(len, row.texts), default=0))
+        most = max(document.stop - document.start, sum(map(len, row.texts)))
         if most > MAX_COMPARED_TOKENS:
             return RowComparison("unknown", f"it is longer than {MAX_COMPARED_TOKENS:,} tokens")
         import pyarrow as pa
