@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from corpora import made_texts
 from tokenmill.dataset.inspect import LookedInto, document, look_into
 from tokenmill.dataset.verify import source_row
 from tokenmill.dataset.verify.input_candidates import NotAtHand
-from tokenmill.dataset.verify.source_row import Document, DocumentSources
+from tokenmill.dataset.verify.source_row import Document, DocumentSources, require_planned
 
 TEXTS = [f"{text} #{number}#" for number, text in enumerate(made_texts(60, seed=3))]
 
@@ -151,3 +152,22 @@ def test_row_deep_in_a_compressed_file_is_refused(tmp_path, monkeypatch, keep):
     with pytest.raises(NotAtHand, match="1 MB of text into") as refused:
         rows.row(one)
     assert refused.value.hint and "parquet" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "num_bytes", "num_documents", "reason"),
+    [
+        ({"limit_tokens": 10**10}, 10**11, 10, "cut short"),
+        ({"shuffle": True}, 10**6, 10**9, "1,000,000,000 documents"),
+    ],
+)
+def test_row_when_finding_it_would_take_minutes_then_says_so(
+    options, num_bytes, num_documents, reason
+):
+    one = SimpleNamespace(path="a.jsonl.zst", num_bytes=num_bytes)
+    identity = {"options": {"limit_tokens": None, "shuffle": False, **options}}
+    manifest = SimpleNamespace(identity=identity, inputs=[one], num_documents=num_documents)
+    with pytest.raises(NotAtHand, match=reason):
+        require_planned(manifest)
+    one.num_bytes, manifest.num_documents = 10**6, 10
+    require_planned(manifest)

@@ -21,7 +21,7 @@ import numpy as np
 from tokenmill.arrays import numbers_of
 from tokenmill.config import Config
 from tokenmill.corpus.plan import read_options
-from tokenmill.corpus.readers import BYTE_KINDS, Reader, TextBatch, reader_for
+from tokenmill.corpus.readers import BYTE_KINDS, Reader, TextBatch, compression_of, reader_for
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Span
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest, ManifestInput
@@ -38,9 +38,11 @@ from tokenmill.words.plural import counted
 
 MAX_READ_BYTES = 256 << 20
 MAX_COMPARED_TOKENS = 1 << 23
-# Without --keep, so many inputs are looked at to find a row, and CSV up to this size is cut again.
+# Without --keep, so many inputs are looked at to find a row, files up to this size are cut again,
+# and so many documents are put in order.
 MAX_PLANNED_INPUTS = 4096
-MAX_CUT_CSV_BYTES = 1 << 30
+MAX_CUT_BYTES = 1 << 30
+MAX_SHUFFLED_DOCUMENTS = 50_000_000
 _KEEP = "prepare it with --keep '' to keep the file and row of each document"
 
 
@@ -239,10 +241,18 @@ def require_planned(manifest: Manifest) -> None:
         reason = f"it was made from {counted(len(inputs), 'input')}"
     elif any(not s.path.startswith(HUB_SCHEME) and _is_far(s.path) for s in inputs):
         reason = "its inputs are objects of a store, which would all be looked at"
-    elif num_csv_bytes > MAX_CUT_CSV_BYTES:
+    elif num_csv_bytes > MAX_CUT_BYTES:
         reason = f"its CSV files have {counted(num_csv_bytes, 'byte')}, which would all be read"
+    elif options.get("limit_tokens") is not None and any(map(_is_one_large_slice, inputs)):
+        reason = "the slice that --limit-tokens cut short may be a large compressed file"
+    elif options.get("shuffle") and manifest.num_documents > MAX_SHUFFLED_DOCUMENTS:
+        reason = f"{counted(manifest.num_documents, 'document')} would have to be put in order"
     if reason is not None:
         raise NotAtHand(reason, _KEEP)
+
+
+def _is_one_large_slice(source: ManifestInput) -> bool:
+    return source.num_bytes > MAX_CUT_BYTES and compression_of(source.path) is not None
 
 
 def _is_far(path: str) -> bool:
