@@ -885,7 +885,7 @@ def test_100_gb_open_at_once(tmp_path):
     sparse_100_gb(tmp_path)
     began = time.monotonic()
     done = inspect(tmp_path)
-    assert time.monotonic() - began < 30  # under 0.5 s; reading it takes minutes
+    assert time.monotonic() - began < 5  # under 0.5 s on an idle machine
     assert done.returncode == 0 and "50,000,000,000 as uint16, 100.0 GB" in done.stdout
 
 
