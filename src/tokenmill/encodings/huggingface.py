@@ -27,6 +27,7 @@ from tokenmill.encodings.reference import (
     Reference,
     ReferenceEngine,
     ReferenceLoader,
+    allowed_and_forbidden,
     reason,
 )
 from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
@@ -146,8 +147,7 @@ class HuggingFaceReference:
         disallowed_special: Literal["all"] | Collection[str],
     ) -> list[int]:
         known = set(self._special_tokens)
-        allowed = known if allowed_special == "all" else set(allowed_special) & known
-        forbidden = known - allowed if disallowed_special == "all" else set(disallowed_special)
+        allowed, forbidden = allowed_and_forbidden(known, allowed_special, disallowed_special)
         present = {token for token in known | forbidden if token in text}
         if present & forbidden:
             token = min(present & forbidden)

@@ -41,6 +41,17 @@ class TextEncoder(Protocol):
     ) -> list[int]: ...
 
 
+def allowed_and_forbidden(
+    known: set[str],
+    allowed_special: Literal["all"] | AbstractSet[str],
+    disallowed_special: Literal["all"] | Collection[str],
+) -> tuple[set[str], set[str]]:
+    """Special tokens that `encode` takes as such, and those it refuses to find in a text."""
+    allowed = known if allowed_special == "all" else set(allowed_special) & known
+    forbidden = known - allowed if disallowed_special == "all" else set(disallowed_special)
+    return allowed, forbidden
+
+
 class TokenDecoder(Protocol):
     def decode_bytes(self, tokens: Sequence[int]) -> bytes: ...
 

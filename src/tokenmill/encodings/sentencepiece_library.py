@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokenmill.encodings.identity import EncodingId
-from tokenmill.encodings.reference import NOT_FAILURES, reason
+from tokenmill.encodings.reference import NOT_FAILURES, allowed_and_forbidden, reason
 from tokenmill.encodings.sentencepiece import EXTRA, parsed_model
 from tokenmill.encodings.vocabulary_file import checked_bytes
 from tokenmill.errors import ConfigError
@@ -71,8 +71,7 @@ class SentencePieceReference:
         disallowed_special: Literal["all"] | Collection[str],
     ) -> list[int]:
         known = set(self._special_tokens)
-        allowed = known if allowed_special == "all" else set(allowed_special) & known
-        forbidden = known - allowed if disallowed_special == "all" else set(disallowed_special)
+        allowed, forbidden = allowed_and_forbidden(known, allowed_special, disallowed_special)
         present = sorted(token for token in allowed | forbidden if token in text)
         if present:
             raise ValueError(
