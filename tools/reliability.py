@@ -11,6 +11,7 @@ What peers do under the same faults is docs/peer_faults.json, made by tools/peer
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import subprocess
@@ -85,6 +86,7 @@ def measured() -> dict[str, Any] | None:
             "kinds": json.loads(tally.read_text()),
             "seconds": round(time.monotonic() - began),
             "date": time.strftime("%Y-%m-%d"),
+            "cores": os.cpu_count(),
             "python": platform.python_version(),
             "versions": {name: version(name) for name in ("tokenmill", "gigatoken", "pyarrow")},
         }
@@ -132,7 +134,7 @@ def caption(results: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {found}" for name, found in results["versions"].items())
     return (
         f"*{versions}, Python {results['python']}, {results['date']}, {results['seconds']:,} s on "
-        "2 cores. `make reliability` repeats it.*"
+        f"{results.get('cores', 2)} cores. `make reliability` repeats it.*"
     )
 
 

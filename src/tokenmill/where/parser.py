@@ -137,7 +137,7 @@ class _Parser:
             return self._null_test(first, column, of_length)
         is_not = self._took("not")
         if self._took("in"):
-            node: tree.Test = tree.Membership(column, self._values(), of_length)
+            node: tree.Test = tree.Membership(column, self._values(of_length), of_length)
         elif self._took("matches"):
             if of_length:
                 raise self._wrong(first, "a length is a number, and only text matches")
@@ -154,6 +154,7 @@ class _Parser:
         operator = self._taken().text
         second = self._next
         right = self._operand()
+        of_value = first if isinstance(left, _VALUES) else second
         if isinstance(left, _VALUES):
             left, right, operator = right, left, _FLIPPED[operator]
         if isinstance(left, _VALUES):
@@ -164,6 +165,7 @@ class _Parser:
         if self._next.text in _FLIPPED:
             raise self._wrong(self._next, "one comparison at a time", "a >= 1 and a < 5")
         if isinstance(left, _Length):
+            self._require_number(of_value, right)
             return tree.Relation(left.column, operator, right, of_length=True)
         return tree.Relation(left, operator, right)
 
@@ -175,19 +177,25 @@ class _Parser:
             raise self._wrong(first, "a length is null where its column is", f"{column} is null")
         return tree.Not(tree.IsNull(column)) if is_not else tree.IsNull(column)
 
-    def _values(self) -> tuple[tree.Value, ...]:
+    def _values(self, of_length: bool) -> tuple[tree.Value, ...]:
         self._expect("(")
-        values = [self._value()]
+        values = [self._value(of_length)]
         while self._took(","):
-            values.append(self._value())
+            values.append(self._value(of_length))
         self._expect(")")
         return tuple(values)
 
-    def _value(self) -> tree.Value:
+    def _value(self, of_length: bool = False) -> tree.Value:
         token, value = self._next, self._operand()
         if not isinstance(value, _VALUES):
             raise self._wrong(token, "expected a value, got a column", 'text in quotes: "en"')
+        if of_length:
+            self._require_number(token, value)
         return value
+
+    def _require_number(self, token: _Token, value: tree.Value) -> None:
+        if isinstance(value, str | bool):
+            raise self._wrong(token, "a length is compared with a number", "len(column) >= 100")
 
     def _pattern(self) -> str:
         token, value = self._next, self._value()

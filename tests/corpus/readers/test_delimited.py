@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.corpus.readers.test_contract import csv_bytes, rows_read, source_of
 from tokenmill.corpus.readers import ReadOptions, reader_for
+from tokenmill.corpus.readers.records import RecordBlocks
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.testing.reader_contract import LARGE, SIZES, TEXTS, TINY, read_rows
 
@@ -206,6 +208,17 @@ def test_csv_when_a_quote_is_open_for_too_long_then_its_line_is_named(tmp_path, 
         ) as found:
             rows_read(path, options)
         assert f"look at line {line}: close the quote" in str(found.value)
+
+
+def test_csv_when_a_quote_stays_open_then_little_beyond_the_limit_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("tokenmill.corpus.readers.records.MAX_DOCUMENT_BYTES", 3000)
+    path = tmp_path / "a.csv"
+    path.touch()
+    num_read = itertools.count(1)
+    chunks = (b'"' * (number == 1) + b"line\n" * 30 for number in num_read)
+    with pytest.raises(InputError, match="the record at line 1 is longer"):
+        list(RecordBlocks(chunks, b",", source_of(path)))
+    assert next(num_read) * 150 < 3000 + 3 * 150
 
 
 def test_csv_when_a_byte_order_mark_begins_a_block_then_it_is_text(tmp_path):

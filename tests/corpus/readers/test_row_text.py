@@ -19,7 +19,7 @@ from tokenmill.config import Config
 from tokenmill.corpus.plan import cut
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.errors import ConfigError
-from tokenmill.testing.reader_contract import SIZES
+from tokenmill.testing.reader_contract import SIZES, read_rows
 from tokenmill.where.template import template_of
 
 Row = dict[str, Any]
@@ -211,6 +211,14 @@ def test_mistakes_when_planned_then_the_message_says_what_to_do(tmp_path, row, o
         with pytest.raises(ConfigError) as caught:
             reader_for(source.kind, ReadOptions(**options)).spans(source)
         assert said in str(caught.value) and name in str(caught.value)
+
+
+def test_template_when_a_later_line_has_half_a_number_then_that_row_is_bad(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"n": n}) + "\n" for n in [1, "x", 0.5, None, 12]))
+    texts, bad, _ = read_rows(reader_for("jsonl", ReadOptions(template="<{n}>")), source_of(path))
+    assert texts == ["<1>", "<x>", None, None, "<12>"]
+    assert list(bad) == [2] and "field 'n' is a number that is not whole" in bad[2]
 
 
 @pytest.mark.parametrize(
