@@ -38,7 +38,8 @@ from tokenmill import __version__
 from tokenmill.assemble.parts_in_use import UsedParts
 from tokenmill.assemble.task import ShardRecord, ShardTask, make_folders, saved_record, task_path
 from tokenmill.assemble.writing import MARK_TOKENS, shard_name
-from tokenmill.cli.progress import Progress, SignalStop
+from tokenmill.cli.progress import Progress
+from tokenmill.cli.signals import SignalStop
 from tokenmill.config import Config, Partition
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 import tokenmill.cli.progress
-from tokenmill.cli.progress import Progress, SignalStop
+from tokenmill.cli.progress import Progress
+from tokenmill.cli.signals import SignalStop
 from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.slices import SliceTable
 from tokenmill.corpus.spans import Input, Slice, Span

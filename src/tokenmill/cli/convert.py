@@ -104,7 +104,7 @@ def _add_foreign_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tokenmill.cli.progress import Interrupted, SignalStop
+    from tokenmill.cli.signals import Interrupted, SignalStop
     from tokenmill.storage.objects import require_lasting, require_output
 
     require_output(arguments.out)

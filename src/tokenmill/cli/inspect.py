@@ -94,7 +94,7 @@ examples:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tokenmill.cli.progress import Interrupted, SignalStop
+    from tokenmill.cli.signals import Interrupted, SignalStop
 
     require_effect(arguments)
     if hasattr(sys.stdout, "reconfigure"):

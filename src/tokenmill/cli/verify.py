@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
             progress=moving.show,
         )
     except KeyboardInterrupt:
-        from tokenmill.cli.progress import SignalStop
+        from tokenmill.cli.signals import SignalStop
 
         moving.end()
         SignalStop.die_by(signal.SIGINT)
