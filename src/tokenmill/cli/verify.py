@@ -186,7 +186,7 @@ def _undone(report: Report) -> dict[str, list[str]]:
 
 
 def _check_lines(report: Report) -> list[str]:
-    from tokenmill.dataset.verify.report import CHECKS
+    from tokenmill.dataset.verify.checks import CHECKS
 
     width = max(len(check.name) for check in report.checks)
     lines = [f"{report.folder}: {report.format or 'format unknown'}"]

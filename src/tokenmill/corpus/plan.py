@@ -32,7 +32,7 @@ from tokenmill.storage import files
 from tokenmill.storage.checked_json import checked_object, checksum_of, checksummed
 
 if TYPE_CHECKING:
-    from tokenmill.corpus.readers.kept import KeptSchema
+    from tokenmill.corpus.readers.kept_columns import KeptSchema
 
 PLAN_VERSION = 2
 
@@ -51,7 +51,7 @@ class Plan:
     saved_id: str = field(default="", compare=False)  # the id in the loaded file
     # What each named source was given, for the manifest: affects no byte, either.
     source_paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    kept_types: str | None = None  # of the columns of --keep (corpus/readers/kept.py)
+    kept_types: str | None = None  # of the columns of --keep (corpus/readers/kept_columns.py)
 
     @property
     def text_bytes(self) -> int:
@@ -239,13 +239,13 @@ def _numbered(slices: Iterable[Slice]) -> Iterator[Slice]:
 
 
 def _kept_schema() -> KeptSchema:
-    from tokenmill.corpus.readers.kept import KeptSchema
+    from tokenmill.corpus.readers.kept_columns import KeptSchema
 
     return KeptSchema()
 
 
 def _kept_types_of(reader: Reader, source: Input) -> str:
-    from tokenmill.corpus.readers.kept import kept_types_of
+    from tokenmill.corpus.readers.kept_columns import kept_types_of
 
     return kept_types_of(reader, source)
 

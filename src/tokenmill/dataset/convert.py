@@ -26,7 +26,7 @@ from tokenmill.assemble.books import Books, Output
 from tokenmill.assemble.writing import carry_out
 from tokenmill.config import Config
 from tokenmill.corpus.plan import identity_differences
-from tokenmill.dataset.convert_kept import carried_sidecars
+from tokenmill.dataset.convert_sidecars import carried_sidecars
 from tokenmill.dataset.convert_source import DatasetTokens
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import (

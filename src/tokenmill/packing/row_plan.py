@@ -31,8 +31,8 @@ import xxhash
 from tokenmill.dataset.opened import ROWS_SUFFIX
 from tokenmill.errors import IntegrityError
 from tokenmill.packing.best_fit import Numbers
+from tokenmill.packing.pack_report import PackReport
 from tokenmill.packing.pieces import RowPieces
-from tokenmill.packing.report import PackReport
 from tokenmill.storage import disk, files
 from tokenmill.storage.checked_json import checked_object, checksummed
 from tokenmill.storage.new_file import NewFile

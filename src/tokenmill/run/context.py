@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenmill.assemble.books import Assembly
-from tokenmill.assemble.kept import Sidecars
+from tokenmill.assemble.sidecars import Sidecars
 from tokenmill.config import Config
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs, found_inputs

@@ -7,7 +7,7 @@ in `bad`; encode/mill.py counts, quarantines or stops. A reader knows nothing ab
     naming.py      how to read a file, by its name; advice if no reader takes it
     row_text.py    what makes a row's text in a table: a column (column.py), a list of strings, or
                    a template of columns (where/template.py)
-    kept.py        columns that are kept beside the tokens (--keep)
+    kept_columns.py     columns that are kept beside the tokens (--keep)
     choice.py      which rows of a table go in (--where, --sample); sample.py which of any file
     row_groups.py  the same for parquet, where whole row groups may be left out
     column_chunks.py    parquet's columns in a row group: where they are, what decoding may take
@@ -91,7 +91,7 @@ class ReadOptions:
     where: str | None = None  # an expression (tokenmill.where): only the rows that pass go in
     sample: float | None = None  # only this share of the rows goes in (sample.py)
     seed: int = 0  # of the sample
-    keep: tuple[str, ...] | None = None  # columns to keep beside the tokens (kept.py)
+    keep: tuple[str, ...] | None = None  # columns to keep beside the tokens (kept_columns.py)
     kept_types: str | None = None  # their types, once the plan knows them: batches then have them
 
     def __post_init__(self) -> None:

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.stream import Stream
+from tokenmill.dataset.verify.checks import Failure
 from tokenmill.dataset.verify.input_candidates import NotAtHand
-from tokenmill.dataset.verify.report import Failure
 from tokenmill.dataset.verify.source_corpus import Corpus
 from tokenmill.encode.documents import shuffle_keys
 from tokenmill.encode.mill import encode_slice

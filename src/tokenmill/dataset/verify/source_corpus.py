@@ -28,7 +28,7 @@ from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
 from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
 from tokenmill.encode.documents import held_out
-from tokenmill.encode.kept import shown_name
+from tokenmill.encode.kept_file import shown_name
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
 from tokenmill.formats import DatasetFiles

@@ -30,7 +30,7 @@ from tokenmill.dataset.verify.document_index import DocumentIndex
 from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
 from tokenmill.dataset.verify.reencoding import Reencoder
 from tokenmill.dataset.verify.source_corpus import Corpus, config_of, corpus_of
-from tokenmill.encode.kept import shown_name
+from tokenmill.encode.kept_file import shown_name
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError
 from tokenmill.storage.store import store_of

@@ -28,7 +28,6 @@ from tokenmill.encodings.verdict import remember, verdict_of
 from tokenmill.errors import ConfigError
 from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.ray.cluster import Cluster, require_ray, signals_heard
-from tokenmill.runners.ray.cutting import Cuts
 from tokenmill.runners.ray.facts import (
     STORAGE,
     VERDICT,
@@ -40,6 +39,7 @@ from tokenmill.runners.ray.facts import (
 )
 from tokenmill.runners.ray.heartbeats import Heartbeats
 from tokenmill.runners.ray.in_flight import TICK_SECONDS, InFlight
+from tokenmill.runners.ray.input_cutting import Cuts
 from tokenmill.runners.ray.remote import node_facts
 from tokenmill.storage.store import store_of
 

@@ -20,7 +20,7 @@ from tokenmill.runners.exit_diagnosis import Death, printable
 CUT_INPUTS = 64  # per order: a round trip for each input would cost 0.1 ms
 
 
-class Cutting:
+class InputCutting:
     """Some inputs and their results so far, in order; an error ends the list."""
 
     is_alone = False
