@@ -73,7 +73,7 @@ BUGS = [
     ),
     Bug(
         "leave a sidecar out of the manifest",
-        "dataset/manifest.py",
+        "dataset/new_manifest.py",
         "            for f in output.sidecars\n",
         "            for f in output.sidecars[1:]\n",
         f"{KEEP} {CRASHES}",

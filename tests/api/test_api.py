@@ -16,7 +16,8 @@ import pytest
 
 import tokenmill
 from tokenmill.config import COUNTS
-from tokenmill.dataset.manifest import Manifest, manifest_sha256_of
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.manifest_json import manifest_sha256_of
 from tokenmill.errors import ConfigError
 
 

@@ -4,14 +4,13 @@ manifest."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from tokenmill.assemble.books import Assembly
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan, notes_on
-from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.new_manifest import make_manifest, quarantine_file
 from tokenmill.dataset.publication import publish
-from tokenmill.dataset.source_totals import notes_on_sources, source_totals
 from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import Counts
@@ -29,12 +28,7 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     output = assembly.finished()
     quarantine = quarantine_file(assembly.folder, records.quarantined)
     notes = (*notes_on(plan, records.counts.num_rows), *_notes_on_limit(config, records))
-    sources = source_totals(plan, records, output.split_rule == "documents")
-    notes = (*notes, *notes_on_sources(sources))
-    manifest = make_manifest(
-        plan.identity, plan.inputs, records, output, quarantine, notes, plan.revisions
-    )
-    manifest = replace(manifest, sources=sources)
+    manifest = make_manifest(plan, records, output, quarantine, notes)
     replaced = names_of(config).replaced_in(config.out) if config.overwrite else None
     if store_of(config.out).has_quick_calls:
         # Again: a run may take hours, and what was put there since?
