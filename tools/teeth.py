@@ -418,7 +418,7 @@ BUGS = [
     ),
     Bug(
         "take a file that went to another source for unchanged",
-        "run/context.py",
+        "run/request.py",
         "before = {source.label: (source.num_bytes, source.digest) for source in manifest.inputs}\n"
         "        after = {source.label: ",
         "before = {source.path: (source.num_bytes, source.digest) for source in manifest.inputs}\n"

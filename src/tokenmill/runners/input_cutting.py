@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tokenmill.corpus.plan import Cut
+from tokenmill.corpus.input_spans import Cut
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, TokenmillError, error_from_plain

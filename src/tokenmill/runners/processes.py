@@ -15,7 +15,7 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tokenmill.corpus.plan import Cut
+from tokenmill.corpus.input_spans import Cut
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.encode.job import Job

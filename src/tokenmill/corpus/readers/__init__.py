@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from tokenmill.config import Config
+
 KINDS: Final = ("parquet", "arrow", "jsonl", "csv", "tsv", "text")
 BYTE_KINDS: Final = ("jsonl", "csv", "tsv", "text")  # spans are bytes; files may be compressed
 GROUP: Final = "tokenmill.readers"  # of entry points: other kinds, from plugins
@@ -97,6 +99,23 @@ class ReadOptions:
     def __post_init__(self) -> None:
         if self.keep is not None:  # a list, where options came as JSON
             object.__setattr__(self, "keep", tuple(self.keep))
+
+    @staticmethod
+    def of(config: Config, kept_types: str | None = None) -> ReadOptions:
+        """With the plan's `kept_types`, also the columns to keep are read."""
+        return ReadOptions(
+            keep=config.kept_columns,
+            kept_types=kept_types,
+            text_column=config.text_column,
+            separator=config.separator,
+            template=config.template,
+            lists=config.lists,
+            replace_bad_text=config.on_bad_document == "replace",
+            span_bytes=config.slice_bytes,
+            where=config.where,
+            sample=config.sample,
+            seed=config.seed if config.sample is not None else 0,
+        )
 
     @property
     def is_choosy(self) -> bool:

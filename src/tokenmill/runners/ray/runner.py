@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill import __version__
 from tokenmill.config import Config
-from tokenmill.corpus.plan import Cut
+from tokenmill.corpus.input_spans import Cut
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.encode.job import Job
