@@ -6,7 +6,6 @@ import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from tokenmill.dataset.index_cache import IndexCache
@@ -116,12 +115,7 @@ class OpenedDataset:
     def __enter__(self) -> OpenedDataset:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tokenmill.corpus.input_spans import Cut
@@ -56,12 +55,7 @@ class ProcessesRunner:
         self._supervisor = self._new_supervisor()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def cut(

@@ -13,7 +13,6 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tokenmill import __version__
@@ -65,12 +64,7 @@ class RayRunner:
     def __enter__(self) -> RayRunner:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.ExitStack() as stack:
             if self._cluster is not None:
                 stack.callback(self._cluster.close)
