@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import time
 from array import array
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, TextIO
 
+from tokenmill.cli.moving_line import MovingLine, is_notebook
 from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import printable, shown_count, shown_rate, shown_seconds
 from tokenmill.cli.signals import Interrupted, SignalStop
@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from tokenmill.corpus.plan import Plan
     from tokenmill.dataset.manifest import Manifest
 
-TERMINAL_SECONDS = 0.1
-LOG_SECONDS = 5.0
 IDLE_SECONDS = 1.0  # slices move more often than that
 DOWNLOAD_SECONDS = 0.5  # a rate that changes more often cannot be read
-NOTEBOOK_COLUMNS = 100
 
 
 class DownloadWatch:
@@ -83,11 +80,8 @@ class Progress:
         self._workers = ""
         self._quiet = quiet
         self._stream = stream
-        self._is_terminal = stream.isatty()
-        self._is_moving = self._is_terminal or is_notebook(stream)
-        self._shown_width = 0  # of the moving line
-        self._shown_at = 0.0
-        self._made_at = self._began = time.monotonic()
+        self._moving = MovingLine(stream, quiet)
+        self._made_at = self._began = self._moving.shown_at = time.monotonic()
         self._total_bytes = self._done_bytes = 0
         self._resumed_bytes = 0
         self._heard_at = self._began  # of any slice
@@ -103,7 +97,7 @@ class Progress:
 
     def planned(self, plan: Plan, done: Collection[int]) -> None:
         self.plan = plan
-        self._made_at = self._began = time.monotonic()
+        self._began = self._moving.shown_at = time.monotonic()
         self._total_bytes = plan.text_bytes
         self._first = plan.slices[0].index if plan.slices else 0
         self._sizes = plan.slices.sizes
@@ -141,7 +135,8 @@ class Progress:
         self.text_bytes += record.counts.text_bytes
         self._missing -= 1
         if not self._missing:
-            self._shown_at = 0.0  # show the next line at once: the one after may take a while
+            # Show the next line at once: the one after may take a while.
+            self._moving.shown_at = self._began
             self._stop.can_wait = False
             if self._stop.signum:
                 raise Interrupted(self._stop.signum)
@@ -176,8 +171,7 @@ class Progress:
 
     def end(self) -> None:
         """Erase the moving line."""
-        if self._is_moving and not self._quiet:
-            self._move("")
+        self._moving.end()
 
     def conclude(self, manifest: Manifest, out: str) -> None:
         """Replace the moving line by one that says what was made."""
@@ -188,16 +182,6 @@ class Progress:
         for note in manifest.notes:
             self._line(f"note: {note}")
 
-    def _move(self, text: str) -> None:
-        """Replace the moving line by the text. A notebook understands no escape code except
-        `\\r`."""
-        if self._is_terminal:
-            self._stream.write(f"\r{text}\x1b[K")
-        elif text or self._shown_width:
-            self._stream.write(f"\r{text:{self._shown_width}}" + ("" if text else "\r"))
-            self._shown_width = len(text)
-        self._stream.flush()
-
     def _line(self, text: str) -> None:
         self.end()
         line = labelled(printable(text, keep_lines=True), self._stream, os.environ)
@@ -205,19 +189,8 @@ class Progress:
 
     def _show(self) -> None:
         now = time.monotonic()
-        every = TERMINAL_SECONDS if self._is_moving else LOG_SECONDS
-        if self._quiet or now - max(self._shown_at, self._began) < every:
-            return
-        self._shown_at = now
-        fields = self._fields(now)
-        if self._is_moving:
-            width = shutil.get_terminal_size().columns if self._is_terminal else NOTEBOOK_COLUMNS
-            while len("  ".join(fields)) >= width and len(fields) > 1:
-                fields.pop(-2)  # keep the share and the time left
-            self._move("  ".join(fields)[: width - 1])
-        else:
-            self._stream.write("  ".join(fields) + "\n")
-            self._stream.flush()
+        if self._moving.is_due(now):
+            self._moving.write(now, self._fields(now))
 
     def _size(self, index: int) -> int:
         place = index - self._first
@@ -288,11 +261,6 @@ def stderr_progress(workers: Callable[[int], str], quiet: bool) -> Iterator[Prog
         raise
     finally:
         progress.end()
-
-
-def is_notebook(stream: TextIO) -> bool:
-    """Whether the stream is shown below a notebook's cell: Jupyter, Colab, VS Code."""
-    return type(stream).__module__.partition(".")[0] == "ipykernel"
 
 
 @contextlib.contextmanager
