@@ -38,11 +38,14 @@ from tokenmill import __version__
 from tokenmill.assemble.parts_in_use import UsedParts
 from tokenmill.assemble.task import ShardRecord, ShardTask, make_folders, saved_record, task_path
 from tokenmill.assemble.writing import MARK_TOKENS, shard_name
-from tokenmill.cli.progress import Progress, SignalStop
+from tokenmill.cli.progress import Progress
+from tokenmill.cli.signals import SignalStop
 from tokenmill.config import Config, Partition
 from tokenmill.corpus.fetch import RemoteInputs
+from tokenmill.corpus.input_spans import Cut
 from tokenmill.corpus.inputs import FoundInputs
-from tokenmill.corpus.plan import Cut, Plan, make_plan
+from tokenmill.corpus.plan import Plan
+from tokenmill.corpus.planning import make_plan
 from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.dataset.places import plan_path, work_of
 from tokenmill.encode import checkpoint
@@ -50,9 +53,10 @@ from tokenmill.encode.job import Job
 from tokenmill.encode.record import SPLITS, Counts, PartChunk, PartRecord, part_path, record_path
 from tokenmill.encodings import get_encoding
 from tokenmill.run.attempt import _carried_out
-from tokenmill.run.context import PrepareRequest, RunContext, assembly_of
+from tokenmill.run.context import RunContext, assembly_of
 from tokenmill.run.partition import _encode as encode_share
 from tokenmill.run.partition import _num_missing
+from tokenmill.run.request import PrepareRequest
 from tokenmill.runners import Watch
 from tokenmill.settings import identity_of, resolved
 from tokenmill.storage import files

@@ -180,7 +180,7 @@ def documents_of(data: bytes) -> list[tuple[int, ...]]:
 def test_shuffle_is_a_permutation_of_documents_and_repeats_for_a_seed(
     num_proc, tmp_path, corpus, texts, read_files, monkeypatch
 ):
-    monkeypatch.setattr("tokenmill.settings.BUCKET_BYTES", 10_000)  # several buckets
+    monkeypatch.setattr("tokenmill.encode.buckets.BUCKET_BYTES", 10_000)  # several buckets
     runs = {}
     for seed in (0, 0, 7):
         out = tmp_path / f"out{len(os.listdir(tmp_path))}"
@@ -196,7 +196,7 @@ def test_shuffle_is_a_permutation_of_documents_and_repeats_for_a_seed(
 
 
 def test_shuffle_mixes_documents_from_everywhere(tmp_path, read_files, monkeypatch):
-    monkeypatch.setattr("tokenmill.settings.BUCKET_BYTES", 500)
+    monkeypatch.setattr("tokenmill.encode.buckets.BUCKET_BYTES", 500)
     texts = [f"{number}" for number in range(2000)]
     source = write_corpus("jsonl", tmp_path, texts)
     tokenmill.prepare(

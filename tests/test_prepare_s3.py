@@ -64,7 +64,7 @@ def objects_in(s3, bucket: str, prefix: str = "out/") -> dict[str, bytes]:
 def test_prepare_when_to_s3_then_the_same_files_as_in_a_folder(
     s3, bucket, corpus, tmp_path, monkeypatch, layout, shuffle
 ):
-    monkeypatch.setattr("tokenmill.settings.BUCKET_BYTES", 40_000)
+    monkeypatch.setattr("tokenmill.encode.buckets.BUCKET_BYTES", 40_000)
     options = {**LAYOUTS[layout], "shuffle": shuffle, "slice_bytes": 50_000}
     here, there = str(tmp_path / "out"), f"s3://{bucket}/out"
     manifest = prepared(corpus, here, **options)

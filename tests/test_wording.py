@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import warm
-from tokenmill.cli.progress import Progress, SignalStop
+from tokenmill.cli.progress import Progress
 from tokenmill.cli.screen import shown_rate, shown_seconds
+from tokenmill.cli.signals import SignalStop
 from tokenmill.cli.summary import note_lines, shown_speed
 from tokenmill.words.plural import counted, noun_for
 

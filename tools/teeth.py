@@ -59,7 +59,7 @@ REMOVE = "        _require_plan(out, plan, is_in_place)\n        _remove_files(o
 BUGS = [
     Bug(
         "leave the kept rows of a bucket in the order of its parts",
-        "assemble/kept.py",
+        "assemble/sidecars.py",
         "        return table.take(indices(order)).drop_columns([KEY])",
         "        return table.drop_columns([KEY])",
         f"{KEEP} -k shuffled",
@@ -73,7 +73,7 @@ BUGS = [
     ),
     Bug(
         "leave a sidecar out of the manifest",
-        "dataset/manifest.py",
+        "dataset/new_manifest.py",
         "            for f in output.sidecars\n",
         "            for f in output.sidecars[1:]\n",
         f"{KEEP} {CRASHES}",
@@ -87,7 +87,7 @@ BUGS = [
     ),
     Bug(
         "lose the row of a document that two splits share",
-        "assemble/kept.py",
+        "assemble/sidecars.py",
         "block.cut_at(0, whole)[1]",
         "block.cut_at(0, begun)[1]",
         KEEP,
@@ -108,14 +108,14 @@ BUGS = [
     ),
     Bug(
         "take the kept rows of a part that another has replaced",
-        "assemble/kept.py",
+        "assemble/sidecars.py",
         "key = (record.part, len(chunks)",
         "key = (record.slice_index, len(chunks)",
         f"{KEEP} -k copies",
     ),
     Bug(
         "give the documents of a list the numbers of documents",
-        "encode/kept.py",
+        "encode/kept_file.py",
         '    if "_row" in by_name:\n',
         '    if "_row" in ():\n',
         f"{KEEP} -k list",
@@ -418,7 +418,7 @@ BUGS = [
     ),
     Bug(
         "take a file that went to another source for unchanged",
-        "run/context.py",
+        "run/request.py",
         "before = {source.label: (source.num_bytes, source.digest) for source in manifest.inputs}\n"
         "        after = {source.label: ",
         "before = {source.path: (source.num_bytes, source.digest) for source in manifest.inputs}\n"

@@ -1,4 +1,4 @@
-"""What a configuration comes to: defaults filled in, and the plain values that each stage is given.
+"""What a configuration comes to: the defaults of its format and tokenizer filled in.
 
 `identity_of` is everything besides the inputs that decides the bytes; it stands in the plan and in
 the manifest, and a run can only be continued with the same.
@@ -10,20 +10,14 @@ import dataclasses
 from importlib import metadata
 from typing import Any
 
-from tokenmill.assemble.fitting import FittingOptions
 from tokenmill.config import Config
-from tokenmill.corpus.inputs import shared_inputs
-from tokenmill.corpus.plan import Plan, read_options
 from tokenmill.encode.documents import separator_of
-from tokenmill.encode.job import Job
 from tokenmill.encodings import EncodingId
 from tokenmill.encodings.bos import template_of
 from tokenmill.errors import ConfigError
-from tokenmill.formats import DTYPE_BYTES, Format, Layout, chosen_dtype, get_format
+from tokenmill.formats import Format, Layout, chosen_dtype, get_format
 
 BYTES_VERSION = 2  # raised when the same inputs and options would give other bytes
-BUCKET_BYTES = 32 << 20
-MAX_BUCKETS = 4096
 _ENGINES = {
     "tiktoken": ("gigatoken", "tiktoken"),
     "tekken": ("tiktoken",),
@@ -32,8 +26,6 @@ _ENGINES = {
     "sentencepiece-library": ("sentencepiece",),
     "vocab-merges": ("gigatoken", "tokenizers"),
 }
-# Bytes of text per token where no text was looked at: English is near 4.4 with gpt2, Chinese 1.5.
-TEXT_BYTES_PER_TOKEN = 4.0
 
 
 def resolved(config: Config, encoding: EncodingId) -> Config:
@@ -162,49 +154,3 @@ def layout_of(config: Config, encoding: EncodingId) -> Layout:
         encoding=encoding.name,
         has_boundaries=get_format(config.format).traits.boundaries and not seq_len,
     )
-
-
-def fitting_options_of(config: Config, plan: Plan) -> FittingOptions:
-    """What the size of the corpus may still decide."""
-    has_names = bool(config.named) and config.dedup is None
-    is_shared = has_names and bool(shared_inputs(plan.inputs))
-    is_usual = config.val_fraction == get_format(config.format).defaults.val_fraction
-    return FittingOptions(
-        may_shrink_shards=config.val == "first-shard" and config.shard_tokens is None,
-        is_split=config.val == "fraction",
-        val_fraction=None if is_usual else config.val_fraction,
-        is_repeated=config.has_repeats or is_shared,
-    )
-
-
-def job_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Job:
-    by_source = config.by_source()
-    return Job(
-        work=work,
-        plan_id=plan.plan_id,
-        encoding=encoding,
-        read=read_options(config, plan),
-        dtype=config.dtype,
-        eot=str(config.eot),
-        bos=config.bos,
-        empty=str(config.empty),
-        val_fraction=config.val_fraction or 0.0,
-        seed=config.seed,
-        num_buckets=num_buckets(config, plan),
-        on_bad_document=config.on_bad_document,
-        read_by_source={n: read_options(own, plan) for n, own in by_source.items() if n},
-        dedup=config.dedup is not None,
-    )
-
-
-def num_buckets(config: Config, plan: Plan) -> int:
-    """How many buckets a shuffle uses, so that one bucket fits into memory; 0 without shuffle."""
-    return num_buckets_of(config, plan.text_bytes)
-
-
-def num_buckets_of(config: Config, text_bytes: int) -> int:
-    """The same for so many bytes of text. No estimate: every worker must come to one number."""
-    if not config.shuffle:
-        return 0
-    nominal_bytes = int(text_bytes / TEXT_BYTES_PER_TOKEN) * DTYPE_BYTES[config.dtype]
-    return max(1, min(MAX_BUCKETS, nominal_bytes // BUCKET_BYTES))

@@ -16,7 +16,8 @@ import pytest
 
 import tokenmill
 from tokenmill.config import COUNTS
-from tokenmill.dataset.manifest import Manifest, manifest_sha256_of
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.manifest_json import manifest_sha256_of
 from tokenmill.errors import ConfigError
 
 
@@ -249,9 +250,9 @@ class OutStream(io.StringIO):
 
 
 def test_progress_in_a_notebook_moves_without_escape_codes(tmp_path, corpus, monkeypatch):
-    from tokenmill.cli import progress
+    from tokenmill.cli import moving_line
 
-    monkeypatch.setattr(progress, "TERMINAL_SECONDS", 0.0)
+    monkeypatch.setattr(moving_line, "TERMINAL_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stdout", stream := OutStream())
     tokenmill.prepare(corpus, tmp_path / "out", num_proc=1, progress=True, slice_bytes=20_000)
     shown = stream.getvalue()
@@ -263,7 +264,7 @@ def test_progress_in_a_notebook_moves_without_escape_codes(tmp_path, corpus, mon
     assert last.startswith("400 documents, ")
     before = moving.rpartition("\r")[2]
     assert before.strip() == ""
-    assert all(len(line) < progress.NOTEBOOK_COLUMNS for line in moving.split("\r"))
+    assert all(len(line) < moving_line.NOTEBOOK_COLUMNS for line in moving.split("\r"))
 
 
 def test_no_signal_handler_of_the_callers_is_replaced(tmp_path, corpus):

@@ -535,7 +535,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 def test_prepare_when_tasks_are_carried_out_in_any_order_then_the_oracles_tokens(
     corpus, texts, tmp_path, monkeypatch, request, name, shuffle
 ):
-    monkeypatch.setattr("tokenmill.settings.BUCKET_BYTES", 20_000)
+    monkeypatch.setattr("tokenmill.encode.buckets.BUCKET_BYTES", 20_000)
     options = options_of(name) | {"shuffle": shuffle, "seed": SEED}
     options |= {"slice_bytes": 20_000, "num_proc": 1}
     manifest = prepare(corpus, str(tmp_path / "one"), **options)
@@ -567,7 +567,7 @@ def test_prepare_when_tasks_are_carried_out_in_any_order_then_the_oracles_tokens
 def test_prepare_when_documents_are_larger_than_shards_then_the_oracles_tokens(
     tmp_path, monkeypatch, name, shuffle, disorderly
 ):
-    monkeypatch.setattr("tokenmill.settings.BUCKET_BYTES", 20_000)
+    monkeypatch.setattr("tokenmill.encode.buckets.BUCKET_BYTES", 20_000)
     lengths = [1, 900, 3, 400, 401, 5000, 2, 1, 1, 399, 1, 1300, 1300, 7, 400, 1]
     texts = [" the" * length for length in lengths * 3]
     corpus = write_corpus("parquet", tmp_path / "corpus", list(texts))

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 import tokenmill.cli.progress
-from tokenmill.cli.progress import Progress, SignalStop
+from tokenmill.cli.progress import Progress
+from tokenmill.cli.signals import SignalStop
 from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.slices import SliceTable
 from tokenmill.corpus.spans import Input, Slice, Span
@@ -33,6 +34,7 @@ class Run:
         self.download = DownloadProgress(0, 1_400_000_000, 0, 14, 4, 0.0)
         self.stream = stream
         self.progress = Progress(SignalStop(), lambda _: "8 workers", False, stream)
+        self.now += 3.0  # of planning
         plan = SimpleNamespace(
             slices=SliceTable.of((SOURCE,), iter(SLICES)), text_bytes=1_000_000_000
         )
@@ -58,6 +60,10 @@ def run(monkeypatch) -> Run:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "24")
     return Run(monkeypatch, Terminal())
+
+
+def test_seconds_of_a_command_begin_before_its_plan(run):
+    assert run.progress.seconds == 3.0
 
 
 def test_download_and_encoding_stand_side_by_side_with_the_time_of_the_slower(run):

@@ -16,7 +16,7 @@ import oracle
 import tokenmill
 from corpora import made_texts, write_corpus
 from tokenmill.cli import main, parser
-from tokenmill.cli.prepare import config_from, typed_config
+from tokenmill.cli.run_options import config_from, typed_config
 from tokenmill.config import Config
 from tokenmill.config.file import MAX_BYTES, ConfigFile
 from tokenmill.config.named_source import KEYS

@@ -25,7 +25,8 @@ from hub_server import HubServer
 from tokenmill.cli import main
 from tokenmill.config import Config
 from tokenmill.corpus.inputs import inputs_of
-from tokenmill.corpus.plan import read_options
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.encodings.configured import encoding_of
 from tokenmill.errors import InputError
 from tokenmill.estimate import (
     Estimate,
@@ -45,7 +46,6 @@ from tokenmill.estimate.sampling_frame import frame_of
 from tokenmill.estimate.stretches import plain_cells
 from tokenmill.formats import NAMES
 from tokenmill.run import new_plan
-from tokenmill.runners.start import encoding_of
 from tokenmill.settings import resolved
 from tokenmill.storage import disk_space, files
 
@@ -236,7 +236,7 @@ def test_repeated_texts_in_a_dictionary_are_all_counted(tmp_path):
 def units_of(path: object, cell_bytes: int, **options: object):
     config = Config(sources=(str(path),), **options)
     frame = frame_of(config, Sample(num_cells=8, cell_bytes=cell_bytes))
-    return frame.units, Reading(read_options(config), keeps_empty=True, cell_bytes=cell_bytes)
+    return frame.units, Reading(ReadOptions.of(config), keeps_empty=True, cell_bytes=cell_bytes)
 
 
 @pytest.mark.parametrize("cell_bytes", [64, 1000, 70_000])

@@ -37,7 +37,7 @@ import vocabulary_mutations  # noqa: E402
 import tokenmill  # noqa: E402
 from tokenmill.config import Config  # noqa: E402
 from tokenmill.config.file import ConfigFile  # noqa: E402
-from tokenmill.corpus.plan import cut  # noqa: E402
+from tokenmill.corpus.input_spans import cut  # noqa: E402
 from tokenmill.corpus.readers import BYTE_KINDS, ReadOptions, kind_of, reader_for  # noqa: E402
 from tokenmill.corpus.spans import Input  # noqa: E402
 from tokenmill.dataset.manifest import Manifest  # noqa: E402

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import oracle
 import tokenmill
 from corpora import made_texts
-from tokenmill.assemble import kept
+from tokenmill.assemble import sidecars
 from tokenmill.config import Config, Partition
 from tokenmill.dataset import convert_source
 from tokenmill.dataset.convert import Target, convert
@@ -255,7 +255,7 @@ def small_pieces(monkeypatch) -> None:
     monkeypatch.setattr(hashing, "PIECE_BYTES", 3000)
     monkeypatch.setattr(checkpoint, "MIN_RECORDS", 3)
     monkeypatch.setattr(convert_source, "READ_TOKENS", 1000)
-    monkeypatch.setattr(kept, "DOCUMENTS_PER_SIDECAR", 10)
+    monkeypatch.setattr(sidecars, "DOCUMENTS_PER_SIDECAR", 10)
 
 
 def differences(out: str, expected: Files) -> list[str]:

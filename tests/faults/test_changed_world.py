@@ -31,7 +31,7 @@ from scenarios import TEXTS, differences
 from oracle import VOCAB
 from tokenmill import settings
 from tokenmill.cli import main
-from tokenmill.cli.progress import SignalStop
+from tokenmill.cli.signals import SignalStop
 from tokenmill.config import Config
 from tokenmill.corpus import plan as plan_module
 

@@ -21,7 +21,7 @@ import warm
 from corpora import made_texts, write_corpus
 from tokenmill.config import Config
 from tokenmill.corpus.inputs import in_order, inputs_of
-from tokenmill.corpus.plan import make_plan
+from tokenmill.corpus.planning import make_plan
 from tokenmill.encodings import get_encoding
 from tokenmill.errors import InputError
 from tokenmill.run import SilentWatch

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 import oracle
 import tokenmill
-from tokenmill.corpus.plan import cut
+from tokenmill.corpus.input_spans import cut
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.encode.documents import packed
 from tokenmill.encodings import ENCODING_NAMES, TokenArray, get_encoding

@@ -24,7 +24,7 @@ from tokenmill.assemble.books import Assembly, Output
 from tokenmill.assemble.fitting import FittingOptions
 from tokenmill.assemble.writing import carry_out
 from tokenmill.config import Config
-from tokenmill.corpus.plan import cut_here
+from tokenmill.corpus.input_spans import cut_here
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.mill import encode_slice

@@ -388,7 +388,7 @@ def test_worker_cpus_say_how_many_workers_fit_on_a_node(mill, expected, tmp_path
 @pytest.mark.parametrize("wanted", [("--worker-cpus", 2), ("--worker-memory", "100T")])
 def test_worker_that_fits_on_no_node_is_waited_for_and_the_user_told(mill, tmp_path, wanted):
     mill.grow_to(2)
-    code = f"import tokenmill.runners.ray.cutting as cuts; cuts.IDLE_SECONDS = 1\n{DRIVER}"
+    code = f"import tokenmill.runners.ray.input_cutting as cuts; cuts.IDLE_SECONDS = 1\n{DRIVER}"
     command = mill.command(tmp_path / "out", *wanted)
     command[command.index(DRIVER)] = code
     with open(tmp_path / "out.log", "w") as log:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.corpus.readers.test_contract import source_of
 from tests.where.expressions import expressions, rows
 from tokenmill.config import Config
-from tokenmill.corpus.plan import cut
+from tokenmill.corpus.input_spans import cut
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.errors import ConfigError
 from tokenmill.where.parser import MAX_DEPTH, parsed

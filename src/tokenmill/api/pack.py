@@ -7,7 +7,7 @@ import os
 from tokenmill.dataset.opened import OpenedDataset, opened
 from tokenmill.packing.pack import PackOptions
 from tokenmill.packing.pack import pack as planned
-from tokenmill.packing.report import PackReport
+from tokenmill.packing.pack_report import PackReport
 from tokenmill.packing.written import rows_target, write_rows
 from tokenmill.words.keywords import suggesting
 from tokenmill.words.quantities import Quantity, count_of

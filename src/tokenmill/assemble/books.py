@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenmill.assemble.fitting import Fitted, FittingOptions, PartTotals, Share, fitted
-from tokenmill.assemble.kept import Sidecar, Sidecars, SplitEnd
 from tokenmill.assemble.parts_in_use import PartsInUse
+from tokenmill.assemble.sidecars import Sidecar, Sidecars, SplitEnd
 from tokenmill.assemble.sources import PartsInOrder, ShuffledParts
 from tokenmill.assemble.stream import ShardStream
 from tokenmill.assemble.task import (

@@ -19,8 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.assemble.task import Block, TokenSource
+from tokenmill.config import Config
+from tokenmill.corpus.inputs import shared_inputs
+from tokenmill.corpus.plan import Plan
 from tokenmill.encode.record import PartChunk, PartRecord
-from tokenmill.formats import Layout
+from tokenmill.formats import Layout, get_format
 
 # What is held out if the corpus is too small for the usual shards or for a split by documents.
 SMALL_VAL_FRACTION = 0.1
@@ -36,6 +39,18 @@ class FittingOptions:
     is_split: bool = False  # documents are held out at random
     val_fraction: float | None = None  # if the user set it
     is_repeated: bool = False  # some documents are in the corpus several times
+
+    @staticmethod
+    def of(config: Config, plan: Plan) -> FittingOptions:
+        has_names = bool(config.named) and config.dedup is None
+        is_shared = has_names and bool(shared_inputs(plan.inputs))
+        is_usual = config.val_fraction == get_format(config.format).defaults.val_fraction
+        return FittingOptions(
+            may_shrink_shards=config.val == "first-shard" and config.shard_tokens is None,
+            is_split=config.val == "fraction",
+            val_fraction=None if is_usual else config.val_fraction,
+            is_repeated=config.has_repeats or is_shared,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokenmill.arrays import binary_array, indices
-from tokenmill.assemble.kept import KeptParts
 from tokenmill.assemble.parts_in_use import are_removed_early
+from tokenmill.assemble.sidecars import KeptParts
 from tokenmill.assemble.task import Block, ShardTask, Stretch
 from tokenmill.encode.documents import data_of
 from tokenmill.encode.part import SplitChunk, split_chunks

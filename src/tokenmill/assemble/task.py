@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SHARDS_NAME = "shards"  # in the work folder: staged shards
 _TASKS_NAME = "tasks"
 _LENGTHS_NAME = "lengths"
-# In place of a piece's number: the files beside a complete shard; a sidecar of kept rows (kept.py),
+# In place of a piece's number: the files beside a complete shard; a sidecar (sidecars.py),
 # whose number is that of the shard.
 SIDES, KEPT = -1, -2
 

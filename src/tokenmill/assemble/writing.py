@@ -23,7 +23,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.assemble.kept import sidecar_name, write_sidecar
+from tokenmill.assemble.sidecars import sidecar_name, write_sidecar
 from tokenmill.assemble.task import (
     KEPT,
     SHARDS_NAME,

@@ -8,10 +8,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import (
     printable,
     shown_bytes,
-    shown_count,
     shown_seconds,
     tell_of_tries,
 )
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from tokenmill.dataset.dataset import Dataset
     from tokenmill.dataset.manifest import Manifest
-
-SHOW_SECONDS = 0.2
 
 
 def add_parser(commands: Any) -> None:
@@ -104,7 +102,7 @@ def _add_foreign_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tokenmill.cli.progress import Interrupted, SignalStop
+    from tokenmill.cli.signals import Interrupted, SignalStop
     from tokenmill.storage.objects import require_lasting, require_output
 
     require_output(arguments.out)
@@ -157,10 +155,10 @@ def convert_source(arguments: argparse.Namespace) -> None:
         overwrite=arguments.overwrite,
         num_proc=arguments.num_proc,
     )
-    line = _Line(source.num_tokens, arguments.quiet)
+    line = MovingLine(sys.stderr, arguments.quiet, is_logged=False)
 
     def watch(num_tokens: int) -> bool:
-        line.show(num_tokens)
+        line.show_tokens(num_tokens, source.num_tokens)
         return False  # a signal stops at once: the next batch may be far, behind a large hash
 
     began = time.monotonic()
@@ -206,29 +204,3 @@ def _summary(manifest: Manifest, from_format: str, seconds: float) -> list[str]:
             documents = " of one document"
         lines.append(f"  {split}: {counted(totals.num_tokens, 'token')}{documents}")
     return lines + note_lines(notes_of(manifest))
-
-
-class _Line:
-    """One line of progress on a terminal; nothing elsewhere."""
-
-    def __init__(self, num_tokens: int, quiet: bool) -> None:
-        self._num_tokens = num_tokens
-        self._is_on = sys.stderr.isatty() and not quiet
-        self._began = self._shown_at = time.monotonic()
-
-    def show(self, done: int) -> None:
-        now = time.monotonic()
-        if not self._is_on or now - self._shown_at < SHOW_SECONDS:
-            return
-        self._shown_at = now
-        rate = done / (now - self._began)
-        sys.stderr.write(
-            f"\r{done / max(1, self._num_tokens):4.0%}  {shown_count(done)} tokens  "
-            f"{shown_count(rate)} tokens/s\x1b[K"
-        )
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        if self._is_on:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()

@@ -10,7 +10,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli import prepare
+from tokenmill.cli import run_options
 from tokenmill.cli.screen import (
     printable,
     shown_bytes,
@@ -40,10 +40,10 @@ examples:
   tokenmill estimate corpus/ --tokenizer o200k_base -o data/mine
   tokenmill estimate corpus/ -q                  the number of tokens, for a script""",
     )
-    prepare.add_sources(parser)
+    run_options.add_sources(parser)
     parser.add_argument("-o", "--out", help="where the output would go: is there room?")
-    prepare.add_choosing_options(prepare.add_reading_options(parser))
-    prepare.add_encoding_options(parser)
+    run_options.add_choosing_options(run_options.add_reading_options(parser))
+    run_options.add_encoding_options(parser)
     parser.add_argument(
         "--format",
         metavar="NAME",
@@ -61,7 +61,7 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.estimate import estimate
 
-    found = estimate(prepare.typed_config(arguments))
+    found = estimate(run_options.typed_config(arguments))
     if arguments.json:
         print(json.dumps(found.to_plain()))
     elif arguments.quiet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tokenmill.cli import prepare
+from tokenmill.cli import prepare, run_options
 
 
 def add_parser(commands: Any) -> None:
@@ -34,7 +34,7 @@ examples:
         "--revision", help="commit or branch of the dataset (default: a pinned one)"
     )
     parser.add_argument("--local-dir", metavar="DIR", help="read the files from here; no network")
-    prepare.add_options(parser)
+    run_options.add_options(parser)
     parser.set_defaults(run=run)
 
 

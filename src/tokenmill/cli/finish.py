@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
 
@@ -39,8 +38,8 @@ exit code 6 if a task is still running, or has not done its share""",
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tokenmill.cli.prepare import report
-    from tokenmill.cli.progress import SignalStop, orderly, stderr_progress
+    from tokenmill.cli.progress import stderr_progress
+    from tokenmill.cli.summary import print_summary
     from tokenmill.errors import ConfigError
     from tokenmill.run.finish import finish
     from tokenmill.runners.machine import available_cpus
@@ -49,13 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
     num_proc = arguments.num_proc
     if num_proc is not None and num_proc < 1:
         raise ConfigError(f"--num-proc must be positive, got {num_proc}")
-    stop = SignalStop()
-    stop.install()
-    began = time.monotonic()
     workers = counted(num_proc or available_cpus(), "worker")
-    progress = stderr_progress(stop, lambda num_slices: workers, arguments.quiet)
-    with orderly(progress, stop):
+    with stderr_progress(lambda num_slices: workers, arguments.quiet) as progress:
         manifest = finish(arguments.out, progress, arguments.max_bad_fraction, num_proc)
         progress.end()
-        report(manifest, arguments.out, arguments, progress, time.monotonic() - began, 0)
+        print_summary(manifest, arguments.out, arguments, progress, 0)
     return 0

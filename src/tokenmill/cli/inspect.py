@@ -7,13 +7,13 @@ import contextlib
 import json
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.foreign_options import add_foreign_options
 from tokenmill.cli.glance import glance_lines
+from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.paint import coloured, is_coloured, marked, plain
-from tokenmill.cli.screen import parsed_count, printable, shown_count, tell_of_tries
+from tokenmill.cli.screen import parsed_count, printable, tell_of_tries
 from tokenmill.errors import ConfigError, InputError, TokenmillError
 from tokenmill.words.plural import counted, noun_for
 
@@ -94,7 +94,7 @@ examples:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tokenmill.cli.progress import Interrupted, SignalStop
+    from tokenmill.cli.signals import Interrupted, SignalStop
 
     require_effect(arguments)
     if hasattr(sys.stdout, "reconfigure"):
@@ -308,18 +308,18 @@ def show_search(looked: LookedInto, arguments: argparse.Namespace) -> None:
     else:
         steps = search_ids(looked, splits, parsed_ids(arguments.grep_ids), limit)
     with_colour = is_coloured(arguments.color, sys.stdout, os.environ)
-    progress, hits = _SearchLine(total), list[Any]()
+    moving, hits = MovingLine(sys.stderr, quick_seconds=QUICK_SECONDS), list[Any]()
     searched: Searched | None = None
     try:
         for searched in steps:
             hits += searched.hits
             if searched.hits and not arguments.json:
-                progress.end()
+                moving.end()
                 for hit in searched.hits:
                     print(hit_line(hit, with_colour, arguments.ids), flush=True)
-            progress.show(searched)
+            moving.show_tokens(searched.num_tokens, total)
     finally:
-        progress.end()
+        moving.end()
     num_tokens = searched.num_tokens if searched else 0
     num_documents = searched.num_documents if searched else 0
     is_complete = len(hits) < limit
@@ -357,34 +357,3 @@ def parsed_ids(text: str) -> list[int]:
     if not all(word.isdecimal() for word in words):
         raise ConfigError(f"--grep-ids takes token ids, got {text!r}", hint="--grep-ids '464 3290'")
     return [int(word) for word in words]
-
-
-class _SearchLine:
-    """One moving line on a terminal, an occasional line elsewhere; nothing if it is quick."""
-
-    def __init__(self, num_tokens: int) -> None:
-        self._num_tokens = num_tokens
-        self._is_terminal = sys.stderr.isatty()
-        self._began = self._shown_at = time.monotonic()
-        self._is_shown = False
-
-    def show(self, searched: Searched) -> None:
-        from tokenmill.cli.progress import LOG_SECONDS, TERMINAL_SECONDS
-
-        now = time.monotonic()
-        every = TERMINAL_SECONDS if self._is_terminal else LOG_SECONDS
-        if now - self._shown_at < every or now - self._began < QUICK_SECONDS:
-            return
-        self._shown_at = now
-        rate = searched.num_tokens / (now - self._began)
-        share = searched.num_tokens / max(1, self._num_tokens)
-        line = f"{share:4.0%}  {shown_count(searched.num_tokens)} tokens  {shown_count(rate)}/s"
-        sys.stderr.write(f"\r{line}\x1b[K" if self._is_terminal else f"{line}\n")
-        sys.stderr.flush()
-        self._is_shown = self._is_terminal
-
-    def end(self) -> None:
-        if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._is_shown = False

@@ -8,7 +8,6 @@ import dataclasses
 import json
 import shlex
 import sys
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,14 +21,10 @@ if TYPE_CHECKING:
 
 
 def run_and_report(config: Config, partition: Partition, arguments: argparse.Namespace) -> int:
-    from tokenmill.cli.progress import SignalStop, orderly, stderr_progress
+    from tokenmill.cli.progress import stderr_progress
     from tokenmill.runners.start import started_runner, workers_of
 
-    stop = SignalStop()
-    stop.install()
-    began = time.monotonic()
-    progress = stderr_progress(stop, partial(workers_of, config), arguments.quiet)
-    with orderly(progress, stop):
+    with stderr_progress(partial(workers_of, config), arguments.quiet) as progress:
         with started_runner(config, arguments.owns_process) as runner:
             from tokenmill.run.partition import (
                 encode_partition,  # heavy: loads while the workers load
@@ -37,7 +32,7 @@ def run_and_report(config: Config, partition: Partition, arguments: argparse.Nam
 
             report = encode_partition(config, partition, runner, progress)
         progress.end()
-        seconds = time.monotonic() - began
+        seconds = progress.seconds
         command = finish_command(config, arguments)
         if arguments.json:
             found = {**dataclasses.asdict(report), "partition": str(partition)}

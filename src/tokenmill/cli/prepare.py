@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
-import sys
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.named_sources import typed_sources
-from tokenmill.cli.screen import parsed_separator, printable, shown_bytes, shown_count
-from tokenmill.cli.summary import summary
-from tokenmill.config import (
-    BAD_DOCUMENT_POLICIES,
-    BOS_POLICIES,
-    DEDUP_POLICIES,
-    DTYPES,
-    EMPTY_POLICIES,
-    EOT_POLICIES,
-    LIST_POLICIES,
-    SPECIAL_TOKENS,
-    Config,
-    Partition,
-)
+from tokenmill.cli import run_options
+from tokenmill.cli.summary import print_summary
+from tokenmill.config import Config, Partition
 from tokenmill.errors import ConfigError
-from tokenmill.words.plural import counted
 from tokenmill.words.quantities import count_of
 
 if TYPE_CHECKING:
-    from tokenmill.cli.progress import Progress
-    from tokenmill.dataset.manifest import Manifest
-    from tokenmill.estimate import Estimate
     from tokenmill.packing.pack import PackOptions
 
 
@@ -51,304 +31,13 @@ examples:
   tokenmill prepare corpus/ --format mds --seq-len 4096 -o data/mine
   tokenmill prepare 's3://bucket/corpus/*.parquet' -o data/mine""",
     )
-    add_sources(parser)
-    add_options(parser)
+    run_options.add_sources(parser)
+    run_options.add_options(parser)
     parser.set_defaults(run=run)
 
 
-def add_sources(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "sources",
-        nargs="+",
-        metavar="SOURCE",
-        help="files, folders or globs: .parquet .arrow .feather .jsonl .json .csv .tsv .txt (from "
-        ".jsonl on also .gz .zst .bz2 .xz .lz4); - for standard input, with --input-format; "
-        "OWNER/NAME[:CONFIG[/SPLIT]][@REVISION] or hf://datasets/OWNER/NAME[@REVISION]/GLOB on the "
-        "Hugging Face Hub; s3://BUCKET/PREFIX/, gs://, az:// and others of fsspec, also with globs"
-        "; NAME=SOURCE for a name that tokens are counted by",
-    )
-    parser.add_argument(
-        "--config",
-        action=_ConfigPath,
-        metavar="FILE",
-        help="a tokenmill.toml with options, sources and what differs between sources; what is "
-        "typed wins",
-    )
-
-
-class _ConfigPath(argparse.Action):
-    """What must be typed otherwise may stand in the file."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, _: str | None = None) -> None:
-        setattr(namespace, self.dest, values)
-        for action in parser._actions:
-            if action.dest in ("sources", "out"):
-                action.required = False
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Every option of a run, for commands that start one. Each has the name of Config's field."""
-    parser.add_argument(
-        "-o", "--out", required=True, help="output folder, or a URL: s3://bucket/folder"
-    )
-
-    what = add_reading_options(parser)
-    add_choosing_options(what)
-    add_keeping_option(what)
-    what.add_argument("--limit-docs", metavar="N", help="only the first N documents")
-    what.add_argument(
-        "--on-bad-document",
-        choices=BAD_DOCUMENT_POLICIES,
-        help="invalid UTF-8, broken JSON, text that no engine can encode "
-        f"(default: {Config.on_bad_document})",
-    )
-    what.add_argument(
-        "--max-bad-fraction",
-        type=float,
-        metavar="F",
-        help=f"fail beyond this share (default: {Config.max_bad_fraction})",
-    )
-
-    how = add_encoding_options(parser)
-    how.add_argument(
-        "--empty", choices=EMPTY_POLICIES, help="empty documents (default: the format's)"
-    )
-
-    shards = parser.add_argument_group("what is written")
-    shards.add_argument(
-        "--format",
-        metavar="NAME",
-        help=f"{Config.format} (default); `tokenmill formats` lists them all",
-    )
-    shards.add_argument("--name", help="stem of shard names (default: the format's)")
-    shards.add_argument(
-        "--shard-tokens", metavar="N", help="tokens per shard (default: the format's)"
-    )
-    shards.add_argument(
-        "--seq-len",
-        metavar="N",
-        help="tokens per sample, if the format holds samples (mds: 2048); "
-        "`document` for one sample per document",
-    )
-    shards.add_argument("--dtype", choices=DTYPES, help=f"(default: {Config.dtype})")
-    val = shards.add_mutually_exclusive_group()
-    val.add_argument(
-        "--val-fraction", type=float, metavar="F", help="hold out documents by a hash of their text"
-    )
-    val.add_argument(
-        "--val-first-shard", action="store_true", help="the first shard is the validation split"
-    )
-    val.add_argument("--no-val", action="store_true", help="hold out nothing")
-    shards.add_argument("--shuffle", action="store_true", help="shuffle all documents, on disk")
-    shards.add_argument(
-        "--seed",
-        type=int,
-        metavar="S",
-        help=f"of the shuffle, the split and the sample (default: {Config.seed})",
-    )
-
-    shards.add_argument(
-        "--pack",
-        metavar="N",
-        help="then plan rows of N tokens of whole documents, as `tokenmill pack OUT --seq-len N`",
-    )
-
-    running = parser.add_argument_group("how it runs")
-    running.add_argument(
-        "--num-proc", type=int, metavar="N", help="workers (default: the CPUs there are)"
-    )
-    running.add_argument(
-        "--partition",
-        metavar="I/N",
-        help="encode only the Ith of N shares of the corpus, as one task of a Slurm array or a "
-        "Kubernetes job; then `tokenmill finish OUT`",
-    )
-    running.add_argument(
-        "--runner",
-        metavar="NAME",
-        help="inline, processes or ray (default: by --num-proc, inline for 1, else processes)",
-    )
-    running.add_argument(
-        "--ray-address",
-        metavar="ADDR",
-        help="of the cluster (default: RAY_ADDRESS, else the one that `ray start` started here, "
-        "else a new one for this run)",
-    )
-    running.add_argument(
-        "--worker-cpus", type=float, metavar="N", help="CPUs of a cluster per worker (default: 1)"
-    )
-    running.add_argument(
-        "--worker-memory", metavar="N", help="memory of a cluster per worker, as in 2G"
-    )
-    running.add_argument(
-        "--stall-timeout",
-        type=float,
-        metavar="S",
-        help=f"give up on a silent worker (default: {Config.stall_timeout:g})",
-    )
-    running.add_argument(
-        "--keep-downloads",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="keep files from the Hub in its cache (default), or remove each once it is encoded",
-    )
-    running.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace the dataset in OUT once the new one is complete",
-    )
-    running.add_argument("--dry-run", action="store_true", help="show the plan, write nothing")
-    running.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
-    running.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
-    running.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
-
-
-def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Options for reading the sources."""
-    what = parser.add_argument_group("what is read")
-    what.add_argument(
-        "--text-column",
-        metavar="NAME",
-        help=f"column or JSON field (default: {Config.text_column}); meta.text is a field of meta",
-    )
-    what.add_argument(
-        "--template",
-        metavar="TEXT",
-        help=r"the text of a row from several columns: '{title}\n\n{text}'",
-    )
-    what.add_argument(
-        "--lists",
-        choices=LIST_POLICIES,
-        help="a text column of lists of strings: join them (with --separator between, by default a "
-        "blank line), or a document of each",
-    )
-    what.add_argument(
-        "--separator",
-        metavar="SEP",
-        help=r"what separates documents in .txt: '\n\n', '<|endoftext|>'",
-    )
-    what.add_argument(
-        "--input-format",
-        metavar="NAME",
-        help="read every source as this kind, whatever its name: parquet, arrow, jsonl, csv, tsv "
-        "or text; in a folder: the files of this kind; for text, every file that may be text",
-    )
-    return what
-
-
-def add_choosing_options(what: argparse._ArgumentGroup) -> None:
-    """Options for which rows go in."""
-    what.add_argument(
-        "--where",
-        metavar="EXPR",
-        help="only rows that pass, as in 'int_score >= 3 and language == \"en\"'; "
-        "docs/choosing-rows.md has the grammar",
-    )
-    what.add_argument(
-        "--sample",
-        metavar="F",
-        help="only this share of the rows, over the whole corpus, by a hash of --seed and row",
-    )
-    what.add_argument(
-        "--dedup",
-        choices=DEDUP_POLICIES,
-        help="only the first of equal texts, in the order of the sources",
-    )
-    what.add_argument(
-        "--limit-tokens",
-        metavar="N",
-        help="whole documents, in the order of the sources, until there are N tokens: 1B",
-    )
-
-
-def add_keeping_option(what: argparse._ArgumentGroup) -> None:
-    what.add_argument(
-        "--keep",
-        metavar="COLUMNS",
-        help="columns to keep beside the tokens, as in id,url,dump, with the file and row of each "
-        "document; '' for only those",
-    )
-
-
-def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Options for encoding text."""
-    how = parser.add_argument_group("how it is encoded")
-    how.add_argument(
-        "--tokenizer",
-        metavar="NAME|FILE",
-        help=f"{Config.tokenizer} (default), r50k_base, p50k_base, cl100k_base, o200k_base, "
-        "o200k_harmony, a model on the Hub (Qwen/Qwen3-0.6B), a tokenizer.json, a tekken.json, "
-        "a SentencePiece model or a file of ranks; see: tokenmill tokenizers",
-    )
-    how.add_argument(
-        "--pattern",
-        metavar="NAME|REGEX",
-        help="for a file of ranks that is not known: gpt2, cl100k, o200k, qwen or the expression",
-    )
-    how.add_argument(
-        "--eot-token", metavar="TEXT|ID|TEXT=ID", help="the special token that marks documents"
-    )
-    how.add_argument(
-        "--eot",
-        choices=EOT_POLICIES,
-        help="where it goes (default: the format's)",
-    )
-    how.add_argument(
-        "--bos-token",
-        metavar="TEXT|ID|TEXT=ID",
-        help="the special token that begins documents (default: the tokenizer's); implies --bos "
-        "prepend",
-    )
-    how.add_argument("--bos", choices=BOS_POLICIES, help="whether documents begin with it (none)")
-    how.add_argument(
-        "--special-tokens",
-        choices=SPECIAL_TOKENS,
-        help="BOS and EOT as the tokenizer's own template has them",
-    )
-    return how
-
-
-def config_from(arguments: argparse.Namespace) -> Config:
-    from tokenmill.storage.objects import require_lasting
-
-    if arguments.out == "":
-        raise ConfigError("-o is empty", hint="is the variable set? -o data/mine")
-    if arguments.out is not None:
-        require_lasting(arguments.out)
-    val = "first-shard" if arguments.val_first_shard else "none" if arguments.no_val else None
-    config = typed_config(arguments, val=val)
-    if not config.out:
-        raise ConfigError("missing: -o, the output folder", hint="add `-o data/mine`")
-    require_lasting(config.out)
-    return config
-
-
-def typed_config(arguments: argparse.Namespace, **more: Any) -> Config:
-    """The Config of what was typed, and of a configuration file; the rest is left to its
-    defaults."""
-    names = (field.name for field in dataclasses.fields(Config))
-    given = {name: getattr(arguments, name, None) for name in names} | more
-    if arguments.separator is not None:
-        given["separator"] = parsed_separator(arguments.separator)
-    if getattr(arguments, "template", None) is not None:
-        given["template"] = parsed_separator(arguments.template)
-    given["sources"] = typed_sources(arguments.sources or []) or None
-    typed = {
-        name: value
-        for name, value in given.items()
-        if value is not None and (value, getattr(Config, name)) != (False, False)
-    }
-    if getattr(arguments, "config", None) is None:
-        return Config(**typed)
-    from tokenmill.config.file import ConfigFile  # 10 ms that only its users should pay
-
-    file = ConfigFile.read(arguments.config)
-    with file.blamed(typed):
-        return Config(**file.completed(typed))
-
-
 def run(arguments: argparse.Namespace) -> int:
-    config = config_from(arguments)
+    config = run_options.config_from(arguments)
     share = None if arguments.partition is None else Partition.parsed(arguments.partition)
     if arguments.pack is not None and share is not None:
         raise ConfigError(
@@ -356,7 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
             hint=f"after `tokenmill finish`: tokenmill pack OUT --seq-len {arguments.pack}",
         )
     if arguments.dry_run:
-        return show_plan(config, arguments.json)
+        from tokenmill.cli import dry_run
+
+        return dry_run.show_plan(config, arguments.json)
     if share is not None:
         from tokenmill.cli import partition
 
@@ -365,22 +56,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
-    from tokenmill.cli.progress import SignalStop, orderly, stderr_progress
+    from tokenmill.cli.progress import stderr_progress
     from tokenmill.runners.start import started_runner, workers_of
 
     packing = _packing(arguments)
-    stop = SignalStop()
-    stop.install()
-    began = time.monotonic()
-    progress = stderr_progress(stop, partial(workers_of, config), arguments.quiet)
-    with orderly(progress, stop):
+    with stderr_progress(partial(workers_of, config), arguments.quiet) as progress:
         with started_runner(config, arguments.owns_process) as runner:
             from tokenmill.run import run as run_mill  # heavy: loads while the workers load
 
             manifest = run_mill(config, runner, progress)
         progress.end()
-        seconds = time.monotonic() - began
-        report(manifest, config.out, arguments, progress, seconds, progress.text_bytes)
+        print_summary(manifest, config.out, arguments, progress, progress.text_bytes)
         if packing is not None:
             from tokenmill.cli import pack
 
@@ -396,76 +82,3 @@ def _packing(arguments: argparse.Namespace) -> PackOptions | None:
     from tokenmill.packing.pack import PackOptions
 
     return PackOptions(seq_len=count_of("--pack", arguments.pack))
-
-
-def report(
-    manifest: Manifest,
-    out: str,
-    arguments: argparse.Namespace,
-    progress: Progress,
-    seconds: float,
-    text_bytes: int,
-) -> None:
-    """Print the summary; `text_bytes` were encoded in `seconds`."""
-    is_new = progress.num_rows > 0 or progress.resumed_slices > 0
-    if arguments.json:
-        print(json.dumps({"seconds": round(seconds, 3), "out": out, **manifest.to_plain()}))
-    elif not arguments.quiet:
-        for line in summary(manifest, out, seconds if is_new else None, text_bytes):
-            print(printable(line), file=sys.stderr)
-
-
-def show_plan(config: Config, as_json: bool) -> int:
-    """--dry-run: show the plan, the size of the output, and whether it fits."""
-    from tokenmill.estimate import estimate
-    from tokenmill.run import new_plan
-    from tokenmill.runners.start import encoding_of, num_proc_of, workers_of
-    from tokenmill.settings import resolved
-
-    encoding = encoding_of(config)
-    full = resolved(config, encoding)
-    plan = new_plan(full, encoding)
-    found = estimate(config, plan=plan)
-    num_slices = len(plan.slices)
-    if as_json:
-        shown = {
-            "inputs": found.num_inputs,
-            "input_bytes": found.input_bytes,
-            "text_bytes": plan.text_bytes,
-            "slices": num_slices,
-            "workers": None if config.runner == "ray" else num_proc_of(config, num_slices),
-            "expected_tokens": found.num_tokens,
-            "expected_bytes": found.output_bytes[full.format],
-            "max_bytes": found.max_output_bytes,
-            "peak_disk_bytes": found.disk_bytes,
-            "max_disk_bytes": found.max_disk_bytes,
-            "free_bytes": found.free_bytes,
-            "format": full.format,
-            "tokenizer": encoding.name,
-            "dtype": full.dtype,
-            "method": found.method,
-            "notes": plan.notes,
-        }
-        print(json.dumps(shown))
-        return 0
-    lines = plan_lines(found, full.out, workers_of(config, num_slices))
-    for line in lines + [f"note: {note}" for note in plan.notes]:
-        print(printable(line), file=sys.stderr)
-    return 0
-
-
-def plan_lines(found: Estimate, out: str, workers: str) -> list[str]:
-    """A plan and its expected output, for a person."""
-    from tokenmill.cli.estimate import shown_free, shown_room
-
-    size = shown_bytes(found.output_bytes[found.format] or 0)
-    about = "" if found.method == "counted" else "about "
-    return [
-        f"plan: {counted(found.num_inputs, 'input file')}, {shown_bytes(found.input_bytes)} "
-        f"({shown_bytes(found.text_bytes)} of text), {counted(found.num_slices, 'slice')}, "
-        f"{workers}",
-        f"output: {about}{shown_count(found.num_tokens)} tokens, {found.tokenizer} as "
-        f"{found.dtype} in format {found.format}, {about}{size} in {out}",
-        f"disk: {shown_room(found)}{shown_free(found)}",
-        *(f"note: {note}" for note in found.notes),
-    ]

@@ -1,5 +1,5 @@
 """Progress of a run, for a person: one moving line on a terminal or in a notebook, a line every few
-seconds elsewhere, nothing with -q. It also turns signals into an orderly stop.
+seconds elsewhere, nothing with -q.
 
 While files are downloaded, the line shows that beside the encoding, and the time left is that of
 whichever takes longer.
@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
-import shutil
-import signal
 import sys
 import time
 from array import array
 from collections.abc import Callable, Collection, Iterator
-from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
+from tokenmill.cli.moving_line import MovingLine, is_notebook
 from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import printable, shown_count, shown_rate, shown_seconds
+from tokenmill.cli.signals import Interrupted, SignalStop
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Step
 from tokenmill.encode.record import PartRecord
@@ -31,64 +29,8 @@ if TYPE_CHECKING:
     from tokenmill.corpus.plan import Plan
     from tokenmill.dataset.manifest import Manifest
 
-TERMINAL_SECONDS = 0.1
-LOG_SECONDS = 5.0
 IDLE_SECONDS = 1.0  # slices move more often than that
 DOWNLOAD_SECONDS = 0.5  # a rate that changes more often cannot be read
-NOTEBOOK_COLUMNS = 100
-
-
-class Interrupted(BaseException):
-    """A signal asked the process to end. A BaseException, so that no error handler swallows it."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signum)
-        self.signum = signum
-
-
-class SignalStop:
-    """SIGINT, SIGTERM and SIGHUP: the first signal stops in order, the second at once.
-
-    While slices are encoded, a first signal is only recorded, and the runner ends in order. At
-    other times, and on a second signal, `Interrupted` is raised immediately. Another signal during
-    that ends the process. Every commit is atomic, so there is no wrong moment.
-    """
-
-    def __init__(self) -> None:
-        self.signum = 0
-        self.can_wait = False
-        self._is_raised = False
-
-    def install(self) -> None:
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(signum) is not signal.SIG_IGN:  # by nohup, by a shell's &
-                signal.signal(signum, self._handle)
-
-    def _handle(self, signum: int, frame: FrameType | None) -> None:
-        is_first, self.signum = self.signum == 0, signum
-        if is_first and self.can_wait:
-            again = "press Ctrl-C again" if signum == signal.SIGINT else "send the signal again"
-            _say(f"\nstopping; {again} to stop at once\n")
-            return
-        if self._is_raised:
-            _say("\nstopped at once. To continue, run the same command again.\n")
-            self.die_by(signum)
-        self._is_raised = True
-        raise Interrupted(signum)
-
-    @staticmethod
-    def die_by(signum: int) -> None:
-        """End by that signal, so that shells and schedulers see it."""
-        signal.signal(signum, signal.SIG_DFL)
-        os.kill(os.getpid(), signum)
-
-
-def _say(text: str) -> None:
-    """Write to stderr from a signal handler: past its buffer, which may be in use, and not at all
-    if the write would block."""
-    with contextlib.suppress(OSError):
-        if select.select((), (2,), (), 0)[1]:
-            os.write(2, text.encode())
 
 
 class DownloadWatch:
@@ -138,11 +80,8 @@ class Progress:
         self._workers = ""
         self._quiet = quiet
         self._stream = stream
-        self._is_terminal = stream.isatty()
-        self._is_moving = self._is_terminal or is_notebook(stream)
-        self._shown_width = 0  # of the moving line
-        self._shown_at = 0.0
-        self._began = time.monotonic()
+        self._moving = MovingLine(stream, quiet)
+        self._made_at = self._began = self._moving.shown_at = time.monotonic()
         self._total_bytes = self._done_bytes = 0
         self._resumed_bytes = 0
         self._heard_at = self._began  # of any slice
@@ -158,7 +97,7 @@ class Progress:
 
     def planned(self, plan: Plan, done: Collection[int]) -> None:
         self.plan = plan
-        self._began = time.monotonic()
+        self._began = self._moving.shown_at = time.monotonic()
         self._total_bytes = plan.text_bytes
         self._first = plan.slices[0].index if plan.slices else 0
         self._sizes = plan.slices.sizes
@@ -196,7 +135,8 @@ class Progress:
         self.text_bytes += record.counts.text_bytes
         self._missing -= 1
         if not self._missing:
-            self._shown_at = 0.0  # show the next line at once: the one after may take a while
+            # Show the next line at once: the one after may take a while.
+            self._moving.shown_at = self._began
             self._stop.can_wait = False
             if self._stop.signum:
                 raise Interrupted(self._stop.signum)
@@ -211,6 +151,16 @@ class Progress:
         return self._stop.signum != 0
 
     @property
+    def seconds(self) -> float:
+        """Since the command began."""
+        return time.monotonic() - self._made_at
+
+    @property
+    def has_worked(self) -> bool:
+        """False if the dataset was there already."""
+        return self.num_rows > 0 or self.resumed_slices > 0
+
+    @property
     def _is_downloading(self) -> bool:
         if self._download is None:
             return False
@@ -221,28 +171,16 @@ class Progress:
 
     def end(self) -> None:
         """Erase the moving line."""
-        if self._is_moving and not self._quiet:
-            self._move("")
+        self._moving.end()
 
     def conclude(self, manifest: Manifest, out: str) -> None:
         """Replace the moving line by one that says what was made."""
         from tokenmill.cli.summary import summary
 
-        is_new = self.num_rows > 0 or self.resumed_slices > 0
-        seconds = time.monotonic() - self._began if is_new else None
+        seconds = time.monotonic() - self._began if self.has_worked else None
         self._line(summary(manifest, out, seconds, self.text_bytes)[0])
         for note in manifest.notes:
             self._line(f"note: {note}")
-
-    def _move(self, text: str) -> None:
-        """Replace the moving line by the text. A notebook understands no escape code except
-        `\\r`."""
-        if self._is_terminal:
-            self._stream.write(f"\r{text}\x1b[K")
-        elif text or self._shown_width:
-            self._stream.write(f"\r{text:{self._shown_width}}" + ("" if text else "\r"))
-            self._shown_width = len(text)
-        self._stream.flush()
 
     def _line(self, text: str) -> None:
         self.end()
@@ -251,19 +189,8 @@ class Progress:
 
     def _show(self) -> None:
         now = time.monotonic()
-        every = TERMINAL_SECONDS if self._is_moving else LOG_SECONDS
-        if self._quiet or now - max(self._shown_at, self._began) < every:
-            return
-        self._shown_at = now
-        fields = self._fields(now)
-        if self._is_moving:
-            width = shutil.get_terminal_size().columns if self._is_terminal else NOTEBOOK_COLUMNS
-            while len("  ".join(fields)) >= width and len(fields) > 1:
-                fields.pop(-2)  # keep the share and the time left
-            self._move("  ".join(fields)[: width - 1])
-        else:
-            self._stream.write("  ".join(fields) + "\n")
-            self._stream.flush()
+        if self._moving.is_due(now):
+            self._moving.write(now, self._fields(now))
 
     def _size(self, index: int) -> int:
         place = index - self._first
@@ -315,12 +242,15 @@ class Progress:
 
 
 @contextlib.contextmanager
-def orderly(progress: Progress, stop: SignalStop) -> Iterator[None]:
-    """Erase the moving line at the end; report a stop, and end by its signal."""
+def stderr_progress(workers: Callable[[int], str], quiet: bool) -> Iterator[Progress]:
+    """Progress of a command. A signal stops it in order, and then ends the process."""
     from tokenmill.runners import Stopped
 
+    stop = SignalStop()
+    stop.install()
+    progress = Progress(stop, workers, quiet, sys.stderr)
     try:
-        yield
+        yield progress
     except (Stopped, Interrupted):
         progress.end()
         print(
@@ -331,15 +261,6 @@ def orderly(progress: Progress, stop: SignalStop) -> Iterator[None]:
         raise
     finally:
         progress.end()
-
-
-def stderr_progress(stop: SignalStop, workers: Callable[[int], str], quiet: bool) -> Progress:
-    return Progress(stop, workers, quiet, sys.stderr)
-
-
-def is_notebook(stream: TextIO) -> bool:
-    """Whether the stream is shown below a notebook's cell: Jupyter, Colab, VS Code."""
-    return type(stream).__module__.partition(".")[0] == "ipykernel"
 
 
 @contextlib.contextmanager

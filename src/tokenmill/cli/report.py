@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         folders = [arguments.folder, *([arguments.other] if arguments.other else [])]
         found = [surveyed(folder, arguments, moving) for folder in folders]
     except KeyboardInterrupt:
-        from tokenmill.cli.progress import SignalStop
+        from tokenmill.cli.signals import SignalStop
 
         moving.end()
         SignalStop.die_by(signal.SIGINT)

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import TYPE_CHECKING
 
-from tokenmill.cli.screen import shown_bytes, shown_count, shown_rate, shown_seconds
+from tokenmill.cli.screen import printable, shown_bytes, shown_count, shown_rate, shown_seconds
 from tokenmill.words.plural import counted, noun_for
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable
 
+    from tokenmill.cli.progress import Progress
     from tokenmill.dataset.manifest import Manifest
 
 # With less text than this, the speed would measure Python's start.
 MIN_RATED_BYTES = 1_000_000
 _EOT_WORDS = {"append": "appended", "prepend": "prepended", "both": "at both ends"}
 _MAX_FILES = 6
+
+
+def print_summary(
+    manifest: Manifest, out: str, arguments: argparse.Namespace, progress: Progress, text_bytes: int
+) -> None:
+    """For a person, or as JSON; `text_bytes` were encoded since the command began."""
+    seconds = progress.seconds
+    if arguments.json:
+        print(json.dumps({"seconds": round(seconds, 3), "out": out, **manifest.to_plain()}))
+    elif not arguments.quiet:
+        for line in summary(manifest, out, seconds if progress.has_worked else None, text_bytes):
+            print(printable(line), file=sys.stderr)
 
 
 def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int) -> list[str]:

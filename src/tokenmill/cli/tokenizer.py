@@ -8,7 +8,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli import prepare
+from tokenmill.cli import run_options
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import printable, shown_bytes, shown_count
 from tokenmill.errors import ConfigError
@@ -51,7 +51,7 @@ examples:
   tokenmill tokenizer train corpus/ -o my.json --vocab-size 50257 --pattern gpt2 --sample 2GB
   tokenmill prepare corpus/ --tokenizer my.json -o data/mine""",
     )
-    prepare.add_sources(parser)
+    run_options.add_sources(parser)
     parser.add_argument("-o", "--out", required=True, metavar="FILE.json", help="the tokenizer")
     parser.add_argument(
         "--vocab-size", required=True, metavar="N", help="tokens, special ones included: 32768"
@@ -75,7 +75,7 @@ examples:
         help="of two pairs that are equally frequent, which first: by the letters that stand for "
         "bytes, as `tokenizers` does (default), or by bytes, as rustbpe does",
     )
-    reading = prepare.add_reading_options(parser)
+    reading = run_options.add_reading_options(parser)
     reading.add_argument("--where", metavar="EXPR", help="only rows for which this is true")
     reading.add_argument(
         "--sample",
@@ -111,7 +111,7 @@ examples:
     parser.add_argument(
         "--corpus", nargs="+", required=True, dest="sources", metavar="SOURCE", help="the text"
     )
-    prepare.add_reading_options(parser)
+    run_options.add_reading_options(parser)
     parser.add_argument(
         "--bytes-per-file", default="8M", metavar="N", help="of text at most (default: 8M)"
     )
@@ -131,7 +131,7 @@ def run_train(arguments: argparse.Namespace) -> int:
         ties=arguments.ties,
     )
     arguments.pattern = None  # not for a tokenizer that exists
-    config = prepare.typed_config(arguments, sample=sample, overwrite=False)
+    config = run_options.typed_config(arguments, sample=sample, overwrite=False)
     line = MovingLine(sys.stderr, arguments.quiet)
     try:
         trained = train(
@@ -212,7 +212,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
     encodings = [get_encoding(name) for name in arguments.tokenizers]
     found = compare(
         encodings,
-        prepare.typed_config(arguments),
+        run_options.typed_config(arguments),
         count_of("--bytes-per-file", arguments.bytes_per_file),
     )
     names = [encoding.name for encoding in encodings]

@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
             progress=moving.show,
         )
     except KeyboardInterrupt:
-        from tokenmill.cli.progress import SignalStop
+        from tokenmill.cli.signals import SignalStop
 
         moving.end()
         SignalStop.die_by(signal.SIGINT)
@@ -186,7 +186,7 @@ def _undone(report: Report) -> dict[str, list[str]]:
 
 
 def _check_lines(report: Report) -> list[str]:
-    from tokenmill.dataset.verify.report import CHECKS
+    from tokenmill.dataset.verify.checks import CHECKS
 
     width = max(len(check.name) for check in report.checks)
     lines = [f"{report.folder}: {report.format or 'format unknown'}"]

@@ -33,7 +33,7 @@ BAD_DOCUMENT_POLICIES = ("quarantine", "replace", "error")
 EMPTY_POLICIES = ("drop", "keep")
 LIST_POLICIES = ("join", "documents")
 RUNNERS = ("inline", "processes", "ray")
-# What --keep keeps of every document, besides columns of the corpus: encode/kept.py.
+# What --keep keeps of every document, besides columns of the corpus: encode/kept_file.py.
 OWN_COLUMNS = ("_source", "_file", "_byte", "_row", "_tokens")
 VAL_POLICIES = ("fraction", "first-shard", "none")
 # Options that accept "100M"; seq_len also accepts "document".

@@ -1,6 +1,7 @@
 """A finished dataset: how it is published, opened, read, converted and checked.
 
-manifest.py, notes.py, trainers.py               the proof of a finished run; what to tell people
+manifest.py, new_manifest.py                     the proof of a finished run; how it is made
+notes.py, trainers.py                            what to tell people
 dataset.py, inference.py, encoding.py            an open dataset: its format, dtype and tokenizer
 files.py                                         where its files are: a local folder, or below a URL
 opened.py, split.py                              `tokenmill.open`: tokens and documents for people

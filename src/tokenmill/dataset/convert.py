@@ -22,29 +22,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill.assemble.books import Books, Output
+from tokenmill.assemble.books import Books
 from tokenmill.assemble.writing import carry_out
-from tokenmill.config import Config
 from tokenmill.corpus.plan import identity_differences
-from tokenmill.dataset.convert_kept import carried_sidecars
+from tokenmill.dataset.convert_sidecars import carried_sidecars
 from tokenmill.dataset.convert_source import DatasetTokens
 from tokenmill.dataset.dataset import Dataset
-from tokenmill.dataset.manifest import (
-    Manifest,
-    OutputFile,
-    SplitTotals,
-    output_files,
-    own_notes,
-    require_tokens,
-    split_totals,
-)
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.new_manifest import converted_manifest, foreign_manifest
 from tokenmill.dataset.output_names import OutputNames
 from tokenmill.dataset.publication import publish
 from tokenmill.dataset.workspace import Workspace
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
-from tokenmill.encode.record import SPLITS, Counts
+from tokenmill.encode.documents import separator_of
+from tokenmill.encode.record import SPLITS
 from tokenmill.encodings import EncodingId
-from tokenmill.encodings.bos import with_bos
 from tokenmill.errors import (
     ConfigError,
     ConflictError,
@@ -99,7 +90,7 @@ def convert(
             f"{source.name} holds no tokens: there is nothing to convert",
             hint=f"is it the right folder? tokenmill inspect {source.name}",
         )
-    origin = source.manifest or _manifest_of_foreign(source, encoding)
+    origin = source.manifest or foreign_manifest(source, encoding)
     layout = _layout(source, origin, target)
     came_from = {"format": source.format.name, "manifest_sha256": _sha256_of(origin)}
     request = ConvertRequest(_identity(origin, layout), came_from, source.name)
@@ -198,7 +189,10 @@ class _Conversion:
             output = books.output(self.layout)
             sidecars = carried_sidecars(self.source, books.folder)
             output = dataclasses.replace(output, sidecars=sidecars)
-            manifest = _manifest(self.origin, self.request, output)
+            request = self.request
+            manifest = converted_manifest(
+                self.origin, request.identity, request.converted_from, output
+            )
             publish(out, plan_id, manifest, self.names.replaced_in(out) if overwrite else None)
         return manifest
 
@@ -328,111 +322,6 @@ def _identity(origin: Manifest, layout: Layout) -> dict[str, Any]:
         "seq_len": layout.seq_len,
     }
     return {**origin.identity, "options": {**origin.identity["options"], **changed}}
-
-
-def _manifest_of_foreign(source: Dataset, encoding: EncodingId | None) -> Manifest:
-    """A manifest for a foreign folder, as far as its content is known."""
-    if encoding is None:
-        raise ConfigError(
-            f"{source.name} does not say which tokenizer made it",
-            hint="name it: --tokenizer gpt2",
-        )
-    if source.eot is None:
-        raise ConfigError(
-            f"{source.name} does not say where its EOT ids are, and its tokens do not show it: "
-            f"{source.inferred['eot'].why}",
-            hint="say it: --eot append if documents end with one, prepend if they begin with one, "
-            f"both or none; {source.format.name} usually has {source.format.defaults.eot}",
-        )
-    eot, bos = source.eot, None
-    if source.bos_id is not None:  # only BOS tells its documents apart
-        eot, bos, encoding = "none", "prepend", with_bos(encoding)
-    config = Config(sources=(source.name,), format=source.format.name, eot=eot, bos=bos)
-    identity = {
-        "options": {**config.identity(), "val": "none", "empty": "keep", "dtype": source.dtype},
-        "encoding": {k: v for k, v in encoding.to_plain().items() if k != "source"},
-        "versions": {},
-    }
-    shards = [shard for stream in source.streams.values() for shard in stream.shards]
-    found = tuple(
-        OutputFile(
-            shard.name,
-            None,
-            shard.num_tokens,
-            None,
-            source.files.size(shard.name) or 0,
-            "",
-        )
-        for shard in shards
-    )
-    return Manifest(identity, (), found, {}, Counts(), split_rule="none")
-
-
-def _manifest(origin: Manifest, request: ConvertRequest, output: Output) -> Manifest:
-    """Check that every token arrived, and make the manifest."""
-    tails = output.tails.values()
-    num_written = sum(shard.num_tokens for shard in output.shards)
-    num_written += sum(tail.num_tokens for tail in tails)
-    num_read = origin.num_tokens or sum(file.num_tokens for file in origin.files)
-    if num_written != num_read:
-        raise IntegrityError(f"{num_read:,} tokens were read, {num_written:,} written")
-    identity = request.identity
-    per_document = EOTS_PER_DOCUMENT[separator_of(identity["options"], identity["encoding"])[0]]
-    counts = origin.counts
-    documents = dict.fromkeys(SPLITS, 0)
-    documents |= {split: totals.num_documents for split, totals in origin.splits.items()}
-    if not origin.splits:
-        documents = {split: _num_documents(output, split, per_document) for split in SPLITS}
-        total = sum(documents.values())
-        counts = Counts(num_rows=total, num_written=total)
-    require_tokens(output, counts.num_written, request.identity["options"]["seq_len"])
-    manifest = dataclasses.replace(
-        origin,
-        identity=request.identity,
-        files=output_files(output, per_document),
-        splits=_splits(origin, split_totals(output, documents), documents),
-        counts=counts,
-        converted_from=request.converted_from,
-    )
-    return dataclasses.replace(manifest, notes=_notes(origin, manifest))
-
-
-def _notes(origin: Manifest, manifest: Manifest) -> tuple[str, ...]:
-    """The source's notes, except those on its format, followed by new ones."""
-    if not origin.splits:
-        return ()
-    said, own = own_notes(origin), own_notes(manifest)
-    return (*(note for note in origin.notes if note not in {*said, *own}), *own)
-
-
-def _splits(
-    origin: Manifest, written: dict[str, SplitTotals], documents: dict[str, int]
-) -> dict[str, SplitTotals]:
-    """The totals of the written splits, and of splits that fill no sample: their documents and
-    tails still count. A tail includes tokens left out by this and by earlier conversions."""
-    found = {}
-    for split in SPLITS:
-        now, before = written.get(split), origin.splits.get(split)
-        if now is None and before is None:
-            continue
-        totals = now or SplitTotals(0, documents[split])
-        if before is not None:
-            totals = dataclasses.replace(
-                totals,
-                num_tail_tokens=totals.num_tail_tokens + before.num_tail_tokens,
-                num_tail_eot=totals.num_tail_eot + before.num_tail_eot,
-            )
-        found[split] = totals
-    return found
-
-
-def _num_documents(output: Output, split: str, per_document: int) -> int:
-    """The number of documents in foreign tokens: by boundaries, else by EOT ids, else 0
-    (unknown)."""
-    shards = [shard for shard in output.shards if shard.split == split]
-    if shards and all(shard.num_documents is not None for shard in shards):
-        return sum(shard.num_documents or 0 for shard in shards)
-    return sum(shard.num_eot for shard in shards) // per_document if per_document else 0
 
 
 def _sha256_of(manifest: Manifest) -> str:

@@ -3,30 +3,23 @@
 It names every file with size, sha256, tokens and documents, accounts for every input row, and holds
 nothing that depends on time, machine or worker count: the same run has the same manifest. A folder
 without one is not a dataset. A manifest may come from anyone, so no name in it is trusted. Its own
-sha256 (`manifest_sha256_of`) protects against accidents and edits by hand,
-not against attackers.
+sha256 protects against accidents and edits by hand, not against attackers. new_manifest.py makes
+one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from tokenmill.assemble.books import Output
-from tokenmill.assemble.task import Tail
-from tokenmill.corpus.spans import Input
-from tokenmill.dataset.notes import notes_of, split_rule_of
+from tokenmill.dataset.manifest_json import laid_out, manifest_sha256_of
+from tokenmill.dataset.notes import split_rule_of
 from tokenmill.dataset.source_totals import SourceSplit, SourceTotals
-from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
-from tokenmill.encode.ledger import Ledger
-from tokenmill.encode.record import SPLITS, Counts, Quarantined
-from tokenmill.errors import InputError, IntegrityError, TokenmillError
-from tokenmill.formats import DatasetFiles, Shard
+from tokenmill.encode.record import SPLITS, Counts
+from tokenmill.errors import IntegrityError, TokenmillError
+from tokenmill.formats import DatasetFiles
 from tokenmill.storage import files
 from tokenmill.words.plural import counted
 
@@ -241,43 +234,6 @@ def _require_small(num_bytes: int, path: str) -> None:
         raise IntegrityError(f"{path} is not a manifest: over {MAX_MANIFEST_BYTES:,} bytes")
 
 
-def manifest_sha256_of(plain: dict[str, Any]) -> str:
-    """The sha256 that a manifest carries: of its other fields, independent of their layout."""
-    rest = {name: value for name, value in plain.items() if name != "sha256"}
-    found = hashlib.sha256()
-    for piece in _dumped(rest):
-        found.update(piece.encode())
-    return found.hexdigest()
-
-
-def _dumped(plain: dict[str, Any]) -> Iterator[str]:
-    """`json.dumps(plain, sort_keys=True)` in pieces: that of 10,000 files at once takes 25 MB."""
-    for number, (name, value) in enumerate(sorted(plain.items())):
-        yield f"{', ' if number else '{'}{json.dumps(name)}: "
-        if isinstance(value, (list, tuple)) and value:
-            for place, item in enumerate(value):
-                yield f"{', ' if place else '['}{json.dumps(item, sort_keys=True)}"
-            yield "]"
-        else:
-            yield json.dumps(value, sort_keys=True)
-    yield "}" if plain else "{}"
-
-
-def laid_out(plain: dict[str, Any]) -> bytes:
-    """The JSON bytes of the file. The same data always gives the same bytes."""
-    numbers = plain.get("slice_documents") or {}
-    # There may be a million numbers; an indenting encoder would take seconds.
-    places = {split: f"\0{split}" for split in numbers}
-    rest = {**plain, "slice_documents": places} if places else plain
-    text = json.dumps(rest, indent=1, sort_keys=True)
-    # Put each list of numbers on one line. JSON escapes line breaks in strings, so none is touched.
-    text = _NUMBER_LIST.sub(lambda match: "".join(match[0].split()), text)
-    for split, place in places.items():
-        text = text.replace(json.dumps(place), json.dumps(numbers[split], separators=(",", ":")))
-    return text.encode() + b"\n"
-
-
-_NUMBER_LIST = re.compile(r"\[\s+[\d,\s]+\]")
 _Plain = TypeVar("_Plain", ManifestInput, OutputFile, SplitTotals, Counts, SourceSplit)
 
 
@@ -357,133 +313,3 @@ def _split(name: str) -> str:
     if name not in SPLITS:
         raise ValueError(f"split {name!r}")
     return name
-
-
-def make_manifest(
-    identity: dict[str, Any],
-    inputs: Iterable[Input],
-    records: Ledger,
-    output: Output,
-    quarantine: OutputFile | None,
-    notes: Iterable[str] = (),
-    revisions: Mapping[str, str] | None = None,
-) -> Manifest:
-    """Check that nothing was lost or added between rows and shards, and make the manifest.
-
-    `notes` come before the notes that follow from the manifest itself.
-    """
-    counts = records.counts
-    slice_documents = {split: records.num_documents(i) for i, split in enumerate(SPLITS)}
-    per_document = EOTS_PER_DOCUMENT[separator_of(identity["options"], identity["encoding"])[0]]
-    _require_conserved(counts, records.num_tokens, output, per_document)
-    require_tokens(output, counts.num_written, identity["options"].get("seq_len"))
-    documents = {split: sum(slice_documents[split]) for split in SPLITS}
-    if output.split_rule != "documents" and output.shards:
-        documents = _documents_by_shard(output, per_document, counts.num_written)
-    manifest = Manifest(
-        identity,
-        tuple(ManifestInput(s.name, s.num_bytes, s.digest, s.source) for s in inputs),
-        output_files(output, per_document) + ((quarantine,) if quarantine else ()),
-        split_totals(output, documents),
-        counts,
-        slice_documents,
-        split_rule="none" if identity["options"]["val"] == "none" else output.split_rule,
-        revisions=dict(revisions or {}),
-    )
-    return replace(manifest, notes=(*notes, *own_notes(manifest)))
-
-
-def own_notes(manifest: Manifest) -> tuple[str, ...]:
-    """The notes that follow from what the manifest says."""
-    return tuple(notes_of(manifest))
-
-
-def output_files(output: Output, eots_per_document: int) -> tuple[OutputFile, ...]:
-    shards = []
-    for s in output.shards:
-        num_documents = s.num_documents
-        if num_documents is None and eots_per_document == 1:
-            num_documents = s.num_eot
-        shards.append(
-            OutputFile(s.name, s.split, s.num_tokens, num_documents, s.num_bytes, s.sha256, s.marks)
-        )
-    side_files = [side_file for shard in output.shards for side_file in shard.side_files]
-    return (
-        *shards,
-        *(
-            OutputFile(f.name, None, 0, None, f.num_bytes, f.sha256)
-            for f in (*side_files, *output.index_files)
-        ),
-        *(
-            OutputFile(f.name, None, 0, f.num_documents, f.num_bytes, f.sha256)
-            for f in output.sidecars
-        ),
-    )
-
-
-def split_totals(output: Output, documents: dict[str, int]) -> dict[str, SplitTotals]:
-    """Totals of the splits that hold anything."""
-    totals = {}
-    for split in SPLITS:
-        num_tokens = sum(shard.num_tokens for shard in output.shards if shard.split == split)
-        tail = output.tails[split]
-        if num_tokens or tail.num_tokens:
-            totals[split] = SplitTotals(num_tokens, documents[split], tail.num_tokens, tail.num_eot)
-    return totals
-
-
-def _documents_by_shard(output: Output, per_document: int, num_written: int) -> dict[str, int]:
-    """Documents by shard, where the validation split may begin or end inside a document."""
-    val = [shard for shard in output.shards if shard.split == "val"]
-    if all(shard.num_documents is not None for shard in val):
-        num_val = sum(shard.num_documents or 0 for shard in val)
-    elif per_document:
-        num_val = sum(shard.num_eot for shard in val) // per_document
-    else:
-        num_val = 0
-    return {"train": num_written - num_val, "val": num_val}
-
-
-def _require_conserved(
-    counts: Counts, tokens_encoded: int, output: Output, eots_per_document: int
-) -> None:
-    parts: list[Shard | Tail] = [*output.shards, *output.tails.values()]
-    tokens_written = sum(part.num_tokens for part in parts)
-    num_eot = sum(part.num_eot for part in parts)
-    if not counts.is_conserved:
-        raise IntegrityError(f"rows were lost or counted twice: {counts}")
-    if tokens_written != tokens_encoded:
-        raise IntegrityError(f"{tokens_encoded:,} tokens were encoded, {tokens_written:,} written")
-    if eots_per_document and num_eot != counts.num_written * eots_per_document:
-        raise IntegrityError(
-            f"{counts.num_written:,} documents were written, but shards hold {num_eot:,} EOT ids"
-        )
-
-
-def require_tokens(output: Output, num_documents: int, seq_len: int | None) -> None:
-    """Raise InputError for a dataset without a token: nobody can train on it, and its manifest
-    would look like that of a lost dataset."""
-    if any(shard.num_tokens for shard in output.shards):
-        return
-    num_left_out = sum(tail.num_tokens for tail in output.tails.values())
-    if not num_left_out:
-        raise InputError(
-            f"nothing to write: no document has a token (documents: {num_documents:,})",
-            hint="are these the right files, and is --text-column the right column?",
-        )
-    raise InputError(
-        f"nothing to write: the tokens of all documents, {num_left_out:,}, fill no sample of "
-        f"{seq_len:,}",
-        hint="--overwrite --seq-len document makes a sample of each document; or a smaller number",
-    )
-
-
-def quarantine_file(folder: str, rows: Iterable[Quarantined]) -> OutputFile | None:
-    """Write the list of rows that were left out, beside the shards; None if there are none."""
-    lines = [json.dumps(asdict(row), sort_keys=True) + "\n" for row in rows]
-    if not lines:
-        return None
-    with files.new_file(folder, QUARANTINE_NAME) as file:
-        file.write("".join(lines).encode())
-        file.commit()
-        return OutputFile(QUARANTINE_NAME, None, 0, None, file.num_bytes, file.digest)

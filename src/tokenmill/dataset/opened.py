@@ -6,12 +6,12 @@ import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from tokenmill.dataset.index_cache import IndexCache
 from tokenmill.dataset.inspect.folder import LookedInto, look_into
-from tokenmill.dataset.manifest import Manifest, manifest_sha256_of
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.manifest_json import manifest_sha256_of
 from tokenmill.dataset.split import Split
 from tokenmill.encodings import Encoding, EncodingId
 from tokenmill.errors import unknown_name
@@ -115,12 +115,7 @@ class OpenedDataset:
     def __enter__(self) -> OpenedDataset:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

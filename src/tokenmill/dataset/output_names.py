@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tokenmill.assemble.kept import FOLDER as SIDECAR_FOLDER
-from tokenmill.assemble.kept import PATTERN as SIDECAR_PATTERN
+from tokenmill.assemble.sidecars import FOLDER as SIDECAR_FOLDER
+from tokenmill.assemble.sidecars import PATTERN as SIDECAR_PATTERN
 from tokenmill.dataset.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest
 from tokenmill.dataset.places import WORK_NAME
 from tokenmill.encode.record import SPLITS

@@ -20,7 +20,7 @@ from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
 from tokenmill.dataset.places import plan_path
 from tokenmill.errors import ConflictError, IntegrityError, NetworkError
 from tokenmill.storage import files
-from tokenmill.storage.objects import is_url
+from tokenmill.storage.store import store_of
 from tokenmill.words.plural import counted
 
 
@@ -75,7 +75,7 @@ def _are_named(sources: Sequence[str], paths: Iterable[str], manifest: Manifest)
     for given in sources:
         source = hub_source(given)
         if source is None:
-            patterns.add(given.rstrip("/") if is_url(given) else os.path.abspath(given))
+            patterns.add(store_of(given).absolute(given).rstrip("/"))
         elif isinstance(source, DatasetName):
             return False
         else:

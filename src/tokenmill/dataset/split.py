@@ -2,7 +2,7 @@
 
     split.tokens(0, 1024)        a view of the mapped file where one shard holds them all
     split.document(41)           found by the index (document_bounds.py)
-    split.kept(41)               its url, file and row, if they were kept (kept.py)
+    split.kept(41)               its url, file and row, if they were kept (kept_rows.py)
     for tokens in split: ...     documents in order, without an index
 
 Arrays are read-only and stay valid after the dataset is closed: a view keeps its map.
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tokenmill.dataset.document_bounds import DocumentBounds
 from tokenmill.dataset.index_cache import IndexCache
-from tokenmill.dataset.kept import KeptRows, kept_rows_of
+from tokenmill.dataset.kept_rows import KeptRows, kept_rows_of
 from tokenmill.dataset.open_shards import OpenShards
 from tokenmill.dataset.stream import READ_TOKENS, Stream, Tokens
 from tokenmill.errors import ConfigError, IntegrityError

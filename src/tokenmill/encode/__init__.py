@@ -2,6 +2,7 @@
 
 mill.py                  `encode_slice`: read, encode, split, commit
 job.py, documents.py     its other arguments; what happens to a document's ids
+buckets.py               ranges of keys that a shuffle sorts in memory
 part.py, record.py       the encoded tokens of a slice; the JSON that describes them
 text_hashes.py, seen_texts.py, pruning.py   --dedup: hashes, those seen, a part without copies
 ledger.py                all records of a run, kept small

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input
 from tokenmill.encodings import EncodingId
+
+if TYPE_CHECKING:
+    from tokenmill.config import Config
+    from tokenmill.corpus.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,29 @@ class Job:
     on_bad_document: str
     dedup: bool = False  # leave out documents whose text was there before
     read_by_source: dict[str, ReadOptions] = field(default_factory=dict)  # where they differ
+
+    @staticmethod
+    def of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Job:
+        """`config` is resolved."""
+        from tokenmill.encode.buckets import num_buckets_of
+
+        types, by_source = plan.kept_types, config.by_source()
+        return Job(
+            work=work,
+            plan_id=plan.plan_id,
+            encoding=encoding,
+            read=ReadOptions.of(config, types),
+            dtype=config.dtype,
+            eot=str(config.eot),
+            bos=config.bos,
+            empty=str(config.empty),
+            val_fraction=config.val_fraction or 0.0,
+            seed=config.seed,
+            num_buckets=num_buckets_of(config, plan.text_bytes),
+            on_bad_document=config.on_bad_document,
+            read_by_source={n: ReadOptions.of(own, types) for n, own in by_source.items() if n},
+            dedup=config.dedup is not None,
+        )
 
     def read_of(self, source: Input) -> ReadOptions:
         return self.read_by_source.get(source.source, self.read)

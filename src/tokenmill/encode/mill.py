@@ -26,7 +26,7 @@ from tokenmill.corpus.spans import Slice, Span
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
 from tokenmill.encode.documents import data_of, held_out, packed, specials_per_document
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Report, Step
-from tokenmill.encode.kept import rows_kept
+from tokenmill.encode.kept_file import rows_kept
 from tokenmill.encode.part import PartWriter
 from tokenmill.encode.pruning import copies_of, pruned
 from tokenmill.encode.record import Counts, PartRecord, Quarantined

@@ -28,7 +28,7 @@ import xxhash
 
 from tokenmill.arrays import binary_array_of, indices, offsets_of
 from tokenmill.encode.documents import data_of, shuffle_keys
-from tokenmill.encode.kept import KeptWriter
+from tokenmill.encode.kept_file import KeptWriter
 from tokenmill.encode.record import (
     SPLITS,
     Counts,
@@ -91,7 +91,7 @@ class PartWriter:
         hashes: Hashed | None = None,
         kept: pa.StructArray | None = None,
     ) -> None:
-        """Append documents, and what is kept of them (kept.py)."""
+        """Append documents, and what is kept of them (kept_file.py)."""
         if len(documents):
             self._held[split].append(documents)
             if hashes is not None:

@@ -19,7 +19,7 @@ from tokenmill.arrays import binary_array, indices
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.documents import shuffle_keys
 from tokenmill.encode.job import Job
-from tokenmill.encode.kept import KeptFile, KeptReader
+from tokenmill.encode.kept_file import KeptFile, KeptReader
 from tokenmill.encode.part import PartWriter, split_chunks
 from tokenmill.encode.record import SPLITS, Counts, PartRecord, committed_record, part_path
 from tokenmill.encode.text_hashes import Hashed, saved_hashes

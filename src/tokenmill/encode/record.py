@@ -149,7 +149,7 @@ def part_path(work: str, slice_index: int, split: int) -> str:
 
 
 def kept_path(work: str, slice_index: int, split: int) -> str:
-    """The file of a part's kept rows (kept.py)."""
+    """The file of a part's kept rows (kept_file.py)."""
     return f"{work}/{PARTS_NAME}/{slice_index:08d}.{SPLITS[split]}.kept"
 
 

@@ -17,12 +17,12 @@ from typing import Any
 
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan
+from tokenmill.encode.buckets import TEXT_BYTES_PER_TOKEN
 from tokenmill.encode.documents import specials_per_document
 from tokenmill.estimate.already_here import held_bytes, needed_for_downloads, parted
 from tokenmill.estimate.footprint import Amount, Footprint, expected_footprint
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.runners.start import num_proc_of
-from tokenmill.settings import TEXT_BYTES_PER_TOKEN
 from tokenmill.storage import disk_space
 from tokenmill.storage.store import store_of
 

@@ -12,6 +12,7 @@ from tokenmill.config import Config, of_source
 from tokenmill.corpus.plan import Plan
 from tokenmill.encode.documents import specials_per_document
 from tokenmill.encodings import EncodingId
+from tokenmill.encodings.configured import encoding_of
 from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.reference import ReferenceEngine
 from tokenmill.errors import ConfigError, InputError
@@ -29,7 +30,7 @@ from tokenmill.estimate.sample import SLOW_SAMPLE, Sample
 from tokenmill.estimate.sampling_frame import Frame, frame_of, frame_of_plan
 from tokenmill.estimate.text_estimate import TextEstimate, text_estimate_of
 from tokenmill.formats import NAMES
-from tokenmill.runners.start import encoding_of, num_proc_of
+from tokenmill.runners.start import num_proc_of
 from tokenmill.settings import resolved
 from tokenmill.storage import disk_space
 

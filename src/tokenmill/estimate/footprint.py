@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from tokenmill.assemble.fitting import SMALL_VAL_FRACTION
 from tokenmill.config import Config
+from tokenmill.encode.buckets import num_buckets_of
 from tokenmill.encode.part import CHUNK_BYTES
 from tokenmill.formats import DTYPE_BYTES, get_format
 from tokenmill.runners.supervisor import ASSIGNMENTS_PER_WORKER
-from tokenmill.settings import num_buckets_of
 from tokenmill.storage import hashing
 from tokenmill.storage.store import store_of
 

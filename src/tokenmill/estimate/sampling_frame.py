@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from tokenmill.config import Config
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import found_inputs
-from tokenmill.corpus.plan import Plan, make_plan, num_slices_in, read_options
-from tokenmill.corpus.readers import reader_for
+from tokenmill.corpus.plan import Plan
+from tokenmill.corpus.planning import make_plan, num_slices_in
+from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.estimate.already_here import parted
 from tokenmill.estimate.bounds import is_plain
@@ -148,7 +149,7 @@ def _absent(inputs: Sequence[Input], config: Config, remote: RemoteInputs) -> Ab
         return Absent(tuple(inputs), sum(sizes), None)
     step = max(1, -(-len(parquet) // MAX_FOOTERS))
     known = parquet[::step]
-    reader_options = read_options(config)
+    reader_options = ReadOptions.of(config)
     spans = [
         span
         for source in known

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.config import Config
-from tokenmill.corpus.plan import read_options
+from tokenmill.corpus.readers import ReadOptions
+from tokenmill.encode.buckets import TEXT_BYTES_PER_TOKEN
 from tokenmill.encode.documents import specials_per_document
 from tokenmill.encodings import Encoding, EncodingId
 from tokenmill.estimate.cells import Reading
@@ -19,7 +20,6 @@ from tokenmill.estimate.ratio import Design, Total, ratio_total
 from tokenmill.estimate.sample import Drawing, Sample, drawing_of
 from tokenmill.estimate.sampling_frame import Frame
 from tokenmill.estimate.survey import Measured, Survey
-from tokenmill.settings import TEXT_BYTES_PER_TOKEN
 from tokenmill.words.plural import counted, noun_for
 
 _WHERE_NOTE = (
@@ -50,7 +50,7 @@ def text_estimate_of(
         return _assumed(frame, config)
     sample = sample.among(frame.inputs)
     # The share of --sample is known, and taken of the result.
-    read = dataclasses.replace(read_options(config), sample=None)
+    read = dataclasses.replace(ReadOptions.of(config), sample=None)
     options = dataclasses.replace(read, batch_bytes=sample.cell_bytes)
     reading = Reading(options, config.empty == "keep", sample.cell_bytes)
     survey = Survey(Encoding(encoding), reading)

@@ -24,9 +24,8 @@ from tokenmill.formats.format import (
     Create,
     DatasetFiles,
     Defaults,
+    Format,
     FoundShard,
-    Layout,
-    Shard,
     ShardReader,
     Traits,
 )
@@ -42,7 +41,7 @@ from tokenmill.formats.mapped import (
 _METADATA_BYTES = 1 << 16
 
 
-class DatatroveFormat:
+class DatatroveFormat(Format):
     name = "datatrove"
     trainers = "datatrove, nanotron"
     files = "train/00000_tokens.ds, .ds.index, .ds.metadata ..."
@@ -52,12 +51,6 @@ class DatatroveFormat:
 
     def shard_name(self, name: str, split: str, index: int) -> str:
         return f"{split}/{index:05d}_{name}.ds"
-
-    def check(self, layout: Layout) -> None:
-        """Holds anything."""
-
-    def header(self, num_tokens: int, dtype: str) -> bytes:
-        return b""
 
     def write(self, contents: Contents, create: Create) -> None:
         assert contents.lengths is not None
@@ -70,9 +63,6 @@ class DatatroveFormat:
         lines = (f"{tokenizer}|{token_bytes}", str(num_tokens), _humanized(num_tokens))
         with create(f"{contents.name}.metadata") as file:
             file.write("\n".join(lines).encode("utf-8", "replace"))
-
-    def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
-        return {}
 
     def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         return [

@@ -183,6 +183,8 @@ class ShardReader(Protocol):
 
 
 class Format(Protocol):
+    """A format that inherits from it holds anything and is tokens alone, unless it says more."""
+
     name: str
     trainers: str  # the trainers that read it
     files: str  # the file names, for people
@@ -196,16 +198,20 @@ class Format(Protocol):
 
     def check(self, layout: Layout) -> None:
         """Raise ConfigError, before work begins, for content that the format cannot hold."""
+        return
 
     def header(self, num_tokens: int, dtype: str) -> bytes:
         """The bytes before the tokens, of the same length for any `num_tokens` up to a shard's
         size; empty if the format is not raw."""
+        return b""
 
     def write(self, contents: Contents, create: Create) -> None:
         """Write the shard's files besides a raw shard itself."""
+        return
 
     def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
         """Files, by name, that list the shards of a split; `shards` is in order."""
+        return {}
 
     def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         """The shards of this format among the files called `names`, in the trainer's order; empty

@@ -25,10 +25,9 @@ import numpy as np
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats.format import (
     DTYPE_BYTES,
-    Contents,
-    Create,
     DatasetFiles,
     Defaults,
+    Format,
     FoundShard,
     Layout,
     Shard,
@@ -60,7 +59,7 @@ _DTYPES = {
 }
 
 
-class LitdataFormat:
+class LitdataFormat(Format):
     name = "litdata"
     trainers = "LitData, LitGPT"
     files = "train/chunk-0-0.bin ..., train/index.json"
@@ -84,9 +83,6 @@ class LitdataFormat:
     def header(self, num_tokens: int, dtype: str) -> bytes:
         end = _HEADER_BYTES + num_tokens * DTYPE_BYTES[dtype]
         return np.array([1, _HEADER_BYTES, end], "<u4").tobytes()
-
-    def write(self, contents: Contents, create: Create) -> None:
-        """A shard is one file."""
 
     def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
         chunks = [

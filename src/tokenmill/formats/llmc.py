@@ -14,13 +14,11 @@ import numpy as np
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats.format import (
     DTYPE_BYTES,
-    Contents,
-    Create,
     DatasetFiles,
     Defaults,
+    Format,
     FoundShard,
     Layout,
-    Shard,
     ShardReader,
     Traits,
 )
@@ -31,7 +29,7 @@ _MAGIC_AND_VERSION = {"uint16": (20240520, 1), "uint32": (20240801, 7)}
 _MAX_FILE_BYTES = (1 << 31) - 1
 
 
-class LlmcFormat:
+class LlmcFormat(Format):
     name = "llmc"
     trainers = "llm.c, modded-nanogpt"
     files = "fineweb_train_000001.bin ..."
@@ -57,12 +55,6 @@ class LlmcFormat:
         header = np.zeros(HEADER_BYTES // 4, dtype="<i4")
         header[:3] = (*_MAGIC_AND_VERSION[dtype], num_tokens)
         return header.tobytes()
-
-    def write(self, contents: Contents, create: Create) -> None:
-        """A shard is one file."""
-
-    def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
-        return {}
 
     def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         return [

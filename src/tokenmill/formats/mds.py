@@ -35,6 +35,7 @@ from tokenmill.formats.format import (
     DatasetFiles,
     Defaults,
     File,
+    Format,
     FoundShard,
     Layout,
     Shard,
@@ -60,7 +61,7 @@ Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 
-class MdsFormat:
+class MdsFormat(Format):
     name = "mds"
     trainers = "MosaicML Streaming, llm-foundry"
     files = "train/shard.00000.mds ..., train/index.json"
@@ -82,9 +83,6 @@ class MdsFormat:
                 f"{'' if layout.seq_len else 'in very short documents '}do not fit",
                 hint=f"--shard-tokens {min(most, 100_000_000)}",
             )
-
-    def header(self, num_tokens: int, dtype: str) -> bytes:
-        return b""
 
     def write(self, contents: Contents, create: Create) -> None:
         _require_tokens(contents)

@@ -30,9 +30,8 @@ from tokenmill.formats.format import (
     Create,
     DatasetFiles,
     Defaults,
+    Format,
     FoundShard,
-    Layout,
-    Shard,
     ShardReader,
     Traits,
 )
@@ -55,7 +54,7 @@ _DTYPES = {1: "uint8", 3: "int16", 4: "int32", 5: "int64", 8: "uint16"}
 _MAX_LENGTH = (1 << 31) - 1
 
 
-class MegatronFormat:
+class MegatronFormat(Format):
     name = "megatron"
     trainers = "Megatron-LM, NeMo, gpt-neox"
     files = "text_train_00000_document.bin, .idx ..."
@@ -67,12 +66,6 @@ class MegatronFormat:
 
     def shard_name(self, name: str, split: str, index: int) -> str:
         return f"{name}_{split}_{index:05d}_document.bin"
-
-    def check(self, layout: Layout) -> None:
-        """Holds anything."""
-
-    def header(self, num_tokens: int, dtype: str) -> bytes:
-        return b""
 
     def write(self, contents: Contents, create: Create) -> None:
         lengths, dtype = contents.lengths, contents.layout.dtype
@@ -88,9 +81,6 @@ class MegatronFormat:
             for number in range(0, len(lengths) + 1, PIECE_DOCUMENTS):
                 stop = min(number + PIECE_DOCUMENTS, len(lengths) + 1)
                 file.write(np.arange(number, stop, dtype="<i8"))
-
-    def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
-        return {}
 
     def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         there = set(names)

@@ -10,20 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenmill.formats.format import (
-    Contents,
-    Create,
     DatasetFiles,
     Defaults,
+    Format,
     FoundShard,
-    Layout,
-    Shard,
     ShardReader,
     Traits,
 )
 from tokenmill.formats.mapped import MappedShard, mapped_tokens, split_of
 
 
-class NanogptFormat:
+class NanogptFormat(Format):
     name = "nanogpt"
     trainers = "nanoGPT"
     files = "train.bin, val.bin"
@@ -33,18 +30,6 @@ class NanogptFormat:
 
     def shard_name(self, name: str, split: str, index: int) -> str:
         return f"{split}.bin"
-
-    def check(self, layout: Layout) -> None:
-        """Holds anything."""
-
-    def header(self, num_tokens: int, dtype: str) -> bytes:
-        return b""
-
-    def write(self, contents: Contents, create: Create) -> None:
-        """A shard is one file."""
-
-    def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
-        return {}
 
     def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         return [

@@ -14,13 +14,11 @@ import numpy as np
 
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats.format import (
-    Contents,
-    Create,
     DatasetFiles,
     Defaults,
+    Format,
     FoundShard,
     Layout,
-    Shard,
     ShardReader,
     Traits,
 )
@@ -42,7 +40,7 @@ _HEADER = re.compile(
 _MAX_HEADER_BYTES = 256
 
 
-class NpyFormat:
+class NpyFormat(Format):
     name = "npy"
     trainers = "build-nanogpt, anything that calls np.load"
     files = "edufineweb_train_000001.npy ..."
@@ -70,12 +68,6 @@ class NpyFormat:
         # Magic, version and length take 10 bytes; a newline ends the header on a multiple of 64.
         padded = fields + " " * (-(10 + len(fields) + 1) % 64) + "\n"
         return MAGIC + b"\x01\x00" + len(padded).to_bytes(2, "little") + padded.encode("latin1")
-
-    def write(self, contents: Contents, create: Create) -> None:
-        """A shard is one file."""
-
-    def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
-        return {}
 
     def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         return [

@@ -31,9 +31,8 @@ from tokenmill.formats.format import (
     Create,
     DatasetFiles,
     Defaults,
+    Format,
     FoundShard,
-    Layout,
-    Shard,
     ShardReader,
     Traits,
 )
@@ -55,7 +54,7 @@ _ROW_BYTES = 256
 _ROW = re.compile(rb"\d{1,18},\d{1,18}(,.*)?", re.DOTALL)
 
 
-class OlmoFormat:
+class OlmoFormat(Format):
     name = "olmo"
     trainers = "OLMo-core, dolma"
     files = "part-train-00000.npy, .csv.gz ..."
@@ -65,12 +64,6 @@ class OlmoFormat:
 
     def shard_name(self, name: str, split: str, index: int) -> str:
         return f"{name}-{split}-{index:05d}.npy"
-
-    def check(self, layout: Layout) -> None:
-        """Holds anything."""
-
-    def header(self, num_tokens: int, dtype: str) -> bytes:
-        return b""
 
     def write(self, contents: Contents, create: Create) -> None:
         assert contents.lengths is not None
@@ -85,9 +78,6 @@ class OlmoFormat:
                 ids = contents.first_document + numbers
                 file.write(codec.compress(_rows(starts, ends, ids, source, numbers + 1)))
                 number += len(ends)
-
-    def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
-        return {}
 
     def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         return [

@@ -43,9 +43,8 @@ from tokenmill.formats.format import (
     DatasetFiles,
     Defaults,
     File,
+    Format,
     FoundShard,
-    Layout,
-    Shard,
     ShardReader,
     Traits,
 )
@@ -60,7 +59,7 @@ Lengths = npt.NDArray[np.int64]
 Tokens = npt.NDArray[np.integer]
 
 
-class ParquetFormat:
+class ParquetFormat(Format):
     name = "parquet"
     trainers = "datasets, anything that reads Arrow"
     files = "train-00000.parquet ..."
@@ -70,12 +69,6 @@ class ParquetFormat:
 
     def shard_name(self, name: str, split: str, index: int) -> str:
         return f"{split}-{index:05d}.parquet"
-
-    def check(self, layout: Layout) -> None:
-        """Holds anything."""
-
-    def header(self, num_tokens: int, dtype: str) -> bytes:
-        return b""
 
     def write(self, contents: Contents, create: Create) -> None:
         ends = _ends_of(contents)
@@ -93,9 +86,6 @@ class ParquetFormat:
                 start, stop = bounds[number : number + 2]
                 rows = _rows(contents.tokens[start:stop], ends[first:last] - start, schema)
                 writer.write_table(rows, row_group_size=last - first)
-
-    def index(self, split: str, shards: Sequence[Shard], layout: Layout) -> dict[str, bytes]:
-        return {}
 
     def find(self, files: DatasetFiles, names: Sequence[str]) -> list[FoundShard]:
         return [

@@ -6,7 +6,7 @@ they are. Rows come from a plan as they come from the stream: row i is a functio
     pieces.py     documents as pieces that fit into a row: split, truncated or dropped
     best_fit.py   best-fit decreasing: which row each piece goes to
     crop.py       nanochat's rule: rows without padding, the document that fills the rest is cropped
-    report.py     what packing did to the documents
+    pack_report.py    what packing did to the documents
     row_plan.py   the plan as a file
     row_reader.py the tokens of its rows
     pack.py       all of these together

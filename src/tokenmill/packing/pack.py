@@ -18,8 +18,8 @@ from tokenmill.dataset.opened import OpenedDataset
 from tokenmill.dataset.split import Split
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, unknown_name
 from tokenmill.packing.best_fit import Numbers
+from tokenmill.packing.pack_report import PackReport, report_of
 from tokenmill.packing.pieces import LONG_POLICIES, METHODS, RowPieces, packed
-from tokenmill.packing.report import PackReport, report_of
 from tokenmill.packing.row_plan import (
     MAX_SEQ_LEN,
     PlanWriter,

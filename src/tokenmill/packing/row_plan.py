@@ -31,12 +31,12 @@ import xxhash
 from tokenmill.dataset.opened import ROWS_SUFFIX
 from tokenmill.errors import IntegrityError
 from tokenmill.packing.best_fit import Numbers
+from tokenmill.packing.pack_report import PackReport
 from tokenmill.packing.pieces import RowPieces
-from tokenmill.packing.report import PackReport
 from tokenmill.storage import disk, files
 from tokenmill.storage.checked_json import checked_object, checksummed
 from tokenmill.storage.new_file import NewFile
-from tokenmill.storage.objects import is_url
+from tokenmill.storage.store import store_of
 
 MAGIC = b"tmrows1\n"
 VERSION = 1
@@ -132,7 +132,7 @@ def new_plan(path: str) -> Iterator[PlanWriter]:
     """A plan that appears at `path` once it is whole."""
     folder, name = os.path.split(path)
     folder = folder or "."
-    if not is_url(path):
+    if store_of(path).has_renames:
         disk.remove_temporaries_of(os.path.join(folder, name))  # of attempts that were killed
     with files.new_file(folder, name) as file:
         yield PlanWriter(file)
@@ -145,7 +145,7 @@ class RowPlan:
     def __init__(self, path: str, is_new: bool = False) -> None:
         self.path = path
         self.is_new = is_new  # made by this call
-        self._is_far = is_url(path)
+        self._is_far = not store_of(path).has_quick_calls
         try:
             size = files.size(path)
             if size is None:

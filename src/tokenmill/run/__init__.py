@@ -1,6 +1,7 @@
 """One run, from options to a dataset. Read `attempt.py` first.
 
-context.py      what was asked for; the corpus, the plan
+request.py      what was asked for, compared with what is there
+context.py      the corpus, the plan, what every step needs
 attempt.py      what is done of it already, and what is missing
 encoding.py     slices to the runner, records back
 completion.py   publish the shards, with their manifest

@@ -24,11 +24,11 @@ from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.pinned_revisions import begun_in, is_surely_made_from
 from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.ledger import Ledger
+from tokenmill.encodings.configured import encoding_of
 from tokenmill.errors import NetworkError
 from tokenmill.estimate.disk_check import room_warning
 from tokenmill.run.completion import completed
 from tokenmill.run.context import (
-    PrepareRequest,
     RunContext,
     all_inputs,
     assembly_of,
@@ -38,9 +38,9 @@ from tokenmill.run.context import (
     require_slices,
 )
 from tokenmill.run.encoding import encoded
+from tokenmill.run.request import PrepareRequest
 from tokenmill.run.watch import RunWatch
 from tokenmill.runners import Runner, Stopped
-from tokenmill.runners.start import encoding_of
 from tokenmill.settings import resolved
 from tokenmill.storage import objects
 from tokenmill.storage.store import store_of

@@ -3,21 +3,19 @@ manifest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 from tokenmill.assemble.books import Assembly
 from tokenmill.config import Config
-from tokenmill.corpus.plan import Plan, notes_on
-from tokenmill.dataset.manifest import Manifest, make_manifest, quarantine_file
+from tokenmill.corpus.plan import Plan
+from tokenmill.dataset.manifest import Manifest
+from tokenmill.dataset.new_manifest import make_manifest, quarantine_file
 from tokenmill.dataset.publication import publish
-from tokenmill.dataset.source_totals import notes_on_sources, source_totals
 from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encode.record import Counts
 from tokenmill.errors import InputError
 from tokenmill.formats import get_format
 from tokenmill.run.context import names_of, require_inputs_apart
+from tokenmill.run.corpus_notes import notes_on, notes_on_limit
 from tokenmill.storage.store import store_of
 from tokenmill.words.plural import counted, noun_for
 
@@ -28,30 +26,14 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     _require_some_written(records, config)
     output = assembly.finished()
     quarantine = quarantine_file(assembly.folder, records.quarantined)
-    notes = (*notes_on(plan, records.counts.num_rows), *_notes_on_limit(config, records))
-    sources = source_totals(plan, records, output.split_rule == "documents")
-    notes = (*notes, *notes_on_sources(sources))
-    manifest = make_manifest(
-        plan.identity, plan.inputs, records, output, quarantine, notes, plan.revisions
-    )
-    manifest = replace(manifest, sources=sources)
+    notes = (*notes_on(plan, records.counts.num_rows), *notes_on_limit(config, records))
+    manifest = make_manifest(plan, records, output, quarantine, notes)
     replaced = names_of(config).replaced_in(config.out) if config.overwrite else None
     if store_of(config.out).has_quick_calls:
         # Again: a run may take hours, and what was put there since?
         require_inputs_apart(config, plan.inputs)
     publish(config.out, plan.plan_id, manifest, replaced)
     return manifest
-
-
-def _notes_on_limit(config: Config, records: Ledger) -> Iterator[str]:
-    """Where --limit-tokens ended the run. Rows after that are not counted."""
-    if config.limit_tokens is None:
-        return
-    limit = f"--limit-tokens {config.limit_tokens:,}"
-    if records.last_place:
-        yield f"{limit} is reached: the last document is {records.last_place}"
-    else:
-        yield f"{limit} is not reached: the sources have {records.num_tokens:,} tokens"
 
 
 def require_few_bad(records: Ledger, config: Config) -> None:

@@ -1,4 +1,4 @@
-"""What every step of a run needs: what was asked for, the corpus, the plan, the output's names."""
+"""What every step of a run needs: the corpus, the plan, the output's names."""
 
 from __future__ import annotations
 
@@ -6,68 +6,33 @@ import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenmill.assemble.books import Assembly
-from tokenmill.assemble.kept import Sidecars
+from tokenmill.assemble.fitting import FittingOptions
+from tokenmill.assemble.sidecars import Sidecars
 from tokenmill.config import Config
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import FoundInputs, found_inputs
-from tokenmill.corpus.plan import Plan, differences, input_differences, make_plan
+from tokenmill.corpus.plan import Plan
+from tokenmill.corpus.planning import make_plan
 from tokenmill.corpus.spans import HUB_SCHEME, Input
 from tokenmill.corpus.standard_input import as_typed
-from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.output_names import OutputNames
 from tokenmill.dataset.workspace import Workspace
+from tokenmill.encode.buckets import num_buckets_of
 from tokenmill.encode.job import Job
 from tokenmill.encodings import EncodingId
-from tokenmill.encodings.hub_model import begun_with, model_revision
+from tokenmill.encodings.hub_model import model_revision
 from tokenmill.errors import InputError
 from tokenmill.formats import get_format
 from tokenmill.run.watch import RunWatch, SilentWatch
 from tokenmill.runners import Runner
 from tokenmill.runners.start import cutting_runner
-from tokenmill.settings import (
-    fitting_options_of,
-    identity_of,
-    job_of,
-    layout_of,
-    num_buckets,
-)
+from tokenmill.settings import identity_of, layout_of
 from tokenmill.storage import files
-
-
-@dataclass(frozen=True, slots=True)
-class PrepareRequest:
-    """What `prepare` was asked for; `inputs` of None are not compared."""
-
-    identity: dict[str, Any]
-    inputs: Sequence[Input] | None
-    what = "run"
-
-    def load(self, path: str) -> Plan:
-        return Plan.load(path)
-
-    def changes_since(self, plan: Plan) -> list[str]:
-        changes = differences(plan, self.identity, self.inputs or ())
-        return changes + _tokenizer_then(self.identity, plan) if changes else []
-
-    def changes_from(self, manifest: Manifest) -> list[str]:
-        if self.inputs is None:
-            return []
-        before = {source.label: (source.num_bytes, source.digest) for source in manifest.inputs}
-        after = {source.label: (source.num_bytes, source.digest) for source in self.inputs}
-        return _tokenizer_then(self.identity, manifest) + input_differences(before, after)
-
-
-def _tokenizer_then(identity: dict[str, Any], begun: Plan | Manifest) -> list[str]:
-    """How to name a tokenizer that has changed on the Hub since."""
-    then, now = begun.identity["encoding"], identity["encoding"]
-    named = begun_with(begun.revisions, then["name"])
-    is_another = then["name"] == now["name"] and then["sha256"] != now["sha256"]
-    return [f"it was made with {named}"] if named and is_another else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +62,7 @@ class RunContext:
 
     def job_of(self, plan: Plan) -> Job:
         work = Workspace(self.config.out).work_of(plan.plan_id)
-        return job_of(self.config, self.encoding, plan, work)
+        return Job.of(self.config, self.encoding, plan, work)
 
 
 def new_plan(
@@ -143,11 +108,11 @@ def places_of(plan: Plan, inputs: Iterable[Input]) -> dict[str, str]:
 
 def assembly_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Assembly:
     layout = layout_of(config, encoding)
-    num_slices, buckets = len(plan.slices), num_buckets(config, plan)
+    num_slices, buckets = len(plan.slices), num_buckets_of(config, plan.text_bytes)
     sidecars = None
     if config.keep is not None:
         sidecars = Sidecars(work, plan.plan_id, layout, plan.kept_types)
-    options = fitting_options_of(config, plan)
+    options = FittingOptions.of(config, plan)
     return Assembly(work, plan.plan_id, layout, options, num_slices, buckets, sidecars)
 
 

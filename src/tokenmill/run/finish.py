@@ -21,13 +21,13 @@ from tokenmill.encode.record import committed_record
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
 from tokenmill.run.completion import completed
-from tokenmill.run.context import PrepareRequest, RunContext, assembly_of, names_of
+from tokenmill.run.context import RunContext, assembly_of, names_of
 from tokenmill.run.encoding import encoded
 from tokenmill.run.partition_notes import incomplete, noted
+from tokenmill.run.request import PrepareRequest
 from tokenmill.run.watch import RunWatch, SilentWatch
 from tokenmill.runners import Stopped
 from tokenmill.runners.start import writing_runner
-from tokenmill.settings import job_of
 from tokenmill.storage import objects
 from tokenmill.storage.store import store_of
 
@@ -58,7 +58,7 @@ def finish(
     plan = Plan.load(workspace.plan_path)
     config, encoding = _config_of(plan, out, max_bad_fraction)
     work = workspace.work_of(plan.plan_id)
-    job = job_of(config, encoding, plan, work)
+    job = Job.of(config, encoding, plan, work)
     # Without locks, cleaning up would abort the uploads of running tasks.
     records = None if store_of(out).has_locks else _all_records(job, plan, workspace)
     with workspace.held(names_of(config)):

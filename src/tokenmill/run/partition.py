@@ -41,9 +41,9 @@ from tokenmill.encode.record import (
     recorded_indices,
 )
 from tokenmill.encode.text_hashes import hashes_path
+from tokenmill.encodings.configured import encoding_of
 from tokenmill.errors import ConfigError, ConflictError
 from tokenmill.run.context import (
-    PrepareRequest,
     RunContext,
     all_inputs,
     names_of,
@@ -52,9 +52,9 @@ from tokenmill.run.context import (
 )
 from tokenmill.run.encoding import encoded
 from tokenmill.run.partition_notes import note
+from tokenmill.run.request import PrepareRequest
 from tokenmill.run.watch import RunWatch
 from tokenmill.runners import Runner, Stopped
-from tokenmill.runners.start import encoding_of
 from tokenmill.settings import identity_of, resolved
 from tokenmill.storage import files, objects
 from tokenmill.storage.store import store_of

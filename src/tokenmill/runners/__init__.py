@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # heavy: workers are started before these are loaded
     from tokenmill.assemble.task import ShardRecord, ShardTask
-    from tokenmill.corpus.plan import Cut
+    from tokenmill.corpus.input_spans import Cut
     from tokenmill.corpus.readers import ReadOptions
     from tokenmill.corpus.spans import Input, Slice
     from tokenmill.encode.job import Job, Step

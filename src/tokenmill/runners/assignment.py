@@ -1,5 +1,5 @@
 """A worker's task: a slice to encode (Attempts), a shard to write (ShardWriting), or inputs to cut
-(Cutting)."""
+(InputCutting)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tokenmill.corpus.plan import Cut, cut_here
+from tokenmill.corpus.input_spans import Cut, cut_here
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.encode.job import Job, Step

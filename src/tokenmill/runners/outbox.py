@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Step
 from tokenmill.encode.record import PartRecord
-from tokenmill.runners.cutting import Cutting
+from tokenmill.runners.input_cutting import InputCutting
 
 if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardRecord
@@ -47,7 +47,7 @@ class ShardWritten:
     record: ShardRecord
 
 
-_Message = PartRecord | ShardWritten | Cutting | Notice | SupervisorEnded
+_Message = PartRecord | ShardWritten | InputCutting | Notice | SupervisorEnded
 Event = _Message | SliceStep
 
 

@@ -3,7 +3,7 @@
 ProcessesRunner     here: the caller's side, generators of cuts and of records
 Supervisor          supervisor.py: a thread that hands out tasks and notices deaths
 Child, worker       child.py, worker.py: the two ends of one worker process; spawn.py starts it
-Cutting, Attempts, ShardWriting   the tasks, and what to try next after a death
+InputCutting, Attempts, ShardWriting   the tasks, and what to try next after a death
 Death               exit_diagnosis.py: what to say about it
 """
 
@@ -12,17 +12,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tokenmill.corpus.plan import Cut
+from tokenmill.corpus.input_spans import Cut
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.encode.job import Job
 from tokenmill.encode.record import PartRecord
 from tokenmill.encodings import EncodingId
 from tokenmill.runners import Stopped, Watch
-from tokenmill.runners.cutting import CUT_INPUTS, Cutting
+from tokenmill.runners.input_cutting import CUT_INPUTS, InputCutting
 from tokenmill.runners.outbox import Notice, ShardWritten, SliceStep, SupervisorEnded
 from tokenmill.runners.supervisor import ASSIGNMENTS_PER_WORKER, EARLY_WORKERS, Supervisor
 
@@ -56,12 +55,7 @@ class ProcessesRunner:
         self._supervisor = self._new_supervisor()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def cut(
@@ -73,9 +67,9 @@ class ProcessesRunner:
         thread, which may take long, because they may have to be fetched.
         """
         supervisor = self._supervisor = self._supervisor or self._new_supervisor()
-        sources, waiting = iter(inputs), deque[Cutting]()
+        sources, waiting = iter(inputs), deque[InputCutting]()
         while some := list(islice(sources, CUT_INPUTS)):
-            waiting.append(Cutting(some, options, max_rows))
+            waiting.append(InputCutting(some, options, max_rows))
             supervisor.cut(waiting[-1])
             while len(waiting) > EARLY_WORKERS * ASSIGNMENTS_PER_WORKER:
                 yield from _finished(waiting.popleft(), supervisor, watch)
@@ -121,7 +115,7 @@ class ProcessesRunner:
         return Supervisor(self._num_proc, self._encoding, self._stall_timeout, may_fork)
 
 
-def _finished(cutting: Cutting, supervisor: Supervisor, watch: Watch) -> Iterator[Cut]:
+def _finished(cutting: InputCutting, supervisor: Supervisor, watch: Watch) -> Iterator[Cut]:
     """The results of a cutting, once it is done."""
     while not cutting.is_done:
         if watch.should_stop():

@@ -10,21 +10,13 @@ import contextlib
 from collections.abc import Iterator
 
 from tokenmill.config import Config
-from tokenmill.encodings import EncodingId, get_encoding
-from tokenmill.encodings.bos import templated, with_bos
+from tokenmill.encodings.configured import encoding_of
 from tokenmill.runners import Runner
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.machine import available_cpus
 from tokenmill.runners.processes import ProcessesRunner
 from tokenmill.runners.worker import configure_process
 from tokenmill.words.plural import counted
-
-
-def encoding_of(config: Config) -> EncodingId:
-    named = get_encoding(config.tokenizer, pattern=config.pattern, eot=config.eot_token).identity
-    if config.special_tokens is not None:
-        return templated(named, config.eot_token is not None)
-    return with_bos(named, config.bos_token) if config.has_bos else named
 
 
 def num_proc_of(config: Config, num_slices: int | None = None) -> int:

@@ -33,8 +33,8 @@ from tokenmill.runners import machine
 from tokenmill.runners.assignment import Assignment
 from tokenmill.runners.attempts import Attempts
 from tokenmill.runners.child import Child
-from tokenmill.runners.cutting import Cutting
 from tokenmill.runners.exit_diagnosis import Death, death_of, memory_error_of, stall_of
+from tokenmill.runners.input_cutting import InputCutting
 from tokenmill.runners.outbox import Event, Notice, Outbox, ShardWritten, SupervisorEnded
 from tokenmill.runners.shard_writing import ShardWriting
 from tokenmill.runners.spawn import Process, forked, load_for_forks, started
@@ -67,7 +67,7 @@ class Supervisor:
         self._num_oom_kills = machine.oom_kill_count()
         self._children: list[Child] = []
         self._retries: deque[Assignment] = deque()
-        self._cuttings: deque[Cutting] = deque()
+        self._cuttings: deque[InputCutting] = deque()
         self._outbox = Outbox()
 
         self._work: tuple[Job, Iterator[Slice | ShardTask | None]] | None = None
@@ -88,7 +88,7 @@ class Supervisor:
 
     # Called from the caller's thread.
 
-    def cut(self, cutting: Cutting) -> None:
+    def cut(self, cutting: InputCutting) -> None:
         """Have inputs cut, before `begin`; `take` returns it when it is done."""
         self._cuttings.append(cutting)
         self._wake()
@@ -218,7 +218,7 @@ class Supervisor:
 
     def _hear_of_cutting(self, child: Child, kind: str, content: list[Any]) -> None:
         running = child.assignments[0]
-        assert isinstance(running, Cutting)
+        assert isinstance(running, InputCutting)
         running.hear(kind, content)
         if running.is_done:
             child.assignments.popleft()
@@ -245,11 +245,13 @@ class Supervisor:
             when = "while " + " and ".join(assignment.doing for assignment in suspects)
         for assignment in suspects if self._stop_at is None else ():
             outcome.append(assignment.failed(death))
-            if isinstance(assignment, Cutting) and assignment.is_done:
+            if isinstance(assignment, InputCutting) and assignment.is_done:
                 self._outbox.put(assignment)
             else:
                 self._retries.appendleft(assignment)
-        is_start = not child.is_ready and not (isinstance(running, Cutting) and running.is_begun)
+        is_start = not child.is_ready and not (
+            isinstance(running, InputCutting) and running.is_begun
+        )
         if self._is_one_too_many(is_start, death):
             self._num_workers -= 1
             outcome.append(f"continuing with one fewer worker: {self._num_workers}")

@@ -290,8 +290,8 @@ def load(order: dict[str, Any], between: Callable[[], None]) -> tuple[Any, ...]:
 
 def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:
     """Cut inputs. Each is answered before the next is begun: the parent knows which one kills."""
+    from tokenmill.corpus.input_spans import cut
     from tokenmill.corpus.opening import with_structure_ahead
-    from tokenmill.corpus.plan import cut
     from tokenmill.corpus.readers import ReadOptions
     from tokenmill.corpus.spans import Input
     from tokenmill.errors import TokenmillError

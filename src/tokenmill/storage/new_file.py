@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from tokenmill.storage import disk
@@ -67,12 +66,7 @@ class NewFile:
     def __enter__(self) -> NewFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._fd >= 0:
             os.close(self._fd)
         with contextlib.suppress(OSError):

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from tokenmill.config import Config
 from tokenmill.corpus.inputs import found_inputs
-from tokenmill.corpus.plan import make_plan, read_options
-from tokenmill.corpus.readers import reader_for
+from tokenmill.corpus.planning import make_plan
+from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.corpus.spans import Span
 from tokenmill.encodings import Encoding
 from tokenmill.errors import InputError
@@ -75,7 +75,7 @@ def compare(
 
 
 def _texts(span: Span, config: Config) -> Iterable[pa.LargeStringArray]:
-    for batch in reader_for(span.input.kind, read_options(config)).batches(span):
+    for batch in reader_for(span.input.kind, ReadOptions.of(config)).batches(span):
         yield batch.texts.drop_null()
 
 

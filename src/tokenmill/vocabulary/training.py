@@ -19,7 +19,9 @@ from tokenmill import __version__
 from tokenmill.config import Config
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.inputs import found_inputs
-from tokenmill.corpus.plan import Plan, make_plan, read_options
+from tokenmill.corpus.plan import Plan
+from tokenmill.corpus.planning import make_plan
+from tokenmill.corpus.readers import ReadOptions
 from tokenmill.encodings.own_pattern import require_whole_pieces
 from tokenmill.encodings.patterns import Pattern, pattern_named
 from tokenmill.errors import ConfigError, ConflictError, InputError
@@ -125,7 +127,7 @@ def train(
             kept = KeptCounts(path + KEPT_SUFFIX, _plan_id(plan, config, pattern))
             words = counted_words(
                 plan,
-                read_options(config),
+                ReadOptions.of(config),
                 WordCounter(pattern),
                 remote,
                 kept,
@@ -215,5 +217,5 @@ def _plan(
 
 def _plan_id(plan: Plan, config: Config, pattern: Pattern) -> str:
     """What the counts depend on."""
-    facts = (__version__, plan.plan_id, read_options(config), pattern)
+    facts = (__version__, plan.plan_id, ReadOptions.of(config), pattern)
     return hashlib.sha256(repr(facts).encode()).hexdigest()

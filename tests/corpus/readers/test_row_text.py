@@ -16,7 +16,7 @@ import pytest
 
 from tests.corpus.readers.test_contract import source_of
 from tokenmill.config import Config
-from tokenmill.corpus.plan import cut
+from tokenmill.corpus.input_spans import cut
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.errors import ConfigError
 from tokenmill.testing.reader_contract import SIZES, read_rows

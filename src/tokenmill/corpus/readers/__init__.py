@@ -7,7 +7,7 @@ in `bad`; encode/mill.py counts, quarantines or stops. A reader knows nothing ab
     naming.py      how to read a file, by its name; advice if no reader takes it
     row_text.py    what makes a row's text in a table: a column (column.py), a list of strings, or
                    a template of columns (where/template.py)
-    kept.py        columns that are kept beside the tokens (--keep)
+    kept_columns.py     columns that are kept beside the tokens (--keep)
     choice.py      which rows of a table go in (--where, --sample); sample.py which of any file
     row_groups.py  the same for parquet, where whole row groups may be left out
     column_chunks.py    parquet's columns in a row group: where they are, what decoding may take
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
+
+    from tokenmill.config import Config
 
 KINDS: Final = ("parquet", "arrow", "jsonl", "csv", "tsv", "text")
 BYTE_KINDS: Final = ("jsonl", "csv", "tsv", "text")  # spans are bytes; files may be compressed
@@ -91,12 +93,29 @@ class ReadOptions:
     where: str | None = None  # an expression (tokenmill.where): only the rows that pass go in
     sample: float | None = None  # only this share of the rows goes in (sample.py)
     seed: int = 0  # of the sample
-    keep: tuple[str, ...] | None = None  # columns to keep beside the tokens (kept.py)
+    keep: tuple[str, ...] | None = None  # columns to keep beside the tokens (kept_columns.py)
     kept_types: str | None = None  # their types, once the plan knows them: batches then have them
 
     def __post_init__(self) -> None:
         if self.keep is not None:  # a list, where options came as JSON
             object.__setattr__(self, "keep", tuple(self.keep))
+
+    @staticmethod
+    def of(config: Config, kept_types: str | None = None) -> ReadOptions:
+        """With the plan's `kept_types`, also the columns to keep are read."""
+        return ReadOptions(
+            keep=config.kept_columns,
+            kept_types=kept_types,
+            text_column=config.text_column,
+            separator=config.separator,
+            template=config.template,
+            lists=config.lists,
+            replace_bad_text=config.on_bad_document == "replace",
+            span_bytes=config.slice_bytes,
+            where=config.where,
+            sample=config.sample,
+            seed=config.seed if config.sample is not None else 0,
+        )
 
     @property
     def is_choosy(self) -> bool:

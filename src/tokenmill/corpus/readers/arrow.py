@@ -27,7 +27,7 @@ from tokenmill.corpus.readers.ipc import (
     BatchIndex,
     batch_index_of,
 )
-from tokenmill.corpus.readers.kept import (
+from tokenmill.corpus.readers.kept_columns import (
     KeptColumns,
     kept_columns,
     names_of,

@@ -21,7 +21,7 @@ from tokenmill.corpus.readers.native import native_file
 from tokenmill.corpus.readers.signature import HEAD_BYTES, UTF8_BOM, check_signature
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, NetworkError
-from tokenmill.storage.objects import is_url
+from tokenmill.storage.store import store_of
 
 MAX_DOCUMENT_BYTES = 1 << 30  # of a document that must be held in memory
 
@@ -53,7 +53,7 @@ def is_counted_from_start(span: Span, max_bytes: int) -> bool:
     Not for an object: its document numbers must not depend on where it is read, because `verify`
     may be given a copy on disk.
     """
-    return span.start <= max_bytes and not is_url(span.input.name)
+    return span.start <= max_bytes and store_of(span.input.name).has_quick_calls
 
 
 def too_long(source: Input, what: str, offset: int) -> InputError:

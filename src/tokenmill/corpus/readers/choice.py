@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tokenmill.arrays import nulls_of, taken
 from tokenmill.corpus.readers import ReadOptions
-from tokenmill.corpus.readers.kept import Kept
+from tokenmill.corpus.readers.kept_columns import Kept
 from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
 from tokenmill.corpus.readers.sample import sampler_of
 from tokenmill.corpus.spans import Span

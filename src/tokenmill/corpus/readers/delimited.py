@@ -31,7 +31,7 @@ from tokenmill.corpus.readers.bytestream import (
 )
 from tokenmill.corpus.readers.choice import Chosen
 from tokenmill.corpus.readers.field_choice import chosen_records, require_columns
-from tokenmill.corpus.readers.kept import KeptColumns, kept_columns, raw_of, table_schema
+from tokenmill.corpus.readers.kept_columns import KeptColumns, kept_columns, raw_of, table_schema
 from tokenmill.corpus.readers.records import Record, RecordBlocks, records
 from tokenmill.corpus.readers.row_text import RowText
 from tokenmill.corpus.readers.rows import Raw, text_batches

@@ -1,4 +1,4 @@
-"""Fields of JSON objects that are kept beside the tokens (--keep); kept.py says in which types."""
+"""Fields of JSON objects that are kept beside the tokens (--keep). Types: kept_columns.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from tokenmill.corpus.readers.jsonrows import MISSING, field_of, paths_of, valid_text
-from tokenmill.corpus.readers.kept import Kept, Names, misspelled, schema_of, shown, struct_of
+from tokenmill.corpus.readers.kept_columns import (
+    Kept,
+    Names,
+    misspelled,
+    schema_of,
+    shown,
+    struct_of,
+)
 
 Objects = Sequence[dict[str, Any]]
 

@@ -11,7 +11,7 @@ import shlex
 
 from tokenmill.corpus.readers import BYTE_KINDS, compression_of, kind_of, kinds
 from tokenmill.errors import ConfigError, InputError, TokenmillError
-from tokenmill.storage.objects import is_url
+from tokenmill.storage.store import store_of
 
 _TAR = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _OFFICE = (".docx", ".odt", ".rtf", ".epub")
@@ -60,7 +60,7 @@ def unread(path: str) -> TokenmillError:
 
 def way_out(path: str) -> str | None:
     """A command to type that makes a file readable; None: it may be text."""
-    if is_url(path) or path.startswith("hf://"):
+    if path.startswith("hf://") or not store_of(path).takes_disk_space:
         local = way_out(path.rpartition("/")[2])
         return f"copy it to a disk first; there: {local}" if local else None
     if found := _conversion(path):

@@ -16,7 +16,7 @@ The footer is not trusted: sizes that no honest writer produces are refused at p
 number of rows read must match it. One case cannot be caught: pyarrow 26 aborts the process when a
 column's size statistics contradict its schema (`row_group(i).column(j)` throws a C++ exception).
 Reading a row first would turn that into an error, but takes 4 ms per row group. So files are cut in
-processes that may die (runners/cutting.py), except with --num-proc 1.
+processes that may die (runners/input_cutting.py), except with --num-proc 1.
 """
 
 from __future__ import annotations
@@ -34,7 +34,13 @@ from tokenmill.corpus.readers import ReadOptions, TextBatch
 from tokenmill.corpus.readers.choice import Chosen, joined
 from tokenmill.corpus.readers.column_chunks import READ_FAILURES, chunk_of
 from tokenmill.corpus.readers.group_reads import Columns, GroupReads
-from tokenmill.corpus.readers.kept import Kept, KeptColumns, kept_columns, raw_of, table_schema
+from tokenmill.corpus.readers.kept_columns import (
+    Kept,
+    KeptColumns,
+    kept_columns,
+    raw_of,
+    table_schema,
+)
 from tokenmill.corpus.readers.row_groups import GroupChoice
 from tokenmill.corpus.readers.row_text import RowText
 from tokenmill.corpus.readers.rows import (

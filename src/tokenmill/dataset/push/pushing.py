@@ -28,8 +28,8 @@ from tokenmill.dataset.verify.file_scan import OnProgress
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.formats import DatasetFiles
 from tokenmill.storage.hashing import PieceHash
-from tokenmill.storage.objects import is_url
 from tokenmill.storage.retry import Notice
+from tokenmill.storage.store import store_of
 from tokenmill.words.plural import counted
 
 COMMIT_FILES = 500  # the Hub's own advice is to stay far below the thousands in one commit
@@ -99,7 +99,7 @@ def push(
 ) -> Pushed:
     """Upload the dataset in `folder` and return what is on the Hub then. Run again after an
     interruption, it sends what is missing."""
-    if is_url(folder):
+    if not store_of(folder).takes_disk_space:
         raise ConfigError(
             f"{folder} is not on this machine, and files are sent from here",
             hint="copy it to a disk first, with the store's own client",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import MANIFEST_NAME, QUARANTINE_NAME, Manifest, OutputFile
 from tokenmill.dataset.stream import StreamShard
+from tokenmill.dataset.verify.checks import Failure, Findings
 from tokenmill.dataset.verify.file_scan import FileToCheck, Looked, OnProgress, looked_at, size_of
-from tokenmill.dataset.verify.report import Failure, Findings
 from tokenmill.dataset.verify.shard_chain import Chain, Link, check_order
 from tokenmill.dataset.verify.token_scan import Rules
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of

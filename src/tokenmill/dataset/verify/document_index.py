@@ -20,16 +20,16 @@ import numpy.typing as npt
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.stream import Stream
+from tokenmill.dataset.verify.checks import Failure
 from tokenmill.dataset.verify.input_candidates import NotAtHand
-from tokenmill.dataset.verify.report import Failure
 from tokenmill.dataset.verify.source_corpus import Corpus
 from tokenmill.encode.documents import shuffle_keys
+from tokenmill.encode.job import Job
 from tokenmill.encode.mill import encode_slice
 from tokenmill.encode.record import SPLITS
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES
-from tokenmill.settings import job_of
 from tokenmill.storage import files
 from tokenmill.words.plural import counted
 
@@ -118,7 +118,7 @@ class DocumentIndex:
             with tempfile.TemporaryDirectory() as work:
                 for name in ("parts", "records"):
                     files.make_folder(os.path.join(work, name))
-                chunks = encode_slice(job_of(config, encoding, plan, work), slice_).chunks
+                chunks = encode_slice(Job.of(config, encoding, plan, work), slice_).chunks
             if len(chunks) > 1:
                 self._chunks[slice_.index] = [chunk.num_documents for chunk in chunks]
         self._ranks = None

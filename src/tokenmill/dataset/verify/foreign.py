@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from tokenmill.dataset.dataset import foreign_dtype, found_shards, open_dataset
 from tokenmill.dataset.inference import Inference
 from tokenmill.dataset.manifest import MANIFEST_NAME
+from tokenmill.dataset.verify.checks import Failure, Findings
 from tokenmill.dataset.verify.contents import Totals, check_chain, located, refused_file
 from tokenmill.dataset.verify.file_scan import FileToCheck, Looked, OnProgress, looked_at, size_of
-from tokenmill.dataset.verify.report import Failure, Findings
 from tokenmill.dataset.verify.shard_chain import Chain, Link
 from tokenmill.dataset.verify.token_scan import Rules
 from tokenmill.encode.record import SPLITS

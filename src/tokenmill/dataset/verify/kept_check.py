@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.arrays import numbers_of
-from tokenmill.assemble.kept import FOLDER, sidecar_name
+from tokenmill.assemble.sidecars import FOLDER, sidecar_name
 from tokenmill.config import OWN_COLUMNS, columns_in
 from tokenmill.dataset.dataset import Dataset
-from tokenmill.dataset.kept import KeptRows, is_sidecar, sidecars_of
+from tokenmill.dataset.kept_rows import KeptRows, is_sidecar, sidecars_of
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
-from tokenmill.dataset.verify.report import Failure, Findings
+from tokenmill.dataset.verify.checks import Failure, Findings
 from tokenmill.dataset.verify.source_corpus import SplitTexts
-from tokenmill.encode.kept import shown_name
+from tokenmill.encode.kept_file import shown_name
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DatasetFiles

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tokenmill.dataset.verify.checks import Failure, Findings
 from tokenmill.dataset.verify.file_scan import Looked
-from tokenmill.dataset.verify.report import Failure, Findings
 from tokenmill.dataset.verify.token_scan import Fault, Rules, TokenScan
 
 

@@ -21,14 +21,15 @@ import pyarrow as pa
 
 from tokenmill.arrays import mask, offsets_of
 from tokenmill.config import Config
-from tokenmill.corpus.plan import Plan, make_plan, read_options
-from tokenmill.corpus.readers import Reader, TextBatch, reader_for
+from tokenmill.corpus.plan import Plan
+from tokenmill.corpus.planning import make_plan
+from tokenmill.corpus.readers import Reader, ReadOptions, TextBatch, reader_for
 from tokenmill.corpus.slices import SliceTable
 from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest
 from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
 from tokenmill.encode.documents import held_out
-from tokenmill.encode.kept import shown_name
+from tokenmill.encode.kept_file import shown_name
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import ConfigError, InputError, IntegrityError, NetworkError
 from tokenmill.formats import DatasetFiles
@@ -137,7 +138,7 @@ class Corpus:
     def _written(self, span: Span) -> Iterator[tuple[Reader, _Written, Counts]]:
         """The documents that are written unless they are duplicates."""
         own = self.by_source.get(span.input.source, self.config)
-        reader = reader_for(span.input.kind, read_options(own, self.plan))
+        reader = reader_for(span.input.kind, ReadOptions.of(own, self.plan.kept_types))
         for batch in reader.batches(span):
             yield reader, *self._sifted(span, reader, batch)
 

@@ -20,8 +20,14 @@ import numpy as np
 
 from tokenmill.arrays import numbers_of
 from tokenmill.config import Config
-from tokenmill.corpus.plan import read_options
-from tokenmill.corpus.readers import BYTE_KINDS, Reader, TextBatch, compression_of, reader_for
+from tokenmill.corpus.readers import (
+    BYTE_KINDS,
+    Reader,
+    ReadOptions,
+    TextBatch,
+    compression_of,
+    reader_for,
+)
 from tokenmill.corpus.spans import HUB_SCHEME, Input, Span
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest, ManifestInput
@@ -30,7 +36,7 @@ from tokenmill.dataset.verify.document_index import DocumentIndex
 from tokenmill.dataset.verify.input_candidates import NotAtHand, located_inputs
 from tokenmill.dataset.verify.reencoding import Reencoder
 from tokenmill.dataset.verify.source_corpus import Corpus, config_of, corpus_of
-from tokenmill.encode.kept import shown_name
+from tokenmill.encode.kept_file import shown_name
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError
 from tokenmill.storage.store import store_of
@@ -171,7 +177,7 @@ def _row_by_place(manifest: Manifest, kept: dict[str, Any]) -> SourceRow:
         raise NotAtHand(f"its kept row names the source {source!r}, which the manifest does not")
     here = _located(entry, config)
     is_list = config.lists == "documents"
-    reader = reader_for(here.kind, replace(read_options(config), keep=() if is_list else None))
+    reader = reader_for(here.kind, replace(ReadOptions.of(config), keep=() if is_list else None))
     span = _span_of(reader, here, row, byte)
     found = list(_texts_of(reader.batches(span), row - span.first_row, str(file), is_list))
     if not found:

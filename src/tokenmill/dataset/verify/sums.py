@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator
 
-from tokenmill.dataset.kept import is_sidecar
+from tokenmill.dataset.kept_rows import is_sidecar
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest, SplitTotals
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
 from tokenmill.encode.record import SPLITS, Counts

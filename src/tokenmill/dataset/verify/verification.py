@@ -28,18 +28,13 @@ from collections.abc import Sequence
 from tokenmill.dataset.dataset import Dataset, dataset_of
 from tokenmill.dataset.encoding import NamedTokenizer, made_with_of, require_same
 from tokenmill.dataset.files import files_at
-from tokenmill.dataset.manifest import (
-    MANIFEST_NAME,
-    Manifest,
-    laid_out,
-    manifest_data,
-    manifest_sha256_of,
-)
+from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, manifest_data
+from tokenmill.dataset.manifest_json import laid_out, manifest_sha256_of
+from tokenmill.dataset.verify.checks import Failure, Findings, Report
 from tokenmill.dataset.verify.contents import Totals, check_contents, check_files, located
 from tokenmill.dataset.verify.file_scan import OnProgress
 from tokenmill.dataset.verify.foreign import Told, check_foreign
 from tokenmill.dataset.verify.kept_check import check_kept
-from tokenmill.dataset.verify.report import Failure, Findings, Report
 from tokenmill.dataset.verify.source_check import NOT_ASKED_FOR, Asked, check_sources
 from tokenmill.dataset.verify.sums import contradictions
 from tokenmill.encodings import EncodingId

@@ -3,7 +3,7 @@
 runner.py     the Runner: connects when first needed, checks the nodes, delegates
 cluster.py    the connection, the nodes and how many workers each can hold
 facts.py      what every node must share with the driver: versions, vocabulary, storage
-cutting.py       cutting of inputs into spans on the nodes, for the plan
+input_cutting.py    cutting of inputs into spans on the nodes, for the plan
 in_flight.py  slices and shard tasks in the cluster, from the first attempt to the record
 ray_task.py   one of these tasks: where it is, how to end it
 heartbeats.py workers report progress, and the driver reads it

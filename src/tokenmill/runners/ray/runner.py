@@ -13,12 +13,11 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tokenmill import __version__
 from tokenmill.config import Config
-from tokenmill.corpus.plan import Cut
+from tokenmill.corpus.input_spans import Cut
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.encode.job import Job
@@ -28,7 +27,6 @@ from tokenmill.encodings.verdict import remember, verdict_of
 from tokenmill.errors import ConfigError
 from tokenmill.runners import Stopped, Watch
 from tokenmill.runners.ray.cluster import Cluster, require_ray, signals_heard
-from tokenmill.runners.ray.cutting import Cuts
 from tokenmill.runners.ray.facts import (
     STORAGE,
     VERDICT,
@@ -40,6 +38,7 @@ from tokenmill.runners.ray.facts import (
 )
 from tokenmill.runners.ray.heartbeats import Heartbeats
 from tokenmill.runners.ray.in_flight import TICK_SECONDS, InFlight
+from tokenmill.runners.ray.input_cutting import Cuts
 from tokenmill.runners.ray.remote import node_facts
 from tokenmill.storage.store import store_of
 
@@ -65,12 +64,7 @@ class RayRunner:
     def __enter__(self) -> RayRunner:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.ExitStack() as stack:
             if self._cluster is not None:
                 stack.callback(self._cluster.close)

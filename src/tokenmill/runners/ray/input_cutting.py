@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from tokenmill.corpus.plan import Cut
+from tokenmill.corpus.input_spans import Cut
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input
 from tokenmill.runners import Stopped, Watch
-from tokenmill.runners.cutting import CUT_INPUTS, Cutting
 from tokenmill.runners.exit_diagnosis import Death
+from tokenmill.runners.input_cutting import CUT_INPUTS, InputCutting
 from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
 from tokenmill.runners.ray.facts import mismatch
 from tokenmill.runners.ray.remote import cut_on_node
@@ -65,10 +65,10 @@ class Cuts:
             for _, task in waiting:
                 ray.cancel(task, force=True)
 
-    def _cutting(self, sources: list[Input]) -> Cutting:
-        return Cutting(sources, self._options, self._max_rows)
+    def _cutting(self, sources: list[Input]) -> InputCutting:
+        return InputCutting(sources, self._options, self._max_rows)
 
-    def _launched(self, cutting: Cutting) -> Any:
+    def _launched(self, cutting: InputCutting) -> Any:
         return self._cluster.anywhere(cut_on_node).remote({**self._common, **cutting.order()})
 
     def _finished(self, sources: list[Input], task: Any) -> Iterator[Cut]:
@@ -91,7 +91,7 @@ class Cuts:
         if cutting.error is not None:
             raise cutting.error
 
-    def _answered(self, cutting: Cutting, task: Any) -> Death | None:
+    def _answered(self, cutting: InputCutting, task: Any) -> Death | None:
         """Wait for the task and pass its result to the cutting; returns its death, if it died."""
         import ray
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.assemble.kept import PATTERN
+from tokenmill.assemble.sidecars import PATTERN
 from tokenmill.dataset.manifest import Manifest, OutputFile
 from tokenmill.errors import IntegrityError, TokenmillError
 from tokenmill.formats import DatasetFiles

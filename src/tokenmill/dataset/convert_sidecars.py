@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 
-from tokenmill.assemble.kept import Sidecar
+from tokenmill.assemble.sidecars import Sidecar
 from tokenmill.assemble.writing import created
 from tokenmill.dataset.dataset import Dataset
-from tokenmill.dataset.kept import sidecars_of
+from tokenmill.dataset.kept_rows import sidecars_of
 from tokenmill.dataset.manifest import OutputFile
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError

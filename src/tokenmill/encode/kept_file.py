@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tokenmill.arrays import binary_array_of, indices, integers, numbers_of
 from tokenmill.corpus.readers import BYTE_KINDS
-from tokenmill.corpus.readers.kept import schema_of
+from tokenmill.corpus.readers.kept_columns import schema_of
 from tokenmill.corpus.spans import Span
 from tokenmill.encode.record import kept_path
 from tokenmill.errors import DamagedWorkError
@@ -38,7 +38,7 @@ _TOKENS = pa.field("_tokens", pa.uint32())
 
 
 def kept_schema(types: str | None) -> pa.Schema:
-    """The columns of a sidecar. `types` are those of the corpus (corpus/readers/kept.py)."""
+    """The columns of a sidecar. `types`: of the corpus (corpus/readers/kept_columns.py)."""
     return pa.schema([*_PLACE, _TOKENS, *_columns(types)])
 
 

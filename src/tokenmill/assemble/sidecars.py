@@ -7,9 +7,9 @@ pyarrow and Spark pass over, and the name does not end with .parquet, for those 
 `**/*.parquet` themselves.
 
 A sidecar has a million documents, wherever shards end. Its rows come from the kept files of parts
-(encode/kept.py), which stay until the dataset is complete, so that sidecars are cut once, when all
-parts are there. Where the end of a split cuts a document in two, each split has a piece, and each
-has its row.
+(encode/kept_file.py), which stay until the dataset is complete, so that sidecars are cut once, when
+all parts are there. Where the end of a split cuts a document in two, each split has a piece, and
+each has its row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from tokenmill.arrays import indices, numbers_of
 from tokenmill.assemble.task import KEPT, Block, End, ShardRecord, ShardTask, Stretch
-from tokenmill.encode.kept import KEY, KeptFile, KeptReader, kept_schema
+from tokenmill.encode.kept_file import KEY, KeptFile, KeptReader, kept_schema
 from tokenmill.encode.record import SPLITS, PartRecord
 from tokenmill.errors import DamagedWorkError
 from tokenmill.formats import Create, Layout

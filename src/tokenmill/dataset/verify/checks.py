@@ -1,4 +1,5 @@
-"""The result of a verification: plain values, to print or to write as JSON."""
+"""The checks of `verify` by name, and what comes of them: plain values, to print or to write as
+JSON."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tokenmill.corpus.plan import Cut
+from tokenmill.corpus.input_spans import Cut
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, TokenmillError, error_from_plain
@@ -20,7 +20,7 @@ from tokenmill.runners.exit_diagnosis import Death, printable
 CUT_INPUTS = 64  # per order: a round trip for each input would cost 0.1 ms
 
 
-class Cutting:
+class InputCutting:
     """Some inputs and their results so far, in order; an error ends the list."""
 
     is_alone = False

@@ -1,0 +1,69 @@
+"""`--dry-run`: the plan, the size of the output, and whether it fits."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from tokenmill.cli.estimate import shown_free, shown_room
+from tokenmill.cli.screen import printable, shown_bytes, shown_count
+from tokenmill.config import Config
+from tokenmill.words.plural import counted
+
+if TYPE_CHECKING:
+    from tokenmill.estimate import Estimate
+
+
+def show_plan(config: Config, as_json: bool) -> int:
+    from tokenmill.encodings.configured import encoding_of
+    from tokenmill.estimate import estimate
+    from tokenmill.run import new_plan
+    from tokenmill.runners.start import num_proc_of, workers_of
+    from tokenmill.settings import resolved
+
+    encoding = encoding_of(config)
+    full = resolved(config, encoding)
+    plan = new_plan(full, encoding)
+    found = estimate(config, plan=plan)
+    num_slices = len(plan.slices)
+    if as_json:
+        shown = {
+            "inputs": found.num_inputs,
+            "input_bytes": found.input_bytes,
+            "text_bytes": plan.text_bytes,
+            "slices": num_slices,
+            "workers": None if config.runner == "ray" else num_proc_of(config, num_slices),
+            "expected_tokens": found.num_tokens,
+            "expected_bytes": found.output_bytes[full.format],
+            "max_bytes": found.max_output_bytes,
+            "peak_disk_bytes": found.disk_bytes,
+            "max_disk_bytes": found.max_disk_bytes,
+            "free_bytes": found.free_bytes,
+            "format": full.format,
+            "tokenizer": encoding.name,
+            "dtype": full.dtype,
+            "method": found.method,
+            "notes": plan.notes,
+        }
+        print(json.dumps(shown))
+        return 0
+    lines = plan_lines(found, full.out, workers_of(config, num_slices))
+    for line in lines + [f"note: {note}" for note in plan.notes]:
+        print(printable(line), file=sys.stderr)
+    return 0
+
+
+def plan_lines(found: Estimate, out: str, workers: str) -> list[str]:
+    """A plan and its expected output, for a person."""
+    size = shown_bytes(found.output_bytes[found.format] or 0)
+    about = "" if found.method == "counted" else "about "
+    return [
+        f"plan: {counted(found.num_inputs, 'input file')}, {shown_bytes(found.input_bytes)} "
+        f"({shown_bytes(found.text_bytes)} of text), {counted(found.num_slices, 'slice')}, "
+        f"{workers}",
+        f"output: {about}{shown_count(found.num_tokens)} tokens, {found.tokenizer} as "
+        f"{found.dtype} in format {found.format}, {about}{size} in {out}",
+        f"disk: {shown_room(found)}{shown_free(found)}",
+        *(f"note: {note}" for note in found.notes),
+    ]

@@ -1,0 +1,62 @@
+"""Signals become an orderly stop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from types import FrameType
+
+
+class Interrupted(BaseException):
+    """A signal asked the process to end. A BaseException, so that no error handler swallows it."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+class SignalStop:
+    """SIGINT, SIGTERM and SIGHUP: the first signal stops in order, the second at once.
+
+    While slices are encoded, a first signal is only recorded, and the runner ends in order. At
+    other times, and on a second signal, `Interrupted` is raised immediately. Another signal during
+    that ends the process. Every commit is atomic, so there is no wrong moment.
+    """
+
+    def __init__(self) -> None:
+        self.signum = 0
+        self.can_wait = False
+        self._is_raised = False
+
+    def install(self) -> None:
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(signum) is not signal.SIG_IGN:  # by nohup, by a shell's &
+                signal.signal(signum, self._handle)
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        is_first, self.signum = self.signum == 0, signum
+        if is_first and self.can_wait:
+            again = "press Ctrl-C again" if signum == signal.SIGINT else "send the signal again"
+            _say(f"\nstopping; {again} to stop at once\n")
+            return
+        if self._is_raised:
+            _say("\nstopped at once. To continue, run the same command again.\n")
+            self.die_by(signum)
+        self._is_raised = True
+        raise Interrupted(signum)
+
+    @staticmethod
+    def die_by(signum: int) -> None:
+        """End by that signal, so that shells and schedulers see it."""
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
+
+
+def _say(text: str) -> None:
+    """Write to stderr from a signal handler: past its buffer, which may be in use, and not at all
+    if the write would block."""
+    with contextlib.suppress(OSError):
+        if select.select((), (2,), (), 0)[1]:
+            os.write(2, text.encode())

@@ -1,0 +1,88 @@
+"""The spans of one input: what can be read of it on its own.
+
+Native code parses footers, and a crafted footer can kill the process that reads it. So the caller
+chooses where `cut` runs: the processes runner runs it in its workers, which may die.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from tokenmill.corpus.opening import with_structure_ahead
+from tokenmill.corpus.readers import Reader, ReadOptions, reader_for
+from tokenmill.corpus.spans import Input, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The spans of an input, and their number of rows if requested."""
+
+    spans: tuple[Span, ...]
+    num_rows: int | None = None
+    kept_types: str | None = None  # of the columns of --keep
+
+
+class InputCutter(Protocol):
+    def __call__(
+        self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None
+    ) -> Iterator[Cut]:
+        """The result of `cut` for each input, in order; may draw a few inputs ahead."""
+
+
+def cut(
+    source: Input,
+    options: ReadOptions,
+    max_rows: int | None = None,
+    alive: Callable[[], None] = lambda: None,
+) -> Cut:
+    """Cut one input into spans; with `max_rows`, only its first rows that go in.
+
+    If the file does not state its number of rows, they are counted; `alive` is called meanwhile.
+    """
+    reader = reader_for(source.kind, options)
+    spans = reader.spans(source)
+    types = _kept_types_of(reader, source) if options.keep and spans else None
+    if max_rows is None:
+        return Cut(tuple(spans), None, types)
+    limited: list[Span] = []
+    left = max_rows
+    for span in spans:
+        found, last = span.num_rows, left
+        if found is None or options.is_choosy:
+            found, last = _reach(reader, span, left, alive)
+        if found >= left:
+            share = 1.0 if options.is_choosy else left / found
+            text_bytes = max(1, int(span.text_bytes * share))
+            limited.append(dataclasses.replace(span, max_rows=last, text_bytes=text_bytes))
+            return Cut(tuple(limited), max_rows, types)
+        left -= found
+        limited.append(span)
+    return Cut(tuple(limited), max_rows - left, types)
+
+
+def _reach(reader: Reader, span: Span, wanted: int, alive: Callable[[], None]) -> tuple[int, int]:
+    """How many rows of the span go in, up to `wanted`, and after how many rows that is."""
+    found = 0
+    for batch in reader.batches(span):
+        alive()
+        if found + len(batch.texts) >= wanted:
+            return wanted, batch.first_row + int(batch.rows[wanted - found - 1]) + 1
+        found += len(batch.texts)
+    return found, 0
+
+
+def _kept_types_of(reader: Reader, source: Input) -> str:
+    # It loads pyarrow, which a process that only plans need not wait for.
+    from tokenmill.corpus.readers.kept_columns import kept_types_of
+
+    return kept_types_of(reader, source)
+
+
+def cut_here(
+    inputs: Iterable[Input], options: ReadOptions, max_rows: int | None = None
+) -> Iterator[Cut]:
+    """The InputCutter that works in this process."""
+    return (cut(source, options, max_rows) for source in with_structure_ahead(inputs))
