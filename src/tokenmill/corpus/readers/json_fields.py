@@ -11,6 +11,7 @@ from tokenmill.corpus.readers.column import CHAT_NAMES, CHAT_TURNS, chat_refusal
 from tokenmill.corpus.readers.jsonrows import MISSING, field_of, kind_of, paths_of
 from tokenmill.errors import ConfigError
 from tokenmill.where.template import template_of
+from tokenmill.words.name_list import name_list
 
 Objects = Sequence[dict[str, Any]]
 
@@ -28,7 +29,7 @@ def require_text(objects: Objects, options: ReadOptions, path: str, which: str) 
         texts = [key for key in keys if any(isinstance(v, str) for v in _values(objects, key))]
         near = difflib.get_close_matches(name, texts, n=1)
         raise ConfigError(
-            f"{path}: no field {name!r} in {which}; they have {', '.join(list(keys)[:50])}",
+            f"{path}: no field {name!r} in {which}; they have {name_list(keys)}",
             hint=f"--text-column {near[0] if near else 'NAME'}",
         )
     given = [value for value in found if value is not None]
