@@ -288,6 +288,7 @@ def test_hostile_names_and_values_come_back_as_they_are(tmp_path, small):
         "huge": ["x" * 300_000, None, "y"],
         "nulls": [[None], [], [None, None]],
         "deep": deep,
+        "_key": ["as a column of the shuffle", None, ""],
     }
     columns = {name: pa.array(found * 40) for name, found in values.items()}
     texts = pa.array([f"text {n}" for n in range(120)])
@@ -302,6 +303,11 @@ def test_hostile_names_and_values_come_back_as_they_are(tmp_path, small):
         assert found.column(name).to_pylist() == column.to_pylist(), name
     assert tokenmill.verify(tmp_path / "out", full=True).is_whole
     assert main(["inspect", str(tmp_path / "out"), "--doc", "0"]) == 0
+    prepared(tmp_path / "a.parquet", tmp_path / "mixed", keep="_key", val="none", shuffle=True)
+    mixed = pa.concat_tables(map(pq.read_table, (tmp_path / "mixed" / "__kept__").glob("*.pq")))
+    assert {row["_row"]: row["_key"] for row in mixed.to_pylist()} == dict(
+        enumerate(columns["_key"].to_pylist())
+    )
     with pytest.raises(ConfigError, match="is not valid Unicode"):
         prepared(tmp_path / "a.parquet", tmp_path / "no", keep=["\udcff"])
 
@@ -325,15 +331,32 @@ def test_types_that_differ_between_files_are_widened_or_refused(tmp_path):
         prepared([narrow, text], tmp_path / "no", keep="id")
 
 
+@pytest.mark.parametrize(
+    ("keep", "said", "hint"),
+    [
+        ("id, _row,x y", "--keep _row: .* own column", "--keep 'id,x y'; to keep a column _row "),
+        (["_file"], "--keep _file: .* own column", "--keep ''; "),
+        ("id,", "a column name is empty", "--keep id,url; "),
+        (["id", ""], "a column name is empty", "a column without a name cannot be kept"),
+    ],
+)
+def test_names_of_our_own_columns_and_no_name_are_refused(keep, said, hint, tmp_path):
+    with pytest.raises(ConfigError, match=said) as refused:
+        Config(sources="a.parquet", out=str(tmp_path), keep=keep)
+    assert hint in str(refused.value.hint)
+    assert Config(sources="a.parquet", out=str(tmp_path), keep=" ").kept_columns == ()
+
+
 def test_column_that_is_not_there_is_refused_by_the_plan(sources, tmp_path):
     for source, what in [(sources[0], "no column 'ur'"), (sources[2], "no field 'ur'")]:
         with pytest.raises(ConfigError, match=f"--keep: {re.escape(source)}: {what}") as refused:
             prepared(source, tmp_path, keep="n,ur")
         assert refused.value.hint == "did you mean --keep url?"
-    path = write_rows(tmp_path / "a.parquet", pa.array([1, 2]))
-    with pytest.raises(ConfigError, match="no column 'zzz'") as refused:
-        prepared(path, tmp_path / "out", keep="zzz")
-    assert refused.value.hint == "there are text, id"
+    for name, shown in [("id", "id"), ("", "''")]:
+        path = write_rows(tmp_path / "a.parquet", pa.array([1, 2]), name)
+        with pytest.raises(ConfigError, match="no column 'zzz'") as refused:
+            prepared(path, tmp_path / "out", keep="zzz")
+        assert refused.value.hint == f"there are text, {shown}"
 
 
 def test_json_fields_have_the_type_of_the_first_lines(tmp_path):

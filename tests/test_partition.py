@@ -287,6 +287,22 @@ def test_records_when_they_are_of_another_plan_then_they_do_not_count(source, al
 # finish
 
 
+def test_finish_when_the_checkpoint_is_damaged_then_it_says_so_before_what_is_missing(
+    source, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(checkpoint, "MIN_RECORDS", 2)
+    stop_after(3, source, tmp_path)
+    saved = work_of(tmp_path) / "records" / "ledger.bin"
+    saved.write_bytes(saved.read_bytes()[:-1])
+    task(source, tmp_path, "2/2")
+    notices: list[str] = []
+    watch = SilentWatch()
+    monkeypatch.setattr(watch, "notice", notices.append)
+    with pytest.raises(ConflictError, match="of --partition 1/2"):
+        finish(str(tmp_path), watch)
+    assert [notice.partition(":")[0] for notice in notices] == ["records/ledger.bin is damaged"]
+
+
 def test_finish_when_slices_are_missing_then_conflict_that_names_them(source, alone, tmp_path):
     task(source, tmp_path, "2/3")
     total = num_slices(tmp_path)
@@ -294,7 +310,7 @@ def test_finish_when_slices_are_missing_then_conflict_that_names_them(source, al
     with pytest.raises(ConflictError) as caught:
         finish(str(tmp_path))
     assert f"{missing} of {total} slices" in caught.value.message
-    assert "of --partition 1/3, 3/3" in caught.value.message
+    assert "of --partition 1/3, 3/3" in caught.value.message.partition("\n")[0]
     assert "--partition 1/3" in str(caught.value.hint)
     assert f"tokenmill finish {tmp_path}" in str(caught.value.hint)
     for partition in ("1/3", "3/3"):
@@ -565,7 +581,7 @@ def test_finish_when_slices_are_missing_in_s3_then_conflict_and_uploads_go_on(
     task(source, out, "1/2")
     cleaned = []
     monkeypatch.setattr("tokenmill.storage.objects.abort_uploads_below", cleaned.append)
-    with pytest.raises(ConflictError, match=r"are not encoded yet: [^$]*of --partition 2/2"):
+    with pytest.raises(ConflictError, match=r"of --partition 2/2\n.* are not encoded yet: "):
         finish(out)
     assert not cleaned  # a task may be uploading
     monkeypatch.undo()

@@ -15,6 +15,7 @@ import dataclasses
 import io
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
@@ -311,16 +312,28 @@ def columns_in(text: str) -> tuple[str, ...]:
         rows = list(csv.reader([text], skipinitialspace=True))
     except csv.Error as error:
         raise ConfigError(f"--keep {text!r}: {error}", hint="--keep id,url") from None
-    names = (name.strip() for row in rows for name in row)
-    return tuple(dict.fromkeys(filter(None, names)))
+    return tuple(dict.fromkeys(name.strip() for row in rows for name in row))
 
 
 def _kept_text(given: Any) -> str | None:
     """The option as comma-separated values, also of what Python callers pass: names in a list."""
     if given is None:
         return None
-    names = columns_in(given) if isinstance(given, str) else tuple(map(str, given))
-    names = tuple(name for name in names if name not in OWN_COLUMNS)  # kept anyway
+    if isinstance(given, str):
+        given = columns_in(given.strip())
+    names = tuple(map(str, given))
+    if own := [name for name in names if name in OWN_COLUMNS]:
+        others = ",".join(name for name in names if name not in OWN_COLUMNS)
+        raise ConfigError(
+            f"--keep {own[0]}: tokenmill's own column of this name is kept of every document, and "
+            "would take the place of one in the files",
+            hint=f"--keep {shlex.quote(others)}; to keep a column {own[0]} of the files, rename it",
+        )
+    if "" in names:
+        raise ConfigError(
+            "--keep: a column name is empty",
+            hint="--keep id,url; a column without a name cannot be kept: rename it",
+        )
     if any("\n" in name or "\r" in name for name in names):
         raise ConfigError("--keep: a column name holds a line break", hint="--keep id,url")
     for name in names:

@@ -43,7 +43,7 @@ def saved_ledger(
     num_slices, rest = divmod(len(body) - len(head), 1 + ROW_BYTES)
     if rest or not data.startswith(head) or hashlib.sha256(body).digest() != digest:
         why = "is damaged" if data.startswith(_VERSION) else "was not written by this version"
-        notice(f"{RECORDS_NAME}/{_NAME} {why}: the slices that it lists are encoded again")
+        notice(f"{RECORDS_NAME}/{_NAME} {why}: the slices that it lists have to be encoded again")
         return Ledger()
     rows_at = len(head) + num_slices
     return Ledger(plan_id, (body[len(head) : rows_at], body[rows_at:]))

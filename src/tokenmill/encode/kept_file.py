@@ -26,7 +26,7 @@ from tokenmill.errors import DamagedWorkError
 from tokenmill.storage import files
 from tokenmill.storage.new_file import NewFile
 
-KEY = "_key"  # of the shuffle: in parts only
+KEY = "\n"  # of the shuffle: in parts only, and not a name that --keep takes
 # Of every document: OWN_COLUMNS. Columns of the corpus come after these.
 _PLACE = [
     pa.field("_source", pa.large_string()),  # the name of the source, if it has one

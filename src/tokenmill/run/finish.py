@@ -60,9 +60,10 @@ def finish(
     work = workspace.work_of(plan.plan_id)
     job = Job.of(config, encoding, plan, work)
     # Without locks, cleaning up would abort the uploads of running tasks.
-    records = None if store_of(out).has_locks else _all_records(job, plan, workspace)
+    records = None if store_of(out).has_locks else _all_records(job, plan, workspace, watch)
     with workspace.held(names_of(config)):
-        records = _all_records(job, plan, workspace) if records is None else records
+        if records is None:
+            records = _all_records(job, plan, workspace, watch)
         assembly = assembly_of(config, encoding, plan, work)
         with writing_runner(num_proc) as runner:
             context = RunContext(config, encoding, runner, watch, "")
@@ -79,18 +80,19 @@ def _remove_leftovers(workspace: Workspace, manifest: Manifest) -> None:
         workspace.remove_leftovers(request)
 
 
-def _all_records(job: Job, plan: Plan, workspace: Workspace) -> Ledger:
+def _all_records(job: Job, plan: Plan, workspace: Workspace, watch: RunWatch) -> Ledger:
     """Every slice's record. Raises ConflictError if a record or its part is missing."""
     indices = range(len(plan.slices))
     max_tokens = plan.identity["options"].get("limit_tokens")
     if job.dedup:
         duplicates = Duplicates(job.work, job.plan_id, plan.slices)
-        records = earlier_records(job, range(duplicates.num_indices))
+        records = earlier_records(job, range(duplicates.num_indices), watch.notice)
         _, missing = duplicates.resumed(records)
         if missing:
             raise incomplete(workspace, len(indices), missing, "not encoded yet, or damaged")
         return records
-    records = earlier_records(job, range(len(indices) + (max_tokens is not None)))
+    num_indices = len(indices) + (max_tokens is not None)
+    records = earlier_records(job, range(num_indices), watch.notice)
     if max_tokens is not None:
         limit = TokenLimit(max_tokens, plan.slices, {})
         limit.resumed(records)

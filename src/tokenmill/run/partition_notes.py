@@ -38,23 +38,24 @@ def noted(workspace: Workspace) -> dict[str, Any]:
 def incomplete(
     workspace: Workspace, num_slices: int, lacking: list[int], how: str
 ) -> ConflictError:
-    """The error that says which slices are missing or damaged, their partitions, and what to
-    type."""
+    """The error that says which partitions to run again, which of their slices are missing or
+    damaged, and what to type."""
     out = workspace.out
-    lines = [
-        f"{len(lacking):,} of {num_slices:,} slices in {out} {noun_for(len(lacking), 'is', 'are')} "
-        f"{how}: {_shown_ranges(lacking)}"
-    ]
+    lines = [f"{out} lacks slices"]
     again = "the `tokenmill prepare` command of the tasks that failed"
     count = noted(workspace).get("num_partitions")
     if count is not None:
         owners = _owners(lacking, num_slices, count)
-        lines.append(f"of --partition {', '.join(map(str, owners[:10]))}")
+        lines[0] += f" of --partition {', '.join(map(str, owners[:10]))}"
         if len(owners) > 10:
-            lines[-1] += f" and {len(owners) - 10:,} more of {count:,}"
+            lines[0] += f" and {len(owners) - 10:,} more of {count:,}"
         again = f"the same `tokenmill prepare` command with --partition {owners[0]}"
         if len(owners) > 1:
             again += " and so on"
+    lines.append(
+        f"{len(lacking):,} of {num_slices:,} slices {noun_for(len(lacking), 'is', 'are')} "
+        f"{how}: {_shown_ranges(lacking)}"
+    )
     return ConflictError(
         "\n  ".join(lines), hint=f"run {again}, then: tokenmill finish {shlex.quote(out)}"
     )

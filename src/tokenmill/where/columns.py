@@ -25,8 +25,7 @@ from tokenmill.where.tree import (
     Test,
     Value,
 )
-
-_SHOWN_NAMES = 50
+from tokenmill.words.name_list import name_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +110,7 @@ def misspelled(
     """The error for a column that is not there; suggests the one that is meant."""
     known = list(known)
     near = difflib.get_close_matches(str(column), known, n=1)
-    names = ", ".join(known[:_SHOWN_NAMES]) or "none"
-    hint = f"did you mean {near[0]}?" if near else f"there are {names}"
+    hint = f"did you mean {near[0]}?" if near else f"there are {name_list(known)}"
     return expression.mistake(what, column, hint)
 
 

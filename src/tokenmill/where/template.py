@@ -18,9 +18,9 @@ import pyarrow as pa
 from tokenmill.arrays import binary_scalar, null_scalar
 from tokenmill.errors import ConfigError
 from tokenmill.where.tree import mistake
+from tokenmill.words.name_list import name_list
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[^{}]+|[{}]")
-_SHOWN_NAMES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,9 @@ class Template:
         """The error for a column that is not there or is not text."""
         known = list(known)
         near = difflib.get_close_matches(slot.name, known, n=1)
-        names = ", ".join(known[:_SHOWN_NAMES]) or "none"
-        hint = f"did you mean {{{near[0]}}}?" if near else f"columns that are text: {names}"
+        hint = (
+            f"did you mean {{{near[0]}}}?" if near else f"columns that are text: {name_list(known)}"
+        )
         return mistake(self.text, what, slot.start, slot.stop, hint, "--template")
 
     def filled(self, values: Sequence[str | None]) -> str | None:

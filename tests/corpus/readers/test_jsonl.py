@@ -216,6 +216,10 @@ def test_jsonl_when_line_is_longer_than_limit_then_error_names_its_offset(tmp_pa
     (tmp_path / "a.jsonl").write_bytes(GOOD * 3 + b'{"text": "' + b"x" * 5000)
     with pytest.raises(InputError, match=f"the line at byte {len(GOOD) * 3} is longer"):
         rows_read(tmp_path / "a.jsonl", replace(LARGE, batch_bytes=100))
+    blank = b"\n" * 250  # more than two blocks
+    (tmp_path / "b.jsonl").write_bytes(blank + GOOD + b'{"text": "' + b"x" * 5000)
+    with pytest.raises(InputError, match=f"the line at byte {len(blank + GOOD)} is longer"):
+        rows_read(tmp_path / "b.jsonl", replace(LARGE, batch_bytes=100))
 
 
 def test_jsonl_when_line_spans_many_blocks_then_is_one_row(tmp_path):

@@ -56,10 +56,11 @@ def is_counted_from_start(span: Span, max_bytes: int) -> bool:
     return span.start <= max_bytes and store_of(span.input.name).has_quick_calls
 
 
-def too_long(source: Input, what: str, offset: int) -> InputError:
-    inside = " of the decompressed text" if source.compression else ""
+def too_long(source: Input, what: str, offset: int | None = None) -> InputError:
+    if offset is not None:
+        what += f" at byte {offset}{' of the decompressed text' if source.compression else ''}"
     return InputError(
-        f"{source.name}: {what} at byte {offset}{inside} is longer than {MAX_DOCUMENT_BYTES} bytes",
+        f"{source.name}: {what} is longer than {MAX_DOCUMENT_BYTES} bytes",
         hint="split it, or leave the file out",
     )
 

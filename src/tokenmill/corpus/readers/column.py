@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.where.columns import Field, field_named
+from tokenmill.words.name_list import name_list
 
 # Usual names of a column of documents.
 _USUAL = ("text", "content", "raw_content", "body", "document", "article")
@@ -49,7 +50,7 @@ def text_field(schema: pa.Schema, name: str, path: str, lists: str | None = None
         texts = text_columns(schema)
         raise ConfigError(
             f"{path}: column {name!r} is {field.type}, not text; "
-            f"columns that are text: {', '.join(texts) or 'none'}",
+            f"columns that are text: {name_list(texts)}",
             hint=_way_out(schema, name),
         )
     return field
@@ -120,7 +121,7 @@ def _way_out(schema: pa.Schema, name: str) -> str:
     for likely in (*near, *inside, *usual, *nested[: not texts]):
         return f"--text-column {shlex.quote(likely)}"
     if texts:
-        return f"--text-column NAME, one of: {', '.join(texts[:10])}"
+        return f"--text-column NAME, one of: {name_list(texts, 10)}"
     if lists := [field.name for field in schema if is_text_list(field.type)]:
         return f"--text-column {shlex.quote(lists[0])} --lists join"
     return "these files hold no text: name others"
@@ -143,6 +144,6 @@ def text_columns(schema: pa.Schema) -> list[str]:
 
 
 def _listing(schema: pa.Schema) -> str:
-    shown = [f"{field.name} ({field.type})" for field in list(schema)[:50]]
+    shown = [f"{name_list([field.name])} ({field.type})" for field in list(schema)[:50]]
     more = len(schema) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "") or "no columns"

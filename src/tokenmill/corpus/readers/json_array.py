@@ -138,7 +138,7 @@ class _Elements:
         self._line += self._text.count("\n", 0, self._at)
         parts, waiting = [self._text[self._at :]], len(self._text) - self._at
         if waiting > MAX_DOCUMENT_BYTES and self._source is not None:
-            raise too_long(self._source, f"element {self._num_elements + 1}", 0)
+            raise too_long(self._source, f"element {self._num_elements + 1}")
         num_read = 0
         for chunk in self._chunks:
             parts.append(self._decoder.decode(chunk))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from tokenmill.corpus.readers.column import CHAT_NAMES, CHAT_TURNS, chat_refusal
 from tokenmill.corpus.readers.jsonrows import MISSING, field_of, kind_of, paths_of
 from tokenmill.errors import ConfigError
 from tokenmill.where.template import template_of
+from tokenmill.words.name_list import name_list
 
 Objects = Sequence[dict[str, Any]]
 
@@ -26,10 +28,10 @@ def require_text(objects: Objects, options: ReadOptions, path: str, which: str) 
         _refuse_only_chats(objects, path)
         keys = dict.fromkeys(key for one in objects for key in paths_of(one))
         texts = [key for key in keys if any(isinstance(v, str) for v in _values(objects, key))]
-        near = difflib.get_close_matches(name, texts, n=1)
+        near = difflib.get_close_matches(name, texts, n=1) or texts[: len(texts) == 1]
         raise ConfigError(
-            f"{path}: no field {name!r} in {which}; they have {', '.join(list(keys)[:50])}",
-            hint=f"--text-column {near[0] if near else 'NAME'}",
+            f"{path}: no field {name!r} in {which}: there are {name_list(keys)}",
+            hint=f"--text-column {shlex.quote(near[0]) if near else 'NAME'}",
         )
     given = [value for value in found if value is not None]
     if not given:

@@ -142,7 +142,8 @@ def _first_objects(source: Input) -> _Head:
             objects.append(object_of(line.decode(errors="replace"), EXACT_DECODER))
         except (BadLine, RecursionError):
             continue
-    which = f"its first {len(lines)} {'elements' if is_found_array else 'lines'}"
+    what = "element" if is_found_array else "line"
+    which = f"its first {what}" if len(lines) == 1 else f"its first {len(lines)} {what}s"
     return _Head(objects, which, is_found_array)
 
 
@@ -270,7 +271,7 @@ def _blocks(span: Span, batch_bytes: int) -> Iterator[Block]:
     chunks = chunks_of(span.input, span.start, span.stop, batch_bytes)
     if span.start:
         return _line_blocks(chunks, span)
-    num_lines = 0  # of blank chunks, of which there may be gigabytes
+    num_lines = num_bytes = 0  # of blank chunks, of which there may be gigabytes
     for chunk in chunks:
         if chunk.lstrip(WHITESPACE):
             chunks = itertools.chain([chunk], chunks)
@@ -278,13 +279,15 @@ def _blocks(span: Span, batch_bytes: int) -> Iterator[Block]:
                 return element_blocks(chunks, span.input, batch_bytes, num_lines)
             break
         num_lines += chunk.count(b"\n")
-    return _line_blocks(chunks, span)
+        num_bytes += len(chunk)
+    return _line_blocks(chunks, span, num_bytes)
 
 
-def _line_blocks(chunks: Iterable[bytes], span: Span) -> Iterator[bytes]:
+def _line_blocks(chunks: Iterable[bytes], span: Span, num_before: int = 0) -> Iterator[bytes]:
+    """`num_before`: bytes of the span that come before these chunks."""
     parts: list[bytes] = []  # an unfinished line
     num_bytes = 0
-    begin = span.start
+    begin = span.start + num_before
     for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
         if end:

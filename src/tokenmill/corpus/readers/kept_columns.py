@@ -27,9 +27,9 @@ from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
 from tokenmill.corpus.spans import Input
 from tokenmill.errors import ConfigError
+from tokenmill.words.name_list import name_list
 
 Names = tuple[str, ...]
-_SHOWN_NAMES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +298,7 @@ def _paths(schema: pa.Schema) -> list[str]:
 def misspelled(column: str, what: str, known: Iterable[str]) -> ConfigError:
     known = list(known)
     near = difflib.get_close_matches(column, known, n=1)
-    names = ", ".join(known[:_SHOWN_NAMES]) or "none"
-    hint = f"did you mean --keep {shlex.quote(near[0])}?" if near else f"there are {names}"
+    hint = f"there are {name_list(known)}"
+    if near:
+        hint = f"did you mean --keep {shlex.quote(near[0])}?"
     return ConfigError(f"--keep: {what}", hint=hint)
