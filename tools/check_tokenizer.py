@@ -6,7 +6,7 @@ Every file is read as `--tokenizer FILE` reads it, and the ids of fuzzed documen
 tests/encodings/test_families.py) and of parquet files below DIR are compared with the library's.
 For files that no package on PyPI carries, which the tests therefore cannot compare: a row of
 src/tokenmill/encodings/families.py says when this was done and with which file. Ends with 1 if an
-id differs.
+id differs, or the row of a file that has one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from vocabularies import TRUTHS, Truth, fuzzed
 
 from tokenmill.encodings import Encoding, get_encoding
-from tokenmill.encodings.bos import bos_id_of
+from tokenmill.encodings.bos import usual_bos
+from tokenmill.encodings.families import WHOLE_FILES
 from tokenmill.encodings.loading import special_tokens_of
 from tokenmill.encodings.selfcheck import probe_texts
 
@@ -52,8 +53,23 @@ def main() -> int:
         if arguments.corpus:
             texts += corpus_texts(arguments.corpus)
         wrong = differing(encoding, truth.encode, texts)
-        num_wrong += len(wrong) + (special_tokens_of(encoding.identity) != truth.specials)
-        print(json.dumps(row(encoding, truth, len(texts), wrong), ensure_ascii=False), flush=True)
+        found = row(encoding, truth)
+        listed = [f for f in WHOLE_FILES if f.file_sha256 == found["file_sha256"]]
+        strange = [name for f in listed for name in found if getattr(f, name) != found[name]]
+        num_wrong += len(wrong) + len(strange)
+        is_same = special_tokens_of(encoding.identity) == truth.specials
+        num_wrong += not is_same or encoding.n_vocab != truth.n_vocab
+        said = {
+            "path": str(file),
+            **found,
+            "row": listed[0].name if listed else None,
+            "differs from its row in": strange,
+            "special tokens": f"{len(truth.specials)}, {'the same' if is_same else 'DIFFERENT'}",
+            "documents": len(texts),
+            "different": len(wrong),
+            "first": wrong[:1],
+        }
+        print(json.dumps(said, ensure_ascii=False), flush=True)
     return 1 if num_wrong else 0
 
 
@@ -83,20 +99,16 @@ def corpus_texts(folder: Path) -> Iterator[str]:
                 break
 
 
-def row(encoding: Encoding, truth: Truth, num_texts: int, wrong: list[str]) -> dict[str, Any]:
+def row(encoding: Encoding, truth: Truth) -> dict[str, Any]:
     identity = encoding.identity
+    bos = usual_bos(identity.bos, truth.specials)
     return {
-        "file": str(identity.source),
-        "sha256": identity.file_sha256,
+        "file_sha256": identity.file_sha256,
+        "eot": identity.eot,
+        "eot_token": truth.specials.get(identity.eot),
+        "bos": bos,
+        "bos_token": None if bos is None else truth.specials[bos],
         "n_vocab": encoding.n_vocab,
-        "n_vocab of the library": truth.n_vocab,
-        "eot": [identity.eot, identity.eot_token],
-        "bos": [identity.bos, bos_id_of(identity)],
-        "special tokens": len(truth.specials),
-        "special tokens differ": special_tokens_of(identity) != truth.specials,
-        "documents": num_texts,
-        "different": len(wrong),
-        "first": wrong[:1],
     }
 
 
