@@ -1,11 +1,11 @@
 """Every known family of tokenizers: MB/s of text on one core, beside the family's own library.
 
-    python benchmarks/families.py --corpus DIR [--only gpt2,llama3] [--write]
+    python benchmarks/families.py --corpus DIR [--only gpt2,llama3] [--also "NAME=FILE"] [--write]
 
-The files are those of .venv-vocabularies, which `make test` sets up. Cold is the first pass over
-text that the engine has not seen, warm the second over the same text; both by CPU time, so that
-other work on the machine matters little. Each measurement has a process of its own. `--write` keeps
-it in families.json and renews docs/performance.md.
+The files are those of .venv-vocabularies, which `make test` sets up; `--also` measures one that you
+have. Cold is the first pass over text that the engine has not seen, warm the second over the same
+text; both by CPU time, so that other work on the machine matters little. Each measurement has a
+process of its own. `--write` keeps it in families.json and renews docs/performance.md.
 """
 
 from __future__ import annotations
@@ -51,16 +51,22 @@ def main() -> int:
     )
     parser.add_argument("--corpus", required=True, help="parquet below english/ and multilingual/")
     parser.add_argument("--only", default="", help="some families, separated by commas")
+    parser.add_argument(
+        "--also", action="append", default=[], metavar="NAME=FILE", help="another family's file"
+    )
     parser.add_argument("--write", action="store_true", help="keep it, and renew the page")
     arguments = parser.parse_args()
-    names = [*SHIPPED, *FILES]
-    wanted = [name for name in arguments.only.split(",") if name] or names
+    also = dict(each.split("=", 1) for each in arguments.also)
+    paths = {name: name for name in SHIPPED}
+    paths |= {name: os.path.join(VOCABULARIES, file) for name, file in FILES.items()} | also
+    wanted = [name for name in arguments.only.split(",") if name] or [*paths]
     found = loaded()
+    names = [*dict.fromkeys([*SHIPPED, *FILES, *found["rows"], *also])]
     for name in wanted:
         row = {"library": "", "engine": "", "load": 0.0}
         for language in LANGUAGES:
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-                row |= process.submit(measured, name, arguments.corpus, language).result()
+                row |= process.submit(measured, paths[name], arguments.corpus, language).result()
         print(name, json.dumps(row), flush=True)
         found["rows"][name] = row
         found["date"] = datetime.date.today().isoformat()
@@ -69,11 +75,10 @@ def main() -> int:
     return 0
 
 
-def measured(name: str, corpus: str, language: str) -> dict[str, Any]:
+def measured(path: str, corpus: str, language: str) -> dict[str, Any]:
     from tokenmill.encodings import get_encoding
     from tokenmill.encodings.loading import engine_of, reference_of
 
-    path = name if name in SHIPPED else os.path.join(VOCABULARIES, FILES[name])
     texts = texts_of(corpus, language, MEGABYTES)
     some = texts_of(corpus, language, LIBRARY_MEGABYTES)
     begin = time.process_time()

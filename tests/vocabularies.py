@@ -29,6 +29,7 @@ class Truth:
     encode: Callable[[str], list[int]]
     specials: Mapping[str, int]
     n_vocab: int
+    added: Sequence[str] = ()  # tokens that are recognised in a text though they are not special
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,17 @@ def _tokenizers(path: Path) -> Truth:
         lambda text: library.encode(text, add_special_tokens=False).ids,
         {token.content: i for i, token in added.items() if token.special},
         1 + max(library.get_vocab().values()),
+        [token.content for token in added.values() if not token.special],
     )
+
+
+# By the kind of the encoding.
+TRUTHS = {
+    "huggingface": _tokenizers,
+    "sentencepiece": _sentencepiece,
+    "sentencepiece-library": _sentencepiece,
+    "tekken": _tekken,
+}
 
 
 PUBLISHED = {

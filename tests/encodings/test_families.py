@@ -81,6 +81,18 @@ def test_folder_of_a_model_when_no_end_has_a_usual_name_then_its_configuration_s
     assert (encoding.identity.eot, encoding.eot_token) == (eos, model.token_to_id(eos))
 
 
+def test_command_rs_file_when_its_end_of_turn_is_a_token_of_text_then_eos_ends_documents(
+    tmp_path: Path,
+) -> None:
+    model = tokenizers.Tokenizer(tokenizers.models.BPE())
+    model.add_special_tokens(["<PAD>", "<BOS_TOKEN>", "<EOS_TOKEN>"])
+    model.add_tokens(["<|END_OF_TURN_TOKEN|>"])
+    model.save(str(tmp_path / "tokenizer.json"))
+    config = {"bos_token": "<BOS_TOKEN>", "eos_token": "<|END_OF_TURN_TOKEN|>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    assert get_encoding(tmp_path).identity.eot == "<EOS_TOKEN>"
+
+
 def test_claudes_file_when_a_configuration_lies_beside_then_it_needs_no_option(
     tmp_path: Path,
 ) -> None:

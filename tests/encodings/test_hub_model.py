@@ -115,7 +115,7 @@ def test_model_when_nobody_answers_then_the_hint_says_what_to_fetch(monkeypatch,
     logger = logging.getLogger("huggingface_hub")
     monkeypatch.setattr(logger, "propagate", True)
     monkeypatch.setattr("tokenmill.storage.retry.UNREACHABLE_SECONDS", 0.0)
-    # Instead of huggingface_hub's own 23 seconds: it sets the level when it is first used.
+    # huggingface_hub sets the level when it is first used.
     monkeypatch.setattr("time.sleep", lambda seconds: logger.setLevel(logging.WARNING))
     connect(monkeypatch, "http://127.0.0.1:9", tmp_path / "home")
     assert f"hf download {REPO} tokenizer.json" in refused(NetworkError)
@@ -124,6 +124,24 @@ def test_model_when_nobody_answers_then_the_hint_says_what_to_fetch(monkeypatch,
     assert not caplog.records  # of huggingface_hub's own retries
     disconnect(monkeypatch)
     assert "HF_HUB_OFFLINE is set" in refused(NetworkError)
+
+
+def test_model_when_nobody_answers_then_each_try_is_said_and_the_cache_is_used_at_once(
+    hub, monkeypatch, tmp_path
+):
+    before, said = tokenmill.get_encoding(REPO), list[str]()
+    monkeypatch.setattr("tokenmill.storage.retry._notice", said.append)
+    connect(monkeypatch, "http://127.0.0.1:9", tmp_path / "home")
+    slept = list[float]()
+    monkeypatch.setattr("time.sleep", slept.append)
+    assert tokenmill.get_encoding(REPO).identity == before.identity
+    assert [f"{REPO}: from the Hub's cache, because" in line for line in said] == [True]
+    assert sum(slept) == 0
+    said.clear()
+    refused(NetworkError, "Owner/Other")
+    assert said[0] == "Owner/Other: asking http://127.0.0.1:9 for its tokenizer"
+    assert "trying again in" in said[1]
+    assert max(slept) < 1  # none of huggingface_hub's own pauses
 
 
 def test_model_when_the_cache_is_damaged_then_it_is_refused(hub):

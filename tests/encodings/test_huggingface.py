@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tokenizers import processors
+from tokenizers import Tokenizer, processors
 
 import tokenmill.encodings
 from tokenmill.encodings import Encoding, EncodingId, get_encoding
@@ -154,6 +154,40 @@ def ordinary(encoding: Encoding, texts: list[str]) -> list[list[int]]:
     tokens = encoding.encode_array(pa.array(texts, pa.large_string()))
     assert not tokens.failed
     return [tokens.document(i).tolist() for i in range(len(tokens))]
+
+
+def with_added_token(id_: int, *, in_vocabulary: bool) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(byte_level().to_str())
+    added = {**plain["added_tokens"][0], "content": "<added>", "id": id_, "special": False}
+    plain["added_tokens"].append(added)
+    if in_vocabulary:
+        plain["model"]["vocab"]["<added>"] = id_
+    return plain
+
+
+def test_gap_before_an_added_token_when_the_vocabulary_has_the_token_then_ids_are_the_files(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(with_added_token(900, in_vocabulary=True)))
+    encoding, texts = get_encoding(path), ["the <added>mill", "<added><added>"]
+    library = Tokenizer.from_file(str(path))
+    tokens = encoding.encode_array(pa.array(texts, pa.large_string()))
+    found = [tokens.document(i).tolist() for i in range(len(texts))]
+    assert found == [library.encode(text).ids for text in texts]
+    assert 900 in found[0] and encoding.n_vocab == 901
+
+
+def test_gap_before_an_added_token_when_tokenizers_ignores_its_id_then_it_is_refused(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "tokenizer.json"
+    plain = with_added_token(900, in_vocabulary=False)
+    path.write_text(json.dumps(plain))
+    next_free = len(plain["model"]["vocab"])
+    assert Tokenizer.from_file(str(path)).token_to_id("<added>") == next_free
+    with pytest.raises(ConfigError, match="'<added>' has the id 900, but tokenizers reads it as"):
+        get_encoding(path).encode_ordinary("the mill")
 
 
 @pytest.mark.parametrize("kind", KINDS)

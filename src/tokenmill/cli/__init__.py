@@ -37,6 +37,7 @@ from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import CheckedStdout, abandon_stdout, printable
 from tokenmill.cli.usage import CommandParser
 from tokenmill.errors import TokenmillError
+from tokenmill.storage import retry
 
 _COMMANDS = (
     prepare,
@@ -85,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             top.print_help(sys.stderr)
             return 2
         is_verbose = arguments.verbose
+        retry.report_to(_say)
         with contextlib.redirect_stdout(CheckedStdout(sys.stdout)):
             code = int(arguments.run(arguments))
             sys.stdout.flush()

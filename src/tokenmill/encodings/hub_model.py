@@ -1,9 +1,11 @@
 """A tokenizer by the name of its model on the Hugging Face Hub: OWNER/NAME[@REVISION].
 
 Only the files that say how text becomes ids are fetched, by `huggingface_hub` into its own cache:
-they are small, and once they are there no network is needed. It compares sizes, so the hashes that
-its cache is named by are compared here. A run keeps the sha256 of the vocabulary and the commit;
-its workers read the file in the cache and never ask the Hub.
+they are small, and once they are there no network is needed. It repeats a request that nobody
+answers for 23 seconds without a word, so whether the Hub answers is asked first, with our retries
+(10 seconds) and a line for each. It compares sizes, so the hashes that its cache is named by are
+compared here. A run keeps the sha256 of the vocabulary and the commit; its workers read the file in
+the cache and never ask the Hub.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.vocab_merges import BESIDE
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError
-from tokenmill.storage.retry import Retry, is_of_the_network, message_of, status_of
+from tokenmill.storage.retry import Retry, is_of_the_network, message_of, say, status_of
 
 # The first that a model has is its vocabulary.
 VOCABULARIES = ("tokenizer.json", "tekken.json", "tokenizer.model", "qwen.tiktoken", "vocab.json")
@@ -31,6 +33,7 @@ _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@([\w./-]+))?")
 _COMMIT = re.compile(r"/snapshots/([0-9a-f]{40})/")
 # The logger of huggingface_hub's retries; the library itself sets the level of the one above it.
 _REQUESTS = "huggingface_hub.utils._http"
+_CONTACT_SECONDS = 5.0  # for one request; the Hub takes 0.1
 _NOT_REPOSITORIES = (".tiktoken", ".json", ".model", ".txt")
 
 
@@ -51,7 +54,9 @@ class HubModel:
         import huggingface_hub
         import huggingface_hub.constants
 
+        only_cached = only_cached or huggingface_hub.constants.HF_HUB_OFFLINE
         with self._explained(huggingface_hub), _quiet(_REQUESTS):
+            only_cached = only_cached or not self._is_answered(huggingface_hub)
             for name in VOCABULARIES:
                 path = self._fetched(huggingface_hub, name, self.revision, only_cached)
                 if path is not None:
@@ -59,23 +64,51 @@ class HubModel:
                     for other in _BESIDE_OF.get(name, _BESIDE):
                         self._fetched(huggingface_hub, other, commit_of(path), only_cached)
                     return path
-        raise self._without_vocabulary(only_cached or huggingface_hub.constants.HF_HUB_OFFLINE)
+        raise self._without_vocabulary(only_cached)
+
+    def _is_answered(self, client: Any) -> bool:
+        """Whether the Hub answers. False if it does not and the cache has the vocabulary."""
+        is_cached = any(
+            isinstance(client.try_to_load_from_cache(self.repo, name, revision=self.revision), str)
+            for name in VOCABULARIES
+        )
+        if not is_cached:
+            say(f"{self._typed}: asking {client.constants.ENDPOINT} for its tokenizer")
+        url = client.hf_hub_url(self.repo, VOCABULARIES[0], revision=self.revision)
+
+        def ask() -> bool:
+            try:
+                client.get_hf_file_metadata(url, timeout=_CONTACT_SECONDS)
+            except Exception as error:
+                # What a server says, the request for the file will say again.
+                if status_of(error) is not None or not is_of_the_network(error):
+                    return True
+                if not is_cached:
+                    raise
+                say(f"{self._typed}: from the Hub's cache, because {message_of(error)}")
+                return False
+            return True
+
+        return self._retry.result_of(ask)
+
+    @property
+    def _retry(self) -> Retry:
+        return Retry(lambda message: say(f"{self._typed}: {message}"))
 
     def _fetched(self, client: Any, name: str, revision: str, only_cached: bool) -> Path | None:
-        """None: there is no such file; offline, that it is not in the cache."""
-        is_offline = only_cached or client.constants.HF_HUB_OFFLINE
+        """None: there is no such file; from the cache alone, that it is not there."""
 
         def download() -> str:
             path: str = client.hf_hub_download(
-                self.repo, name, revision=revision, local_files_only=is_offline
+                self.repo, name, revision=revision, local_files_only=only_cached
             )
             return path
 
         try:
-            path = Path(Retry(lambda notice: None).result_of(download))
+            path = Path(self._retry.result_of(download))
         except Exception as error:
             kinds = {kind.__name__ for kind in type(error).__mro__}
-            is_unknown = "LocalEntryNotFoundError" in kinds and not is_offline
+            is_unknown = "LocalEntryNotFoundError" in kinds and not only_cached
             if "EntryNotFoundError" in kinds and not is_unknown:
                 return None
             raise

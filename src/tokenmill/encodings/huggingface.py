@@ -62,7 +62,25 @@ def huggingface_reference(identity: EncodingId) -> HuggingFaceReference:
         raise ConfigError(
             f"{identity.source}: tokenizers cannot load it: {reason(error)}"
         ) from None
+    _require_ids_of_the_file(tokenizer, plain, str(identity.source))
     return HuggingFaceReference(tokenizer, plain, special_added_tokens(plain, str(identity.source)))
+
+
+def _require_ids_of_the_file(
+    tokenizer: tokenizers.Tokenizer, plain: dict[str, Any], where: str
+) -> None:
+    """tokenizers takes the id of an added token from the model's vocabulary; one that is not there
+    gets the next free id, whatever the file says."""
+    for token in plain.get("added_tokens") or []:
+        own = tokenizer.token_to_id(token["content"])
+        if own != token["id"]:
+            raise ConfigError(
+                f"{where}: its added token {token['content']!r} has the id {token['id']}, but "
+                f"tokenizers reads it as {own}: there is a gap before it, or another token has "
+                "that id",
+                hint="add the token to the file's model.vocab with the id that the model was "
+                "trained with",
+            )
 
 
 def huggingface_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine:

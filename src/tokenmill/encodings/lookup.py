@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenmill.encodings.bos import with_bos
 from tokenmill.encodings.builtin import ENCODING_NAMES, shipped_identity
 from tokenmill.encodings.encoding import Encoding
-from tokenmill.encodings.families import FAMILIES
+from tokenmill.encodings.families import FAMILIES, WHOLE_FILES
 from tokenmill.encodings.hub_model import VOCABULARIES, HubModel
 from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.sentencepiece import is_sentencepiece, sentencepiece_identity
@@ -120,6 +120,13 @@ def _no_such_encoding(name: str) -> ConfigError:
                 f"the vocabulary of {family.models} does not come with the package",
                 hint=f"--tokenizer PATH/{family.file}: the published file is recognised, sha256 "
                 f"{family.file_sha256[:12]}...; or the model's tokenizer.json",
+            )
+    for file in WHOLE_FILES:
+        if name == file.name:
+            return ConfigError(
+                f"the vocabulary of {file.models} does not come with the package",
+                hint=f"--tokenizer PATH/{file.file}, or the model's name on the Hub: --tokenizer "
+                "OWNER/NAME",
             )
     if os.sep in name or name.endswith(_FILE_ENDINGS):
         return ConfigError(

@@ -30,6 +30,9 @@ USUAL_EOT = (
     "[EOS]",
     "<|end|>",
 )
+# Tried if the tokenizer_config.json names none either: Command R's eos_token ends a turn, and its
+# tokenizer.json has that as a token of text.
+_LAST_EOT = ("<EOS_TOKEN>",)
 _MAX_ID = 1 << 24
 
 
@@ -149,7 +152,8 @@ def _usual_eot(path: Path, specials: Mapping[str, int]) -> str | None:
     """A special token with a usual name, or the eos_token of the tokenizer_config.json beside the
     file. In this order, because the eos_token of a chat model ends a turn, not a document."""
     usual = next((text for text in USUAL_EOT if text in specials), None)
-    return usual or _configured_eos(path.with_name("tokenizer_config.json"), specials)
+    usual = usual or _configured_eos(path.with_name("tokenizer_config.json"), specials)
+    return usual or next((text for text in _LAST_EOT if text in specials), None)
 
 
 def _configured_eos(config: Path, specials: Mapping[str, int]) -> str | None:

@@ -21,6 +21,18 @@ LONGEST_PAUSE_SECONDS = 60.0
 Result = TypeVar("Result")
 Notice = Callable[[str], None]
 
+_notice: Notice = lambda message: None  # noqa: E731
+
+
+def report_to(notice: Notice) -> None:
+    """Have `notice` called about requests that are made before there is a run to watch them."""
+    global _notice  # noqa: PLW0603
+    _notice = notice
+
+
+def say(message: str) -> None:
+    _notice(message)
+
 
 class Contact:
     """Whether a server has ever answered, and until when it wants to hear nothing; shared by all
