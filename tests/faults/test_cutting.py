@@ -1,7 +1,7 @@
 """Plans are made in workers, which may die of a file: the plan is the same, the file is named.
 
 Faults get into workers from outside: PYTHONPATH leads to a sitecustomize.py that wraps
-`tokenmill.corpus.plan.cut`, so the product knows nothing of them.
+`tokenmill.corpus.input_spans.cut`, so the product knows nothing of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def fault(path):
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name != "tokenmill.corpus.plan":
+        if name != "tokenmill.corpus.input_spans":
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         run = spec.loader.exec_module
