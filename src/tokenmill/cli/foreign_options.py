@@ -1,11 +1,15 @@
-"""The options for folders that do not say what their tokens are: `inspect`, `report` and `view`."""
+"""Folders that do not say what their tokens are: the options of `inspect`, `report` and `view`, and
+how these open a folder."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.screen import tell_of_tries
+from tokenmill.errors import InputError, TokenmillError
 
 if TYPE_CHECKING:
     from tokenmill.dataset.inspect import LookedInto
@@ -34,6 +38,17 @@ def looked_into(folder: str, arguments: argparse.Namespace) -> LookedInto:
     tell_of_tries()
     given = _given(arguments)
     return look_into(folder, format_name=given.pop("format", None), **given)
+
+
+@contextlib.contextmanager
+def readable() -> Iterator[None]:
+    """A file that cannot be read is an error of the input."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, (BrokenPipeError, TokenmillError)) or error.filename is None:
+            raise
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
 
 
 def commands_of(looked: LookedInto, arguments: argparse.Namespace) -> Commands:

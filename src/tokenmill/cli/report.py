@@ -10,10 +10,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.foreign_options import add_foreign_options, commands_of, looked_into
+from tokenmill.cli.foreign_options import add_foreign_options, commands_of, looked_into, readable
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import printable, shown_bytes
-from tokenmill.errors import ConfigError, ConflictError, InputError, TokenmillError
+from tokenmill.errors import ConfigError, ConflictError
 
 if TYPE_CHECKING:
     from tokenmill.dataset.inspect import LookedInto
@@ -70,17 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
     moving = MovingLine(sys.stderr, arguments.quiet)
     try:
         folders = [arguments.folder, *([arguments.other] if arguments.other else [])]
-        found = [surveyed(folder, arguments, moving) for folder in folders]
+        with readable():
+            found = [surveyed(folder, arguments, moving) for folder in folders]
     except KeyboardInterrupt:
         from tokenmill.cli.signals import SignalStop
 
         moving.end()
         SignalStop.die_by(signal.SIGINT)
         raise
-    except OSError as error:
-        if isinstance(error, (BrokenPipeError, TokenmillError)) or error.filename is None:
-            raise
-        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
     finally:
         moving.end()
     show(found, arguments)

@@ -10,9 +10,9 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.foreign_options import add_foreign_options, commands_of, looked_into
+from tokenmill.cli.foreign_options import add_foreign_options, commands_of, looked_into, readable
 from tokenmill.cli.screen import printable
-from tokenmill.errors import ConfigError, InputError, TokenmillError, unknown_name
+from tokenmill.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
     from tokenmill.dataset.inspect import LookedInto
@@ -64,12 +64,8 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     require_sense(arguments)
-    try:
+    with readable():
         server = server_of(arguments)
-    except OSError as error:
-        if isinstance(error, TokenmillError) or error.filename is None:
-            raise
-        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
     with server:
         url = server.guard.url + fragment(server.view.looked, arguments)
         print(printable(url), flush=True)
