@@ -21,8 +21,9 @@ import warm
 from corpora import made_texts, write_corpus
 from spoilt import sitecustomize
 from tokenmill.config import Config
-from tokenmill.corpus.inputs import in_order, inputs_of
+from tokenmill.corpus.inputs import in_order
 from tokenmill.corpus.planning import make_plan
+from tokenmill.corpus.source_files import inputs_of
 from tokenmill.encodings import get_encoding
 from tokenmill.errors import InputError
 from tokenmill.run import SilentWatch
