@@ -135,8 +135,8 @@ def measured(corpus: str | None, num_bytes: int) -> dict[str, Any]:
 def measured_once(corpus: str, out: str) -> dict[str, float]:
     """CPU seconds per GB of text, or of tokens, on one core; and how the sizes compare."""
     from tokenmill.config import Config, Partition
-    from tokenmill.corpus.inputs import inputs_of
     from tokenmill.corpus.planning import make_plan
+    from tokenmill.corpus.source_files import inputs_of
     from tokenmill.dataset.verify import verify
     from tokenmill.run import SilentWatch
     from tokenmill.run.finish import finish

@@ -582,10 +582,9 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
-    def _answer(self) -> None:
-        form = parse_qs(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode())
+    def _request(self) -> Request:
         path, _, query = self.path.partition("?")
-        request = Request(
+        return Request(
             self.command,
             unquote(path),
             query,
@@ -595,6 +594,10 @@ class _Handler(BaseHTTPRequestHandler):
             time.monotonic(),
             self.headers.get("Accept-Encoding"),
         )
+
+    def _answer(self) -> None:
+        form = parse_qs(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode())
+        request = self._request()
         self.server.hub.closing.wait(self.server.hub.line.latency_seconds)
         with self.server.hub.answering(self.server.hub.respond(request, form)) as response:
             self._send(response)

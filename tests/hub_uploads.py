@@ -12,7 +12,6 @@ import base64
 import hashlib
 import json
 import re
-import time
 from collections.abc import Mapping
 from urllib.parse import parse_qs, unquote
 
@@ -220,19 +219,8 @@ _ROUTES = {
 
 class _UploadHandler(_Handler):
     def _answer(self) -> None:
-        path, _, query = self.path.partition("?")
         body = self._body()
-        request = Request(
-            self.command,
-            unquote(path),
-            query,
-            self.headers.get("Range"),
-            self.headers.get("Authorization"),
-            self.server.origin,
-            time.monotonic(),
-            self.headers.get("Accept-Encoding"),
-        )
-        self._send(self.server.hub.respond(request, {"body": body}))
+        self._send(self.server.hub.respond(self._request(), {"body": body}))
 
     do_GET = do_HEAD = do_POST = do_PUT = _answer  # noqa: N815
 

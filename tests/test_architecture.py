@@ -122,7 +122,7 @@ def test_only_storage_writes_and_nothing_pickles_or_evaluates(path):
 def test_only_what_gets_a_path_from_a_user_asks_whether_it_is_a_url():
     asking = {str(path.relative_to(SOURCE)) for path in modules() if "is_url" in path.read_text()}
     outside = {name for name in asking if not name.startswith("storage/")}
-    assert outside == {"config/options.py", "corpus/inputs.py", "dataset/files.py"}
+    assert outside == {"config/options.py", "corpus/source_files.py", "dataset/files.py"}
 
 
 def test_a_public_class_name_means_one_thing():

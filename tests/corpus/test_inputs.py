@@ -25,10 +25,11 @@ import pytest
 import tokenmill
 import warm
 from tokenmill.config import Config
-from tokenmill.corpus.inputs import FoundInputs, found_inputs, inputs_of
+from tokenmill.corpus.inputs import FoundInputs, found_inputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.planning import make_plan
 from tokenmill.corpus.readers.naming import way_out
+from tokenmill.corpus.source_files import inputs_of
 from tokenmill.errors import ConfigError, InputError, NetworkError, TokenmillError
 from tokenmill.run.corpus_notes import notes_on
 from tokenmill.storage import listing

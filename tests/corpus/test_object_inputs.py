@@ -21,10 +21,11 @@ from s3_server import ACCESS_KEY, SECRET_KEY, Faults
 from tokenmill.config import Config
 from tokenmill.corpus import prefetch
 from tokenmill.corpus.input_spans import cut
-from tokenmill.corpus.inputs import in_order, inputs_of
+from tokenmill.corpus.inputs import in_order
 from tokenmill.corpus.opening import opened, ranged_file
 from tokenmill.corpus.planning import make_plan
 from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.source_files import inputs_of
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.dataset.verify import verify
 from tokenmill.errors import (

@@ -16,7 +16,7 @@ import warm
 from corpora import made_texts, write_corpus
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
-from tokenmill.dataset.encoding import NamedTokenizer
+from tokenmill.dataset.made_with import NamedTokenizer
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.verify import Report, verify
 from tokenmill.encodings import get_encoding

@@ -24,8 +24,8 @@ from corpora import SEPARATOR, made_texts, write_corpus
 from hub_server import HubServer
 from tokenmill.cli import main
 from tokenmill.config import Config
-from tokenmill.corpus.inputs import inputs_of
 from tokenmill.corpus.readers import ReadOptions
+from tokenmill.corpus.source_files import inputs_of
 from tokenmill.encodings.configured import encoding_of
 from tokenmill.errors import InputError
 from tokenmill.estimate import (

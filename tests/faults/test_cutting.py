@@ -1,7 +1,7 @@
 """Plans are made in workers, which may die of a file: the plan is the same, the file is named.
 
 Faults get into workers from outside: PYTHONPATH leads to a sitecustomize.py that wraps
-`tokenmill.corpus.plan.cut`, so the product knows nothing of them.
+`tokenmill.corpus.input_spans.cut`, so the product knows nothing of them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import pytest
 
 import warm
 from corpora import made_texts, write_corpus
+from spoilt import sitecustomize
 from tokenmill.config import Config
-from tokenmill.corpus.inputs import in_order, inputs_of
+from tokenmill.corpus.inputs import in_order
 from tokenmill.corpus.planning import make_plan
+from tokenmill.corpus.source_files import inputs_of
 from tokenmill.encodings import get_encoding
 from tokenmill.errors import InputError
 from tokenmill.run import SilentWatch
@@ -31,42 +33,20 @@ from tokenmill.runners.processes import ProcessesRunner
 CRASHER = Path(__file__).parent / "crashers" / "histogram.parquet"
 TEXTS = made_texts(60, seed=2)
 
-FAULTY = '''
-import importlib.machinery, os, signal, sys, time
-
-FOLDER = os.path.dirname(__file__)
-
-def times(name):
-    """How often this was called with this name, over all processes."""
-    fd = os.open(os.path.join(FOLDER, name), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-    os.write(fd, b".")
-    try:
-        return os.lseek(fd, 0, os.SEEK_CUR)
-    finally:
-        os.close(fd)
-
+FAULTY = """
 def fault(path):
     {fault}
 
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name != "tokenmill.corpus.plan":
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        run = spec.loader.exec_module
-        def exec_module(module):
-            run(module)
-            cut = module.cut
-            def faulty(source, *arguments):
-                fault(source.path)
-                return cut(source, *arguments)
-            module.cut = faulty
-        spec.loader.exec_module = exec_module
-        return spec
+def spoil(module):
+    cut = module.cut
+    def faulty(source, *arguments):
+        fault(source.path)
+        return cut(source, *arguments)
+    module.cut = faulty
 
-if any(argument.endswith("worker.py") for argument in sys.orig_argv):
-    sys.meta_path.insert(0, Finder())
-'''
+is_worker = any(argument.endswith("worker.py") for argument in sys.orig_argv)
+SPOILT = {"tokenmill.corpus.input_spans": spoil} if is_worker else {}
+"""
 
 
 @pytest.fixture
@@ -76,7 +56,7 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], P
     def put(fault: str) -> Path:
         folder = tmp_path / "faulty"
         folder.mkdir()
-        (folder / "sitecustomize.py").write_text(FAULTY.replace("{fault}", fault))
+        (folder / "sitecustomize.py").write_text(sitecustomize(FAULTY.replace("{fault}", fault)))
         monkeypatch.setenv("PYTHONPATH", str(folder))
         return folder
 

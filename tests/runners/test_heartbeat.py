@@ -13,12 +13,11 @@ import pytest
 
 import tokenmill
 from corpora import made_texts, write_corpus
+from spoilt import sitecustomize
 from tokenmill.storage import files, hashing, heartbeat
 
 # Gets into every process from outside: one shard is written block by block, with pauses.
 SITE = """
-import importlib.machinery, os, sys, time
-
 def slow_down(module):
     copy = module._Writing._copy_tokens
     def slowly(self, file):
@@ -32,16 +31,7 @@ def slow_down(module):
         copy(self, file)
     module._Writing._copy_tokens = slowly
 
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name != "tokenmill.assemble.writing":
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        run = spec.loader.exec_module
-        spec.loader.exec_module = lambda module: (run(module), slow_down(module))
-        return spec
-
-sys.meta_path.insert(0, Finder())
+SPOILT = {{"tokenmill.assemble.writing": slow_down}}
 """
 
 
@@ -81,7 +71,7 @@ def test_bytes_that_are_written_read_or_hashed_are_signs_of_life(told, tmp_path,
 def test_shard_that_is_slow_is_waited_for_and_one_that_hangs_is_not(tmp_path, pause, is_stall):
     corpus = write_corpus("jsonl", tmp_path, made_texts(100))
     once = f"not os.path.exists('once') and (open('once', 'w'), {pause})" if is_stall else pause
-    (tmp_path / "sitecustomize.py").write_text(SITE.format(pause=once))
+    (tmp_path / "sitecustomize.py").write_text(sitecustomize(SITE.format(pause=once)))
     command = [sys.executable, "-m", "tokenmill", "prepare", corpus, "-o", "out"]
     command += ["--format", "npy", "--shard-tokens", "12k", "--num-proc", "2"]
     paths = [str(tmp_path), str(Path(tokenmill.__file__).parents[1])]

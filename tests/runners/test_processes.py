@@ -24,6 +24,7 @@ import pytest
 
 import tokenmill
 from corpora import made_texts
+from spoilt import sitecustomize
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.encode.job import Caution, Job, Step
@@ -47,42 +48,20 @@ NUM_ROWS = 40
 NEEDLE = "NEEDLE"
 ENCODING = get_encoding("gpt2").identity
 
-FAULTY = '''
-import importlib.machinery, os, signal, sys, time
-
-FOLDER = os.path.dirname(__file__)
-
-def times(name):
-    """How often this was called with this name, over all processes."""
-    fd = os.open(os.path.join(FOLDER, name), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-    os.write(fd, b".")
-    try:
-        return os.lseek(fd, 0, os.SEEK_CUR)
-    finally:
-        os.close(fd)
-
+FAULTY = """
 def fault(text):
     {fault}
 
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name != "tokenmill.encodings.encoding":
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        run = spec.loader.exec_module
-        def exec_module(module):
-            run(module)
-            encode_array = module.Encoding.encode_array
-            def faulty(self, texts, *rest):
-                for text in texts.to_pylist():
-                    fault(text)
-                return encode_array(self, texts, *rest)
-            module.Encoding.encode_array = faulty
-        spec.loader.exec_module = exec_module
-        return spec
+def spoil(module):
+    encode_array = module.Encoding.encode_array
+    def faulty(self, texts, *rest):
+        for text in texts.to_pylist():
+            fault(text)
+        return encode_array(self, texts, *rest)
+    module.Encoding.encode_array = faulty
 
-sys.meta_path.insert(0, Finder())
-'''
+SPOILT = {"tokenmill.encodings.encoding": spoil}
+"""
 
 SEGFAULT = "'NEEDLE' in text and os.kill(os.getpid(), signal.SIGSEGV)"
 SLOW = "time.sleep(0.005)"
@@ -180,7 +159,7 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], P
     def install(fault: str) -> Path:
         folder = tmp_path / "faults"
         folder.mkdir()
-        (folder / "sitecustomize.py").write_text(FAULTY.replace("{fault}", fault))
+        (folder / "sitecustomize.py").write_text(sitecustomize(FAULTY.replace("{fault}", fault)))
         monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
         return folder
 

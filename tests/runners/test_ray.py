@@ -30,6 +30,7 @@ import pytest
 import tokenmill
 from corpora import made_texts, write_corpus
 from s3_server import NO_FAULTS, Faults, S3Server
+from spoilt import sitecustomize
 from tokenmill.config import Config
 from tokenmill.errors import ConfigError
 from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
@@ -51,19 +52,6 @@ MDS = ("--format", "mds", "--shard-tokens", "9k", "--no-val")  # cut between doc
 SOURCE = str(Path(tokenmill.__file__).parents[1])
 
 SITE = '''
-import importlib.machinery, os, signal, sys, time
-
-FOLDER = os.path.dirname(__file__)
-
-def times(name):
-    """How often this was called with this name, over all processes."""
-    fd = os.open(os.path.join(FOLDER, name), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-    os.write(fd, b".")
-    try:
-        return os.lseek(fd, 0, os.SEEK_CUR)
-    finally:
-        os.close(fd)
-
 def fault_of(name):
     with open(os.path.join(FOLDER, name)) as file:
         return compile(file.read(), name, "exec")
@@ -95,20 +83,6 @@ SPOILT = {
     "tokenmill.encodings.encoding": spoil_encoding,
     "tokenmill.assemble.writing": spoil_writing,
 }
-
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name not in SPOILT:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        run = spec.loader.exec_module
-        def exec_module(module):
-            run(module)
-            SPOILT[name](module)
-        spec.loader.exec_module = exec_module
-        return spec
-
-sys.meta_path.insert(0, Finder())
 
 if "TOKENMILL_TEST_VERSION" in os.environ:
     from importlib import metadata
@@ -296,7 +270,7 @@ def kill_node(node: Any) -> None:
 def mill(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[Mill]:
     folder = tmp_path_factory.mktemp("ray")
     (folder / "site").mkdir()
-    (folder / "site/sitecustomize.py").write_text(SITE)
+    (folder / "site/sitecustomize.py").write_text(sitecustomize(SITE))
     (folder / "site/fault").write_text("")
     (folder / "site/shard_fault").write_text("")
     texts = made_texts(NUM_TEXTS)

@@ -13,17 +13,10 @@ import pytest
 
 import tokenmill
 from corpora import made_texts, write_corpus
+from spoilt import sitecustomize
 
 # Gets into every process from outside, and is run with the `task` at hand.
 SITE = """
-import importlib.machinery, os, signal, sys
-
-def times(name):
-    path = os.path.join(os.path.dirname(__file__), name)
-    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND)
-    os.write(fd, b".")
-    return os.lseek(fd, 0, os.SEEK_CUR)
-
 def spoil(module):
     copy, commit = module._Writing._copy_tokens, module.Draft.commit
     def spoilt_copy(self, file):
@@ -36,16 +29,7 @@ def spoil(module):
         return commit(self)
     module._Writing._copy_tokens, module.Draft.commit = spoilt_copy, spoilt_commit
 
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name != "tokenmill.assemble.writing":
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        run = spec.loader.exec_module
-        spec.loader.exec_module = lambda module: (run(module), spoil(module))
-        return spec
-
-sys.meta_path.insert(0, Finder())
+SPOILT = {{"tokenmill.assemble.writing": spoil}}
 """
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 NPY = ("--format", "npy", "--shard-tokens", "4k")
@@ -56,7 +40,7 @@ def prepared(
 ) -> subprocess.CompletedProcess[str]:
     site = folder / f"site-{out}"
     site.mkdir(exist_ok=True)
-    spoilt = SITE.format(writing=writing, committing=committing)
+    spoilt = sitecustomize(SITE.format(writing=writing, committing=committing))
     (site / "sitecustomize.py").write_text(spoilt)
     paths = [str(site), str(Path(tokenmill.__file__).parents[1])]
     command = [sys.executable, "-m", "tokenmill", "prepare", "corpus.jsonl", "-o", out, *NPY]

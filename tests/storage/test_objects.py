@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -262,12 +263,12 @@ def test_upload_when_it_fails_for_good_then_its_parts_are_aborted(
     assert s3.keys(bucket) == ["some/folder/before"]
 
 
-def test_upload_when_another_aborts_it_then_it_begins_again(url, bucket, s3, big_file):
+def aborting(s3: S3Server, bucket: str, part: int, aborted: list[object]) -> Callable[[str], bool]:
+    """Somebody else aborts the upload once, when a part of it is sent."""
     client = s3.client()
-    aborted = []
 
     def abort(request: str) -> bool:
-        if "partNumber=2" in request and not aborted:
+        if f"partNumber={part}" in request and not aborted:
             [upload] = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
             client.abort_multipart_upload(
                 Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
@@ -275,7 +276,12 @@ def test_upload_when_another_aborts_it_then_it_begins_again(url, bucket, s3, big
             aborted.append(upload)
         return False
 
-    with s3.failing(Faults(only=abort)):
+    return abort
+
+
+def test_upload_when_another_aborts_it_then_it_begins_again(url, bucket, s3, big_file):
+    aborted: list[object] = []
+    with s3.failing(Faults(only=aborting(s3, bucket, 2, aborted))):
         objects.upload(f"{url}/big", str(big_file))
     assert aborted and objects.read(f"{url}/big") == big_file.read_bytes()
     assert not s3.uploads(bucket)
@@ -400,19 +406,8 @@ def test_copy_when_the_source_is_replaced_meanwhile_then_no_mixture(url, bucket,
 
 def test_copy_when_another_aborts_it_then_it_begins_again(url, bucket, s3, big_file):
     objects.upload(f"{url}/big", str(big_file))
-    client = s3.client()
-    aborted = []
-
-    def abort(request: str) -> bool:
-        if "partNumber=3" in request and not aborted:
-            [upload] = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
-            client.abort_multipart_upload(
-                Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
-            )
-            aborted.append(upload)
-        return False
-
-    with s3.failing(Faults(only=abort)):
+    aborted: list[object] = []
+    with s3.failing(Faults(only=aborting(s3, bucket, 3, aborted))):
         objects.copy(f"{url}/big", f"{url}/copy")
     assert aborted and objects.read(f"{url}/copy") == big_file.read_bytes()
     assert not s3.uploads(bucket)

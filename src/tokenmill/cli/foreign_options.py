@@ -1,8 +1,21 @@
-"""The options for folders that do not say what their tokens are: `inspect`, `report` and `view`."""
+"""Folders that do not say what their tokens are: the options of `inspect`, `report` and `view`, and
+how these open a folder."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tokenmill.cli.screen import tell_of_tries
+from tokenmill.errors import InputError, TokenmillError
+
+if TYPE_CHECKING:
+    from tokenmill.dataset.inspect import LookedInto
+    from tokenmill.report.places import Commands
+
+_NAMES = ("tokenizer", "pattern", "eot_token", "eot", "format", "dtype")
 
 
 def add_foreign_options(parser: argparse.ArgumentParser) -> None:
@@ -17,3 +30,35 @@ def add_foreign_options(parser: argparse.ArgumentParser) -> None:
     )
     tokens.add_argument("--format", metavar="NAME", help="if it is not recognised")
     tokens.add_argument("--dtype", choices=("uint16", "uint32"), help="of files without a header")
+
+
+def looked_into(folder: str, arguments: argparse.Namespace) -> LookedInto:
+    from tokenmill.dataset.inspect import look_into
+
+    tell_of_tries()
+    given = _given(arguments)
+    return look_into(folder, format_name=given.pop("format", None), **given)
+
+
+@contextlib.contextmanager
+def readable() -> Iterator[None]:
+    """A file that cannot be read is an error of the input."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, (BrokenPipeError, TokenmillError)) or error.filename is None:
+            raise
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def commands_of(looked: LookedInto, arguments: argparse.Namespace) -> Commands:
+    """Commands that repeat these options."""
+    from tokenmill.report.places import Commands
+
+    options = [(f"--{name.replace('_', '-')}", text) for name, text in _given(arguments).items()]
+    return Commands(looked, [word for option in options for word in option])
+
+
+def _given(arguments: argparse.Namespace) -> dict[str, str]:
+    found = {name: getattr(arguments, name) for name in _NAMES}
+    return {name: text for name, text in found.items() if text is not None}

@@ -9,12 +9,12 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.foreign_options import add_foreign_options
+from tokenmill.cli.foreign_options import add_foreign_options, looked_into, readable
 from tokenmill.cli.glance import glance_lines
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.paint import coloured, is_coloured, marked, plain
-from tokenmill.cli.screen import parsed_count, printable, tell_of_tries
-from tokenmill.errors import ConfigError, InputError, TokenmillError
+from tokenmill.cli.screen import parsed_count, printable
+from tokenmill.errors import ConfigError
 from tokenmill.words.plural import counted, noun_for
 
 if TYPE_CHECKING:
@@ -102,16 +102,13 @@ def run(arguments: argparse.Namespace) -> int:
     stop = SignalStop()
     stop.install()
     try:
-        show(arguments)
+        with readable():
+            show(arguments)
     except Interrupted as interrupted:
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         stop.die_by(interrupted.signum)
         raise
-    except OSError as error:
-        if isinstance(error, (BrokenPipeError, TokenmillError)) or error.filename is None:
-            raise
-        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
     return 0
 
 
@@ -131,18 +128,7 @@ def require_effect(arguments: argparse.Namespace) -> None:
 
 
 def show(arguments: argparse.Namespace) -> None:
-    from tokenmill.dataset.inspect import look_into
-
-    tell_of_tries()
-    looked = look_into(
-        arguments.folder,
-        format_name=arguments.format,
-        dtype=arguments.dtype,
-        tokenizer=arguments.tokenizer,
-        pattern=arguments.pattern,
-        eot_token=arguments.eot_token,
-        eot=arguments.eot,
-    )
+    looked = looked_into(arguments.folder, arguments)
     if arguments.config:
         show_config(looked)
     elif arguments.grep is not None or arguments.grep_ids is not None:

@@ -10,10 +10,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.foreign_options import add_foreign_options
+from tokenmill.cli.foreign_options import add_foreign_options, commands_of, looked_into, readable
 from tokenmill.cli.moving_line import MovingLine
-from tokenmill.cli.screen import printable, shown_bytes, tell_of_tries
-from tokenmill.errors import ConfigError, ConflictError, InputError, TokenmillError
+from tokenmill.cli.screen import printable, shown_bytes
+from tokenmill.errors import ConfigError, ConflictError
 
 if TYPE_CHECKING:
     from tokenmill.dataset.inspect import LookedInto
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tokenmill.report.places import Commands
 
 DEFAULT_NAME = "report.html"
-_TOLD = ("tokenizer", "pattern", "eot_token", "eot", "format", "dtype")
 
 
 def add_parser(commands: Any) -> None:
@@ -71,17 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
     moving = MovingLine(sys.stderr, arguments.quiet)
     try:
         folders = [arguments.folder, *([arguments.other] if arguments.other else [])]
-        found = [surveyed(folder, arguments, moving) for folder in folders]
+        with readable():
+            found = [surveyed(folder, arguments, moving) for folder in folders]
     except KeyboardInterrupt:
         from tokenmill.cli.signals import SignalStop
 
         moving.end()
         SignalStop.die_by(signal.SIGINT)
         raise
-    except OSError as error:
-        if isinstance(error, (BrokenPipeError, TokenmillError)) or error.filename is None:
-            raise
-        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
     finally:
         moving.end()
     show(found, arguments)
@@ -130,19 +126,11 @@ class Surveyed:
 
 
 def surveyed(folder: str, arguments: argparse.Namespace, moving: MovingLine) -> Surveyed:
-    from tokenmill.dataset.inspect import look_into
-    from tokenmill.report.places import Commands
     from tokenmill.report.survey import SurveyOptions, survey
     from tokenmill.runners.machine import available_cpus
 
-    tell_of_tries()
-    given = {name: getattr(arguments, name) for name in _TOLD}
-    given = {name: value for name, value in given.items() if value is not None}
-    opening = {"format_name" if name == "format" else name: text for name, text in given.items()}
-    opening["folder"] = folder
-    looked = look_into(**opening)
-    options = [(f"--{name.replace('_', '-')}", text) for name, text in given.items()]
-    commands = Commands(looked, [word for option in options for word in option])
+    looked = looked_into(folder, arguments)
+    commands = commands_of(looked, arguments)
     reading = SurveyOptions(
         is_exact=arguments.exact,
         with_text=not arguments.no_text,

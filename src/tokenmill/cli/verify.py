@@ -23,7 +23,7 @@ from tokenmill.errors import ConfigError, IntegrityError, UncheckedError
 from tokenmill.words.plural import noun_for
 
 if TYPE_CHECKING:
-    from tokenmill.dataset.encoding import NamedTokenizer
+    from tokenmill.dataset.made_with import NamedTokenizer
     from tokenmill.dataset.verify import Report
 
 
@@ -147,7 +147,7 @@ def _tokenizer(arguments: argparse.Namespace) -> NamedTokenizer | None:
                 name = option.replace("_", "-")
                 raise ConfigError(f"--{name} needs --tokenizer", hint="--tokenizer FILE")
         return None
-    from tokenmill.dataset.encoding import NamedTokenizer
+    from tokenmill.dataset.made_with import NamedTokenizer
 
     return NamedTokenizer(arguments.tokenizer, arguments.pattern, arguments.eot_token)
 

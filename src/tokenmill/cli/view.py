@@ -10,15 +10,14 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.foreign_options import add_foreign_options
-from tokenmill.cli.screen import printable, tell_of_tries
-from tokenmill.errors import ConfigError, InputError, TokenmillError, unknown_name
+from tokenmill.cli.foreign_options import add_foreign_options, commands_of, looked_into, readable
+from tokenmill.cli.screen import printable
+from tokenmill.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
     from tokenmill.dataset.inspect import LookedInto
     from tokenmill.view.server import ViewServer
 
-_TOLD = ("tokenizer", "pattern", "eot_token", "eot", "format", "dtype")
 _AT = re.compile(
     r"#?(?P<split>[^/?#]+)/((doc|token)/[0-9]+(\?m=[0-9a-f]+)?|step/[0-9]+\?[\w=&%.-]+)"
 )
@@ -65,12 +64,8 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     require_sense(arguments)
-    try:
+    with readable():
         server = server_of(arguments)
-    except OSError as error:
-        if isinstance(error, TokenmillError) or error.filename is None:
-            raise
-        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
     with server:
         url = server.guard.url + fragment(server.view.looked, arguments)
         print(printable(url), flush=True)
@@ -102,20 +97,13 @@ def require_sense(arguments: argparse.Namespace) -> None:
 
 
 def server_of(arguments: argparse.Namespace) -> ViewServer:
-    from tokenmill.dataset.inspect import look_into
     from tokenmill.encodings import get_encoding
-    from tokenmill.report.places import Commands
     from tokenmill.view.dataset_view import DatasetView
     from tokenmill.view.server import ViewServer
     from tokenmill.view.steps import steps_of_file
 
-    tell_of_tries()
-    given = {name: getattr(arguments, name) for name in _TOLD}
-    given = {name: value for name, value in given.items() if value is not None}
-    opening = {"format_name" if name == "format" else name: text for name, text in given.items()}
-    looked = look_into(arguments.folder, **opening)
-    options = [(f"--{name.replace('_', '-')}", text) for name, text in given.items()]
-    commands = Commands(looked, [word for option in options for word in option])
+    looked = looked_into(arguments.folder, arguments)
+    commands = commands_of(looked, arguments)
     other = None if arguments.compare is None else get_encoding(arguments.compare)
     run = None if arguments.loader is None else steps_of_file(arguments.loader)
     fragment(looked, arguments)  # refuses an unknown split before anything listens

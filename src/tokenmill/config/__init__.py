@@ -1,5 +1,6 @@
 """The options of a run. `options.py` has `Config`, which refuses what contradicts itself;
-`named_source.py` a source with options of its own; `file.py` reads them from a `tokenmill.toml`.
+`named_source.py` a source with options of its own; `partition.py` a share of a run; `file.py` reads
+them from a `tokenmill.toml`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from tokenmill.config.options import (
     SPECIAL_TOKENS,
     VAL_POLICIES,
     Config,
-    Partition,
     columns_in,
     of_source,
 )
+from tokenmill.config.partition import Partition
 
 __all__ = [
     "BAD_DOCUMENT_POLICIES",

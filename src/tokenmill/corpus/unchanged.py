@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 
-from tokenmill.corpus.inputs import object_digest
+from tokenmill.corpus.source_files import object_digest
 from tokenmill.corpus.spans import Input
 from tokenmill.errors import ConflictError, InputError, IntegrityError
 from tokenmill.storage import objects

@@ -2,7 +2,7 @@
 
 manifest.py, new_manifest.py                     the proof of a finished run; how it is made
 notes.py, trainers.py                            what to tell people
-dataset.py, inference.py, encoding.py            an open dataset: its format, dtype and tokenizer
+dataset.py, inference.py, made_with.py           an open dataset: its format, dtype and tokenizer
 files.py                                         where its files are: a local folder, or below a URL
 opened.py, split.py                              `tokenmill.open`: tokens and documents for people
 open_shards.py, document_bounds.py, index_cache.py    random access to shards and documents

@@ -53,8 +53,6 @@ from tokenmill.storage.checked_json import checked_object, checksum_of, checksum
 from tokenmill.storage.objects import require_output
 from tokenmill.storage.store import store_of
 
-DROPPABLE = ("boundaries", "tail")
-
 # Called after every shard task with the tokens done; returns whether to stop.
 Watcher = Callable[[int], bool]
 
@@ -69,7 +67,7 @@ class Target:
     shard_tokens: int | None = None
     seq_len: int | None = None
     dtype: str = "auto"
-    drop: tuple[str, ...] = ()  # of DROPPABLE: what the user gives up
+    drop: tuple[str, ...] = ()  # "boundaries", "tail": what the user gives up
     overwrite: bool = False
     num_proc: int | None = None  # threads; None: one per CPU
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenmill.dataset.cache_folder import CacheFolder
 from tokenmill.dataset.content import content_of
-from tokenmill.dataset.encoding import is_same
+from tokenmill.dataset.made_with import is_same
 from tokenmill.dataset.opened import OpenedDataset, opened
 from tokenmill.errors import ConfigError, unknown_name
 from tokenmill.loader.block_cache import BlockCache, block_tokens_of

@@ -3,7 +3,7 @@
 request.py      what was asked for, compared with what is there
 context.py      the corpus, the plan, what every step needs
 attempt.py      what is done of it already, and what is missing
-encoding.py     slices to the runner, records back
+slice_queue.py  slices to the runner, records back
 completion.py   publish the shards, with their manifest
 partition.py    `--partition I/N`: one command's share, which finish.py assembles
 """

@@ -37,8 +37,8 @@ from tokenmill.run.context import (
     places_of,
     require_slices,
 )
-from tokenmill.run.encoding import encoded
 from tokenmill.run.request import PrepareRequest
+from tokenmill.run.slice_queue import encoded
 from tokenmill.run.watch import RunWatch
 from tokenmill.runners import Runner, Stopped
 from tokenmill.settings import resolved

@@ -22,9 +22,9 @@ from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
 from tokenmill.run.completion import completed
 from tokenmill.run.context import RunContext, assembly_of, names_of
-from tokenmill.run.encoding import encoded
 from tokenmill.run.partition_notes import incomplete, noted
 from tokenmill.run.request import PrepareRequest
+from tokenmill.run.slice_queue import encoded
 from tokenmill.run.watch import RunWatch, SilentWatch
 from tokenmill.runners import Stopped
 from tokenmill.runners.start import writing_runner

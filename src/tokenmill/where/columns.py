@@ -119,17 +119,17 @@ def _field(expression: Expression, schema: pa.Schema, column: Column, path: str)
         indices = schema.get_all_field_indices(names[0])
         if len(indices) > 1:
             raise expression.mistake(f"{path}: {len(indices)} columns have this name", column)
-        if field := _field_at(schema, names):
+        if field := field_at(schema, names):
             return field
     raise misspelled(expression, column, paths_in(schema), f"{path}: no column {column.shown!r}")
 
 
 def field_named(schema: pa.Schema, name: str) -> Field | None:
     """A column of exactly that name, or else a field of a struct by its dotted name."""
-    return _field_at(schema, (name,)) or _field_at(schema, tuple(name.split(".")))
+    return field_at(schema, (name,)) or field_at(schema, tuple(name.split(".")))
 
 
-def _field_at(schema: pa.Schema, names: tuple[str, ...]) -> Field | None:
+def field_at(schema: pa.Schema, names: tuple[str, ...]) -> Field | None:
     at = schema.get_field_index(names[0])
     if at < 0:
         return None

@@ -29,8 +29,8 @@ from tokenmill.corpus.readers.ipc import (
 )
 from tokenmill.corpus.readers.kept_columns import (
     KeptColumns,
+    field_of,
     kept_columns,
-    names_of,
     raw_of,
     table_schema,
 )
@@ -177,7 +177,7 @@ class ArrowReader:
         if self.options.where is not None:
             fields += fields_of(parsed(self.options.where), schema, path).values()
         names = [field.names[0] for field in fields]
-        names += [names_of(schema, column, path)[0] for column in self.options.keep or ()]
+        names += [field_of(schema, column, path).names[0] for column in self.options.keep or ()]
         return sorted({schema.get_field_index(name) for name in names})
 
 

@@ -27,6 +27,7 @@ from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
 from tokenmill.corpus.spans import Input
 from tokenmill.errors import ConfigError
+from tokenmill.where.columns import Field, column_of, field_at, paths_in
 from tokenmill.words.name_list import name_list
 
 Names = tuple[str, ...]
@@ -118,8 +119,7 @@ def table_schema(schema: pa.Schema, columns: Iterable[str], path: str) -> pa.Sch
     parquet cannot hold."""
     fields = []
     for column in columns:
-        names = names_of(schema, column, path)
-        type_ = lasting_type(_type_at(schema, names))
+        type_ = lasting_type(field_of(schema, column, path).type)
         if not _is_holdable(type_):
             raise ConfigError(
                 f"--keep: {path}: column {column!r} is {type_}, which parquet cannot hold",
@@ -129,18 +129,17 @@ def table_schema(schema: pa.Schema, columns: Iterable[str], path: str) -> pa.Sch
     return pa.schema(fields)
 
 
-def names_of(schema: pa.Schema, column: str, path: str) -> Names:
-    """The names that lead to a column: its own, or those of structs around it. Raises ConfigError
-    if it is not there."""
+def field_of(schema: pa.Schema, column: str, path: str) -> Field:
+    """A column, or a field of a struct. Raises ConfigError if it is not there."""
     for names in dict.fromkeys(((column,), tuple(column.split(".")))):
         if len(found := schema.get_all_field_indices(names[0])) > 1:
             raise ConfigError(
                 f"--keep: {path}: {len(found)} columns are named {names[0]!r}",
                 hint="rename one of them",
             )
-        if _type_at(schema, names) is not None:
-            return names
-    raise misspelled(column, f"{path}: no column {column!r}", _paths(schema))
+        if field := field_at(schema, names):
+            return field
+    raise misspelled(column, f"{path}: no column {column!r}", paths_in(schema))
 
 
 def lasting_type(type_: pa.DataType) -> pa.DataType:
@@ -183,35 +182,23 @@ class KeptColumns:
 
     def __init__(self, schema: pa.Schema, columns: Names, text: str, replace: bool, path: str):
         self._target = schema_of(text)
-        self._names = [names_of(schema, column, path) for column in columns]
+        self._fields = [field_of(schema, column, path) for column in columns]
         self._replace = replace
 
     @property
-    def top_level(self) -> list[str]:
-        return list(dict.fromkeys(names[0] for names in self._names))
-
-    @property
     def paths(self) -> list[str]:
-        return [".".join(names) for names in self._names]
+        return [field.path for field in self._fields]
 
     def of(self, batch: pa.RecordBatch) -> Kept:
         """Raises ArrowInvalid for a column that is not sound."""
         bad: dict[int, str] = {}
         arrays = [
-            self._values(batch, names, field, bad)
-            for names, field in zip(self._names, self._target, strict=True)
+            self._values(column_of(batch, own), field, bad)
+            for own, field in zip(self._fields, self._target, strict=True)
         ]
         return Kept(struct_of(arrays, self._target), bad)
 
-    def _values(
-        self, batch: pa.RecordBatch, names: Names, field: pa.Field, bad: dict[int, str]
-    ) -> pa.Array:
-        import pyarrow.compute as pc
-
-        array = batch.column(batch.schema.get_field_index(names[0]))
-        array.validate()
-        for name in names[1:]:
-            array = pc.struct_field(array, [array.type.get_field_index(name)])
+    def _values(self, array: pa.Array, field: pa.Field, bad: dict[int, str]) -> pa.Array:
         lasting = lasting_type(array.type)
         is_untyped = lasting == pa.large_binary() and field.type == pa.large_string()  # of CSV
         if lasting == pa.large_string() or is_untyped:
@@ -272,27 +259,6 @@ def _is_holdable(type_: pa.DataType) -> bool:
 
 def struct_of(arrays: Sequence[pa.Array], schema: pa.Schema) -> pa.StructArray:
     return pa.StructArray.from_arrays(arrays, fields=list(schema))
-
-
-def _type_at(schema: pa.Schema, names: Names) -> pa.DataType | None:
-    at = schema.get_field_index(names[0])
-    type_: Any = schema.field(at).type if at >= 0 else None
-    for name in names[1:]:
-        is_struct = type_ is not None and pa.types.is_struct(type_)
-        inner = type_.get_field_index(name) if is_struct else -1
-        type_ = type_.field(inner).type if inner >= 0 else None
-    return type_
-
-
-def _paths(schema: pa.Schema) -> list[str]:
-    found = []
-    waiting = [(field.name, field.type) for field in schema]
-    while waiting:
-        name, type_ = waiting.pop(0)
-        found.append(name)
-        if pa.types.is_struct(type_):
-            waiting += [(f"{name}.{inner.name}", inner.type) for inner in type_]
-    return found
 
 
 def misspelled(column: str, what: str, known: Iterable[str]) -> ConfigError:

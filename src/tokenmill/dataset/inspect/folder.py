@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.dataset.dataset import Dataset, open_dataset
-from tokenmill.dataset.encoding import (
+from tokenmill.dataset.files import files_at
+from tokenmill.dataset.inspect.lengths import FAR_INDEX_TOKENS, INDEX_TOKENS, UNPACKED_INDEX_TOKENS
+from tokenmill.dataset.inspect.token_bytes import TokenBytes
+from tokenmill.dataset.kept_rows import KeptRows, jsonable, kept_rows_of
+from tokenmill.dataset.made_with import (
     NamedTokenizer,
     is_same,
     made_with_of,
@@ -21,10 +25,6 @@ from tokenmill.dataset.encoding import (
     require_same,
     vocabulary_file,
 )
-from tokenmill.dataset.files import files_at
-from tokenmill.dataset.inspect.lengths import FAR_INDEX_TOKENS, INDEX_TOKENS, UNPACKED_INDEX_TOKENS
-from tokenmill.dataset.inspect.token_bytes import TokenBytes
-from tokenmill.dataset.kept_rows import KeptRows, jsonable, kept_rows_of
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
 from tokenmill.dataset.stream import Stream
 from tokenmill.encodings import ENCODING_NAMES, Encoding, EncodingId, get_encoding

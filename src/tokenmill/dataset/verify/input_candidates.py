@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tokenmill.corpus.hub import Hub
 from tokenmill.corpus.hub_digests import digest_of
 from tokenmill.corpus.hub_names import SCHEME, HubFile, HubSource
-from tokenmill.corpus.inputs import inputs_of
+from tokenmill.corpus.source_files import inputs_of
 from tokenmill.corpus.spans import Input
 from tokenmill.dataset.manifest import ManifestInput
 from tokenmill.errors import ConfigError, InputError

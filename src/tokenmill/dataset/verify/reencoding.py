@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.dataset.encoding import is_same, made_with_of, model_in_cache, vocabulary_file
+from tokenmill.dataset.made_with import is_same, made_with_of, model_in_cache, vocabulary_file
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.verify.input_candidates import NotAtHand
 from tokenmill.encodings import Encoding, EncodingId, get_encoding

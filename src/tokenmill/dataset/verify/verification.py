@@ -26,8 +26,8 @@ import time
 from collections.abc import Sequence
 
 from tokenmill.dataset.dataset import Dataset, dataset_of
-from tokenmill.dataset.encoding import NamedTokenizer, made_with_of, require_same
 from tokenmill.dataset.files import files_at
+from tokenmill.dataset.made_with import NamedTokenizer, made_with_of, require_same
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, manifest_data
 from tokenmill.dataset.manifest_json import laid_out, manifest_sha256_of
 from tokenmill.dataset.verify.checks import Failure, Findings, Report
