@@ -23,13 +23,12 @@ import pyarrow.parquet as pq
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
-from vocabularies import TRUTHS, Truth, fuzzed
-
 from tokenmill.encodings import Encoding, get_encoding
 from tokenmill.encodings.bos import usual_bos
 from tokenmill.encodings.families import WHOLE_FILES
 from tokenmill.encodings.loading import special_tokens_of
 from tokenmill.encodings.selfcheck import probe_texts
+from vocabularies import TRUTHS, Truth, fuzzed
 
 BATCH = 2000
 CORPUS_BYTES = 1_000_000  # of each parquet file
