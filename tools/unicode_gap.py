@@ -1,15 +1,14 @@
 """Find the code points at which gigatoken and the reference libraries disagree, by trying them all.
 
-    python tools/unicode_gap.py            # about 6 minutes on one core
+    python tools/unicode_gap.py            # about 7 minutes on one core
 
 Every code point (surrogates apart) is put into a document made of many short contexts, and the
-document is encoded by both sides. Prints the ranges for `src/tokenmill/encodings/unicode_gap.py`;
-run it again whenever gigatoken, tiktoken or tokenizers gets a new ceiling in pyproject.toml.
+document is encoded by both sides. Prints the ranges as `src/tokenmill/encodings/unicode_gap.py` has
+them; run it again whenever gigatoken, tiktoken or tokenizers gets a new ceiling in pyproject.toml.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
@@ -38,6 +37,14 @@ NFC_CONTEXTS = (
     *("e\u0301{c}\u0323", "e{c}\u0323\u0301", "か{c}\u3099", "{c}か\u3099"),
 )
 BLOCK = 4096
+# Asks for symbols and punctuation.
+DEEPSEEK = (
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
+    "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*"
+    "|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+)
 
 Encode = Callable[[list[str]], Iterable[list[int]]]
 
@@ -76,8 +83,8 @@ def against_tiktoken() -> Iterator[set[int]]:
         yield _reported(f"tiktoken, {name}", differing(ours, theirs, CONTEXTS))
 
 
-def against_tokenizers() -> Iterator[set[int]]:
-    for name, tokenizer in _byte_level_tokenizers():
+def against_tokenizers(names: tuple[str, ...]) -> Iterator[set[int]]:
+    for name, tokenizer in _byte_level_tokenizers(names):
         contexts = NFC_CONTEXTS if tokenizer.normalizer else CONTEXTS
 
         def ours(data: str = tokenizer.to_str()) -> Encode:
@@ -95,7 +102,9 @@ def _batch(tokenizer: gigatoken.Tokenizer) -> Encode:
     return lambda texts: tokenizer.encode_batch_list(texts, parallel=False)
 
 
-def _byte_level_tokenizers() -> Iterator[tuple[str, tokenizers.Tokenizer]]:
+def _byte_level_tokenizers(
+    names: tuple[str, ...],
+) -> Iterator[tuple[str, tokenizers.Tokenizer]]:
     """Tokenizers without merges: the pieces, not the merges, are what Unicode tables decide."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     # Two more tokens for pairs that stand across a piece's end would hide nothing: a merge of
@@ -116,14 +125,17 @@ def _byte_level_tokenizers() -> Iterator[tuple[str, tokenizers.Tokenizer]]:
         "gpt2": pre_tokenizers.ByteLevel(add_prefix_space=False),
         "llama3": pre_tokenizers.Sequence([pre_tokenizers.Split(llama3, "isolated"), plain]),
         "o200k": pre_tokenizers.Sequence([pre_tokenizers.Split(o200k, "isolated"), plain]),
+        "deepseek": pre_tokenizers.Sequence(
+            [*(pre_tokenizers.Split(Regex(each), "isolated") for each in DEEPSEEK), plain]
+        ),
     }
-    for name, normalizer in (("gpt2", None), ("llama3", None), ("o200k", None), ("gpt2", "NFC")):
+    for name in names:
         tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges))
-        tokenizer.pre_tokenizer = cuts[name]
+        tokenizer.pre_tokenizer = cuts[name.removesuffix(" NFC")]
         tokenizer.decoder = decoders.ByteLevel()
-        if normalizer:
+        if name.endswith(" NFC"):
             tokenizer.normalizer = normalizers.NFC()
-        yield f"{name} {normalizer or 'not normalized'}", tokenizer
+        yield name, tokenizer
 
 
 def _reported(name: str, found: set[int]) -> set[int]:
@@ -143,11 +155,17 @@ def ranges(code_points: Iterable[int]) -> list[tuple[int, int]]:
 
 def main() -> None:
     print({name: version(name) for name in ("gigatoken", "tiktoken", "tokenizers")})
-    sets = {"tiktoken": against_tiktoken(), "tokenizers": against_tokenizers()}
-    for name, found in sets.items():
-        union = set().union(*found)
-        shown = ", ".join(f"(0x{a:X}, 0x{b:X})" for a, b in ranges(union))
-        print(json.dumps({"reference": name, "code_points": len(union)}), shown, sep="\n")
+    _show("TIKTOKEN_GAP", set().union(*against_tiktoken()))
+    letters = set().union(*against_tokenizers(("gpt2", "llama3", "o200k", "gpt2 NFC")))
+    _show("TOKENIZERS_GAP", letters)
+    _show("_SYMBOLS", set().union(*against_tokenizers(("deepseek",))) - letters)
+
+
+def _show(name: str, found: set[int]) -> None:
+    print(f"{name}: {len(found):,} code points")
+    for start in range(0, len(all_ranges := ranges(found)), 4):
+        shown = ", ".join(f"(0x{a:X}, 0x{b:X})" for a, b in all_ranges[start : start + 4])
+        print(f"    *({shown}),")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ import tokenizers
 
 from tokenmill.cli import main
 from tokenmill.encodings import EncodingId, get_encoding
+from tokenmill.encodings.families import FAMILIES, WHOLE_FILES
 from tokenmill.encodings.loading import special_tokens_of
 from tokenmill.encodings.selfcheck import probe_texts
+from tokenmill.errors import ConfigError
 from vocabularies import PUBLISHED, Truth, fuzzed
 
 # A letter, a mark and a symbol of Unicode 17, which the engine knows and the libraries do not.
@@ -55,6 +58,28 @@ def _require_right(row: dict[str, Any], identity: EncodingId, truth: Truth) -> N
     assert (row["file sha256"], row["vocabulary size"]) == (identity.file_sha256, truth.n_vocab)
     assert (row["eot"], row["eot id"]) == (identity.eot, truth.specials[identity.eot])
     assert row["bos"] is None or row["bos id"] == truth.specials[row["bos"]]
+
+
+@pytest.mark.parametrize("name", ["gemma3", "llama3"])
+def test_family_when_it_is_named_like_an_encoding_then_the_message_says_which_file(
+    name: str,
+) -> None:
+    with pytest.raises(ConfigError, match="does not come with the package") as caught:
+        get_encoding(name)
+    assert f"--tokenizer PATH/tokenizer.{'json' if name == 'gemma3' else 'model'}" in str(
+        caught.value
+    )
+
+
+def test_table_when_read_then_names_and_files_are_there_once_and_bos_is_not_eot() -> None:
+    rows = [*FAMILIES, *WHOLE_FILES]
+    assert len({row.name for row in rows}) == len({row.file_sha256 for row in rows}) == len(rows)
+    for file in WHOLE_FILES:
+        assert re.fullmatch("[0-9a-f]{64}", file.file_sha256), file.name
+        assert file.eot_token < file.n_vocab and file.eot != file.bos, file.name
+        assert (file.bos is None) == (file.bos_token is None), file.name
+        # One that the tests do not compare says when that was done.
+        assert file.name in PUBLISHED or re.search(r" on 20\d\d-\d\d-\d\d, ", file.checked)
 
 
 @pytest.mark.parametrize(
