@@ -27,6 +27,7 @@ from tokenmill.corpus.readers.naming import ending, kind_named, may_be_text, way
 from tokenmill.corpus.skipped import Skipped, shown_endings
 from tokenmill.corpus.spans import TAG, Input
 from tokenmill.corpus.standard_input import STDIN, kept_file, unkept
+from tokenmill.corpus.undivided import notes_on_undivided
 from tokenmill.errors import ConfigError, InputError, unknown_name
 from tokenmill.storage import listing, objects
 
@@ -66,8 +67,10 @@ def _found(config: Config, hub_inputs: Iterable[Input], hub_again: Iterable[str]
     inputs = in_order([*_inputs_of(others, config.input_format, unread), *hub_inputs])
     for name in hub_again:
         unread.add_again(name, name)
-    both = filter(None, map(local_note, others))
-    return FoundInputs(tuple(inputs), (*both, *unread.notes()))
+    notes = [*filter(None, map(local_note, others)), *unread.notes()]
+    if config.separator is None:
+        notes += notes_on_undivided(inputs)
+    return FoundInputs(tuple(inputs), tuple(notes))
 
 
 def _found_by_source(config: Config, hub_inputs: list[Input], hub_again: set[str]) -> FoundInputs:
