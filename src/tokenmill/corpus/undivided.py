@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from tokenmill.corpus.opening import opened
 from tokenmill.corpus.spans import HUB_SCHEME, Input
 from tokenmill.errors import TokenmillError
+from tokenmill.storage.store import store_of
 from tokenmill.words.quantities import shown_bytes
 
 MARKERS = ("<|endoftext|>", "<|end_of_text|>")  # that people write between documents
@@ -22,7 +23,7 @@ _HEAD_BYTES = 1 << 16
 def notes_on_undivided(inputs: Iterable[Input]) -> Iterator[str]:
     """At most one note on the text files of a source without --separator."""
     texts = [source for source in inputs if source.kind == "text"]
-    plain = [s for s in texts if not s.compression and not s.name.startswith(HUB_SCHEME)]
+    plain = [source for source in texts if not source.compression and _is_near(source)]
     if plain:
         source = max(plain, key=_size)
         if marker := _marker_in(source):
@@ -39,6 +40,13 @@ def notes_on_undivided(inputs: Iterable[Input]) -> Iterator[str]:
             f"{largest.name}, {shown_bytes(largest.num_bytes)}, is one document{more}: "
             r"--separator '\n\n' would make one of each paragraph"
         )
+
+
+def _is_near(source: Input) -> bool:
+    """Whether a look costs nothing, or is worth a request."""
+    if source.name.startswith(HUB_SCHEME):
+        return False
+    return store_of(source.path).has_quick_calls or source.num_bytes >= LARGE_BYTES
 
 
 def _size(source: Input) -> int:
