@@ -34,6 +34,15 @@ if TYPE_CHECKING:
     from tokenmill.encode.datasets_map import Tokenize as Tokenize
     from tokenmill.encodings import Encoding as Encoding
     from tokenmill.encodings import get_encoding as get_encoding
+    from tokenmill.errors import ConfigError as ConfigError
+    from tokenmill.errors import ConflictError as ConflictError
+    from tokenmill.errors import InputError as InputError
+    from tokenmill.errors import IntegrityError as IntegrityError
+    from tokenmill.errors import NetworkError as NetworkError
+    from tokenmill.errors import OutputError as OutputError
+    from tokenmill.errors import TokenmillError as TokenmillError
+    from tokenmill.errors import UncheckedError as UncheckedError
+    from tokenmill.errors import WorkerError as WorkerError
     from tokenmill.estimate import Estimate as Estimate
     from tokenmill.loader.loader import Loader as Loader
 
@@ -41,12 +50,21 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Config": "tokenmill.config",
+    "ConfigError": "tokenmill.errors",
+    "ConflictError": "tokenmill.errors",
     "Encoding": "tokenmill.encodings",
     "Estimate": "tokenmill.estimate",
+    "InputError": "tokenmill.errors",
+    "IntegrityError": "tokenmill.errors",
     "Loader": "tokenmill.loader.loader",
     "Manifest": "tokenmill.dataset.manifest",
+    "NetworkError": "tokenmill.errors",
+    "OutputError": "tokenmill.errors",
     "Tokenize": "tokenmill.encode.datasets_map",
+    "TokenmillError": "tokenmill.errors",
+    "UncheckedError": "tokenmill.errors",
     "VerifyReport": "tokenmill.api.verify",
+    "WorkerError": "tokenmill.errors",
     "convert": "tokenmill.api.convert",
     "estimate": "tokenmill.api.estimate",
     "get_encoding": "tokenmill.encodings",

@@ -41,6 +41,8 @@ class TokenmillError(Exception):
 
 
 class ConfigError(TokenmillError, ValueError):
+    """An option or a name is wrong: type it differently."""
+
     exit_code = 2
 
 
@@ -49,10 +51,14 @@ class ArgumentError(ConfigError, TypeError):
 
 
 class InputError(TokenmillError, ValueError):
+    """The corpus is wrong: fix or leave out a file."""
+
     exit_code = 3
 
 
 class OutputError(TokenmillError, OSError):
+    """The storage of the output folder failed: make room, or get permission."""
+
     exit_code = 4
 
     # OSError's own __str__ and __new__ read (errno, strerror) from the arguments.
@@ -61,6 +67,8 @@ class OutputError(TokenmillError, OSError):
 
 
 class IntegrityError(TokenmillError, ValueError):
+    """Bytes are wrong: do not train on them."""
+
     exit_code = 5
 
 
@@ -69,14 +77,20 @@ class DamagedWorkError(IntegrityError):
 
 
 class ConflictError(TokenmillError, RuntimeError):
+    """Another run is under way, or inputs or options have changed: choose which one wins."""
+
     exit_code = 6
 
 
 class WorkerError(TokenmillError, RuntimeError):
+    """Workers died too often: of too little memory, or of a document that kills them."""
+
     exit_code = 7
 
 
 class NetworkError(TokenmillError, ConnectionError):
+    """A remote end failed for too long: run it again, it resumes."""
+
     exit_code = 8
 
     def __str__(self) -> str:
@@ -84,6 +98,8 @@ class NetworkError(TokenmillError, ConnectionError):
 
 
 class UncheckedError(TokenmillError, RuntimeError):
+    """A requested check could not be made: say where the sources or the tokenizer are."""
+
     exit_code = 9
 
 

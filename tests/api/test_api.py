@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import tokenmill
+from tokenmill import errors
 from tokenmill.config import COUNTS
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.manifest_json import manifest_sha256_of
@@ -133,6 +134,19 @@ def test_strangers_shards_are_told_by_an_encoding(tmp_path, corpus):
             call(tmp_path / "a", tokenizer=gpt2, pattern="gpt2")
         with pytest.raises(ConfigError, match="need a tokenizer"):
             call(tmp_path / "a", pattern="gpt2")
+
+
+def test_errors_when_raised_then_the_base_of_the_package_catches_them(tmp_path):
+    """Every kind that `errors.py` has is one of those that users can name."""
+    names = {name for name in tokenmill.__all__ if name.endswith("Error")}
+    leaves = tuple(getattr(tokenmill, name) for name in names - {"TokenmillError"})
+    kinds = [kind for kind in errors._KINDS.values() if kind is not errors.TokenmillError]
+    assert len(leaves) == 8 and all(issubclass(kind, leaves) for kind in kinds)
+    with pytest.raises(tokenmill.TokenmillError, match="no source given"):
+        tokenmill.prepare([], tmp_path)
+    code = "import sys, tokenmill; tokenmill.TokenmillError; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"numpy", "pyarrow", "tokenmill.config"} & set(done.stdout.split())
 
 
 def test_functions_stay_functions_when_modules_of_their_name_are_imported():

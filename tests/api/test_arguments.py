@@ -47,7 +47,8 @@ def hints(name: str) -> dict[str, Any]:
 
 
 def test_calls_when_a_public_function_is_new_then_it_is_here():
-    assert {*CALLS, *NOT_CALLED} == set(tokenmill.__all__)
+    errors = {name for name in tokenmill.__all__ if name.endswith("Error")}
+    assert {*CALLS, *NOT_CALLED} == set(tokenmill.__all__) - errors
 
 
 @pytest.mark.parametrize("name", CALLS)

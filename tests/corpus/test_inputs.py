@@ -245,6 +245,27 @@ def test_file_when_named_twice_then_it_is_read_once_and_said(spelling, tmp_path,
     assert "a.txt" in result.notes[0]
 
 
+def test_text_when_it_has_markers_or_is_large_then_a_note_says_how_to_divide_it(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tokenmill.corpus.undivided.LARGE_BYTES", 100)
+    written(tmp_path, "0.txt", "about.txt")
+    (tmp_path / "about.txt").write_text("GPT-2 has the token <|endoftext|>, once")
+    assert found(tmp_path).notes == ()
+    (tmp_path / "large.txt").write_text("word " * 30)
+    (tmp_path / "small.txt.gz").write_bytes(gzip.compress(b"x<|endoftext|>" * 3))
+    [note] = found(tmp_path).notes
+    assert note.startswith(f"{tmp_path}/large.txt, 150 B, is one document: --separator")
+    (tmp_path / "many.txt").write_text("a story<|endoftext|>" * 9)
+    [note] = found(tmp_path).notes
+    assert note.startswith(f"{tmp_path}/many.txt has <|endoftext|> in it")
+    assert "--separator '<|endoftext|>'" in note
+    divided = Config(sources=(str(tmp_path),), out="out", separator="<|endoftext|>")
+    assert found_inputs(divided).notes == ()
+    shown = tokenmill.prepare(tmp_path, tmp_path / "out", num_proc=1, val="none").notes
+    assert note in shown and tokenmill.estimate(tmp_path).notes[0] == note
+
+
 def test_glob_when_folders_match_too_then_they_are_said(tmp_path):
     written(tmp_path, "a.txt", "sub/b.txt")
     assert "1 folder was matched by a glob and not read" in found(tmp_path / "*").notes[0]

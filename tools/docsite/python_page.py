@@ -18,8 +18,18 @@ PLACE = "python-api.md"
 _WIDTH = 88
 _INTRODUCTION = """\
 All names of `tokenmill`, from the code itself; [with examples](python.md). A `Quantity` is
-a number, or a string such as `"100M"`. What goes wrong raises an error of `tokenmill.errors`, one
-kind for each [exit code](commands.md#exit-codes), with a hint that says what to do."""
+a number, or a string such as `"100M"`. What goes wrong raises one of the [errors](#errors)."""
+_ERRORS = """\
+One for each thing that you can do next, which is also what the command's
+[exit code](commands.md#exit-codes) says. `error.message` says what and where, `error.hint` what to
+do, `str(error)` both. Catch the base for all of them:
+
+```python
+try:
+    tokenmill.prepare("corpus/", "out")
+except tokenmill.TokenmillError as error:
+    print(error, error.exit_code)
+```"""
 _PAGE = re.compile(r"\bdocs/([a-z-]+)\.md")
 _PARAMETER = re.compile(r"^(\w+(?:, \w+)*) {2,}(\S.*)$")
 
@@ -31,9 +41,23 @@ def python_page() -> str:
     for title, wants_class in (("Functions", False), ("Classes", True)):
         pieces.append(f"## {title}")
         for name, found in objects.items():
-            if inspect.isclass(found) == wants_class:
+            if inspect.isclass(found) == wants_class and not _is_error(found):
                 pieces += _class(name, found) if wants_class else _function(name, found)
+    pieces += ["## Errors", _ERRORS]
+    errors = filter(_is_error, objects.values())
+    for found in sorted(errors, key=lambda error: error.exit_code):
+        pieces += _error(found)
     return "\n\n".join(pieces) + "\n"
+
+
+def _is_error(found: Any) -> bool:
+    return inspect.isclass(found) and issubclass(found, tokenmill.TokenmillError)
+
+
+def _error(found: type[tokenmill.TokenmillError]) -> Iterator[str]:
+    yield f"### {found.__name__} {{ #{found.__name__} }}"
+    yield from _docstring(found)
+    yield f"Exit code {found.exit_code}."
 
 
 def _function(

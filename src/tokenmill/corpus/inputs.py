@@ -15,6 +15,7 @@ from tokenmill.corpus.readers import KINDS
 from tokenmill.corpus.skipped import Skipped
 from tokenmill.corpus.source_files import inputs_of
 from tokenmill.corpus.spans import Input
+from tokenmill.corpus.undivided import notes_on_undivided
 from tokenmill.errors import ConfigError
 
 
@@ -47,8 +48,10 @@ def _found(config: Config, hub_inputs: Iterable[Input], hub_again: Iterable[str]
     inputs = in_order([*inputs_of(others, config.input_format, unread), *hub_inputs])
     for name in hub_again:
         unread.add_again(name, name)
-    both = filter(None, map(local_note, others))
-    return FoundInputs(tuple(inputs), (*both, *unread.notes()))
+    notes = [*filter(None, map(local_note, others)), *unread.notes()]
+    if config.separator is None:
+        notes += notes_on_undivided(inputs)
+    return FoundInputs(tuple(inputs), tuple(notes))
 
 
 def _found_by_source(config: Config, hub_inputs: list[Input], hub_again: set[str]) -> FoundInputs:

@@ -89,7 +89,7 @@ class Loader:
             split=split,
             shuffle=shuffle,
             epochs=None if epochs is None else count_of("epochs", epochs),
-            skip=tuple(skip),
+            skip=tuple((operator.index(first), operator.index(last)) for first, last in skip),
             extras=(extras,) if isinstance(extras, str) else tuple(extras),
             packed=packed,
             dtype=dtype,

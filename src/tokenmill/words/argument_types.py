@@ -1,6 +1,7 @@
 """Whether an argument is what its annotation says, for functions that people call from notebooks.
 
-Lenient where Python is: a NumPy integer is an int, an int is a float, a pair may be a list. Only
+Lenient where Python is: a NumPy integer is an int, an int is a float, a pair may be a list, or a
+row of an array. Only
 the first 100 elements of a list are looked at.
 """
 
@@ -51,8 +52,8 @@ def _is_mapping(value: Any, inner: tuple[Any, ...]) -> bool:
 
 
 def _is_pair(value: Any, inner: tuple[Any, ...]) -> bool:
-    is_pair = isinstance(value, (tuple, list)) and len(value) == len(inner)
-    return is_pair and all(map(fits, value, inner))
+    is_row = isinstance(value, (tuple, list)) or getattr(value, "ndim", 0) == 1  # of an array
+    return is_row and len(value) == len(inner) and all(map(fits, value, inner))
 
 
 def _are_all(value: Any, inner: tuple[Any, ...]) -> bool:
