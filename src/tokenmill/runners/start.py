@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 
 from tokenmill.config import Config
-from tokenmill.encodings import EncodingId, get_encoding
+from tokenmill.encodings import EncodingId, awkward_shim, get_encoding
 from tokenmill.encodings.bos import templated, with_bos
 from tokenmill.runners import Runner
 from tokenmill.runners.inline import InlineRunner
@@ -52,6 +52,7 @@ def started_runner(config: Config, owns_process: bool = False) -> Iterator[Runne
     elif _is_inline(config):
         if owns_process:
             configure_process()  # this process does the work of a worker
+            awkward_shim.enable()
         yield InlineRunner()
     else:
         encoding = encoding_of(config)
