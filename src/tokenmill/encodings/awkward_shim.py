@@ -28,7 +28,7 @@ _is_enabled = False
 
 
 def enable() -> None:
-    """Use the stand-in in this process. For worker processes, which run only our code."""
+    """Use the stand-in in this process. For workers and our command, which run only our code."""
     global _is_enabled  # noqa: PLW0603
     _is_enabled = True
 

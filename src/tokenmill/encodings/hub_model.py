@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -179,6 +178,8 @@ class HubModel:
 @contextlib.contextmanager
 def _quiet(name: str) -> Iterator[None]:
     """Without the warnings of a library that repeats requests: the error says it all."""
+    import logging  # 5 ms that only a model of the Hub should pay
+
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)

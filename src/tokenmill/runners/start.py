@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterator
 
 from tokenmill.config import Config
+from tokenmill.encodings import awkward_shim
 from tokenmill.encodings.configured import encoding_of
 from tokenmill.runners import Runner
 from tokenmill.runners.inline import InlineRunner
@@ -44,6 +45,7 @@ def started_runner(config: Config, owns_process: bool = False) -> Iterator[Runne
     elif _is_inline(config):
         if owns_process:
             configure_process()  # this process does the work of a worker
+            awkward_shim.enable()
         yield InlineRunner()
     else:
         encoding = encoding_of(config)

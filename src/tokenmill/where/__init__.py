@@ -1,7 +1,8 @@
 """`--where`: which rows go in, by an expression over their columns.
 
+    fields.py       the columns of a table, by their dotted names
     tree.py         the expression as plain data
-    parser.py       text -> tree, with a caret under what is wrong; never `eval`
+    parser.py       text -> tree, with a caret under what is wrong (mistake.py); never `eval`
     columns.py      the tree's columns found in a schema, and their types checked
     evaluation.py   tree and Arrow arrays -> which rows pass
     statistics.py   whether any row of a parquet row group can pass, by its footer

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tokenmill.errors import ConfigError
+from tokenmill.where.mistake import SHOWN, mistake
 
 Value = str | int | float | bool | Fraction
-_SHOWN = 100  # characters of an expression around a mistake
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Column:
     def shown(self) -> str:
         """For a message, which shows the expression, too."""
         name = str(self)
-        return name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
+        return name if len(name) <= SHOWN else f"{name[:SHOWN]}..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +109,3 @@ def _tests(node: Node) -> Iterator[Test]:
             yield from _tests(inner)
     else:
         yield node
-
-
-def mistake(
-    text: str, what: str, start: int, stop: int, hint: str | None = None, option: str = "--where"
-) -> ConfigError:
-    """The error that shows the option's text with a caret under what is wrong."""
-    first = max(0, start - _SHOWN // 2)
-    shown = "".join(c if c.isprintable() else " " for c in text[first : first + _SHOWN])
-    before = "... " if first else ""
-    carets = "^" * max(1, min(stop, first + _SHOWN) - start)
-    place = " " * (len(before) + start - first)
-    return ConfigError(f"{option}: {what}\n  {before}{shown}\n  {place}{carets}", hint=hint)

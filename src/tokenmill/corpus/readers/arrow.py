@@ -44,8 +44,6 @@ from tokenmill.corpus.readers.rows import (
 )
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, NetworkError
-from tokenmill.where.columns import fields_of
-from tokenmill.where.parser import parsed
 
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
 
@@ -175,6 +173,9 @@ class ArrowReader:
         """The positions of the columns that are needed."""
         fields = RowText(schema, self.options, path).fields
         if self.options.where is not None:
+            from tokenmill.where.columns import fields_of
+            from tokenmill.where.parser import parsed
+
             fields += fields_of(parsed(self.options.where), schema, path).values()
         names = [field.names[0] for field in fields]
         names += [field_of(schema, column, path).names[0] for column in self.options.keep or ()]

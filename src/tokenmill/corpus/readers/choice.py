@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +20,10 @@ from tokenmill.corpus.readers.kept_columns import Kept
 from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
 from tokenmill.corpus.readers.sample import sampler_of
 from tokenmill.corpus.spans import Span
-from tokenmill.where.columns import Field, Fields, column_of, fields_of, kind_of
-from tokenmill.where.parser import parsed
+from tokenmill.where.fields import Field, Fields, column_of, kind_of
+
+if TYPE_CHECKING:
+    from tokenmill.where.tree import Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +81,13 @@ class RowChoice:
     def __init__(self, schema: pa.Schema, span: Span, options: ReadOptions) -> None:
         self._replace = options.replace_bad_text
         self._sampler = sampler_of(span, options)
-        self.expression = None if options.where is None else parsed(options.where)
+        self.expression: Expression | None = None
         self.fields: Fields = {}  # by their names in the expression
-        if self.expression is not None:
+        if options.where is not None:
+            from tokenmill.where.columns import fields_of  # 9 ms that only --where should pay
+            from tokenmill.where.parser import parsed
+
+            self.expression = parsed(options.where)
             self.fields = fields_of(self.expression, schema, span.input.name)
 
     def among(self, first_row: int, num_rows: int, batch: pa.RecordBatch | None = None) -> Chosen:

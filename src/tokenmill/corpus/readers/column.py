@@ -14,7 +14,7 @@ import shlex
 import pyarrow as pa
 
 from tokenmill.errors import ConfigError, InputError
-from tokenmill.where.columns import Field, field_named
+from tokenmill.where.fields import Field, field_named
 from tokenmill.words.name_list import name_list
 
 # Usual names of a column of documents.

@@ -9,7 +9,6 @@ quarantined. The first lines of a file are looked at when the plan is made.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from tokenmill.corpus.readers.choice import Chosen, chosen_of
 from tokenmill.corpus.readers.jsonrows import (
+    EXACT_DECODER,
     MISSING,
     BadLine,
     decoded_line,
@@ -30,7 +30,6 @@ from tokenmill.corpus.readers.jsonrows import (
 from tokenmill.where.columns import kinds_for, misspelled, require_patterns
 from tokenmill.where.tree import Expression
 
-_MAX_DIGITS = 400  # more are no int64; Python itself refuses 4,300
 _INT64 = range(-(1 << 63), 1 << 63)
 _TYPES: dict[str, tuple[type, ...]] = {
     "a boolean": (bool,),
@@ -40,13 +39,6 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "a list": (list,),
 }
 Names = tuple[str, ...]
-
-
-def _number(digits: str) -> int | float:
-    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
-
-
-EXACT_DECODER = json.JSONDecoder(parse_int=_number)
 
 
 class LineChoice:

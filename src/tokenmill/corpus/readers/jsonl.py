@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,11 +34,11 @@ from tokenmill.corpus.readers.json_array import (
     first_elements,
     is_array,
 )
-from tokenmill.corpus.readers.json_choice import EXACT_DECODER, LineChoice, choice_of
 from tokenmill.corpus.readers.json_fields import require_text
 from tokenmill.corpus.readers.json_kept import kept_of_objects, lines_schema
 from tokenmill.corpus.readers.jsonrows import (
     DECODER,
+    EXACT_DECODER,
     WHITESPACE,
     BadLine,
     chosen_rows,
@@ -52,7 +52,9 @@ from tokenmill.corpus.readers.sample import Sampler, sampled, sampler_of
 from tokenmill.corpus.readers.signature import HEAD_BYTES
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError
-from tokenmill.where.parser import parsed
+
+if TYPE_CHECKING:
+    from tokenmill.corpus.readers.json_choice import LineChoice
 
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
 MAX_COUNTED_BYTES = 1 << 30  # before a span: a second of counting, for a line number
@@ -179,6 +181,9 @@ def _is_cut_off(line: bytes, head: bytes) -> bool:
 
 
 def line_choice(options: ReadOptions) -> LineChoice:
+    from tokenmill.corpus.readers.json_choice import choice_of
+    from tokenmill.where.parser import parsed
+
     assert options.where is not None
     return choice_of(parsed(options.where), options.replace_bad_text)
 

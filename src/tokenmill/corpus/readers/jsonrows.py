@@ -33,6 +33,14 @@ from tokenmill.where.template import template_of
 WHITESPACE = b" \t\r\n"
 # Numbers are never the text. float has no limit of 4,300 digits, which int has since Python 3.11.
 DECODER = json.JSONDecoder(parse_int=float)
+_MAX_DIGITS = 400  # more are no int64
+
+
+def _number(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
+
+
+EXACT_DECODER = json.JSONDecoder(parse_int=_number)  # where numbers count: --where, --keep
 
 
 class _Digits(str):

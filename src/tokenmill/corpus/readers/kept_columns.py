@@ -27,7 +27,7 @@ from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
 from tokenmill.corpus.spans import Input
 from tokenmill.errors import ConfigError
-from tokenmill.where.columns import Field, column_of, field_at, paths_in
+from tokenmill.where.fields import Field, column_of, field_at, paths_in
 from tokenmill.words.name_list import name_list
 
 Names = tuple[str, ...]

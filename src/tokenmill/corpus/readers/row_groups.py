@@ -18,7 +18,6 @@ from tokenmill.corpus.readers.choice import Chosen, RowChoice, joined
 from tokenmill.corpus.readers.column_chunks import READ_FAILURES, chunk_of
 from tokenmill.corpus.spans import Span
 from tokenmill.errors import InputError
-from tokenmill.where.statistics import may_pass
 
 
 class GroupChoice:
@@ -42,6 +41,8 @@ class GroupChoice:
         """Whether the statistics show that no row of the group goes in."""
         if self._rows.expression is None:
             return False
+        from tokenmill.where.statistics import may_pass
+
         chunks = {}
         for names, field in self._rows.fields.items():
             for leaf in self._leaves_of(field.path):

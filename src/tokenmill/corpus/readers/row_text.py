@@ -11,7 +11,7 @@ import pyarrow as pa
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.column import is_text, text_columns, text_field
 from tokenmill.corpus.readers.rows import sound_binary
-from tokenmill.where.columns import Field, column_of, field_named
+from tokenmill.where.fields import Field, column_of, field_named
 from tokenmill.where.template import template_of
 
 

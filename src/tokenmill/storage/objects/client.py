@@ -8,7 +8,6 @@ import datetime
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -140,6 +139,8 @@ class ObjectClient:
         def remove(url: str) -> None:
             with contextlib.suppress(FileNotFoundError):
                 self.ask("remove", url, lambda: self.files.rm_file(url))
+
+        from concurrent.futures import ThreadPoolExecutor  # 10 ms that a local run saves
 
         with ThreadPoolExecutor(min(PARALLEL_REMOVALS, len(urls) or 1)) as pool:
             list(pool.map(remove, urls))
