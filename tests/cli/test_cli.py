@@ -76,7 +76,7 @@ def test_prepare_writes_shards_and_a_summary_on_stderr(tmp_path, corpus, texts):
 def test_prepare_again_says_complete(tmp_path, corpus):
     warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1)
     done = warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1)
-    assert done.returncode == 0 and "is complete already; nothing to do" in done.stderr
+    assert done.returncode == 0 and "is already complete; nothing to do" in done.stderr
 
 
 def test_json_is_on_stdout_and_is_the_manifest(tmp_path, corpus):

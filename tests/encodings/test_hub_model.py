@@ -174,7 +174,7 @@ def test_prepare_when_the_model_is_on_the_hub_then_its_commit_is_kept_and_verify
     assert tomllib.loads(config_text(manifest))["tokenizer"] == f"{REPO}@{hub.commit}"
     assert f"--tokenizer {REPO}@{hub.commit}" in prepare_command(manifest)
     hub.push(FILES, OTHER_COMMIT)  # another commit, the same vocabulary
-    assert prepared(tmp_path)  # is complete already
+    assert prepared(tmp_path)  # is already complete
     disconnect(monkeypatch)
     assert tokenmill.verify(tmp_path / "out", full=True).is_complete
 

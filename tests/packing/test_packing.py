@@ -356,7 +356,7 @@ def test_command_packs_reports_and_writes(tmp_path, capsys):
     assert report["num_pad_tokens"] == report["num_rows"] * 64 - report["num_tokens"]
     rows, plan = str(tmp_path / "rows"), Path(out, plan_name(64)).read_bytes()
     assert main(["pack", out, "--seq-len", "64"]) == 0
-    assert "(was there already)" in capsys.readouterr().err
+    assert "(already there)" in capsys.readouterr().err
     crop = ["pack", out, "--seq-len", "64", "--method", "crop", "--write", rows]
     assert main(crop) == 6
     assert "with --method fit, not --method crop" in capsys.readouterr().err

@@ -1,7 +1,7 @@
 """The command line: one executable, one file per command.
 
-This module parses and dispatches; it imports a command's machinery only when that command runs,
-so that `tokenmill --help` answers in well under 0.3 s.
+This module parses and dispatches. A command imports what it needs only when it runs, so that
+`tokenmill --help` answers in well under 0.3 s.
 """
 
 from __future__ import annotations
@@ -101,12 +101,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             _say(f"hint: {error.hint}")
         return error.exit_code
     except KeyboardInterrupt:
-        # A command without state to keep: end like any other on Ctrl-C, without a traceback.
+        # A command without state to keep: die by the signal, without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        # The reader of our stdout has gone: end like any other filter, without a traceback.
+        # The reader of our stdout is gone: end like any filter, without a traceback.
         abandon_stdout()
         return 128 + signal.SIGPIPE
     except Exception as error:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "tokenizer",
-        help="train a tokenizer of your own, or compare some on your text",
+        help="train a tokenizer, or compare tokenizers on your text",
         description="Train a byte-pair tokenizer on a corpus, or compare tokenizers on one.",
     )
     parser.set_defaults(run=lambda arguments: _say_what_to_type(parser), verbose=False)
@@ -43,7 +43,7 @@ def _add_train(actions: Any) -> None:
         help="learn a vocabulary from a corpus",
         description="Learn a byte-pair vocabulary from a corpus. Writes FILE.json, a "
         "tokenizer.json for `tokenizers` and `prepare`, and FILE.tiktoken, its ranks. The same "
-        "corpus and options give the same file. An interrupted run continues counting.",
+        "corpus and options give the same file. The same command resumes an interrupted run.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
@@ -72,21 +72,19 @@ examples:
         "--ties",
         choices=("tokenizers", "bytes"),
         default="tokenizers",
-        help="of two pairs that are equally frequent, which first: by the letters that stand for "
-        "bytes, as `tokenizers` does (default), or by bytes, as rustbpe does",
+        help="how equally frequent pairs are ordered: by the letters that stand for bytes, as in "
+        "`tokenizers` (default), or by bytes, as in rustbpe",
     )
     reading = run_options.add_reading_options(parser)
     reading.add_argument("--where", metavar="EXPR", help="only rows for which this is true")
     reading.add_argument(
         "--sample",
         metavar="SIZE|F",
-        help="learn from about so much text (2GB), or this fraction of the rows (0.1), spread over "
-        "the corpus (default: all)",
+        help="learn from about this much text (2GB), or this fraction of the rows (0.1), spread "
+        "over the corpus (default: all)",
     )
-    parser.add_argument("--seed", type=int, metavar="S", help="of the sample (default: 0)")
-    parser.add_argument(
-        "--num-proc", type=int, metavar="N", help="threads (default: the CPUs there are)"
-    )
+    parser.add_argument("--seed", type=int, metavar="S", help="for the sample (default: 0)")
+    parser.add_argument("--num-proc", type=int, metavar="N", help="threads (default: one per CPU)")
     parser.add_argument(
         "--overwrite", action="store_true", help="replace FILE.json and FILE.tiktoken"
     )
@@ -100,8 +98,9 @@ def _add_compare(actions: Any) -> None:
     parser = actions.add_parser(
         "compare",
         help="bytes per token of several tokenizers on your text",
-        description="Encode a sample of a corpus with several tokenizers: bytes per token, file by "
-        "file (one file per language or source says most), and how many tokens are never used.",
+        description="Encode a sample of a corpus with several tokenizers and compare the bytes per "
+        "token, file by file (best with one file per language or source), and how many tokens are "
+        "never used.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
@@ -113,7 +112,7 @@ examples:
     )
     run_options.add_reading_options(parser)
     parser.add_argument(
-        "--bytes-per-file", default="8M", metavar="N", help="of text at most (default: 8M)"
+        "--bytes-per-file", default="8M", metavar="N", help="at most, of text (default: 8M)"
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -130,7 +129,7 @@ def run_train(arguments: argparse.Namespace) -> int:
         special_tokens=tuple(arguments.special_token or ("<|endoftext|>",)),
         ties=arguments.ties,
     )
-    arguments.pattern = None  # not for a tokenizer that exists
+    arguments.pattern = None  # it is of the new tokenizer, not an option of Config
     config = run_options.typed_config(arguments, sample=sample, overwrite=False)
     line = MovingLine(sys.stderr, arguments.quiet)
     try:
@@ -184,7 +183,7 @@ def summary(trained: Trained, asked: int) -> list[str]:
         f"next    tokenmill prepare SOURCE --tokenizer {trained.path} -o OUT",
     ]
     if trained.vocab_size < asked:
-        lines.insert(2, f"        {asked:,} were asked for: there is no pair left to merge")
+        lines.insert(2, f"        {asked:,} were asked for, but there is no pair left to merge")
     if trained.dropped_share:
         lines.insert(
             2, f"        {trained.dropped_share:.2%} of all words were too rare to be kept"
@@ -226,7 +225,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
 
 
 def table(found: list[Compared], names: list[str], sizes: dict[str, int]) -> list[str]:
-    """Bytes per token: a line for each file, a column for each tokenizer, the best marked."""
+    """Bytes per token: a row per file, a column per tokenizer, the best marked."""
     width = max(len(one.name) for one in found)
     columns = [max(8, len(name)) for name in names]
     header = "  ".join(f"{name:>{w}}" for name, w in zip(names, columns, strict=True))
