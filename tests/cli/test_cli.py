@@ -125,6 +125,17 @@ def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, corpus):
     assert found["expected_bytes"] == written <= found["max_bytes"]
 
 
+def test_dry_run_says_each_note_once(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.txt").write_text("one<|endoftext|>two<|endoftext|>")
+    (tmp_path / "in/readme.md").write_text("skipped")
+    for sources in ([tmp_path / "in"], [f"a={tmp_path}/in", f"b={tmp_path}/in/a.txt"]):
+        done = warm.tokenmill("prepare", *sources, "-o", tmp_path / "out", "--dry-run")
+        notes = [line for line in done.stderr.splitlines() if line.startswith("note: ")]
+        assert len(notes) >= 2 and len(set(notes)) == len(notes), notes
+        assert any(".md" in note for note in notes)
+
+
 def test_dry_run_plans_no_more_workers_than_slices(tmp_path, corpus):
     given = ("prepare", corpus, "-o", tmp_path / "out", "--dry-run", "--num-proc", 1000)
     assert "1 slice, 1 worker\n" in warm.tokenmill(*given).stderr
