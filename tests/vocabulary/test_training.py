@@ -206,6 +206,29 @@ def test_command_when_rows_are_chosen_then_it_learns_from_these(corpus, tmp_path
     assert 1000 < json.loads(capsys.readouterr().out)["text_bytes"] < 20_000
 
 
+def test_training_when_sources_have_options_of_their_own_then_each_is_read_with_its_own(
+    corpus, tmp_path
+):
+    (tmp_path / "b.jsonl").write_text('{"body": "der Text heißt anders"}\n' * 5)
+    toml = f"""[source.a]
+paths = ["{corpus}"]
+where = "keep == 1"
+[source.b]
+paths = ["{tmp_path}/b.jsonl"]
+text_column = "body"
+repeat = 2
+"""
+    (tmp_path / "tokenmill.toml").write_text(toml)
+    words = ["--config", str(tmp_path / "tokenmill.toml"), "-o", str(tmp_path / "my.json")]
+    assert main(["tokenizer", "train", *words, "--vocab-size", "300", "-q"]) == 0
+    texts = pq.read_table(corpus, filters=[("keep", "==", 1)])["text"].drop_null().to_pylist()
+    both = tmp_path / "both.parquet"
+    pq.write_table(pa.table({"text": texts + ["der Text heißt anders"] * 10}), both)
+    alone = trained(both, tmp_path / "alone.json", TrainingOptions(300))
+    assert alone.num_documents == 310
+    assert (tmp_path / "my.json").read_bytes() == (tmp_path / "alone.json").read_bytes()
+
+
 def test_compare_when_files_differ_then_each_has_its_line(corpus, tmp_path, capsys):
     trained(corpus, tmp_path / "my.json")
     (tmp_path / "b.txt").write_text("plain English words, nothing else")

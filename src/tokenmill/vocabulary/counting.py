@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -123,14 +123,15 @@ class KeptCounts:
 
 def counted_words(
     plan: Plan,
-    options: ReadOptions,
+    options: Mapping[str, ReadOptions],
     counter: WordCounter,
     remote: RemoteInputs,
     kept: KeptCounts,
     num_threads: int,
     counted: Callable[[int], None] = lambda text_bytes: None,
 ) -> WordTable:
-    """The words of the plan's slices; `counted` hears of the bytes of text as they are done."""
+    """The words of the plan's slices. `options` are those of each source; `counted` hears of the
+    bytes of text as they are done."""
     num_slices, total = kept.load()
     counted(total.text_bytes)
     left = plan.slices[num_slices:]
@@ -153,7 +154,9 @@ def counted_words(
     return total
 
 
-def _chunks_of(slice_: Slice, options: ReadOptions, counter: WordCounter) -> WordTable:
+def _chunks_of(
+    slice_: Slice, options: Mapping[str, ReadOptions], counter: WordCounter
+) -> WordTable:
     """The chunks of a slice's documents, not yet cut into words."""
     tables, num_documents, text_bytes = [WordTable.empty().table], 0, 0
     with unchanged_objects(slice_.inputs_read):
@@ -164,12 +167,12 @@ def _chunks_of(slice_: Slice, options: ReadOptions, counter: WordCounter) -> Wor
     return WordTable(_summed(tables), num_documents, text_bytes)
 
 
-def _texts(slice_: Slice, options: ReadOptions) -> Iterator[pa.LargeStringArray]:
+def _texts(slice_: Slice, options: Mapping[str, ReadOptions]) -> Iterator[pa.LargeStringArray]:
     """The documents; a row that has none, or that cannot be read, is left out."""
     for span in slice_.spans:
         if not span.is_ruled_out:
             require_unchanged(span.input)
-        for batch in batches_of(span, options)[1]:
+        for batch in batches_of(span, options[span.input.source])[1]:
             yield batch.texts.filter(mask(~nulls_of(batch.texts)))
 
 

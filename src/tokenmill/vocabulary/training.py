@@ -127,7 +127,7 @@ def train(
             kept = KeptCounts(path + KEPT_SUFFIX, _plan_id(plan, config, pattern))
             words = counted_words(
                 plan,
-                ReadOptions.of(config),
+                ReadOptions.by_source(config),
                 WordCounter(pattern),
                 remote,
                 kept,
@@ -217,5 +217,5 @@ def _plan(
 
 def _plan_id(plan: Plan, config: Config, pattern: Pattern) -> str:
     """What the counts depend on."""
-    facts = (__version__, plan.plan_id, ReadOptions.of(config), pattern)
+    facts = (__version__, plan.plan_id, ReadOptions.by_source(config), pattern)
     return hashlib.sha256(repr(facts).encode()).hexdigest()
