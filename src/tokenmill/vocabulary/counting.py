@@ -2,8 +2,9 @@
 
 Reading, cutting and counting are Arrow's and NumPy's work, which other threads need not wait for.
 After every GROUP slices the pattern cuts what was counted, and the sum goes to disk, so that a run
-that ends early continues there. A table of more than MAX_WORDS different words loses its rarest,
-always at the same places of the plan: the result depends on neither threads nor interruptions.
+that ends early continues there. A table of more than MAX_WORDS different words, or of words with
+more than MAX_WORD_BYTES, loses its rarest, always at the same places of the plan: the result
+depends on neither threads nor interruptions.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tokenmill.vocabulary.words import WordCounter
 
 GROUP = 16
 MAX_WORDS = 20_000_000
+MAX_WORD_BYTES = 256 << 20  # of different words: merging takes 24 bytes and more for each
 _COLUMNS = ["word", "count"]
 
 
@@ -65,10 +67,10 @@ class WordTable:
         """As often as they occur."""
         return _total(self.table)
 
-    def without_rarest(self, max_words: int) -> WordTable:
-        """At most so many words; all of one count go together."""
+    def without_rarest(self, max_words: int, max_bytes: int) -> WordTable:
+        """At most so many words and bytes; all of one count go together."""
         table, least = self.table, 1
-        while table.num_rows > max_words:
+        while table.num_rows > max_words or _num_bytes(table) > max_bytes:
             least += 1
             table = table.filter(pc.greater_equal(table["count"], least))
         lost = self.num_words - _total(table)
@@ -148,7 +150,8 @@ def counted_words(
         num_slices += 1
         if num_slices % GROUP == 0 or num_slices == len(plan.slices):
             words = _cut_into_words(WordTable.sum_of(group), counter)
-            total = WordTable.sum_of([total, words]).without_rarest(MAX_WORDS)
+            total = WordTable.sum_of([total, words])
+            total = total.without_rarest(MAX_WORDS, MAX_WORD_BYTES)
             kept.save(num_slices, total)
             group = []
     return total
@@ -190,6 +193,10 @@ def _summed(tables: list[pa.Table]) -> pa.Table:
     words = pa.concat_tables(tables).group_by("word", use_threads=False)
     grouped = words.aggregate([("count", "sum")])
     return grouped.rename_columns({"count_sum": "count"}).select(_COLUMNS)
+
+
+def _num_bytes(table: pa.Table) -> int:
+    return int(pc.sum(pc.binary_length(table["word"])).as_py() or 0)
 
 
 def _total(table: pa.Table) -> int:
