@@ -112,7 +112,7 @@ def _add_compare(actions: Any) -> None:
     parser = actions.add_parser(
         "compare",
         help="bytes per token of several tokenizers on your text",
-        description="Encode a sample of a corpus with several tokenizers: bytes per token, source by "
+        description="Encode a sample of a corpus with several tokenizers: bytes per token, by "
         "source (de=german/ fr=french/; file by file without names), and how many tokens are never "
         "used.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
