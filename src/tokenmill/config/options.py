@@ -322,7 +322,7 @@ def _kept_text(given: Any) -> str | None:
         given = columns_in(given.strip())
     names = tuple(map(str, given))
     if own := [name for name in names if name in OWN_COLUMNS]:
-        others = ",".join(name for name in names if name not in OWN_COLUMNS)
+        others = _comma_separated(name for name in names if name not in OWN_COLUMNS)
         raise ConfigError(
             f"--keep {own[0]}: tokenmill's own column of this name is kept of every document, and "
             "would take the place of one in the files",
@@ -338,6 +338,10 @@ def _kept_text(given: Any) -> str | None:
     for name in names:
         if name != name.encode(errors="replace").decode():
             raise ConfigError(f"--keep: {name!r} is not valid Unicode", hint="--keep id,url")
+    return _comma_separated(names)
+
+
+def _comma_separated(names: Iterable[str]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(names)
     return text.getvalue()

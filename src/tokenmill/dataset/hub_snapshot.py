@@ -19,10 +19,6 @@ from tokenmill.storage.folder_files import FolderFiles
 _URL = re.compile(rf"{SCHEME}(?:datasets/)?(\w[\w.-]*/\w[\w.-]*)(?:@([^/:]+))?(/.*)?")
 
 
-def is_hub_url(path: str) -> bool:
-    return path.startswith(SCHEME)
-
-
 def snapshot_files(url: str) -> FolderFiles:
     """The files of a dataset, or of a folder of it, once all of them are here."""
     match = _URL.fullmatch(url)
