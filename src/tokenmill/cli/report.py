@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
+import shlex
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.foreign_options import (
@@ -44,6 +45,7 @@ examples:
   tokenmill report data/mine
   tokenmill report data/mine --exact -o mine.html
   tokenmill report data/gpt2 data/o200k -o compared.html
+  tokenmill report data/mine --timings timings.jsonl
   tokenmill report data/mine --markdown
   tokenmill report s3://bucket/mine
   tokenmill report llmc-shards/ --tokenizer gpt2""",
@@ -56,6 +58,13 @@ examples:
     how = parser.add_argument_group("what is read and shown")
     how.add_argument("--exact", action="store_true", help="read all tokens, on all cores")
     how.add_argument("--no-text", action="store_true", help="no documents: for a page to share")
+    how.add_argument(
+        "--timings",
+        action="append",
+        metavar="FILE",
+        help="draw the run's speed, from what `prepare --timings FILE` wrote; for several "
+        "--partition tasks, repeat it, or give a glob in quotes",
+    )
     how.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
     how.add_argument("--markdown", action="store_true", help="a card for a README on stdout")
     how.add_argument(
@@ -96,6 +105,11 @@ def require_consistent(arguments: argparse.Namespace) -> None:
                 f"--{option} goes to standard output, and -o names a page",
                 hint=f"tokenmill report {arguments.folder} --{option} > {arguments.out}",
             )
+    if arguments.timings and arguments.other:
+        raise ConfigError(
+            "--timings is of one run, and there are two datasets",
+            hint=f"tokenmill report {shlex.quote(arguments.folder)} --timings FILE",
+        )
     require_tokenizer_with(arguments)
     if arguments.out not in (None, "-"):
         require_replaceable(arguments.out)
@@ -116,7 +130,7 @@ def require_replaceable(path: str) -> None:
         )
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Surveyed:
     looked: LookedInto
     commands: Commands
@@ -129,13 +143,19 @@ def surveyed(folder: str, arguments: argparse.Namespace, moving: MovingLine) -> 
 
     looked = looked_into(folder, arguments)
     commands = commands_of(looked, arguments)
+    throughput = None
+    if arguments.timings:
+        from tokenmill.report.throughput import throughput_of
+
+        throughput = throughput_of(arguments.timings, looked.dataset.manifest, folder)
     reading = SurveyOptions(
         is_exact=arguments.exact,
         with_text=not arguments.no_text,
         num_proc=arguments.num_proc or available_cpus(),
         progress=moving.show,
     )
-    return Surveyed(looked, commands, survey(looked, reading, commands))
+    figures = survey(looked, reading, commands)
+    return Surveyed(looked, commands, dataclasses.replace(figures, throughput=throughput))
 
 
 def show(found: list[Surveyed], arguments: argparse.Namespace) -> None:

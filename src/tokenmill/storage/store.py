@@ -138,8 +138,7 @@ class Store(Protocol):
     def deliver(
         self, staging: str, folder: str, names: Iterable[str], piece: FilePiece | None
     ) -> dict[str, str | None]:
-        """Make what is in `staging` durable in `folder`. `piece` is the one that is still open
-        of open.
+        """Make what is in `staging` durable in `folder`. `piece` is the one that is still open.
         Returns the sha256 that the store keeps of each file, if it keeps any."""
 
     # Folders, and removal

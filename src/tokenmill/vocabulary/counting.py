@@ -2,15 +2,16 @@
 
 Reading, cutting and counting are Arrow's and NumPy's work, which other threads need not wait for.
 After every GROUP slices the pattern cuts what was counted, and the sum goes to disk, so that a run
-that ends early continues there. A table of more than MAX_WORDS different words loses its rarest,
-always at the same places of the plan: the result depends on neither threads nor interruptions.
+that ends early continues there. A table of more than MAX_WORDS different words, or of words with
+more than MAX_WORD_BYTES, loses its rarest, always at the same places of the plan: the result
+depends on neither threads nor interruptions.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,6 +32,7 @@ from tokenmill.vocabulary.words import WordCounter
 
 GROUP = 16
 MAX_WORDS = 20_000_000
+MAX_WORD_BYTES = 256 << 20  # of different words: merging takes 24 bytes and more for each
 _COLUMNS = ["word", "count"]
 
 
@@ -65,10 +67,10 @@ class WordTable:
         """As often as they occur."""
         return _total(self.table)
 
-    def without_rarest(self, max_words: int) -> WordTable:
-        """At most so many words; all of one count go together."""
+    def without_rarest(self, max_words: int, max_bytes: int) -> WordTable:
+        """At most so many words and bytes; all of one count go together."""
         table, least = self.table, 1
-        while table.num_rows > max_words:
+        while table.num_rows > max_words or _num_bytes(table) > max_bytes:
             least += 1
             table = table.filter(pc.greater_equal(table["count"], least))
         lost = self.num_words - _total(table)
@@ -123,14 +125,15 @@ class KeptCounts:
 
 def counted_words(
     plan: Plan,
-    options: ReadOptions,
+    options: Mapping[str, ReadOptions],
     counter: WordCounter,
     remote: RemoteInputs,
     kept: KeptCounts,
     num_threads: int,
     counted: Callable[[int], None] = lambda text_bytes: None,
 ) -> WordTable:
-    """The words of the plan's slices; `counted` hears of the bytes of text as they are done."""
+    """The words of the plan's slices. `options` are those of each source; `counted` hears of the
+    bytes of text as they are done."""
     num_slices, total = kept.load()
     counted(total.text_bytes)
     left = plan.slices[num_slices:]
@@ -147,13 +150,16 @@ def counted_words(
         num_slices += 1
         if num_slices % GROUP == 0 or num_slices == len(plan.slices):
             words = _cut_into_words(WordTable.sum_of(group), counter)
-            total = WordTable.sum_of([total, words]).without_rarest(MAX_WORDS)
+            total = WordTable.sum_of([total, words])
+            total = total.without_rarest(MAX_WORDS, MAX_WORD_BYTES)
             kept.save(num_slices, total)
             group = []
     return total
 
 
-def _chunks_of(slice_: Slice, options: ReadOptions, counter: WordCounter) -> WordTable:
+def _chunks_of(
+    slice_: Slice, options: Mapping[str, ReadOptions], counter: WordCounter
+) -> WordTable:
     """The chunks of a slice's documents, not yet cut into words."""
     tables, num_documents, text_bytes = [WordTable.empty().table], 0, 0
     with unchanged_objects(slice_.inputs_read):
@@ -164,12 +170,12 @@ def _chunks_of(slice_: Slice, options: ReadOptions, counter: WordCounter) -> Wor
     return WordTable(_summed(tables), num_documents, text_bytes)
 
 
-def _texts(slice_: Slice, options: ReadOptions) -> Iterator[pa.LargeStringArray]:
+def _texts(slice_: Slice, options: Mapping[str, ReadOptions]) -> Iterator[pa.LargeStringArray]:
     """The documents; a row that has none, or that cannot be read, is left out."""
     for span in slice_.spans:
         if not span.is_ruled_out:
             require_unchanged(span.input)
-        for batch in batches_of(span, options)[1]:
+        for batch in batches_of(span, options[span.input.source])[1]:
             yield batch.texts.filter(mask(~nulls_of(batch.texts)))
 
 
@@ -187,6 +193,10 @@ def _summed(tables: list[pa.Table]) -> pa.Table:
     words = pa.concat_tables(tables).group_by("word", use_threads=False)
     grouped = words.aggregate([("count", "sum")])
     return grouped.rename_columns({"count_sum": "count"}).select(_COLUMNS)
+
+
+def _num_bytes(table: pa.Table) -> int:
+    return int(pc.sum(pc.binary_length(table["word"])).as_py() or 0)
 
 
 def _total(table: pa.Table) -> int:
