@@ -104,7 +104,7 @@ class CommandParser(argparse.ArgumentParser):
     def _advice(self, name: str, options: dict[str, argparse.Action]) -> str:
         said = name.lstrip("-").replace("-", "_")
         if said in _RESUME:
-            return "leave it out: the same command continues an interrupted run"
+            return "leave it out: the same command resumes an interrupted run"
         if commands_of(self):
             called = f"{self.prog} COMMAND {name}"
             return f"options follow the command: {called}; see {self.help_command()}"
