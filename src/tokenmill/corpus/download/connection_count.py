@@ -1,9 +1,10 @@
-"""How many connections to use: as many as make the download faster.
+"""How many connections: as many as make the whole faster.
 
-The count is doubled as long as that adds at least 15% of what it would add if every connection were
-as fast as before. If it does not, the line is full, or the server limits us, and the count goes
-back. Later, ever less often, half as many more are tried. So a line of 10 Mbit/s stays with the few
-that it started with, and if a CDN limits each connection, 32 are reached after two steps.
+The count is doubled as long as that adds at least 15% of what it would add if each connection
+brought as much as the others. If it does not, the line is full, or the server limits us, and the
+count is taken back. Later it is tried again, ever less often, with half as many more. So a line
+of 10 Mbit/s stays with the few that it began with, and where a CDN limits each connection, 32 are
+reached after two steps.
 
 Only time in which every connection had something to fetch is measured.
 """
@@ -12,19 +13,19 @@ from __future__ import annotations
 
 FIRST_CONNECTIONS = 8
 MAX_CONNECTIONS = 32
-# A measurement takes at least this long, and this many bytes per connection: they come in blocks.
+# A measurement takes so long, and so many bytes for each connection: they arrive in blocks.
 MEASURED_SECONDS = 0.2
 MEASURED_BYTES = 1 << 20
-SETTLING_LATENCIES = 2.0  # until a new connection sends: it is opened, then gets a request
+SETTLING_LATENCIES = 2.0  # a new connection has sent nothing before it is made and asked
 WORTHWHILE = 0.15
-# The first pause after a failed trial, and its minimum in measurements; doubled after each one.
+# The first pause after a trial that failed, also in measurements; then twice as long, and so on.
 RETRIAL_SECONDS = 1.0
 RETRIAL_MEASUREMENTS = 5
 LONGEST_RETRIAL_FACTOR = 32
 
 
 class ConnectionCount:
-    """`wanted` depends only on the events it is told of; time comes from the caller."""
+    """`wanted` follows from what it is told. Pure: time comes from the caller."""
 
     def __init__(self, now: float) -> None:
         self.wanted = FIRST_CONNECTIONS
@@ -49,11 +50,11 @@ class ConnectionCount:
             self._begin(now)
 
     def idled(self, now: float) -> None:
-        """A connection had nothing to fetch, so the measurement is void."""
+        """A connection had nothing to fetch: what was measured says nothing about the line."""
         self._begin(now)
 
     def refused(self, now: float) -> None:
-        """The server refused a request as one too many (429, 503)."""
+        """The server has said that it is too much (429, 503)."""
         self.wanted = max(1, self.wanted // 2)
         self._give_up_trial(now)
         self._begin(now)

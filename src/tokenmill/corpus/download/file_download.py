@@ -81,8 +81,8 @@ class FileDownload:
         return self.partial.ranges.num_bytes
 
     def next_range(self, wish: RangeWish, num_connections: int) -> FileRange | None:
-        """The first missing stretch that is not in flight: as long as `wish`, but short enough that
-        all connections get a share of what is missing."""
+        """The first stretch that nobody fetches: as long as wished, but short enough that all
+        connections have a share of what is missing."""
         if self.is_spoiled or len(self.in_flight) >= self.remote.source.max_streams:
             return None
         taken = ByteRanges()

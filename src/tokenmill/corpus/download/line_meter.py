@@ -1,4 +1,4 @@
-"""Measures a line: its recent rate, and the latency of an answer."""
+"""What a line brings: its rate of late, and how long an answer takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STEP_SECONDS = 0.1
 
 
 class LineMeter:
-    """Reads no clock: time comes from the caller."""
+    """Pure: time comes from the caller."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()  # time, bytes up to then
@@ -31,7 +31,7 @@ class LineMeter:
             self._forget_old(now)
 
     def answered(self, seconds: float, num_bytes: int, num_connections: int, now: float) -> None:
-        """A request's first bytes arrived after `seconds`, which include their own transfer."""
+        """A request's first bytes have arrived after some seconds, of which they took a part."""
         each = self.bytes_per_second(now) / max(1, num_connections)
         latency = max(0.0, seconds - num_bytes / each) if each else seconds
         self.latency_seconds += (latency - self.latency_seconds) / 4
