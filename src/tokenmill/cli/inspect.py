@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     require_effect(arguments)
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")  # where the locale is not UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")  # if the locale is not UTF-8
     stop = SignalStop()
     stop.install()
     try:

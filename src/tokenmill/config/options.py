@@ -94,7 +94,7 @@ class Config:
     stall_timeout: float = _not_in_identity(300.0)
     overwrite: bool = _not_in_identity(False)
     keep_downloads: bool = _not_in_identity(True)  # of Hub files, in the cache of huggingface_hub
-    timings: str | None = _not_in_identity(None)  # a file that says how fast the run was
+    timings: str | None = _not_in_identity(None)  # a file that records the speed of the run
     named: tuple[NamedSource, ...] = _not_in_identity(())  # their paths are `sources`, too
 
     def __post_init__(self) -> None:
@@ -188,7 +188,7 @@ class Config:
         from tokenmill.storage.objects import is_url
 
         if not path or is_url(path) or os.path.isdir(path):
-            what = "is a folder" if os.path.isdir(path) else "is no local file"
+            what = "is a folder" if os.path.isdir(path) else "is not a local file"
             raise ConfigError(f"--timings {path!r} {what}", hint="--timings timings.jsonl")
         real, out = os.path.realpath(path), os.path.realpath(self.out)
         if self.out and not is_url(self.out) and os.path.commonpath([real, out]) == out:

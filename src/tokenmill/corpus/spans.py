@@ -59,8 +59,8 @@ class Span:
     start: int
     stop: int
     text_bytes: int  # an estimate: for progress, for slices of even size
-    first_row: int = 0  # row number of the span's first row in its file, where known
-    num_rows: int | None = None  # rows in the span, where the file says so
+    first_row: int = 0  # number of the span's first row in its file, if known
+    num_rows: int | None = None  # rows in the span, if the file states them
     max_rows: int | None = None  # read no further than this (--limit-docs)
 
     @property

@@ -62,11 +62,11 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
             raise Stopped
 
     with (
-        timed(config, watch) as told,
+        timed(config, watch) as timed_watch,
         kept_standard_input(config, watch.notice, stop_if_asked) as config,
         store_of(config.out).staging(Workspace(config.out).folder) as scratch,
     ):
-        context = RunContext(config, encoding, runner, told, scratch)
+        context = RunContext(config, encoding, runner, timed_watch, scratch)
         manifest = _attempt(context) or _attempt(context)
     assert manifest is not None  # only resuming can ask for another attempt
     return manifest

@@ -88,13 +88,13 @@ def encode_partition(
     workspace = Workspace(config.out)
     begun = begun_in(config, identity_of(config, encoding))
     with (
-        timed(config, watch) as told,
+        timed(config, watch) as timed_watch,
         # Not in the work folder, so that a task can remove its own downloads.
         tempfile.TemporaryDirectory(prefix="tokenmill-", ignore_cleanup_errors=True) as scratch,
         contextlib.closing(RemoteInputs(config, scratch, watch.notice, begun.revisions)) as remote,
     ):
         begun.require_cached(remote)
-        context = RunContext(config, encoding, runner, told, scratch)
+        context = RunContext(config, encoding, runner, timed_watch, scratch)
         found = all_inputs(config, remote)
         request = PrepareRequest(context.identity, found.inputs)
         require_own_timings(config, request)
