@@ -82,6 +82,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--empty", choices=EMPTY_POLICIES, help="empty documents (default: the format's)"
     )
 
+    _add_writing_options(parser)
+    _add_running_options(parser)
+
+
+def _add_writing_options(parser: argparse.ArgumentParser) -> None:
     shards = parser.add_argument_group("what is written")
     shards.add_argument(
         "--format",
@@ -121,6 +126,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="also plan rows of N tokens, as `tokenmill pack OUT --seq-len N` does",
     )
 
+
+def _add_running_options(parser: argparse.ArgumentParser) -> None:
     running = parser.add_argument_group("how it runs")
     running.add_argument("--num-proc", type=int, metavar="N", help="workers (default: one per CPU)")
     running.add_argument(
