@@ -13,7 +13,7 @@ from tokenmill.errors import (
     OutputError,
     TokenmillError,
 )
-from tokenmill.storage.retry import is_of_the_network, message_of, status_of
+from tokenmill.storage.retry import is_network_error, message_of, status_of
 
 
 def require_token(repo: str, client: Any) -> None:
@@ -65,7 +65,7 @@ def explained(
             ) from None
         if status is not None and status < 500 and status != 429:
             raise OutputError(f"the Hub refused this for {repo}: {said}") from None
-        if not is_of_the_network(error):
+        if not is_network_error(error):
             raise
         raise NetworkError(
             f"cannot reach {repo} on the Hub: {said}",
