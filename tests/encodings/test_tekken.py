@@ -72,10 +72,10 @@ def test_tekken_when_it_names_special_tokens_then_those_are_its_own(tmp_path: Pa
     ("changes", "message"),
     [
         ({"default_vocab_size": 10**9}, "its default_vocab_size is 1000000000"),
-        ({"default_vocab_size": 400}, "370 ranks wanted, 260 are there"),
+        ({"default_vocab_size": 400}, "370 ranks expected, got 260"),
         ({"default_num_special_tokens": "x"}, "its default_num_special_tokens is x"),
         ({"version": "v11"}, "it names no special tokens"),
-        ({"special_tokens": [1]}, "no list of tokens"),
+        ({"special_tokens": [1]}, "not a list of tokens"),
         ({"special_tokens": [{"rank": 99, "token_str": "a"}]}, "a special token is"),
         ({"special_tokens": [{"rank": 1, "token_str": "\ud800"}]}, "a special token is"),
         ({"special_tokens": [{"rank": 1, "token_str": "<SPECIAL_2>"}]}, "have one text"),

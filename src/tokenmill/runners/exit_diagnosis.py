@@ -57,7 +57,7 @@ def death_of(exit_: Exit, oom_kills: int) -> Death:
     if exit_.code >= 0:
         likely = "it exited on its own; its stderr says more"
         return Death(exit_.pid, f"exit code {exit_.code}", likely, words)
-    name = _signal_name(-exit_.code)
+    name = signal_name(-exit_.code)
     if name != "SIGKILL":
         return Death(exit_.pid, name, _likely(name), words)
     memory = _memory_words(exit_.peak_bytes)
@@ -98,7 +98,7 @@ def stderr_excerpt(stderr: str) -> str:
     return "\n".join(f"  | {line}" for line in lines)
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

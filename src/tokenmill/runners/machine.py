@@ -63,6 +63,10 @@ def oom_kill_count(root: str = "/") -> int:
         for folder in _cgroup_folders(root, controller):
             if text := _text(folder, name):
                 return _field(text, "oom_kill")
+    return oom_kill_count_of_machine(root)
+
+
+def oom_kill_count_of_machine(root: str = "/") -> int:
     return _field(_text(root, "proc/vmstat"), "oom_kill")
 
 
