@@ -26,7 +26,7 @@ from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.patterns import PATTERNS
 from tokenmill.errors import ConfigError, ConflictError, InputError
 from tokenmill.vocabulary import counting
-from tokenmill.vocabulary.training import KEPT_SUFFIX, TrainingOptions, TrainingWatch, train
+from tokenmill.vocabulary.training import COUNTS_SUFFIX, TrainingOptions, TrainingWatch, train
 
 WORDS = [
     "der",
@@ -66,7 +66,7 @@ def test_training_when_threads_and_slices_differ_then_the_bytes_do_not(corpus, t
         assert again.sha256 == first.sha256
     assert first.num_documents == 600
     assert 280 < first.vocab_size < 400  # there is no more to merge
-    assert not list(tmp_path.glob(f"*{KEPT_SUFFIX}"))
+    assert not list(tmp_path.glob(f"*{COUNTS_SUFFIX}"))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_training_when_it_is_interrupted_then_it_continues_to_the_same_bytes(
     )
     with pytest.raises(KeyboardInterrupt):
         train(asked, TrainingOptions(400), watch=Impatient())
-    kept = tmp_path / f"my.json{KEPT_SUFFIX}"
+    kept = tmp_path / f"my.json{COUNTS_SUFFIX}"
     assert kept.exists()
     seen = []
     monkeypatch.setattr(TrainingWatch, "counted", lambda watch, size: seen.append(size))
@@ -167,7 +167,7 @@ def test_training_when_it_is_killed_then_the_next_run_continues_and_removes_what
     assert killed.returncode == -signal.SIGKILL
     [left] = scratch.iterdir()
     os.utime(left, (0, 0))  # one that is new may be another run's that has not locked it yet
-    assert (tmp_path / f"my.json{KEPT_SUFFIX}").exists()
+    assert (tmp_path / f"my.json{COUNTS_SUFFIX}").exists()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     assert trained(corpus, tmp_path / "my.json").sha256 == whole.sha256
     assert not list(scratch.iterdir())
@@ -178,9 +178,9 @@ def test_training_when_what_was_kept_is_not_this_runs_then_it_is_counted_again(
     damage, corpus, tmp_path
 ):
     first = trained(corpus, tmp_path / "a.json")
-    kept = tmp_path / f"b.json{KEPT_SUFFIX}"
+    kept = tmp_path / f"b.json{COUNTS_SUFFIX}"
     if damage is None:
-        counting.KeptCounts(str(kept), "another plan").save(1, counting.WordTable.empty())
+        counting.SavedCounts(str(kept), "another plan").save(1, counting.WordTable.empty())
     else:
         kept.write_bytes(damage)
     assert trained(corpus, tmp_path / "b.json").sha256 == first.sha256
@@ -238,19 +238,19 @@ def test_training_when_it_cannot_be_done_then_nothing_is_written(corpus, tmp_pat
         trained(corpus, tmp_path / "my.model")
     assert caught.value.hint == f"-o {tmp_path}/my.json"
     (tmp_path / "there.json").write_text("{}")
-    with pytest.raises(ConflictError, match=r"there is .*there\.json"):
+    with pytest.raises(ConflictError, match=r"would overwrite .*there\.json"):
         trained(corpus, tmp_path / "there.json")
     (tmp_path / "ranks.tiktoken").write_text("another's")
-    with pytest.raises(ConflictError, match=r"there is .*ranks\.tiktoken"):
+    with pytest.raises(ConflictError, match=r"would overwrite .*ranks\.tiktoken"):
         trained(corpus, tmp_path / "ranks.json")
     assert (tmp_path / "ranks.tiktoken").read_text() == "another's"
     pq.write_table(pa.table({"text": pa.array([None], pa.string())}), tmp_path / "empty.parquet")
-    with pytest.raises(InputError, match="nothing to learn from"):
+    with pytest.raises(InputError, match="nothing to train on"):
         trained(tmp_path / "empty.parquet", tmp_path / "no.json")
     with pytest.raises(ConfigError, match="cannot be used"):
         trained(corpus, tmp_path / "no.json", TrainingOptions(300, r"\w+"))
     for otherwise in (r"\p{N}{1,3}+|\s+|.", r"(\w)+|\W"):
-        with pytest.raises(ConfigError, match="in another way"):
+        with pytest.raises(ConfigError, match="differently"):
             trained(corpus, tmp_path / "no.json", TrainingOptions(300, otherwise))
     assert not (tmp_path / "no.json").exists()
 

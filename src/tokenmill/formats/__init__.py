@@ -26,7 +26,7 @@ from tokenmill.formats.format import (
     SideFile,
     Traits,
 )
-from tokenmill.plugins import outside, outside_names
+from tokenmill.plugins import loaded_plugin, plugin_names
 
 __all__ = [
     "DTYPE_BYTES",
@@ -68,7 +68,7 @@ _REGISTERED: dict[str, Format] = {}
 
 def format_names() -> tuple[str, ...]:
     """All formats: ours, then those of plugins."""
-    return (*NAMES, *(name for name in outside_names(GROUP) if name not in _FORMATS))
+    return (*NAMES, *(name for name in plugin_names(GROUP) if name not in _FORMATS))
 
 
 @contextlib.contextmanager
@@ -91,9 +91,9 @@ def get_format(name: str) -> Format:
         module, _, attribute = _FORMATS[name].partition(":")
         found: Format = getattr(importlib.import_module(module), attribute)()
         return found
-    if name in outside_names(GROUP):
-        from_outside: Format = outside(GROUP, name)()
-        return from_outside
+    if name in plugin_names(GROUP):
+        plugin: Format = loaded_plugin(GROUP, name)()
+        return plugin
     raise unknown_name("format", name, format_names())
 
 

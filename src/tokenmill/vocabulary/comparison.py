@@ -1,6 +1,6 @@
-"""Several tokenizers on the same text: bytes per token, file by file, and tokens never used.
+"""Compares tokenizers on the same text: bytes per token, file by file, and tokens never used.
 
-Files are what a corpus is divided into where there is no better name: one per language, per source.
+Files stand for the parts of a corpus: often there is one per language or source.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BYTES_PER_FILE = 8 << 20
 
 @dataclass
 class Usage:
-    """How one tokenizer does on some text."""
+    """The tokens of some text with one tokenizer."""
 
     num_tokens: int = 0
     counts: np.ndarray[tuple[int], np.dtype[np.int64]] = field(
@@ -45,7 +45,7 @@ class Usage:
 
 @dataclass
 class Compared:
-    """A file, or all of them: its text, and each tokenizer's tokens of it."""
+    """A file, or all of them: its text, and each tokenizer's tokens."""
 
     name: str
     text_bytes: int = 0
@@ -59,7 +59,7 @@ class Compared:
 def compare(
     encodings: Sequence[Encoding], config: Config, bytes_per_file: int = BYTES_PER_FILE
 ) -> list[Compared]:
-    """Each file of the corpus, as far as its first `bytes_per_file` go, and then all together."""
+    """Each file of the corpus, about its first `bytes_per_file`, and then all together."""
     plan = make_plan({}, found_inputs(config).inputs, config)
     files: dict[str, Compared] = {}
     spans = (span for slice_ in plan.slices for span in slice_.spans)
