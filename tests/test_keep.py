@@ -336,6 +336,7 @@ def test_types_that_differ_between_files_are_widened_or_refused(tmp_path):
     [
         ("id, _row,x y", "--keep _row: .* own column", "--keep 'id,x y'; to keep a column _row "),
         (["_file"], "--keep _file: .* own column", "--keep ''; "),
+        (["a,b", "_row"], "--keep _row: .* own column", """--keep '"a,b"'; """),
         ("id,", "a column name is empty", "--keep id,url; "),
         (["id", ""], "a column name is empty", "a column without a name cannot be kept"),
     ],

@@ -7,6 +7,7 @@ import json
 import os
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -318,7 +319,8 @@ def test_far_plan_and_tokens_are_fetched_as_needed(tmp_path, monkeypatch):
     options = {"packed": True, "seq_len": 8, "batch_size": 5, "epochs": 2}
     expected = [batch.tokens.tolist() for batch in tokenmill.Loader(source, **options)]
     monkeypatch.setattr(type(source["train"].files), "is_far", True)
-    monkeypatch.setattr(row_plan, "is_url", lambda path: True)
+    slow_store = SimpleNamespace(has_quick_calls=False)
+    monkeypatch.setattr(row_plan, "store_of", lambda path: slow_store)
     monkeypatch.setattr(row_plan, "MAX_FETCHED_BYTES", 0)
     folder = tmp_path / "cache"
     for _ in range(2):

@@ -62,6 +62,7 @@ def prepare(
     stall_timeout: float = 300.0,
     overwrite: bool = False,
     keep_downloads: bool = True,
+    timings: str | os.PathLike[str] | None = None,
     pack: Quantity | None = None,
     progress: bool = False,
     watch: RunWatch | None = None,
@@ -86,6 +87,7 @@ def prepare(
     val              "fraction", "first-shard" or "none": what is held out for validation
     seq_len          tokens per sample, if the format holds samples; "document" for one per document
     pack             then plan rows of so many tokens, of whole documents: see `tokenmill.pack`
+    timings          a file outside of `out` that says how fast the run was, for `tokenmill report`
     progress         show progress on stderr; in a notebook, below the cell
     watch            an object that receives each step (see `tokenmill.run.RunWatch`)
     """

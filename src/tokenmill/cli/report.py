@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
+import shlex
 import signal
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.foreign_options import add_foreign_options, commands_of, looked_into, readable
@@ -37,6 +38,7 @@ examples:
   tokenmill report data/mine
   tokenmill report data/mine --exact -o mine.html
   tokenmill report data/gpt2 data/o200k -o compared.html
+  tokenmill report data/mine --timings timings.jsonl
   tokenmill report data/mine --markdown
   tokenmill report s3://bucket/mine
   tokenmill report llmc-shards/ --tokenizer gpt2""",
@@ -49,6 +51,13 @@ examples:
     how = parser.add_argument_group("what is read and shown")
     how.add_argument("--exact", action="store_true", help="read all tokens, on all cores")
     how.add_argument("--no-text", action="store_true", help="no documents: a page to pass on")
+    how.add_argument(
+        "--timings",
+        action="append",
+        metavar="FILE",
+        help="draw how fast the run was, from what `prepare --timings FILE` wrote; several of "
+        "--partition tasks: repeat it, or give a glob in quotes",
+    )
     how.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
     how.add_argument("--markdown", action="store_true", help="a card for a README on stdout")
     how.add_argument(
@@ -95,6 +104,11 @@ def require_sense(arguments: argparse.Namespace) -> None:
                 f"--{option} goes to standard output, and -o names a page",
                 hint=f"tokenmill report {arguments.folder} --{option} > {arguments.out}",
             )
+    if arguments.timings and arguments.other:
+        raise ConfigError(
+            "--timings is of one run, and there are two datasets",
+            hint=f"tokenmill report {shlex.quote(arguments.folder)} --timings FILE",
+        )
     for option in ("pattern", "eot_token"):
         if getattr(arguments, option) is not None and arguments.tokenizer is None:
             name = option.replace("_", "-")
@@ -118,7 +132,7 @@ def require_replaceable(path: str) -> None:
         )
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Surveyed:
     looked: LookedInto
     commands: Commands
@@ -131,13 +145,19 @@ def surveyed(folder: str, arguments: argparse.Namespace, moving: MovingLine) -> 
 
     looked = looked_into(folder, arguments)
     commands = commands_of(looked, arguments)
+    throughput = None
+    if arguments.timings:
+        from tokenmill.report.throughput import throughput_of
+
+        throughput = throughput_of(arguments.timings, looked.dataset.manifest, folder)
     reading = SurveyOptions(
         is_exact=arguments.exact,
         with_text=not arguments.no_text,
         num_proc=arguments.num_proc or available_cpus(),
         progress=moving.show,
     )
-    return Surveyed(looked, commands, survey(looked, reading, commands))
+    figures = survey(looked, reading, commands)
+    return Surveyed(looked, commands, dataclasses.replace(figures, throughput=throughput))
 
 
 def show(found: list[Surveyed], arguments: argparse.Namespace) -> None:

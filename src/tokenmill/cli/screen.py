@@ -14,6 +14,7 @@ from tokenmill.words.escapes import printable as printable  # noqa: PLC0414
 from tokenmill.words.quantities import parsed_count as parsed_count  # noqa: PLC0414
 from tokenmill.words.quantities import shown_bytes as shown_bytes  # noqa: PLC0414
 from tokenmill.words.quantities import shown_count as shown_count  # noqa: PLC0414
+from tokenmill.words.quantities import shown_rate as shown_rate  # noqa: PLC0414
 
 
 class CheckedStdout:
@@ -62,13 +63,6 @@ def parsed_separator(text: str) -> str:
         lambda match: names.get(match[1]) or chr(int(match[1][1:], 16)),
         text,
     )
-
-
-def shown_rate(bytes_per_second: float) -> str:
-    """A speed in megabytes, with only significant digits: 250 MB/s, 3.1 MB/s."""
-    if bytes_per_second >= 10e6:
-        return f"{bytes_per_second / 1e6:,.0f} MB/s"
-    return f"{shown_bytes(bytes_per_second)}/s"
 
 
 def shown_seconds(seconds: float) -> str:

@@ -29,6 +29,10 @@ _NAME = re.compile(
 _URL = re.compile(rf"{SCHEME}datasets/({_REPO})(?:@([^/:]+))?/(.+)")
 
 
+def is_hub_url(path: str) -> bool:
+    return path.startswith(SCHEME)
+
+
 @dataclass(frozen=True, slots=True)
 class HubSource:
     """`hf://datasets/OWNER/NAME[@REVISION]/GLOB`, taken apart."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from tokenmill.dataset.hub_snapshot import is_hub_url, snapshot_files
+from tokenmill.corpus.hub_names import is_hub_url
 from tokenmill.dataset.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
 from tokenmill.dataset.places import WORK_NAME, plan_path
 from tokenmill.dataset.publication import settle_to_read
@@ -29,6 +29,8 @@ def files_at(folder: str, with_others: bool = False) -> DatasetFiles:
     """
     folder = objects.local_path(folder) or folder
     if is_hub_url(folder):
+        from tokenmill.dataset.hub_snapshot import snapshot_files  # imports HTTP
+
         return snapshot_files(folder)
     if is_url(folder):
         return _below_url(folder.rstrip("/"), with_others)

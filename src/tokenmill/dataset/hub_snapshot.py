@@ -10,21 +10,22 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from typing import TYPE_CHECKING
 
-from tokenmill.corpus.hub import Hub
 from tokenmill.corpus.hub_names import MAIN, SCHEME, HubFile, HubSource
 from tokenmill.errors import ConfigError
 from tokenmill.storage.folder_files import FolderFiles
 
+if TYPE_CHECKING:
+    from tokenmill.corpus.hub import Hub
+
 _URL = re.compile(rf"{SCHEME}(?:datasets/)?(\w[\w.-]*/\w[\w.-]*)(?:@([^/:]+))?(/.*)?")
-
-
-def is_hub_url(path: str) -> bool:
-    return path.startswith(SCHEME)
 
 
 def snapshot_files(url: str) -> FolderFiles:
     """The files of a dataset, or of a folder of it, after downloading those that are missing."""
+    from tokenmill.corpus.hub import Hub  # 25 ms, and every run imports this module
+
     match = _URL.fullmatch(url)
     if match is None:
         raise ConfigError(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenmill.assemble.books import Output
 from tokenmill.assemble.task import Tail
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan
-from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import (
     QUARANTINE_NAME,
     Manifest,
@@ -29,6 +28,9 @@ from tokenmill.encodings.bos import with_bos
 from tokenmill.errors import ConfigError, InputError, IntegrityError
 from tokenmill.formats import Shard
 from tokenmill.storage import files
+
+if TYPE_CHECKING:
+    from tokenmill.dataset.dataset import Dataset
 
 
 def make_manifest(

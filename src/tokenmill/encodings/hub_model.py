@@ -65,11 +65,8 @@ class HubModel:
         raise self._without_vocabulary(only_cached)
 
     def _is_answered(self, client: Any) -> bool:
-        """Whether the Hub answers. False if it does not and the cache has the vocabulary."""
-        is_cached = any(
-            isinstance(client.try_to_load_from_cache(self.repo, name, revision=self.revision), str)
-            for name in VOCABULARIES
-        )
+        """Whether the Hub answers. False if it does not and the cache has what it would say."""
+        is_cached = self._is_cached(client)
         if not is_cached:
             say(f"{self._typed}: asking {client.constants.ENDPOINT} for its tokenizer")
         url = client.hf_hub_url(self.repo, VOCABULARIES[0], revision=self.revision)
@@ -88,6 +85,24 @@ class HubModel:
             return True
 
         return self._retry.result_of(ask)
+
+    def _is_cached(self, client: Any) -> bool:
+        """Whether the cache has the vocabulary that the Hub would give and what says which special
+        token is which. It also knows which files were asked for and are not there. Another
+        program may have fetched one file and not the others: then another vocabulary would be
+        taken, or another EOT."""
+
+        def looked_up(name: str, revision: str) -> Any:
+            return client.try_to_load_from_cache(self.repo, name, revision=revision)
+
+        for name in VOCABULARIES:
+            found = looked_up(name, self.revision)
+            if isinstance(found, str):
+                others = _BESIDE_OF.get(name, _BESIDE)
+                return all(looked_up(other, commit_of(found)) is not None for other in others)
+            if found is None:  # nobody has asked
+                return False
+        return False
 
     @property
     def _retry(self) -> Retry:

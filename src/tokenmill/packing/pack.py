@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from tokenmill.corpus.hub_names import is_hub_url
 from tokenmill.dataset.content import content_of
-from tokenmill.dataset.hub_snapshot import is_hub_url
 from tokenmill.dataset.opened import OpenedDataset
 from tokenmill.dataset.split import Split
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, unknown_name

@@ -5,6 +5,7 @@ context.py      the corpus, the plan, what every step needs
 attempt.py      what is done of it already, and what is missing
 slice_queue.py  slices to the runner, records back
 completion.py   publish the shards, with their manifest
+timings.py      `--timings FILE`: how far it is, beside the dataset
 partition.py    `--partition I/N`: one command's share, which finish.py assembles
 """
 

@@ -39,6 +39,7 @@ from tokenmill.run.context import (
 )
 from tokenmill.run.request import PrepareRequest
 from tokenmill.run.slice_queue import encoded
+from tokenmill.run.timings import require_own_timings, timed
 from tokenmill.run.watch import RunWatch
 from tokenmill.runners import Runner, Stopped
 from tokenmill.settings import resolved
@@ -57,10 +58,11 @@ def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:
             raise Stopped
 
     with (
+        timed(config, watch) as told,
         kept_standard_input(config, watch.notice, stop_if_asked) as config,
         store_of(config.out).staging(Workspace(config.out).folder) as scratch,
     ):
-        context = RunContext(config, encoding, runner, watch, scratch)
+        context = RunContext(config, encoding, runner, told, scratch)
         manifest = _attempt(context) or _attempt(context)
     assert manifest is not None  # what has just begun is not continued
     return manifest
@@ -101,6 +103,7 @@ def _attempt_with(context: RunContext, opened: contextlib.ExitStack) -> Manifest
         )
         return manifest
     request = PrepareRequest(context.identity, found.inputs)
+    require_own_timings(config, request)
 
     def rehearse() -> None:
         """A command that cannot be planned changes nothing."""

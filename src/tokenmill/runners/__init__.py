@@ -42,7 +42,7 @@ class Runner(Protocol):
     def cut(
         self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None, watch: Watch
     ) -> Iterator[Cut]:
-        """Cut the inputs into spans (corpus/plan.py), in order; before `run`."""
+        """Cut the inputs into spans (corpus/input_spans.py), in order; before `run`."""
 
     def run(
         self, job: Job, work: Iterable[Slice | ShardTask | None], watch: Watch

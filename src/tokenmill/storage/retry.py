@@ -8,7 +8,6 @@ command began, because then there is probably no network.
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from collections.abc import Callable
@@ -155,6 +154,8 @@ def _pause_seconds(error: Exception, attempt: int, left: float) -> float | None:
     asked = retry_after_seconds(error)
     if asked is not None:
         return asked if asked <= left else None
+    import random  # 3 ms that every command would pay
+
     longest: float = min(LONGEST_PAUSE_SECONDS, 2.0**attempt)
     return min(random.uniform(longest / 2, longest), left) if left > 0 else None
 

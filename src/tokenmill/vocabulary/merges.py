@@ -37,6 +37,7 @@ class Merges:
     tokens: list[bytes]  # by id: the 256 bytes, then what merges make
     pairs: list[tuple[bytes, bytes]]  # what is merged, in this order
     num_symbols: int  # tokens of the whole text that the words were counted from
+    num_unused: int  # different tokens that are not among these
 
 
 def learned_merges(
@@ -88,8 +89,10 @@ class _Merger:
             self._merge(pair)
             if len(self._tokens) % 256 == 0:
                 progress(len(self._tokens))
-        num_symbols = int(self._weights[self._symbols >= 0].sum())
-        return Merges(self._tokens, self._pairs, num_symbols)
+        is_there = self._symbols >= 0
+        num_used = np.count_nonzero(np.bincount(self._symbols[is_there]))
+        num_symbols = int(self._weights[is_there].sum())
+        return Merges(self._tokens, self._pairs, num_symbols, len(self._tokens) - int(num_used))
 
     def _add_first_pairs(self) -> None:
         places = np.flatnonzero((self._symbols[:-1] >= 0) & (self._symbols[1:] >= 0))

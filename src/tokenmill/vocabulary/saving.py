@@ -60,8 +60,8 @@ def tokenizer_json(
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": {_letters(token): i for i, token in enumerate(tokens)},
-            "merges": [[_letters(left), _letters(right)] for left, right in merges],
+            "vocab": {spelled(token): i for i, token in enumerate(tokens)},
+            "merges": [[spelled(left), spelled(right)] for left, right in merges],
         },
     }
     return json.dumps(plain, ensure_ascii=False, indent=1).encode() + b"\n"
@@ -85,5 +85,6 @@ def _byte_level(*, has_pattern: bool) -> dict[str, Any]:
     }
 
 
-def _letters(token: bytes) -> str:
+def spelled(token: bytes) -> str:
+    """As a tokenizer.json has it."""
     return "".join(map(_LETTER_OF_BYTE.__getitem__, token))

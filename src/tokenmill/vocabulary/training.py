@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ from tokenmill.storage import files, objects
 from tokenmill.storage.scratch import scratch_folder
 from tokenmill.vocabulary.counting import SavedCounts, WordTable, counted_words
 from tokenmill.vocabulary.merges import Merges, learned_merges
-from tokenmill.vocabulary.saving import BYTE_ORDERS, rank_file, tokenizer_json
+from tokenmill.vocabulary.saving import BYTE_ORDERS, rank_file, spelled, tokenizer_json
 from tokenmill.vocabulary.words import WordCounter, require_portable
 
 END_OF_TEXT = "<|endoftext|>"
@@ -81,6 +82,7 @@ class Trained:
     num_words: int  # distinct ones
     dropped_share: float  # of all words: those too rare to keep
     num_training_tokens: int  # of the training text
+    num_unused: int  # distinct tokens that do not occur there, without special ones
     sha256: str
 
     @property
@@ -127,13 +129,18 @@ def train(
             kept = SavedCounts(path + COUNTS_SUFFIX, _plan_id(plan, config, pattern))
             words = counted_words(
                 plan,
-                ReadOptions.of(config),
+                ReadOptions.by_source(config),
                 WordCounter(pattern),
                 remote,
                 kept,
                 config.num_proc or available_cpus(),
                 watch.counted,
             )
+    if words.num_dropped and not len(words):
+        raise InputError(
+            "nothing to train on: all words are too rare to be kept",
+            hint=f"--pattern {options.pattern}: does it cut text into words?",
+        )
     if not len(words):
         raise InputError(
             f"nothing to train on: no document in {', '.join(config.sources)} has text",
@@ -141,7 +148,20 @@ def train(
         )
     order = BYTE_ORDERS[options.ties]
     merges = learned_merges(words.words(), options.num_tokens, order, watch.merged)
+    _require_apart(options.special_tokens, merges)
     return _saved(path, merges, words, pattern, options)
+
+
+def _require_apart(special_tokens: Iterable[str], merges: Merges) -> None:
+    """`tokenizers` would give a special token the id of an ordinary one that is spelled like it."""
+    tokens = {spelled(token) for token in merges.tokens}
+    for text in special_tokens:
+        if text in tokens:
+            raise ConfigError(
+                f"--special-token {text}: the corpus has this as text so often that it became an "
+                "ordinary token",
+                hint="another text, one that --pattern cuts: --special-token '<|endoftext|>'",
+            )
 
 
 def _saved(
@@ -164,6 +184,7 @@ def _saved(
         num_words=len(words),
         dropped_share=words.num_dropped / max(1, total + words.num_dropped),
         num_training_tokens=merges.num_symbols,
+        num_unused=merges.num_unused,
         sha256=hashlib.sha256(data).hexdigest(),
     )
 
@@ -219,5 +240,5 @@ def _plan(
 
 def _plan_id(plan: Plan, config: Config, pattern: Pattern) -> str:
     """A hash of everything that the counts depend on."""
-    facts = (__version__, plan.plan_id, ReadOptions.of(config), pattern)
+    facts = (__version__, plan.plan_id, ReadOptions.by_source(config), pattern)
     return hashlib.sha256(repr(facts).encode()).hexdigest()

@@ -80,3 +80,22 @@ def shown_count(number: float) -> str:
                 else f"{number / size:.0f}{unit}"
             )
     return f"{number:.0f}"
+
+
+def shown_rate(bytes_per_second: float) -> str:
+    """A speed in megabytes, with only significant digits: 250 MB/s, 3.1 MB/s."""
+    if bytes_per_second >= 10e6:
+        return f"{bytes_per_second / 1e6:,.0f} MB/s"
+    return f"{shown_bytes(bytes_per_second)}/s"
+
+
+def shown_duration(seconds: float) -> str:
+    """A time in its two largest units: 4.2 s, 12 min 3 s, 2 h 5 min, 3 d 4 h."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    for name, size, smaller, part in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60)):
+        if round(seconds / part) * part >= size:
+            whole, rest = divmod(round(seconds / part), size // part)
+            return f"{whole:,} {name} {rest} {smaller}" if rest else f"{whole:,} {name}"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if rest else f"{minutes} min"

@@ -117,6 +117,11 @@ class ReadOptions:
             seed=config.seed if config.sample is not None else 0,
         )
 
+    @staticmethod
+    def by_source(config: Config) -> dict[str, ReadOptions]:
+        """Of each named source, by its name; of a corpus without any, under ""."""
+        return {name: ReadOptions.of(own) for name, own in config.by_source().items()}
+
     @property
     def is_choosy(self) -> bool:
         """Whether some rows may be left out."""

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from tokenmill.arrays import binary_array_of, null_scalar, scalar
 from tokenmill.corpus.readers import ReadOptions, TextBatch
 from tokenmill.corpus.readers.bytestream import (
     chunks_of,
@@ -286,12 +287,11 @@ def _table(
         elif len(record.fields) != num_columns:
             bad[row] = f"{len(record.fields)} fields where the header has {num_columns}"
     arrays = [
-        pa.array(
+        binary_array_of(
             [
                 None if row in bad else record.fields[column].encode(errors="surrogateescape")
                 for row, record in enumerate(found)
-            ],
-            pa.large_binary(),
+            ]
         )
         for column in columns
     ]
@@ -315,9 +315,9 @@ def _with_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same, with null for empty fields: in a template they are the same."""
     import pyarrow.compute as pc
 
-    nothing = pa.scalar(None, pa.large_binary())
+    nothing, zero = null_scalar(pa.large_binary()), scalar(0, pa.int64())
     arrays = [
-        pc.if_else(pc.equal(pc.binary_length(column), 0), nothing, column)
+        pc.if_else(pc.equal(pc.binary_length(column), zero), nothing, column)
         for column in batch.columns
     ]
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)

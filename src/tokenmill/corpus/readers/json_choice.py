@@ -15,6 +15,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tokenmill.arrays import (
+    boolean_array_of,
+    mask,
+    null_scalar,
+    number_array_of,
+    text_array_of,
+    validity,
+)
 from tokenmill.corpus.readers.choice import Chosen, chosen_of
 from tokenmill.corpus.readers.jsonrows import (
     EXACT_DECODER,
@@ -113,7 +121,7 @@ class LineChoice:
             values.append(value)
         types = self._types[names]
         if types is None:
-            return [pa.array([None if value is None else True for value in values], pa.bool_())]
+            return [boolean_array_of([None if value is None else True for value in values])]
         return [layer for type_ in types for layer in _ARRAYS[type_](values)]
 
     def _problem(self, names: Names, value: Any) -> str | None:
@@ -145,13 +153,13 @@ def _types_of(expression: Expression) -> dict[Names, tuple[type, ...] | None]:
 
 
 def _texts(values: list[Any]) -> list[pa.Array]:
-    texts = (valid_text(value)[0] if isinstance(value, str) else None for value in values)
-    return [pa.array(list(texts), pa.large_string())]
+    texts = [valid_text(value)[0] if isinstance(value, str) else None for value in values]
+    return [text_array_of(texts)]
 
 
 def _integers(values: list[Any]) -> list[pa.Array]:
     own = [value if type(value) is int and value in _INT64 else None for value in values]
-    return [pa.array(own, pa.int64())]
+    return [number_array_of(own, pa.int64())]
 
 
 def _floats(values: list[Any]) -> list[pa.Array]:
@@ -160,7 +168,7 @@ def _floats(values: list[Any]) -> list[pa.Array]:
         type(value) is float or (type(value) is int and value not in _INT64) for value in values
     )
     own = [_float(value) if is_own else None for value, is_own in zip(values, others, strict=True)]
-    return [pa.array(own, pa.float64())]
+    return [number_array_of(own, pa.float64())]
 
 
 def _float(value: int | float) -> float:
@@ -171,12 +179,16 @@ def _float(value: int | float) -> float:
 
 
 def _booleans(values: list[Any]) -> list[pa.Array]:
-    return [pa.array([v if isinstance(v, bool) else None for v in values], pa.bool_())]
+    return [boolean_array_of([v if isinstance(v, bool) else None for v in values])]
 
 
 def _lists(values: list[Any]) -> list[pa.Array]:
-    own = [[None] * len(value) if isinstance(value, list) else None for value in values]
-    return [pa.array(own, pa.large_list(pa.null()))]
+    """The lists' lengths are all that is asked about: their elements are nulls."""
+    own = [value if isinstance(value, list) else None for value in values]
+    ends = np.cumsum([0, *(len(value or ()) for value in own)], dtype=np.int64)
+    type_, elements = pa.large_list(pa.null()), pa.nulls(int(ends[-1]))
+    buffers = [validity(own), pa.py_buffer(ends)]
+    return [pa.Array.from_buffers(type_, len(own), buffers, children=[elements])]
 
 
 _ARRAYS = {str: _texts, int: _integers, float: _floats, bool: _booleans, list: _lists}
@@ -186,9 +198,7 @@ _SHOWN = {str: "text", int: "a number", bool: "a boolean", list: "a list"}
 def _with_nulls(outcome: pa.BooleanArray, is_null: Any) -> pa.BooleanArray:
     import pyarrow.compute as pc
 
-    from tokenmill.arrays import mask
-
-    return pc.if_else(mask(is_null), pa.scalar(None, pa.bool_()), outcome)
+    return pc.if_else(mask(is_null), null_scalar(pa.bool_()), outcome)
 
 
 choice_of = functools.lru_cache(maxsize=16)(LineChoice)

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
+from tokenmill.arrays import text_array_of
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.choice import Chosen
 from tokenmill.corpus.readers.lists import DEFAULT_SEPARATOR
@@ -221,7 +222,7 @@ class _LineRows:
 
     @property
     def rows(self) -> Rows:
-        return Rows(pa.array(self._texts, pa.large_string()), self._bad, tuple(self._replaced))
+        return Rows(text_array_of(self._texts), self._bad, tuple(self._replaced))
 
 
 def decoded_line(line: bytes, replace: bool) -> tuple[str, bool]:

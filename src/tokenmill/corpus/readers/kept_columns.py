@@ -251,7 +251,7 @@ def _is_holdable(type_: pa.DataType) -> bool:
 
     schema = pa.schema([("column", pa.large_string() if pa.types.is_null(type_) else type_)])
     try:
-        pq.write_table(schema.empty_table(), pa.BufferOutputStream())
+        pq.write_table(pa.Table.from_batches([], schema), pa.BufferOutputStream())
     except pa.ArrowException:
         return False
     return True

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import binary_scalar, indices, mask, null_scalar, nulls_of
+from tokenmill.arrays import binary_array_of, binary_scalar, indices, mask, null_scalar, nulls_of
 
 DEFAULT_SEPARATOR = "\n\n"
 
@@ -54,7 +54,7 @@ def documents_of(
     within = np.arange(len(row_of)) - np.repeat(np.cumsum(widths) - widths, widths)
     places = offsets[:-1][row_of] + within
     # Two more values, for lists without any: an empty one, and null.
-    values = pa.concat_arrays([lists.values, pa.array([b"", None], pa.large_binary())])
+    values = pa.concat_arrays([lists.values, binary_array_of([b"", None])])
     places[sizes[row_of] == 0] = len(lists.values)
     places[is_null[row_of]] = len(lists.values) + 1
     return values.take(indices(places)), row_of

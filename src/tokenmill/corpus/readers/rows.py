@@ -15,7 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import indices, mask, nulls_of, numbers_of, offsets_of
+from tokenmill.arrays import (
+    binary_array_of,
+    indices,
+    mask,
+    nulls_of,
+    numbers_of,
+    offsets_of,
+    text_array_of,
+)
 from tokenmill.corpus.readers import ReadOptions, TextBatch
 from tokenmill.corpus.readers.lists import (
     DEFAULT_SEPARATOR,
@@ -195,7 +203,7 @@ def without_bad(rows: Rows, bad: Mapping[int, str]) -> Rows:
         texts[at] = None
     replaced = tuple(at for at in rows.replaced if at not in bad)
     all_bad = {**bad, **rows.bad}
-    found = pa.array(texts, pa.large_string())
+    found = text_array_of(texts)
     return Rows(found, all_bad, replaced, rows.positions, rows.num_covered, rows.kept)
 
 
@@ -296,7 +304,7 @@ def _mended_rows(raw: pa.LargeBinaryArray, replace: bool) -> Rows:
             else:
                 texts.append(None)
                 bad[row] = f"invalid UTF-8 at byte {error.start} (0x{value[error.start]:02x})"
-    return Rows(pa.array(texts, pa.large_string()), bad, tuple(replaced))
+    return Rows(text_array_of(texts), bad, tuple(replaced))
 
 
 def _pieces(array: pa.Array, batch_bytes: int) -> Iterator[pa.Array]:
@@ -317,7 +325,7 @@ def _pieces(array: pa.Array, batch_bytes: int) -> Iterator[pa.Array]:
 def _without_views(array: pa.Array) -> pa.LargeBinaryArray:
     # Not by a cast: pyarrow 17 has none, and pyarrow 26 uses the length beneath a null, which no
     # validation checks; a negative one segfaults.
-    return pa.array(array.to_pylist(), pa.large_binary())
+    return binary_array_of(array.to_pylist())
 
 
 def _byte_lengths(array: pa.Array) -> npt.NDArray[np.int64]:

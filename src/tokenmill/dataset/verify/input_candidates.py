@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tokenmill.corpus.hub import Hub
 from tokenmill.corpus.hub_digests import digest_of
 from tokenmill.corpus.hub_names import SCHEME, HubFile, HubSource
 from tokenmill.corpus.source_files import inputs_of
@@ -99,6 +98,8 @@ def _where_it_was(entry: ManifestInput, input_format: str | None) -> Input | _Lo
 
 def _in_cache(entry: ManifestInput, input_format: str | None) -> Input | _Lost:
     """A file from the Hub, if the cache still has it. Fetches nothing."""
+    from tokenmill.corpus.hub import Hub  # imports HTTP
+
     try:
         source = HubSource.parsed(entry.path)
         hub = Hub(None, lambda message: None)
