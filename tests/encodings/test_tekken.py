@@ -78,7 +78,7 @@ def test_tekken_when_it_names_special_tokens_then_those_are_its_own(tmp_path: Pa
         ({"special_tokens": [1]}, "not a list of tokens"),
         ({"special_tokens": [{"rank": 99, "token_str": "a"}]}, "a special token is"),
         ({"special_tokens": [{"rank": 1, "token_str": "\ud800"}]}, "a special token is"),
-        ({"special_tokens": [{"rank": 1, "token_str": "<SPECIAL_2>"}]}, "have one text"),
+        ({"special_tokens": [{"rank": 1, "token_str": "<SPECIAL_2>"}]}, "have the same text"),
         ({"vocab": [{"rank": 0, "token_bytes": "YQ== 0\n"}] * 300}, "rank 0 is"),
         ({"pattern": r"\p{L}+"}, "leaves out a part of the text"),
     ],

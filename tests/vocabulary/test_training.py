@@ -314,7 +314,7 @@ def test_compare_when_files_are_many_then_some_are_taken_from_everywhere(tmp_pat
     ("options", "said"),
     [
         ({"vocab_size": 100}, "between 257"),
-        ({"vocab_size": 300, "special_tokens": ("<a>", "<a>")}, "each once"),
+        ({"vocab_size": 300, "special_tokens": ("<a>", "<a>")}, "each must be given once"),
         ({"vocab_size": 300, "special_tokens": ()}, "ends documents"),
     ],
 )

@@ -92,11 +92,11 @@ def are_here(config: Config) -> bool:
 
 
 def _require_here(config: Config) -> None:
-    """Refuse datasets of the Hub: a table of a few lines is no reason to download them."""
+    """Raise ConfigError for datasets on the Hub: they are not downloaded for a small table."""
     for path in _paths(config):
         if (on_hub := hub_source(path)) is not None:
             raise ConfigError(
-                f"{path} is on the Hub, and compare reads files that are here",
+                f"{path} is on the Hub, and compare reads local files",
                 hint=on_hub.download_command,
             )
 
