@@ -1,5 +1,5 @@
-"""Best-fit decreasing: the longest piece first, each into the row with the least room that it fits
-into; of rows with the same room, the one that was begun first.
+"""Best-fit decreasing: longest pieces first, each into the row with the least sufficient room; of
+rows with equal room, into the oldest.
 
 Pieces of one length are placed together. Their row with the least sufficient room keeps having the
 least, so each row in turn takes as many of them as fit. Rows of equal room are one array, and a
@@ -47,7 +47,7 @@ def _placed(
     num_used = min(len(rows), -(-len(group) // per_row))
     placed = np.repeat(rows[:num_used], per_row)[: len(group)]
     found[group[: len(placed)]] = placed
-    num_last = len(placed) - (num_used - 1) * per_row  # pieces in the last row that was used
+    num_last = len(placed) - (num_used - 1) * per_row  # pieces in the last row used
     rooms.put(room - per_row * length, rows[: num_used - 1])
     rooms.put(room - num_last * length, rows[num_used - 1 : num_used])
     rooms.put(room, rows[num_used:])
@@ -55,7 +55,7 @@ def _placed(
 
 
 class _Rooms:
-    """Rows that are not full, by their room. A bit of `_mask` stands for a room that some have."""
+    """Rows that are not full, by their room. Bit r of `_mask` is set if some row has room r."""
 
     def __init__(self) -> None:
         self._rows: dict[int, list[Numbers]] = {}

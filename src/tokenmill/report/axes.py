@@ -107,7 +107,7 @@ def svg(width: int, label: str, marks: Sequence[Element]) -> Element:
 
 
 def keys(named: Iterable[tuple[str, str]]) -> Element:
-    """Which colour is which: the class of a mark, and what it stands for."""
+    """The legend: the class of each mark, and what it stands for."""
     return element(
         "p",
         [

@@ -19,7 +19,7 @@ _LINES = ("line", "line2")
 
 
 def length_chart(width: int, named: Sequence[tuple[str, LengthFigures]], label: str) -> Element:
-    """Bars on a log scale; of two datasets side by side, as shares of their documents."""
+    """Bars on a log scale; two datasets side by side, as shares of their documents."""
     low = min(lengths.bins[0].low for _, lengths in named)
     high = max(lengths.bins[-1].high for _, lengths in named)
     frame = Axes(width, max(low, 0.7), high, 0, _most(named), is_log=True)
@@ -135,7 +135,7 @@ def _outlier_marks(frame: Axes, split: SplitFigures) -> Iterator[Element]:
 
 
 def _room(low: float, high: float) -> tuple[float, float]:
-    """A range with some air, never so narrow that noise looks like a mountain."""
+    """The range with some margin, and not so narrow that noise looks significant."""
     middle = (low + high) / 2
     half = max((high - low) * 0.6, middle * 0.15, 0.1)
     return max(0.0, middle - half), middle + half

@@ -156,7 +156,7 @@ def _tokenizer(figures: Figures) -> str:
 
 
 def _keys(first: Figures, second: Figures, marks: tuple[str, str]) -> Element:
-    """Which colour is which."""
+    """The legend."""
     named = zip("AB", (first, second), marks, strict=True)
     return keys((mark, f"{letter}: {one.glance.folder}") for letter, one, mark in named)
 
@@ -218,7 +218,7 @@ def _ratio_figure(a: SplitFigures, b: SplitFigures) -> Iterator[Node]:
 
 
 def _tokens(first: Figures, second: Figures) -> Element | None:
-    """The most frequent ids of both, where they are ids of one tokenizer."""
+    """The most frequent ids of both, if they have the same tokenizer."""
     if first.tokens is None or second.tokens is None or _is_other_tokenizer(first, second):
         return None
     a = {one.token: one for one in first.tokens.most}

@@ -44,8 +44,8 @@ from tokenmill.words.plural import counted
 
 MAX_READ_BYTES = 256 << 20
 MAX_COMPARED_TOKENS = 1 << 23
-# Without --keep, so many inputs are looked at to find a row, files up to this size are cut again,
-# and so many documents are put in order.
+# Limits without --keep: inputs that are planned again, bytes of files that are cut again, and
+# documents that are sorted.
 MAX_PLANNED_INPUTS = 4096
 MAX_CUT_BYTES = 1 << 30
 MAX_SHUFFLED_DOCUMENTS = 50_000_000
@@ -64,8 +64,8 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """`place` is where the row is, for a person: 'row 17', 'line 18'. A row has several texts if
-    its list is divided into documents."""
+    """`place` is where the row is, in words: 'row 17', 'line 18'. A row has several texts if its
+    list is divided into documents."""
 
     source: str  # its name; "" if sources have none
     file: str
@@ -85,7 +85,7 @@ class RowComparison:
 
 
 class DocumentSources:
-    """Leads from documents of a dataset to the rows that they were made from."""
+    """Finds the source rows of a dataset's documents."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -111,8 +111,8 @@ class DocumentSources:
         index = DocumentIndex(self._dataset, manifest, corpus)
         if index.is_assumed:
             raise NotAtHand(
-                "it was shuffled and has held out documents: the order does not say which row is "
-                "which",
+                "it was shuffled and has held-out documents: their order does not tell which row "
+                "is which",
                 _KEEP,
             )
         return index, corpus
@@ -154,7 +154,7 @@ def _compared(found: Any, expected: Any, is_at_edge: bool, number: int) -> RowCo
 
 
 def _best(compared: list[RowComparison]) -> RowComparison:
-    """The one that fits, of the documents that a row gave."""
+    """The best match among the documents of a row."""
     ranks = ("same", "part", "differs")
     if not compared:
         return RowComparison("differs", "the row has no text now")
@@ -171,7 +171,7 @@ def _row_by_place(manifest: Manifest, kept: dict[str, Any]) -> SourceRow:
         (s for s in manifest.inputs if (shown_name(s.path), s.source) == (file, source)), None
     )
     if entry is None or type(row) is not int or type(byte) is not int or row < 0 or byte < 0:
-        raise NotAtHand(f"its kept row names row {row!r} of {file!r}, which is no input")
+        raise NotAtHand(f"its kept row names row {row!r} of {file!r}, which is not an input")
     config = config_of(manifest).by_source().get(source)
     if config is None:
         raise NotAtHand(f"its kept row names the source {source!r}, which the manifest does not")
@@ -227,9 +227,9 @@ def _numbers(batch: TextBatch) -> Any:
 def _require_near(num_bytes: int, file: str) -> None:
     if num_bytes > MAX_READ_BYTES:
         raise NotAtHand(
-            f"the row is more than {MAX_READ_BYTES >> 20} MB of text into what {file} lets nobody "
-            "skip",
-            "keep it as parquet, or uncompressed: then a row is reached at once",
+            f"the row comes after more than {MAX_READ_BYTES >> 20} MB of text, which cannot be "
+            f"skipped in {file}",
+            "store it as parquet, or uncompressed: then a row is reached directly",
         )
 
 
@@ -237,7 +237,7 @@ def _require_near(num_bytes: int, file: str) -> None:
 
 
 def require_planned(manifest: Manifest) -> None:
-    """Raise NotAtHand if only a look at everything would tell where documents come from."""
+    """Raise NotAtHand if only reading everything would tell where documents come from."""
     options, inputs = manifest.identity["options"], manifest.inputs
     num_csv_bytes = sum(s.num_bytes for s in inputs if s.path.lower().endswith((".csv", ".tsv")))
     reason = None
@@ -246,13 +246,15 @@ def require_planned(manifest: Manifest) -> None:
     elif len(inputs) > MAX_PLANNED_INPUTS:
         reason = f"it was made from {counted(len(inputs), 'input')}"
     elif any(not s.path.startswith(HUB_SCHEME) and _is_far(s.path) for s in inputs):
-        reason = "its inputs are objects of a store, which would all be looked at"
+        reason = "its inputs are objects in a store, which would all have to be read"
     elif num_csv_bytes > MAX_CUT_BYTES:
-        reason = f"its CSV files have {counted(num_csv_bytes, 'byte')}, which would all be read"
+        reason = (
+            f"its CSV files have {counted(num_csv_bytes, 'byte')}, which would all have to be read"
+        )
     elif options.get("limit_tokens") is not None and any(map(_is_one_large_slice, inputs)):
         reason = "the slice that --limit-tokens cut short may be a large compressed file"
     elif options.get("shuffle") and manifest.num_documents > MAX_SHUFFLED_DOCUMENTS:
-        reason = f"{counted(manifest.num_documents, 'document')} would have to be put in order"
+        reason = f"{counted(manifest.num_documents, 'document')} would have to be sorted"
     if reason is not None:
         raise NotAtHand(reason, _KEEP)
 
