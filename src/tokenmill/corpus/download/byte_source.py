@@ -30,6 +30,10 @@ class ByteSource(Protocol):
         gives. Of such sources, the next file is begun while the last bytes of one arrive, and no
         more."""
 
+    @property
+    def latency_seconds(self) -> float:
+        """How long an answer takes to begin, as far as is known; 0: not at all."""
+
     def stream(self, start: int, stop: int) -> Generator[memoryview, None, None]:
         """The bytes from `start` to `stop`, in order. Each view is valid until the next is asked
         for. It may end early, or raise an error that `storage/retry.py` knows: the rest is asked

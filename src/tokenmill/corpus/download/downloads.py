@@ -65,7 +65,7 @@ class Downloads:
         self._is_closed = False
         self._hashed: FileDownload | None = None  # that the thread that hashes works on
         self._count = ConnectionCount(time.monotonic())
-        self._meter = LineMeter()
+        self._meter = LineMeter(retry.quickest_seconds)
         self._threads: list[threading.Thread] = []
         self._num_connections = 0
         with self.changed:
@@ -243,8 +243,8 @@ class Downloads:
             self._num_bytes += num_bytes
             if asked_at > download.answered_at:
                 download.answered_at = asked_at
-                self._meter.answered(now - asked_at, num_bytes, self._count.wanted, now)
-                self._count.latency_seconds = self._meter.latency_seconds
+                if latency := download.remote.source.latency_seconds:
+                    self._meter.latency_seconds = self._count.latency_seconds = latency
                 self._retry.answered()
             if asked_at > download.failed_at:
                 download.num_failures = 0

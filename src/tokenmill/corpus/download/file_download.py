@@ -81,7 +81,7 @@ class FileDownload:
 
     def next_range(self, wish: RangeWish, num_connections: int) -> FileRange | None:
         """The first stretch that nobody fetches: as long as wished, but short enough that all
-        connections have a share of what is missing."""
+        connections have a share of what has not arrived."""
         if self.is_spoiled or len(self.in_flight) >= self.remote.source.max_streams:
             return None
         taken = ByteRanges()
@@ -92,7 +92,7 @@ class FileDownload:
             return None
         start, stop = missing[0]
         if self.remote.source.max_streams > 1:
-            share = sum(stop - start for start, stop in missing) / num_connections
+            share = (self.remote.num_bytes - self.num_bytes) / num_connections
             size = max(wish.least_bytes, min(wish.most_bytes, int(share)))
             # No crumbs: a rest that is not worth a request goes with this range.
             stop = start + size if stop - start > size + size // 2 else stop

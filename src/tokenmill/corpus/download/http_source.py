@@ -57,6 +57,10 @@ class HttpSource:
     def fills_line(self) -> bool:
         return False
 
+    @property
+    def latency_seconds(self) -> float:
+        return self._answers.latency_seconds
+
     def stream(self, start: int, stop: int) -> Generator[memoryview, None, None]:
         address = self._current_address()
         # A range is one of the file's own bytes, so nobody may compress them on the way.
