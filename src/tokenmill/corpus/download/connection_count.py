@@ -14,6 +14,8 @@ from __future__ import annotations
 
 FIRST_CONNECTIONS = 8
 MAX_CONNECTIONS = 32
+MAX_AHEAD = 16  # requests beyond that, whose answers begin as other ranges end
+FAR_SECONDS = 0.1  # a latency from which on it pays to ask ahead
 # A measurement takes so long, and so many bytes for each connection: they arrive in blocks.
 MEASURED_SECONDS = 0.1
 MEASURED_BYTES = 1 << 19
@@ -63,6 +65,14 @@ class ConnectionCount:
     def idled(self, now: float) -> None:
         """A connection had nothing to fetch: what was measured says nothing about the line."""
         self._begin(now)
+
+    def allowed(self, num_ending: int) -> int:
+        """How many ranges may be asked for at a time, if so many end within a latency. Far away,
+        the wait for answers makes the most connections bring less than they could: so another asks
+        as a range is about to end."""
+        is_far = self.latency_seconds >= FAR_SECONDS
+        asks_ahead = is_far and self.wanted == MAX_CONNECTIONS
+        return self.wanted + (min(num_ending, MAX_AHEAD) if asks_ahead else 0)
 
     def refused(self, now: float) -> None:
         """The server has said that it is too much (429, 503)."""

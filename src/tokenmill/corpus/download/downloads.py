@@ -134,9 +134,17 @@ class Downloads:
         thread.start()
 
     def _start_connections(self) -> None:
-        while self._num_connections < self._count.wanted:
+        while self._num_connections < self._num_allowed(time.monotonic()):
             self._num_connections += 1
             self._start(self._serve, "connection")
+
+    def _num_allowed(self, now: float) -> int:
+        in_a_latency = self._each(now) * self._meter.latency_seconds
+        return self._count.allowed(sum(d.num_ending(in_a_latency) for d in self._open.values()))
+
+    def _each(self, now: float) -> float:
+        """Bytes per second of a connection; 0: not known."""
+        return self._meter.bytes_per_second(now) / max(1, self._count.wanted)
 
     @property
     def _is_over(self) -> bool:
@@ -151,8 +159,10 @@ class Downloads:
     def _range_to_fetch(self) -> FileRange | None:
         """The next range, once there is one; None: this connection is no longer needed."""
         with self.changed:
-            while not self._is_over and self._num_connections <= self._count.wanted:
+            while not self._is_over:
                 now = time.monotonic()
+                if self._num_connections > self._num_allowed(now):
+                    break
                 range_ = self._next_range(now) if now >= self._retry.silent_until else None
                 if range_ is not None:
                     return range_
@@ -162,7 +172,7 @@ class Downloads:
             return None
 
     def _next_range(self, now: float) -> FileRange | None:
-        wish = self._meter.range_wish(self._count.wanted, now)
+        wish = self._meter.range_wish(self._each(now))
         for name, remote in self._left.items():
             if name in self._to_verify or self._in_use.get(name, 0.0) > now:
                 continue

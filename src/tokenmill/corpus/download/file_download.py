@@ -104,6 +104,10 @@ class FileDownload:
         self.partial.write(block, range_.start)
         range_.start += len(block)
 
+    def num_ending(self, num_bytes: float) -> int:
+        """How many ranges lack no more than some bytes."""
+        return sum(range_.stop - range_.start <= num_bytes for range_ in self.in_flight)
+
     @property
     def can_restart(self) -> bool:
         return self.is_spoiled and not self.in_flight

@@ -12,7 +12,7 @@ MAX_RANGE_BYTES = 64 << 20
 FIRST_RATE = 25_000_000
 MAX_FIRST_RANGE_BYTES = 5 << 20
 RANGE_SECONDS = 0.5
-LEAST_LATENCIES = 4.0
+LEAST_LATENCIES = 3.0
 MOST_LATENCIES = 10.0
 METERED_SECONDS = 3.0
 _STEP_SECONDS = 0.1
@@ -43,8 +43,8 @@ class LineMeter:
         while self._samples and now - self._samples[0][0] > METERED_SECONDS:
             self._samples.popleft()
 
-    def range_wish(self, num_connections: int, now: float) -> RangeWish:
-        each = self.bytes_per_second(now) / max(1, num_connections)
+    def range_wish(self, each: float) -> RangeWish:
+        """`each`: bytes per second of a connection; 0: not known."""
         if not each:
             first = _bounded(FIRST_RATE * self.latency_seconds)
             return RangeWish(MIN_RANGE_BYTES, min(first, MAX_FIRST_RANGE_BYTES))
