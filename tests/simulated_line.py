@@ -92,7 +92,8 @@ class SimulatedLine:
 
     def _num_allowed(self) -> int:
         in_a_latency = self._each() * self._meter.latency_seconds
-        return self._count.allowed(sum(file.num_ending(in_a_latency) for file in self._files))
+        num_ending = sum(file.num_ending(in_a_latency) for file in self._files)
+        return self._count.wanted + min(num_ending, self._count.max_ahead)
 
     def _each(self) -> float:
         return self._meter.bytes_per_second(self._now) / max(1, self._count.wanted)

@@ -66,13 +66,12 @@ class ConnectionCount:
         """A connection had nothing to fetch: what was measured says nothing about the line."""
         self._begin(now)
 
-    def allowed(self, num_ending: int) -> int:
-        """How many ranges may be asked for at a time, if so many end within a latency. Far away,
-        the wait for answers makes the most connections bring less than they could: so another asks
-        as a range is about to end."""
+    @property
+    def max_ahead(self) -> int:
+        """How many ranges may be asked for while as many others are about to end. Far away, the
+        wait for answers makes the most connections bring less than they could."""
         is_far = self.latency_seconds >= FAR_SECONDS
-        asks_ahead = is_far and self.wanted == MAX_CONNECTIONS
-        return self.wanted + (min(num_ending, MAX_AHEAD) if asks_ahead else 0)
+        return MAX_AHEAD if is_far and self.wanted == MAX_CONNECTIONS else 0
 
     def refused(self, now: float) -> None:
         """The server has said that it is too much (429, 503)."""

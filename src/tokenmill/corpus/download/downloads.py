@@ -139,8 +139,12 @@ class Downloads:
             self._start(self._serve, "connection")
 
     def _num_allowed(self, now: float) -> int:
+        """How many ranges may be asked for at a time."""
+        if not self._count.max_ahead:
+            return self._count.wanted
         in_a_latency = self._each(now) * self._meter.latency_seconds
-        return self._count.allowed(sum(d.num_ending(in_a_latency) for d in self._open.values()))
+        num_ending = sum(download.num_ending(in_a_latency) for download in self._open.values())
+        return self._count.wanted + min(num_ending, self._count.max_ahead)
 
     def _each(self, now: float) -> float:
         """Bytes per second of a connection; 0: not known."""
