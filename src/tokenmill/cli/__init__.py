@@ -35,6 +35,7 @@ from tokenmill.cli import (
 )
 from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import CheckedStdout, abandon_stdout, printable
+from tokenmill.cli.signals import Interrupted, SignalStop, unwind_on_signals
 from tokenmill.cli.usage import CommandParser
 from tokenmill.errors import TokenmillError
 from tokenmill.storage import retry
@@ -86,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             top.print_help(sys.stderr)
             return 2
         is_verbose = arguments.verbose
+        if arguments.owns_process:
+            unwind_on_signals()
         retry.report_to(_say)
         with contextlib.redirect_stdout(CheckedStdout(sys.stdout)):
             code = int(arguments.run(arguments))
@@ -102,9 +105,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         # A command without state to keep: end like any other on Ctrl-C, without a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
+        SignalStop.die_by(signal.SIGINT)
         return 128 + signal.SIGINT
+    except Interrupted as interrupted:
+        SignalStop.die_by(interrupted.signum)
+        return 128 + interrupted.signum
     except BrokenPipeError:
         # The reader of our stdout has gone: end like any other filter, without a traceback.
         abandon_stdout()
