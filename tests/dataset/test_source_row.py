@@ -154,6 +154,22 @@ def test_row_deep_in_a_compressed_file_is_refused(tmp_path, monkeypatch, keep):
     assert refused.value.hint and "parquet" in refused.value.hint
 
 
+@pytest.mark.parametrize("keep", ["", None])
+def test_row_behind_many_that_where_leaves_out_is_looked_for_in_bounded_time(
+    tmp_path, monkeypatch, keep
+):
+    lines = "".join(json.dumps({"text": f"{n} " * 2**20, "n": n}) + "\n" for n in range(9))
+    (tmp_path / "deep.jsonl.gz").write_bytes(gzip.compress(lines.encode(), 1))
+    options = {"keep": keep, "val": "none", "runner": "inline", "where": "n == 8"}
+    tokenmill.prepare(str(tmp_path / "deep.jsonl.gz"), tmp_path / "out", **options)
+    looked = look_into(str(tmp_path / "out"))
+    rows, one = DocumentSources(looked.dataset), one_of(looked, "train", 0)
+    assert rows.row(one).place == "line 9"
+    monkeypatch.setattr(source_row, "MAX_READ_SECONDS", 0.0)
+    with pytest.raises(NotAtHand, match="0 s into what .*deep.jsonl.gz lets nobody skip"):
+        rows.row(one)
+
+
 @pytest.mark.parametrize(
     ("options", "num_bytes", "num_documents", "reason"),
     [
