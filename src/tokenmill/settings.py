@@ -116,7 +116,7 @@ def require_applicable(
 
 
 def whole_samples(shard_tokens: int | None, seq_len: int) -> int | None:
-    """As many tokens a shard as fill samples, so that none is cut by the end of a shard."""
+    """As many tokens per shard as fill samples, so that none is cut by the end of a shard."""
     if not shard_tokens or not seq_len:
         return shard_tokens
     if shard_tokens < seq_len:

@@ -28,8 +28,8 @@ def add_parser(commands: Any) -> None:
         "report",
         help="one page with plots: lengths, tokens, sources, outliers, documents in colour",
         description="What is in a dataset, tokenmill's or not, as one HTML file without scripts "
-        "that loads nothing: document lengths, bytes a token along the corpus, the tokens in use, "
-        "sources, quarantine, duplicates, and documents with their tokens in colour. Of two "
+        "that loads nothing: document lengths, bytes per token along the corpus, the tokens in "
+        "use, sources, quarantine, duplicates, and documents with their tokens in colour. With two "
         "datasets, what differs. A large dataset is sampled, at the same places every time.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\

@@ -179,7 +179,7 @@ def summary(trained: Trained, asked: int) -> list[str]:
         f"learned {trained.vocab_size:,} tokens from {shown_bytes(trained.text_bytes)} of text: "
         f"{counted(trained.num_documents, 'document')}, "
         f"{shown_count(trained.num_words)} different words",
-        f"        {trained.bytes_per_token:.3f} bytes a token on that text",
+        f"        {trained.bytes_per_token:.3f} bytes per token on that text",
         f"saved   {trained.path} and {trained.ranks_path}",
         f"next    tokenmill prepare SOURCE --tokenizer {trained.path} -o OUT",
     ]

@@ -34,14 +34,14 @@ def length_chart(width: int, named: Sequence[tuple[str, LengthFigures]], label: 
     """Bars on a log scale; of two datasets side by side, as shares of their documents."""
     low = min(lengths.bins[0].low for _, lengths in named)
     high = max(lengths.bins[-1].high for _, lengths in named)
-    frame = _Frame(width, max(low, 0.7), high, 0, _most(named), is_log=True)
     is_one = len(named) == 1
+    frame = _Frame(width, max(low, 0.7), high, 0, _most(named), is_log=True, has_counts=is_one)
     marks: list[Element] = [*frame.y_axis("documents" if is_one else "% of documents", not is_one)]
     for number, (name, lengths) in enumerate(named):
         for one in lengths.bins:
             if one.num_documents:
                 marks.append(_bar(frame, one, lengths, name, number, len(named)))
-    marks += frame.x_axis("tokens a document")
+    marks += frame.x_axis("tokens per document")
     if is_one:
         marks += _percentile_marks(frame, named[0][1])
     return _svg(width, label, marks)
@@ -101,7 +101,7 @@ def _percentile_marks(frame: _Frame, lengths: LengthFigures) -> Iterator[Element
             last = at
 
 
-# Bytes a token along the corpus
+# Bytes per token along the corpus
 
 
 def ratio_chart(width: int, splits: Sequence[tuple[str, SplitFigures]], label: str) -> Element:
@@ -112,7 +112,7 @@ def ratio_chart(width: int, splits: Sequence[tuple[str, SplitFigures]], label: s
     is_one = len(splits) == 1
     end = splits[0][1].num_tokens if is_one else 100
     frame = _Frame(width, 0, end, low, high)
-    marks: list[Element] = [*frame.y_axis("bytes a token", not is_one)]
+    marks: list[Element] = [*frame.y_axis("bytes per token", not is_one)]
     for number, (_, split) in enumerate(splits):
         marks.append(element("path", class_=_LINES[number], d=_path(frame, split, end)))
     marks += frame.x_axis("token of the split" if is_one else "% of the split")
@@ -134,18 +134,22 @@ def _path(frame: _Frame, split: SplitFigures, end: float) -> str:
 
 
 def _outlier_marks(frame: _Frame, split: SplitFigures) -> Iterator[Element]:
-    last = -math.inf
+    groups: list[tuple[float, float, str]] = []  # letters that would hide each other are one text
     for letter, (number, _) in zip("ABCDEFGH", split.outliers, strict=False):
         one = split.stretches[number]
         at, height = frame.x((one.start + one.stop) / 2), frame.y(one.bytes_per_token or 0)
-        said = f"{letter}: {one.bytes_per_token:.2f} bytes a token at token {one.read_start:,}"
+        said = f"{letter}: {one.bytes_per_token:.2f} bytes per token at token {one.read_start:,}"
         yield element(
             "circle", element("title", said), class_="out", cx=_px(at), cy=_px(height), r=4
         )
-        if at - last >= 12:  # else one letter would hide the next
-            above = height - 8 if height > _TOP + 12 else height + 18
-            yield _text(at, above, letter, "far", "middle")
-            last = at
+        near = bool(groups) and abs(at - groups[-1][0]) < 20 and abs(height - groups[-1][1]) < 16
+        letters = f"{groups.pop()[2]}, {letter}" if near else letter
+        groups.append((at, height, letters))
+    for at, height, letters in groups:
+        fits = at + 8 + 12 * len(letters) < frame.width
+        yield _text(
+            at + (8 if fits else -8), height + 4, letters, "far", "start" if fits else "end"
+        )
 
 
 def _room(low: float, high: float) -> tuple[float, float]:
@@ -184,6 +188,7 @@ class _Frame:
     low_y: float
     high_y: float
     is_log: bool = False
+    has_counts: bool = False  # on the y axis: no half documents
 
     @property
     def left(self) -> float:
@@ -209,6 +214,8 @@ class _Frame:
 
     def y_axis(self, title: str, is_plain: bool) -> Iterator[Element]:
         for tick in ticks(self.low_y, self.high_y, 4):
+            if self.has_counts and not tick.is_integer():
+                continue
             at = self.y(tick)
             yield _line(self.left, at, self.right, at, "grid")
             shown = f"{tick:g}" if is_plain or tick < 1000 else shown_count(tick)

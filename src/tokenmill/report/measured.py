@@ -24,7 +24,7 @@ MAX_READ_TOKENS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class MeasuredDocuments:
-    """Documents by place. `ratios` are bytes a token, NaN where nothing was read; the digests of
+    """Documents by place. `ratios` are bytes per token, NaN where nothing was read; the digests of
     their tokens are those of documents that were read one by one."""
 
     starts: Numbers

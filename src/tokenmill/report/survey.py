@@ -234,7 +234,7 @@ def _stretch_figures(
 
 
 def _usual(ratios: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float]:
-    """Between which bytes a token a stretch does not stand out."""
+    """Between which bytes per token a stretch does not stand out."""
     if len(ratios) < 8:
         return -np.inf, np.inf
     middle = float(np.median(ratios))
