@@ -69,10 +69,17 @@ def main() -> int:
                 row |= process.submit(measured, paths[name], arguments.corpus, language).result()
         print(name, json.dumps(row), flush=True)
         found["rows"][name] = row
-        found["date"] = datetime.date.today().isoformat()
+        found["date"] = days(found.get("date"), is_whole=not arguments.only)
         if arguments.write:
             save(found, names)
     return 0
+
+
+def days(before: str | None, *, is_whole: bool) -> str:
+    """When the rows were measured: today, and some of them perhaps earlier."""
+    today = datetime.date.today().isoformat()
+    first = today if is_whole or before is None else before.partition(" ")[0]
+    return today if first == today else f"{first} to {today}"
 
 
 def measured(path: str, corpus: str, language: str) -> dict[str, Any]:
