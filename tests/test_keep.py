@@ -466,7 +466,7 @@ def with_file(table: pa.Table) -> pa.Table:
         (swapped, r"document 0: train: \d+ tokens in the shards, \d+ in its kept row"),
         (lambda table: table.slice(1), r"train has \d+ documents, but \d+ are kept"),
         (lambda table: table.drop_columns(["n"]), "has the columns _source"),
-        (with_file, "names other, which is no input"),
+        (with_file, "names other, which is not an input"),
     ],
 )
 def test_verify_finds_kept_rows_that_do_not_fit(change, said, sources, tmp_path):

@@ -86,7 +86,7 @@ def indices(values: npt.NDArray[np.int64]) -> pa.Int64Array:
 
 
 def taken(rows: pa.Array, positions: npt.NDArray[np.int64]) -> pa.Array:
-    """`rows.take`, also of views, which pyarrow cannot take: a view is 16 bytes."""
+    """`rows.take`, also for binary views, which pyarrow cannot take: each view has 16 bytes."""
     if pa.types.is_struct(rows.type):
         fields = [taken(rows.field(i), positions) for i in range(rows.type.num_fields)]
         return pa.StructArray.from_arrays(fields, [field.name for field in rows.type])

@@ -182,6 +182,23 @@ def slow_corpus(tmp_path_factory) -> str:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_ends_a_command_without_a_run_and_leaves_no_temporary_files(
+    signum, tmp_path, slow_corpus
+):
+    scratch, out = tmp_path / "scratch", tmp_path / "my.json"
+    scratch.mkdir()
+    options = ["train", slow_corpus, "-o", str(out), "--vocab-size", "5000"]
+    process = subprocess.Popen(
+        [*COMMAND, "tokenizer", *options], env={**os.environ, "TMPDIR": str(scratch)}
+    )
+    while not os.listdir(scratch) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signum)
+    assert process.wait(timeout=20) == -signum
+    assert sorted(os.listdir(tmp_path)) == ["scratch"] and not os.listdir(scratch)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("num_proc", [1, 2])
 def test_signal_ends_the_run_by_that_signal_and_says_how_to_resume(
     signum, num_proc, tmp_path, slow_corpus

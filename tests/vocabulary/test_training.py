@@ -29,7 +29,7 @@ from tokenmill.encodings.patterns import PATTERNS
 from tokenmill.errors import ConfigError, ConflictError, InputError
 from tokenmill.vocabulary import counting
 from tokenmill.vocabulary.comparison import compare
-from tokenmill.vocabulary.training import KEPT_SUFFIX, TrainingOptions, TrainingWatch, train
+from tokenmill.vocabulary.training import COUNTS_SUFFIX, TrainingOptions, TrainingWatch, train
 
 WORDS = [
     "der",
@@ -69,7 +69,7 @@ def test_training_when_threads_and_slices_differ_then_the_bytes_do_not(corpus, t
         assert again.sha256 == first.sha256
     assert first.num_documents == 600
     assert 280 < first.vocab_size < 400  # there is no more to merge
-    assert not list(tmp_path.glob(f"*{KEPT_SUFFIX}"))
+    assert not list(tmp_path.glob(f"*{COUNTS_SUFFIX}"))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_training_when_it_is_interrupted_then_it_continues_to_the_same_bytes(
     )
     with pytest.raises(KeyboardInterrupt):
         train(asked, TrainingOptions(400), watch=Impatient())
-    kept = tmp_path / f"my.json{KEPT_SUFFIX}"
+    kept = tmp_path / f"my.json{COUNTS_SUFFIX}"
     assert kept.exists()
     seen = []
     monkeypatch.setattr(TrainingWatch, "counted", lambda watch, size: seen.append(size))
@@ -180,7 +180,7 @@ def test_training_when_it_is_killed_then_the_next_run_continues_and_removes_what
     assert killed.returncode == -signal.SIGKILL
     [left] = scratch.iterdir()
     os.utime(left, (0, 0))  # one that is new may be another run's that has not locked it yet
-    assert (tmp_path / f"my.json{KEPT_SUFFIX}").exists()
+    assert (tmp_path / f"my.json{COUNTS_SUFFIX}").exists()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     assert trained(corpus, tmp_path / "my.json").sha256 == whole.sha256
     assert not list(scratch.iterdir())
@@ -191,9 +191,9 @@ def test_training_when_what_was_kept_is_not_this_runs_then_it_is_counted_again(
     damage, corpus, tmp_path
 ):
     first = trained(corpus, tmp_path / "a.json")
-    kept = tmp_path / f"b.json{KEPT_SUFFIX}"
+    kept = tmp_path / f"b.json{COUNTS_SUFFIX}"
     if damage is None:
-        counting.KeptCounts(str(kept), "another plan").save(1, counting.WordTable.empty())
+        counting.SavedCounts(str(kept), "another plan").save(1, counting.WordTable.empty())
     else:
         kept.write_bytes(damage)
     assert trained(corpus, tmp_path / "b.json").sha256 == first.sha256
@@ -314,7 +314,7 @@ def test_compare_when_files_are_many_then_some_are_taken_from_everywhere(tmp_pat
     ("options", "said"),
     [
         ({"vocab_size": 100}, "between 257"),
-        ({"vocab_size": 300, "special_tokens": ("<a>", "<a>")}, "each once"),
+        ({"vocab_size": 300, "special_tokens": ("<a>", "<a>")}, "each must be given once"),
         ({"vocab_size": 300, "special_tokens": ()}, "ends documents"),
     ],
 )
@@ -328,19 +328,19 @@ def test_training_when_it_cannot_be_done_then_nothing_is_written(corpus, tmp_pat
         trained(corpus, tmp_path / "my.model")
     assert caught.value.hint == f"-o {tmp_path}/my.json"
     (tmp_path / "there.json").write_text("{}")
-    with pytest.raises(ConflictError, match=r"there is .*there\.json"):
+    with pytest.raises(ConflictError, match=r"would overwrite .*there\.json"):
         trained(corpus, tmp_path / "there.json")
     (tmp_path / "ranks.tiktoken").write_text("another's")
-    with pytest.raises(ConflictError, match=r"there is .*ranks\.tiktoken"):
+    with pytest.raises(ConflictError, match=r"would overwrite .*ranks\.tiktoken"):
         trained(corpus, tmp_path / "ranks.json")
     assert (tmp_path / "ranks.tiktoken").read_text() == "another's"
     pq.write_table(pa.table({"text": pa.array([None], pa.string())}), tmp_path / "empty.parquet")
-    with pytest.raises(InputError, match="nothing to learn from"):
+    with pytest.raises(InputError, match="nothing to train on"):
         trained(tmp_path / "empty.parquet", tmp_path / "no.json")
     with pytest.raises(ConfigError, match="cannot be used"):
         trained(corpus, tmp_path / "no.json", TrainingOptions(300, r"\w+"))
     for otherwise in (r"\p{N}{1,3}+|\s+|.", r"(\w)+|\W"):
-        with pytest.raises(ConfigError, match="in another way"):
+        with pytest.raises(ConfigError, match="differently"):
             trained(corpus, tmp_path / "no.json", TrainingOptions(300, otherwise))
     with pytest.raises(ConfigError, match="it became an ordinary token"):
         trained(corpus, tmp_path / "no.json", TrainingOptions(350, "cl100k", ("token",)))

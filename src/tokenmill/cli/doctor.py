@@ -153,7 +153,7 @@ def shown_command(command: str) -> str:
 
 
 def how_it_ended(watched: Watched) -> str:
-    from tokenmill.doctor.watch import signal_name
+    from tokenmill.runners.exit_diagnosis import signal_name
 
     if watched.head.signal:
         how = f"was ended by {signal_name(watched.head.signal)}"

@@ -76,7 +76,7 @@ def report(found: Estimate) -> list[str]:
         f"corpus  {counted(found.num_inputs, 'file')}, {shown_bytes(found.input_bytes)}: "
         f"{counted(found.num_documents, 'document')}, {shown_bytes(found.text_bytes)} of text",
         f"tokens  {shown_tokens(found)}; {found.tokenizer}, EOT {found.eot}, "
-        f"{found.bytes_per_token:.2f} bytes a token",
+        f"{found.bytes_per_token:.2f} bytes per token",
         f"time    {_shown_time(found)}",
     ]
     for number, (size, names) in enumerate(_sizes(found)):

@@ -60,7 +60,7 @@ def defaults_of(name: str) -> list[str]:
     elif traits.boundaries:
         said.append("documents kept apart")
     if defaults.shard_tokens is not None:
-        said.append(f"{shown_count(defaults.shard_tokens)} tokens a shard")
+        said.append(f"{shown_count(defaults.shard_tokens)} tokens per shard")
     val = {
         "fraction": f"{defaults.val_fraction:.2%} of documents held out",
         "first-shard": "shard 0 is val",

@@ -46,8 +46,8 @@ def glance_lines(found: Glance) -> list[str]:
     if found.bytes_per_token is not None and found.tokens_per_byte is not None:
         text = "about " if found.text_bytes is None else f"{shown_bytes(found.text_bytes)}, "
         lines.append(
-            f"  text       {text}{found.bytes_per_token:.2f} bytes a token, "
-            f"{found.tokens_per_byte:.3f} tokens a byte"
+            f"  text       {text}{found.bytes_per_token:.2f} bytes per token, "
+            f"{found.tokens_per_byte:.3f} tokens per byte"
         )
     if found.split_rule is not None:
         lines.append(f"  val        {found.split_rule}")
@@ -91,7 +91,7 @@ def lengths_lines(found: Glance) -> list[str]:
     if not measured:
         return []
     names = list(measured[0][1].percentiles)
-    rows = [("tokens a document", "mean", *names, "longest", "measured")]
+    rows = [("tokens per document", "mean", *names, "longest", "measured")]
     for split, lengths in measured:
         of = "all" if lengths.is_exact else "a sample of"
         rows.append(

@@ -17,6 +17,19 @@ class Interrupted(BaseException):
         self.signum = signum
 
 
+def unwind_on_signals() -> None:
+    """Have SIGTERM and SIGHUP raise `Interrupted`, as Ctrl-C raises KeyboardInterrupt: a command
+    that does not stop in an order of its own then removes its temporary files on its way out."""
+
+    def unwind(signum: int, frame: FrameType | None) -> None:
+        signal.signal(signum, signal.SIG_DFL)  # another one ends the process
+        raise Interrupted(signum)
+
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) is signal.SIG_DFL:
+            signal.signal(signum, unwind)
+
+
 class SignalStop:
     """SIGINT, SIGTERM and SIGHUP: the first signal stops gracefully, the second at once.
 

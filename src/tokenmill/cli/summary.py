@@ -47,7 +47,7 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
         f"  {manifest.identity['encoding']['name']}, {options['dtype']}, "
         f"format {options['format']}, {_shown_eot(manifest)}, "
         f"{'shuffled' if options['shuffle'] else 'in order'}; "
-        f"{counts.text_bytes / max(1, manifest.num_tokens):.2f} bytes a token",
+        f"{counts.text_bytes / max(1, manifest.num_tokens):.2f} bytes per token",
     ]
     return lines + note_lines(manifest.notes)
 

@@ -218,7 +218,7 @@ def summary(trained: Trained, asked: int) -> list[str]:
         f"learned {trained.vocab_size:,} tokens from {shown_bytes(trained.text_bytes)} of text: "
         f"{counted(trained.num_documents, 'document')}, "
         f"{shown_count(trained.num_words)} different words",
-        f"        {trained.bytes_per_token:.3f} bytes a token on that text, which never uses "
+        f"        {trained.bytes_per_token:.3f} bytes per token on that text, which never uses "
         f"{trained.num_unused:,} of them",
         f"saved   {trained.path} and {trained.ranks_path}",
         f"next    tokenmill prepare SOURCE --tokenizer {shlex.quote(trained.path)}{eot} -o OUT",

@@ -27,7 +27,7 @@ from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.hub_names import DatasetName, HubFile, HubSource, hub_source
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.storage import disk, files
-from tokenmill.storage.range_reader import Begun
+from tokenmill.storage.range_reader import BackgroundCall
 from tokenmill.storage.retry import Notice
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class RemoteInputs:
                 with of_source(name):
                     self._add(name, own)
         self._numbers = {source.name: i for i, source in enumerate(self.inputs)}
-        self._footers: dict[str, Begun[bytes]] = {}
+        self._footers: dict[str, BackgroundCall[bytes]] = {}
         self._uses: collections.Counter[str] = collections.Counter()  # slices to be encoded
         self._held: dict[str, int] = {}  # bytes of files that are started and still needed
         self._awaited: set[str] = set()  # files that the next slice needs
@@ -142,7 +142,7 @@ class RemoteInputs:
             is_lacking = near.kind == "parquet" and not self._hub.is_here(file)
             is_wanted = near.name == name or is_lacking  # the file itself may have just arrived
             if is_wanted and near.name not in self._footers:
-                self._footers[near.name] = Begun(partial(self._hub.parquet_footer, file))
+                self._footers[near.name] = BackgroundCall(partial(self._hub.parquet_footer, file))
         return self._footers.pop(name).result()
 
     def begin_all(self, inputs: Iterable[Input]) -> None:

@@ -16,7 +16,7 @@ from tokenmill.corpus.download.http_source import AddressRefused
 from tokenmill.corpus.hub_names import DatasetName, HubSource
 from tokenmill.corpus.presets import PRESETS
 from tokenmill.errors import ConfigError, InputError, NetworkError
-from tokenmill.storage.retry import is_of_the_network, message_of, status_of
+from tokenmill.storage.retry import is_network_error, message_of, status_of
 
 _MISSING = ("EntryNotFoundError", "RemoteEntryNotFoundError")
 _SHOWN_NAMES = 3
@@ -47,7 +47,7 @@ def explained(source: HubSource | DatasetName, client: Any) -> Iterator[None]:
                 f"{source.repo} at {source.revision} has no {source.pattern}: {message_of(error)}",
                 hint="the dataset's page lists its files; @main is the newest revision",
             ) from None
-        if not is_of_the_network(error) and kind != AddressRefused.__name__:
+        if not is_network_error(error) and kind != AddressRefused.__name__:
             raise
         raise _unreachable(source, message_of(error)) from None
 

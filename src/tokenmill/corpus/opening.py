@@ -20,7 +20,7 @@ from tokenmill.storage.range_reader import (
     ByteFile,
     Range,
     RangedFile,
-    fetch_ahead,
+    prefetch_edge,
 )
 from tokenmill.storage.store import store_of
 
@@ -78,7 +78,7 @@ def _with_edges_ahead(
         is_here = store_of(source.path).has_quick_calls or not is_read(item)
         edge = None if is_here else wanted(source)
         if edge is not None:
-            fetch_ahead(source.path, source.digest, edge)
+            prefetch_edge(source.path, source.digest, edge)
         waiting.append(item)
         if edge is None or len(waiting) > MAX_AHEAD_OBJECTS:
             yield waiting.popleft()

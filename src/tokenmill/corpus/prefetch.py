@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from tokenmill.corpus.readers import Reader, ReadOptions, TextBatch, reader_for
 from tokenmill.corpus.spans import Span
-from tokenmill.storage.range_reader import Begun
+from tokenmill.storage.range_reader import BackgroundCall
 from tokenmill.storage.store import store_of
 
 
@@ -22,7 +22,7 @@ class _BegunSpan:
 
     def __init__(self, span: Span, options: ReadOptions) -> None:
         self.reader = reader_for(span.input.kind, options)
-        self._begun = Begun(lambda: self._begin(span))
+        self._begun = BackgroundCall(lambda: self._begin(span))
 
     def _begin(self, span: Span) -> tuple[list[TextBatch], Iterator[TextBatch]]:
         batches = self.reader.batches(span)

@@ -72,6 +72,10 @@ class XetSource:
     def fills_line(self) -> bool:
         return self._xet.may_have(self._file)
 
+    @property
+    def latency_seconds(self) -> float:
+        return 0.0 if self.fills_line else self._http.latency_seconds
+
     def stream(self, start: int, stop: int) -> Generator[memoryview, None, None]:
         if not self._xet.may_have(self._file):
             yield from self._http.stream(start, stop)

@@ -2,7 +2,7 @@
 
 A dataset that tokenmill wrote to a URL is found by name: the manifest names every file, and a
 request per file tells whether it exists and how large it is. Objects are listed only if there is no
-manifest, or if the caller also wants to know the other files (`verify`).
+manifest, or if the caller needs to know about other files (`verify`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _below_url(url: str, with_others: bool) -> DatasetFiles:
 def _unfinished(folder: str) -> IntegrityError:
     return IntegrityError(
         f"{folder} is not finished: a run is under way or was interrupted",
-        hint="run the command that makes it once more: it resumes",
+        hint="run the command that makes it again: it resumes",
     )
 
 

@@ -1,7 +1,7 @@
 """The figures of a report: plain values, which the page, the JSON and the card all show.
 
-Each group says how much it was measured on. Nothing here depends on time, machine or the number of
-processes, except for `throughput`, which is what a file of timings says.
+Each group states how much it was measured on. Nothing depends on time, machine or the number of
+processes, except `throughput`, which comes from a file of timings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ProofFigures:
 
 @dataclass(frozen=True, slots=True)
 class LengthBin:
-    low: int  # tokens a document, from here
+    low: int  # tokens per document, from here
     high: int  # and below this
     num_documents: int
 
@@ -116,7 +116,7 @@ class TokenCount:
 
 @dataclass(frozen=True, slots=True)
 class KindFigures:
-    """The ids of one kind: how many there are, how many were seen, some that never were."""
+    """The ids of one kind: how many there are, how many were seen, and some that were not."""
 
     kind: str
     num_ids: int
@@ -169,12 +169,12 @@ class AttemptFigures:
     num_tokens: int
     text_bytes: int
     downloaded_bytes: int
-    end: str | None  # complete, stopped, failed; None: it did not say
+    end: str | None  # complete, stopped, failed; None: not recorded
 
 
 @dataclass(frozen=True, slots=True)
 class ThroughputBin:
-    start: float  # seconds in which the run was going on
+    start: float  # in seconds of running time
     stop: float
     documents_per_second: int
     tokens_per_second: int
@@ -186,7 +186,7 @@ class ThroughputBin:
 class Pause:
     """Between two attempts."""
 
-    at: float  # seconds in which the run had been going on
+    at: float  # in seconds of running time
     seconds: float
 
 

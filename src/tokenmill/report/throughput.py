@@ -1,8 +1,8 @@
 """How fast a run was, from the files that `prepare --timings` wrote.
 
-Time is running time: what lies between two attempts is a pause, and takes no room on the axis,
-because a run that was killed on Friday and continued on Monday was fast or slow on neither day
-between. Attempts that ran at once, as tasks of --partition do, are added up.
+Time is running time: the pause between two attempts takes no room on the axis, so that a run that
+was killed on Friday and resumed on Monday does not look slow. Attempts that ran at once, such as
+tasks of --partition, are added up.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Floats = npt.NDArray[np.float64]
 def throughput_of(
     named: Iterable[str], manifest: Manifest | None, folder: str
 ) -> ThroughputFigures:
-    """Raises an error for a file that is not of the run that made this dataset."""
+    """Raises ConflictError for a file from another run than the one that made this dataset."""
     paths = list(dict.fromkeys(itertools.chain.from_iterable(map(_found, named))))
     if manifest is None:
         raise ConfigError(
@@ -83,8 +83,8 @@ def _of_another(path: str, manifest: Manifest, folder: str) -> ConflictError:
 
 
 def _latest(attempts: Sequence[TimedAttempt]) -> Sequence[TimedAttempt]:
-    """Those that made the dataset: one that began again after the run had been complete replaced
-    what was there."""
+    """The attempts that made the dataset: one that started again after a complete run replaced its
+    dataset."""
     first = 0
     for number, (before, one) in enumerate(itertools.pairwise(attempts), 1):
         if before.end == COMPLETE and not one.num_resumed:
@@ -173,7 +173,7 @@ def _pauses(segments: list[tuple[float, float]], clock: _Clock) -> Iterator[Paus
 
 
 def _bins(attempts: list[TimedAttempt], clock: _Clock) -> Iterator[ThroughputBin]:
-    """What was done in equal parts of the running time; none of a run too short to be divided."""
+    """The work in equal parts of the running time; empty for a run that is too short."""
     num_bins = min(MAX_BINS, int(clock.seconds / MIN_BIN_SECONDS))
     if num_bins < 2:
         return
@@ -184,7 +184,7 @@ def _bins(attempts: list[TimedAttempt], clock: _Clock) -> Iterator[ThroughputBin
         running = clock.running(one.time + seconds)
         for row, name in enumerate(_COUNTS):
             counts = np.array([0.0, *(getattr(moment, name) for moment in one.moments)])
-            # A slice that is begun again after its worker died takes back what it had done.
+            # Progress goes back if a slice starts again after its worker died.
             counts = np.maximum.accumulate(counts)
             done[row] += np.diff(np.interp(edges, running, counts))
     rates = np.rint(done / (edges[1] - edges[0])).astype(object)

@@ -1,4 +1,4 @@
-"""How fast the run was, as a section of the page."""
+"""The section of the page about the throughput of the run."""
 
 from __future__ import annotations
 

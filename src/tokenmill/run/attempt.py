@@ -26,7 +26,7 @@ from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.ledger import Ledger
 from tokenmill.encodings.configured import encoding_of
 from tokenmill.errors import NetworkError
-from tokenmill.estimate.disk_check import room_warning
+from tokenmill.estimate.disk_check import space_warning
 from tokenmill.run.completion import completed
 from tokenmill.run.context import (
     RunContext,
@@ -144,7 +144,7 @@ def _made_dataset(
     # `remote` is closed before the lock is released, so that the next run finds no file in use.
     with workspace.held(names_of(config), config.overwrite), contextlib.closing(remote):
         plan = workspace.begin_or_continue(request, make_plan)
-        if warning := room_warning(config, plan):
+        if warning := space_warning(config, plan):
             context.watch.notice(warning)
         assembly = assembly_of(config, context.encoding, plan, workspace.work_of(plan.plan_id))
         records = _encode(context, plan, found, remote, assembly)

@@ -2,7 +2,7 @@
 files with an error that names the file.
 
 Shards are written by the same code as in a run (assemble/), so `prepare` and `convert` can use
-every format that passes. Whether the trainer's own loader accepts the bytes needs another test.
+every format that passes. It does not test whether the trainer's own loader accepts the bytes.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _as_binary(document: Sequence[int], dtype: str) -> pa.LargeBinaryArray:
 
 
 def _as_objects(files: DatasetFiles) -> ObjectFiles:
-    """The same files as objects of a store, which are in memory already."""
+    """The same files as objects of a store, held in memory."""
     whole = {}
     for name in files.names():
         with files.open(name) as file:

@@ -1,7 +1,7 @@
-"""Several tokenizers on the same text: bytes per token, source by source, and tokens never used.
+"""Compares tokenizers on the same text: bytes per token, source by source, and tokens never used.
 
-A corpus is divided by the names of its sources (`de=german/ fr=french/`); by its files, where there
-are none: one per language, perhaps.
+A corpus is divided by the names of its sources (`de=german/ fr=french/`), or else by its files,
+which often stand for languages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BYTES_PER_SOURCE = 8 << 20
 
 @dataclass
 class Usage:
-    """How one tokenizer does on some text."""
+    """The tokens of some text with one tokenizer."""
 
     num_tokens: int = 0
     counts: np.ndarray[tuple[int], np.dtype[np.int64]] = field(
@@ -48,7 +48,7 @@ class Usage:
 
 @dataclass
 class Compared:
-    """A source, a file, or all of them: its text, and each tokenizer's tokens of it."""
+    """A source, a file, or all of them: its text, and each tokenizer's tokens."""
 
     name: str
     text_bytes: int = 0
@@ -65,8 +65,8 @@ def compare(
     bytes_per_source: int = BYTES_PER_SOURCE,
     max_files: int | None = None,
 ) -> list[Compared]:
-    """Each source, as far as its first `bytes_per_source` go, and then all together. Of files
-    without a name, at most `max_files`, spread over the corpus. Encodings have any names."""
+    """Each source, about its first `bytes_per_source`, and then all together. Of files without a
+    name, at most `max_files`, spread over the corpus. Encodings have any names."""
     _require_here(config)
     inputs = found_inputs(config).inputs
     if not config.named and max_files is not None and len(inputs) > max_files:
@@ -92,11 +92,11 @@ def are_here(config: Config) -> bool:
 
 
 def _require_here(config: Config) -> None:
-    """Refuse datasets of the Hub: a table of a few lines is no reason to download them."""
+    """Raise ConfigError for datasets on the Hub: they are not downloaded for a small table."""
     for path in _paths(config):
         if (on_hub := hub_source(path)) is not None:
             raise ConfigError(
-                f"{path} is on the Hub, and compare reads files that are here",
+                f"{path} is on the Hub, and compare reads local files",
                 hint=on_hub.download_command,
             )
 

@@ -1,10 +1,10 @@
-"""The words of a corpus, counted: slices in threads, added up in plan order, kept on the way.
+"""Counts the words of a corpus: slices in threads, added up in plan order and saved regularly.
 
-Reading, cutting and counting are Arrow's and NumPy's work, which other threads need not wait for.
-After every GROUP slices the pattern cuts what was counted, and the sum goes to disk, so that a run
-that ends early continues there. A table of more than MAX_WORDS different words, or of words with
-more than MAX_WORD_BYTES, loses its rarest, always at the same places of the plan: the result
-depends on neither threads nor interruptions.
+Arrow and NumPy read, cut and count without holding the GIL. After every GROUP slices the pattern
+cuts the counted chunks into words, and the sum is saved, so that an interrupted run continues
+there. A table of more than MAX_WORDS different words, or of words with more than MAX_WORD_BYTES,
+drops the rarest, always at the same places of the plan, so the result depends on neither threads
+nor interruptions.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _COLUMNS = ["word", "count"]
 
 @dataclass(frozen=True, slots=True)
 class WordTable:
-    """Different words with their counts, and what they were counted from."""
+    """Distinct words with their counts, and the amount of text that they come from."""
 
     table: pa.Table  # word: large_string, count: int64
     num_documents: int = 0
     text_bytes: int = 0
-    num_dropped: int = 0  # words that were too rare to be kept, as often as they occurred
+    num_dropped: int = 0  # occurrences of words that were too rare to keep
 
     @staticmethod
     def empty() -> WordTable:
@@ -64,11 +64,12 @@ class WordTable:
 
     @property
     def num_words(self) -> int:
-        """As often as they occur."""
+        """The number of occurrences."""
         return _total(self.table)
 
     def without_rarest(self, max_words: int, max_bytes: int) -> WordTable:
-        """At most so many words and bytes; all of one count go together."""
+        """At most so many distinct words and bytes; words with the same count are dropped
+        together."""
         table, least = self.table, 1
         while table.num_rows > max_words or _num_bytes(table) > max_bytes:
             least += 1
@@ -84,16 +85,16 @@ class WordTable:
         return Words(data, offsets[1:], self.table["count"].to_numpy())
 
 
-class KeptCounts:
-    """The sum so far, in a file: with the plan that it belongs to, and the slices that are in it.
-    `path` of None: nothing is kept."""
+class SavedCounts:
+    """The sum so far in a file, with the id of its plan and the number of counted slices. With
+    `path` None nothing is saved."""
 
     def __init__(self, path: str | None, plan_id: str) -> None:
         self._path = path
         self._plan_id = plan_id
 
     def load(self) -> tuple[int, WordTable]:
-        """The number of slices that are counted already, and their words."""
+        """The number of slices that have been counted, and their words."""
         try:
             data = files.read_file(self._path) if self._path else b""
             with pa.ipc.open_file(io.BytesIO(data)) as reader:
@@ -103,7 +104,7 @@ class KeptCounts:
                 num_slices = kept.pop("slices")
                 return num_slices, WordTable(table.replace_schema_metadata(None), **kept)
         except (FileNotFoundError, pa.ArrowInvalid, ValueError, KeyError, TypeError):
-            pass  # none, half of one, or another run's: counted again
+            pass  # missing, damaged, or another run's: count again
         return 0, WordTable.empty()
 
     def save(self, num_slices: int, found: WordTable) -> None:
@@ -128,12 +129,12 @@ def counted_words(
     options: Mapping[str, ReadOptions],
     counter: WordCounter,
     remote: RemoteInputs,
-    kept: KeptCounts,
+    kept: SavedCounts,
     num_threads: int,
     counted: Callable[[int], None] = lambda text_bytes: None,
 ) -> WordTable:
-    """The words of the plan's slices. `options` are those of each source; `counted` hears of the
-    bytes of text as they are done."""
+    """The words of the plan's slices. `options` are those of each source; `counted` is called with
+    the bytes of text of each slice."""
     num_slices, total = kept.load()
     counted(total.text_bytes)
     left = plan.slices[num_slices:]
@@ -171,7 +172,7 @@ def _chunks_of(
 
 
 def _texts(slice_: Slice, options: Mapping[str, ReadOptions]) -> Iterator[pa.LargeStringArray]:
-    """The documents; a row that has none, or that cannot be read, is left out."""
+    """The documents; rows without one, and unreadable rows, are left out."""
     for span in slice_.spans:
         if not span.is_ruled_out:
             require_unchanged(span.input)

@@ -28,6 +28,10 @@ class ByteSource(Protocol):
         """Whether one stream uses the whole line, because the source fetches in parallel itself. Of
         such sources, at most the next file is started while the last bytes of one arrive."""
 
+    @property
+    def latency_seconds(self) -> float:
+        """How long an answer takes to begin, as far as is known; 0: not at all."""
+
     def stream(self, start: int, stop: int) -> Generator[memoryview, None, None]:
         """The bytes from `start` to `stop`, in order, in views that are valid until the next one.
         It may end early, or raise an error that `storage/retry.py` knows: the rest is then

@@ -66,7 +66,7 @@ class Downloads:
         self._is_closed = False
         self._hashed: FileDownload | None = None  # the one that is being hashed
         self._count = ConnectionCount(time.monotonic())
-        self._meter = LineMeter()
+        self._meter = LineMeter(retry.quickest_seconds)
         self._threads: list[threading.Thread] = []
         self._num_connections = 0
         with self.changed:
@@ -135,9 +135,21 @@ class Downloads:
         thread.start()
 
     def _start_connections(self) -> None:
-        while self._num_connections < self._count.wanted:
+        while self._num_connections < self._num_allowed(time.monotonic()):
             self._num_connections += 1
             self._start(self._serve, "connection")
+
+    def _num_allowed(self, now: float) -> int:
+        """How many ranges may be asked for at a time."""
+        if not self._count.max_ahead:
+            return self._count.wanted
+        in_a_latency = self._each(now) * self._meter.latency_seconds
+        num_ending = sum(download.num_ending(in_a_latency) for download in self._open.values())
+        return self._count.wanted + min(num_ending, self._count.max_ahead)
+
+    def _each(self, now: float) -> float:
+        """Bytes per second of a connection; 0: not known."""
+        return self._meter.bytes_per_second(now) / max(1, self._count.wanted)
 
     @property
     def _is_over(self) -> bool:
@@ -152,8 +164,10 @@ class Downloads:
     def _range_to_fetch(self) -> FileRange | None:
         """The next range, once there is one; None: this connection is no longer needed."""
         with self.changed:
-            while not self._is_over and self._num_connections <= self._count.wanted:
+            while not self._is_over:
                 now = time.monotonic()
+                if self._num_connections > self._num_allowed(now):
+                    break
                 range_ = self._next_range(now) if now >= self._retry.silent_until else None
                 if range_ is not None:
                     return range_
@@ -163,7 +177,7 @@ class Downloads:
             return None
 
     def _next_range(self, now: float) -> FileRange | None:
-        wish = self._meter.range_wish(self._count.wanted, now)
+        wish = self._meter.range_wish(self._each(now))
         for name, remote in self._left.items():
             if name in self._to_verify or self._in_use.get(name, 0.0) > now:
                 continue
@@ -244,8 +258,8 @@ class Downloads:
             self._num_bytes += num_bytes
             if asked_at > download.answered_at:
                 download.answered_at = asked_at
-                self._meter.answered(now - asked_at, num_bytes, self._count.wanted, now)
-                self._count.latency_seconds = self._meter.latency_seconds
+                if latency := download.remote.source.latency_seconds:
+                    self._meter.latency_seconds = self._count.latency_seconds = latency
                 self._retry.answered()
             if asked_at > download.failed_at:
                 download.num_failures = 0

@@ -82,7 +82,7 @@ class FileDownload:
 
     def next_range(self, wish: RangeWish, num_connections: int) -> FileRange | None:
         """The first stretch that nobody fetches: as long as wished, but short enough that all
-        connections have a share of what is missing."""
+        connections have a share of what has not arrived."""
         if self.is_spoiled or len(self.in_flight) >= self.remote.source.max_streams:
             return None
         taken = ByteRanges()
@@ -93,7 +93,7 @@ class FileDownload:
             return None
         start, stop = missing[0]
         if self.remote.source.max_streams > 1:
-            share = sum(stop - start for start, stop in missing) / num_connections
+            share = (self.remote.num_bytes - self.num_bytes) / num_connections
             size = max(wish.least_bytes, min(wish.most_bytes, int(share)))
             # A remainder that is not worth a request is part of this range.
             stop = start + size if stop - start > size + size // 2 else stop
@@ -104,6 +104,10 @@ class FileDownload:
     def write(self, range_: FileRange, block: memoryview) -> None:
         self.partial.write(block, range_.start)
         range_.start += len(block)
+
+    def num_ending(self, num_bytes: float) -> int:
+        """How many ranges lack no more than some bytes."""
+        return sum(range_.stop - range_.start <= num_bytes for range_ in self.in_flight)
 
     @property
     def can_restart(self) -> bool:

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 import urllib.request
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 BLOCK_BYTES = 512 << 10
 LEAST_BLOCK_BYTES = 64 << 10
 BLOCK_SECONDS = 0.05
+NUM_LATENCIES = 8  # of late, of which the shortest counts: others waited for a full line, too
 
 
 class HttpAnswer:
@@ -51,6 +53,17 @@ class HttpAnswers:
         self._lock = threading.Lock()
         self._is_closed = False
         self._ssl: Any = None
+        self._latencies: deque[float] = deque(maxlen=NUM_LATENCIES)
+
+    @property
+    def latency_seconds(self) -> float:
+        """From a request to the beginning of its answer; 0: there was none yet."""
+        with self._lock:
+            return min(self._latencies, default=0.0)
+
+    def _note_latency(self, asked_at: float) -> None:
+        with self._lock:
+            self._latencies.append(time.monotonic() - asked_at)
 
     @contextlib.contextmanager
     def get(self, url: str, headers: Mapping[str, str]) -> Iterator[HttpAnswer]:
@@ -83,9 +96,11 @@ class HttpAnswers:
 
     @contextlib.contextmanager
     def _by_session(self, url: str, headers: Mapping[str, str]) -> Iterator[HttpAnswer]:
+        asked_at = time.monotonic()
         with self._session.stream(
             "GET", url, headers=headers, follow_redirects=False, timeout=self._timeout_seconds
         ) as response:
+            self._note_latency(asked_at)
             blocks = (memoryview(block) for block in response.iter_raw(BLOCK_BYTES))
             yield HttpAnswer(response.status_code, response.headers, blocks)
 
@@ -107,7 +122,10 @@ class HttpAnswers:
             connection, is_fresh = self._connection(origin)
             try:
                 connection.request("GET", path, headers=dict(headers))
-                return connection, connection.getresponse()
+                asked_at = time.monotonic()
+                response = connection.getresponse()
+                self._note_latency(asked_at)
+                return connection, response
             except (OSError, http.client.HTTPException) as error:
                 self._put_back(origin, connection, is_reusable=False)
                 # The server may have closed a kept connection in the meantime.

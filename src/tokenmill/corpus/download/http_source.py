@@ -57,6 +57,10 @@ class HttpSource:
     def fills_line(self) -> bool:
         return False
 
+    @property
+    def latency_seconds(self) -> float:
+        return self._answers.latency_seconds
+
     def stream(self, start: int, stop: int) -> Generator[memoryview, None, None]:
         address = self._current_address()
         # A range counts the file's own bytes, so they must not be compressed on the way.

@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, unknown_name
-from tokenmill.plugins import outside, outside_names
+from tokenmill.plugins import loaded_plugin, plugin_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -198,8 +198,8 @@ def kind_of(path: str) -> tuple[str, str | None] | None:
         extension = splitext(stem)[1]
     kind = _KIND_OF_EXTENSION.get(extension)
     if kind is None and compression is None:
-        for name in outside_names(GROUP):
-            if extension in getattr(outside(GROUP, name), "extensions", ()):
+        for name in plugin_names(GROUP):
+            if extension in getattr(loaded_plugin(GROUP, name), "extensions", ()):
                 return name, None
     if kind is None or (compression and kind not in BYTE_KINDS):
         return None
@@ -233,7 +233,7 @@ def reader_for(kind: str, options: ReadOptions) -> Reader:
         from tokenmill.corpus.readers.text import TextReader
 
         return TextReader(options)
-    if kind in outside_names(GROUP):
+    if kind in plugin_names(GROUP):
         if options.filters_rows or options.template is not None or options.lists is not None:
             raise ConfigError(
                 f"the reader {kind!r} comes from a plugin, which does not support --where, "
@@ -245,11 +245,11 @@ def reader_for(kind: str, options: ReadOptions) -> Reader:
                 f"the reader {kind!r} comes from a plugin, which does not support --keep",
                 hint="--keep '' keeps the file and row of each document",
             )
-        found: Reader = outside(GROUP, kind)(options)
+        found: Reader = loaded_plugin(GROUP, kind)(options)
         return found
     raise unknown_name("input format", kind, kinds())
 
 
 def kinds() -> tuple[str, ...]:
     """Every kind of input that has a reader, built in or from a plugin."""
-    return (*KINDS, *(name for name in outside_names(GROUP) if name not in KINDS))
+    return (*KINDS, *(name for name in plugin_names(GROUP) if name not in KINDS))

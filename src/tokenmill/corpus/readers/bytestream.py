@@ -21,6 +21,7 @@ from tokenmill.corpus.readers.native import native_file
 from tokenmill.corpus.readers.signature import HEAD_BYTES, UTF8_BOM, check_signature
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, NetworkError
+from tokenmill.storage import heartbeat
 from tokenmill.storage.store import store_of
 
 MAX_DOCUMENT_BYTES = 1 << 30  # of a document that must be held in memory
@@ -34,7 +35,14 @@ def chunks_of(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterato
         if source.compression
         else _plain(source, start, stop, chunk_bytes)
     )
-    return _without_mark(chunks) if start == 0 else chunks
+    return _heard(_without_mark(chunks) if start == 0 else chunks)
+
+
+def _heard(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Each chunk with a heartbeat: a file of which --where lets nothing in has no other step."""
+    for chunk in chunks:
+        heartbeat.beat()
+        yield chunk
 
 
 def head_of(source: Input, num_bytes: int = HEAD_BYTES) -> bytes:

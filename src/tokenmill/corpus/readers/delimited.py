@@ -42,6 +42,12 @@ _HEADER_BYTES = 1 << 20
 _CUT_BYTES = 4 << 20  # scanned at a time
 # Other delimiters of .csv files: spreadsheets write semicolons where numbers have decimal commas.
 _INSTEAD_OF_COMMA = (b";", b"\t")
+_SEPARATORS = {
+    ",": ("comma", "commas"),
+    "\t": ("tab", "tabs"),
+    ";": ("semicolon", "semicolons"),
+    "|": ("bar", "bars"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,7 @@ class DelimitedReader:
         header = self._header(source)
         if header is None:
             return []
+        self._require_divided(header, source)
         RowText(header.schema, self.options, source.name)
         if self.options.where is not None:
             require_columns(self.options.where, header.names, source.name)
@@ -157,6 +164,25 @@ class DelimitedReader:
                 if other and len(other.fields) > 1:
                     return delimiter, other
         return self._delimiter, first
+
+    def _require_divided(self, header: _Header, source: Input) -> None:
+        """Raise ConfigError for a file that something else separates: its lines, whole, would be
+        the values of a column whose name is the whole header."""
+        own = header.delimiter.decode()
+        found = [mark for mark in _SEPARATORS if mark in header.names[0] and mark != own]
+        is_named = self.options.template or header.names[0] == self.options.text_column
+        if len(header.names) > 1 or is_named or not found:
+            return
+        hint, name = "--input-format csv", shlex.quote(source.name)
+        if found[0] == "|":
+            read = "csv.reader(sys.stdin, delimiter='|')"
+            written = f"import csv, sys; csv.writer(sys.stdout).writerows({read})"
+            hint = f'python3 -c "{written}" < {name} > commas.csv'
+        raise ConfigError(
+            f"{source.name}: its first line, which names the columns, has no "
+            f"{_SEPARATORS[own][0]}, but {_SEPARATORS[found[0]][1]}: {header.names[0]!r}",
+            hint=hint,
+        )
 
     def _needed(self, row_text: RowText, kept: KeptColumns | None) -> list[str]:
         """The columns to read, each once."""
