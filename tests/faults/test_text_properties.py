@@ -30,7 +30,7 @@ import oracle
 import tokenmill
 from tokenmill.corpus.input_spans import cut
 from tokenmill.corpus.readers import ReadOptions, reader_for
-from tokenmill.encode.documents import packed
+from tokenmill.encode.documents import document_bytes
 from tokenmill.encodings import ENCODING_NAMES, TokenArray, get_encoding
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.settings import resolved
@@ -195,7 +195,7 @@ def test_ids_fit_their_dtype_or_are_refused(seed, tally):
         offsets = np.cumsum([0, *map(len, documents)], dtype=np.int64)
         too_large = bool(len(ids)) and int(ids.max()) > np.iinfo(dtype).max
         try:
-            rows = packed(TokenArray(ids, offsets), dtype, 7, "append")
+            rows = document_bytes(TokenArray(ids, offsets), dtype, 7, "append")
         except IntegrityError:
             assert too_large
             return
