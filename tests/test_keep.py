@@ -334,9 +334,13 @@ def test_types_that_differ_between_files_are_widened_or_refused(tmp_path):
 @pytest.mark.parametrize(
     ("keep", "said", "hint"),
     [
-        ("id, _row,x y", "--keep _row: .* own column", "--keep 'id,x y'; to keep a column _row "),
-        (["_file"], "--keep _file: .* own column", "--keep ''; "),
-        (["a,b", "_row"], "--keep _row: .* own column", """--keep '"a,b"'; """),
+        (
+            "id, _row,x y",
+            "--keep _row: .* writes a column",
+            "--keep 'id,x y'; to keep a column _row ",
+        ),
+        (["_file"], "--keep _file: .* writes a column", "--keep ''; "),
+        (["a,b", "_row"], "--keep _row: .* writes a column", """--keep '"a,b"'; """),
         ("id,", "a column name is empty", "--keep id,url; "),
         (["id", ""], "a column name is empty", "a column without a name cannot be kept"),
     ],

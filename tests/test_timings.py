@@ -160,8 +160,8 @@ def test_file_that_is_not_of_timings_keeps_its_bytes(source, tmp_path):
     [
         ("out/t.jsonl", "is inside of"),
         ("link/t.jsonl", "is inside of"),
-        ("s3://bucket/t.jsonl", "is no local file"),
-        ("", "is no local file"),
+        ("s3://bucket/t.jsonl", "is not a local file"),
+        ("", "is not a local file"),
         ("folder", "is a folder"),
         ("/dev/null", "is not a regular file"),
     ],

@@ -93,7 +93,7 @@ def test_prepare_writes_shards_and_a_summary_on_stderr(tmp_path, corpus, texts):
 def test_prepare_again_says_complete(tmp_path, corpus):
     warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1)
     done = warm.tokenmill("prepare", corpus, "-o", tmp_path / "out", "--num-proc", 1)
-    assert done.returncode == 0 and "is complete already; nothing to do" in done.stderr
+    assert done.returncode == 0 and "is already complete; nothing to do" in done.stderr
 
 
 def test_json_is_on_stdout_and_is_the_manifest(tmp_path, corpus):
@@ -179,6 +179,23 @@ def slow_corpus(tmp_path_factory) -> str:
     """Enough text that a signal finds the run in the middle."""
     texts = made_texts(2000, seed=5)
     return write_corpus("jsonl", tmp_path_factory.mktemp("slow"), texts * 40)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_ends_a_command_without_a_run_and_leaves_no_temporary_files(
+    signum, tmp_path, slow_corpus
+):
+    scratch, out = tmp_path / "scratch", tmp_path / "my.json"
+    scratch.mkdir()
+    options = ["train", slow_corpus, "-o", str(out), "--vocab-size", "5000"]
+    process = subprocess.Popen(
+        [*COMMAND, "tokenizer", *options], env={**os.environ, "TMPDIR": str(scratch)}
+    )
+    while not os.listdir(scratch) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signum)
+    assert process.wait(timeout=20) == -signum
+    assert sorted(os.listdir(tmp_path)) == ["scratch"] and not os.listdir(scratch)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

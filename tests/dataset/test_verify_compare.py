@@ -375,7 +375,7 @@ def test_prepare_when_the_tokens_fill_no_sample_then_refused(name, shuffle, tmp_
 @pytest.mark.parametrize("name", ["nanogpt", "llmc", "npy", "litdata"])
 def test_prepare_when_no_document_has_a_token_then_refused(name, tmp_path):
     source = write_corpus("jsonl", tmp_path, ["", ""])
-    with pytest.raises(InputError, match="no document has text"):
+    with pytest.raises(InputError, match="none of them has text"):
         prepared(source, tmp_path / "out", format=name, eot="none", empty="keep")
     assert not (tmp_path / "out").exists()
 

@@ -170,6 +170,17 @@ def test_model_when_nobody_answers_then_what_is_known_not_to_be_there_is_not_ask
     assert tokenmill.get_encoding(REPO).identity == before.identity
 
 
+def test_model_when_offline_then_the_cache_is_asked_once_for_each_file(hub, monkeypatch):
+    hub.push({"tokenizer.json": tokenizer_json("<|endoftext|>")}, OTHER_COMMIT)  # no config
+    before, said = tokenmill.get_encoding(REPO), list[str]()
+    monkeypatch.setattr("tokenmill.storage.retry._notice", said.append)
+    monkeypatch.setattr("time.sleep", lambda seconds: said.append(f"slept {seconds} s"))
+    disconnect(monkeypatch)
+    assert tokenmill.get_encoding(REPO).identity == before.identity
+    assert "HF_HUB_OFFLINE is set" in refused(NetworkError, "Owner/Other")
+    assert not said
+
+
 def test_model_when_the_cache_is_damaged_then_it_is_refused(hub):
     path = tokenmill.get_encoding(REPO).identity.source
     with open(os.path.realpath(path), "r+b") as file:
@@ -200,7 +211,7 @@ def test_prepare_when_the_model_is_on_the_hub_then_its_commit_is_kept_and_verify
     assert tomllib.loads(config_text(manifest))["tokenizer"] == f"{REPO}@{hub.commit}"
     assert f"--tokenizer {REPO}@{hub.commit}" in prepare_command(manifest)
     hub.push(FILES, OTHER_COMMIT)  # another commit, the same vocabulary
-    assert prepared(tmp_path)  # is complete already
+    assert prepared(tmp_path)  # is already complete
     disconnect(monkeypatch)
     assert tokenmill.verify(tmp_path / "out", full=True).is_complete
 

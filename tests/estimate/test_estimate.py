@@ -619,7 +619,8 @@ def test_command_prints_the_estimate_on_stdout_and_writes_nothing(corpus, texts,
     )
     assert done.stderr == ""
     assert f"{num_tokens(texts):,}, counted; gpt2, EOT append" in done.stdout
-    for expected in ("400 documents", "bytes a token", "nanogpt", "1 worker", "--shuffle", "free"):
+    said = ("400 documents", "bytes per token", "nanogpt", "1 worker", "--shuffle", "free")
+    for expected in said:
         assert expected in done.stdout
     assert not (tmp_path / "out").exists()
 

@@ -1,4 +1,4 @@
-"""The table of `tokenmill tokenizer compare`, for a person and as JSON."""
+"""The table of `tokenmill tokenizer compare`, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see: readable numbers, and text that cannot control the terminal."""
+"""What the terminal shows: readable numbers, safe text, and errors of stdout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tokenmill.words.quantities import shown_rate as shown_rate  # noqa: PLC0414
 
 
 class CheckedStdout:
-    """stdout; a failed write is blamed on the user's disk, not reported as our bug."""
+    """stdout, with failed writes as OutputError, so that a full disk is not reported as our bug."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -50,7 +50,7 @@ def _as_output_error() -> Iterator[None]:
 
 
 def abandon_stdout() -> None:
-    """Discard what is left in its buffer, which Python would try to write again at exit."""
+    """Discard the rest of stdout's buffer, which Python would try to write again at exit."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -75,8 +75,8 @@ def shown_seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def tell_of_tries() -> None:
-    """Have requests that are retried for a while reported on stderr."""
+def report_retries() -> None:
+    """Report requests that are retried for a while on stderr."""
     from tokenmill.storage import objects
 
     objects.report_retries_to(

@@ -30,7 +30,7 @@ REPORT_FILES = 20
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "tokenizer",
-        help="train a tokenizer of your own, or compare some on your text",
+        help="train a tokenizer, or compare tokenizers on your text",
         description="Train a byte-pair tokenizer on a corpus, or compare tokenizers on one.",
     )
     parser.set_defaults(run=lambda arguments: _say_what_to_type(parser), verbose=False)
@@ -50,7 +50,7 @@ def _add_train(actions: Any) -> None:
         help="learn a vocabulary from a corpus",
         description="Learn a byte-pair vocabulary from a corpus. Writes FILE.json, a "
         "tokenizer.json for `tokenizers` and `prepare`, and FILE.tiktoken, its ranks. The same "
-        "corpus and options give the same file. An interrupted run continues counting.",
+        "corpus and options give the same file. The same command resumes an interrupted run.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
@@ -79,21 +79,19 @@ examples:
         "--ties",
         choices=("tokenizers", "bytes"),
         default="tokenizers",
-        help="of two pairs that are equally frequent, which first: by the letters that stand for "
-        "bytes, as `tokenizers` does (default), or by bytes, as rustbpe does",
+        help="how equally frequent pairs are ordered: by the letters that stand for bytes, as in "
+        "`tokenizers` (default), or by bytes, as in rustbpe",
     )
     reading = run_options.add_reading_options(parser)
     reading.add_argument("--where", metavar="EXPR", help="only rows for which this is true")
     reading.add_argument(
         "--sample",
         metavar="SIZE|F",
-        help="learn from about so much text (2GB), or this fraction of the rows (0.1), spread over "
-        "the corpus (default: all)",
+        help="learn from about this much text (2GB), or this fraction of the rows (0.1), spread "
+        "over the corpus (default: all)",
     )
-    parser.add_argument("--seed", type=int, metavar="S", help="of the sample (default: 0)")
-    parser.add_argument(
-        "--num-proc", type=int, metavar="N", help="threads (default: the CPUs there are)"
-    )
+    parser.add_argument("--seed", type=int, metavar="S", help="for the sample (default: 0)")
+    parser.add_argument("--num-proc", type=int, metavar="N", help="threads (default: one per CPU)")
     parser.add_argument(
         "--overwrite", action="store_true", help="replace FILE.json and FILE.tiktoken"
     )
@@ -112,9 +110,9 @@ def _add_compare(actions: Any) -> None:
     parser = actions.add_parser(
         "compare",
         help="bytes per token of several tokenizers on your text",
-        description="Encode a sample of a corpus with several tokenizers: bytes per token, by "
-        "source (de=german/ fr=french/; file by file without names), and how many tokens are never "
-        "used.",
+        description="Encode a sample of a corpus with several tokenizers and compare the bytes per "
+        "token, by source (de=german/ fr=french/; file by file without names), and how many tokens "
+        "are never used.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
@@ -130,7 +128,7 @@ examples:
         "--bytes-per-file",
         default="8M",
         metavar="N",
-        help="of text at most, of each file or named source (default: 8M)",
+        help="at most, of text, for each file or named source (default: 8M)",
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -147,7 +145,7 @@ def run_train(arguments: argparse.Namespace) -> int:
         special_tokens=tuple(arguments.special_token or ("<|endoftext|>",)),
         ties=arguments.ties,
     )
-    arguments.pattern = None  # not for a tokenizer that exists
+    arguments.pattern = None  # it is of the new tokenizer, not an option of Config
     config = run_options.typed_config(arguments, sample=sample, overwrite=False)
     line = MovingLine(sys.stderr, arguments.quiet)
     try:
@@ -220,13 +218,13 @@ def summary(trained: Trained, asked: int) -> list[str]:
         f"learned {trained.vocab_size:,} tokens from {shown_bytes(trained.text_bytes)} of text: "
         f"{counted(trained.num_documents, 'document')}, "
         f"{shown_count(trained.num_words)} different words",
-        f"        {trained.bytes_per_token:.3f} bytes a token on that text, which never uses "
+        f"        {trained.bytes_per_token:.3f} bytes per token on that text, which never uses "
         f"{trained.num_unused:,} of them",
         f"saved   {trained.path} and {trained.ranks_path}",
         f"next    tokenmill prepare SOURCE --tokenizer {shlex.quote(trained.path)}{eot} -o OUT",
     ]
     if trained.vocab_size < asked:
-        lines.insert(2, f"        {asked:,} were asked for: there is no pair left to merge")
+        lines.insert(2, f"        {asked:,} were asked for, but there is no pair left to merge")
     if trained.dropped_share:
         lines.insert(
             2, f"        {trained.dropped_share:.2%} of all words were too rare to be kept"

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tokenmill.config import EOT_POLICIES, VAL_POLICIES
+from tokenmill.config.options import EOT_POLICIES, VAL_POLICIES
 from tokenmill.dataset.files import files_at
 from tokenmill.dataset.inference import Inference, inferred_dtype, inferred_eot
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, manifest_data

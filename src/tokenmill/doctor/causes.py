@@ -200,8 +200,8 @@ def _disk(watched: Watched) -> Cause | None:
         _stderr_line(watched, "disk"),
         (
             "HF_HOME=/big/disk/huggingface TMPDIR=/big/disk/tmp: datasets.map caches the ids as "
-            "64-bit numbers, 8 bytes a token",
-            "tokenmill prepare data.parquet -o out: 2 bytes a token, no cache",
+            "64-bit numbers, 8 bytes per token",
+            "tokenmill prepare data.parquet -o out: 2 bytes per token, no cache",
         ),
     )
 

@@ -117,7 +117,8 @@ class HubModel:
             return path
 
         try:
-            path = Path(self._retry.result_of(download))
+            # What the cache does not have, it will not have in a second.
+            path = Path(download() if only_cached else self._retry.result_of(download))
         except Exception as error:
             kinds = {kind.__name__ for kind in type(error).__mro__}
             is_unknown = "LocalEntryNotFoundError" in kinds and not only_cached

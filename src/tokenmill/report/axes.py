@@ -33,6 +33,7 @@ class Axes:
     low_y: float
     high_y: float
     is_log: bool = False
+    has_counts: bool = False  # on the y axis: no half documents
 
     @property
     def left(self) -> float:
@@ -58,6 +59,8 @@ class Axes:
 
     def y_axis(self, title: str, is_plain: bool) -> Iterator[Element]:
         for tick in ticks(self.low_y, self.high_y, 4):
+            if self.has_counts and not tick.is_integer():
+                continue
             at = self.y(tick)
             yield line(self.left, at, self.right, at, "grid")
             shown = f"{tick:g}" if is_plain or tick < 1000 else shown_count(tick)

@@ -109,7 +109,7 @@ def shown_document(one: ShownDocument, title: str) -> Element:
     if one.num_bytes is not None:
         said.append(counted(one.num_bytes, "byte"))
     if one.bytes_per_token is not None:
-        said.append(f"{one.bytes_per_token:.2f} bytes a token")
+        said.append(f"{one.bytes_per_token:.2f} bytes per token")
     what = f"document {one.place.document:,}" if one.place.document is not None else ""
     what = what or f"{'document' if one.is_document else 'tokens'} at token {one.place.start:,}"
     cut = f"; the first {len(one.ids):,} are shown" if num_tokens > len(one.ids) else ""

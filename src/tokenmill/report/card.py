@@ -49,7 +49,7 @@ def _rows(figures: Figures) -> Iterator[tuple[str, str]]:
     yield "tokens", f"{counted(found.num_tokens, 'token')}{documents}"
     yield "size", f"{shown_bytes(found.num_bytes)} as {found.dtype}"
     if found.bytes_per_token is not None:
-        yield "bytes a token", f"{found.bytes_per_token:.2f}"
+        yield "bytes per token", f"{found.bytes_per_token:.2f}"
     for one in found.splits:
         yield one.split, f"{counted(one.num_tokens, 'token')}, {counted(one.num_shards, 'shard')}"
     for split in figures.splits:

@@ -22,14 +22,14 @@ def length_chart(width: int, named: Sequence[tuple[str, LengthFigures]], label: 
     """Bars on a log scale; two datasets side by side, as shares of their documents."""
     low = min(lengths.bins[0].low for _, lengths in named)
     high = max(lengths.bins[-1].high for _, lengths in named)
-    frame = Axes(width, max(low, 0.7), high, 0, _most(named), is_log=True)
     is_one = len(named) == 1
+    frame = Axes(width, max(low, 0.7), high, 0, _most(named), is_log=True, has_counts=is_one)
     marks: list[Element] = [*frame.y_axis("documents" if is_one else "% of documents", not is_one)]
     for number, (name, lengths) in enumerate(named):
         for one in lengths.bins:
             if one.num_documents:
                 marks.append(_bar(frame, one, lengths, name, number, len(named)))
-    marks += frame.x_axis("tokens a document")
+    marks += frame.x_axis("tokens per document")
     if is_one:
         marks += _percentile_marks(frame, named[0][1])
     return svg(width, label, marks)
@@ -89,7 +89,7 @@ def _percentile_marks(frame: Axes, lengths: LengthFigures) -> Iterator[Element]:
             last = at
 
 
-# Bytes a token along the corpus
+# Bytes per token along the corpus
 
 
 def ratio_chart(width: int, splits: Sequence[tuple[str, SplitFigures]], label: str) -> Element:
@@ -100,7 +100,7 @@ def ratio_chart(width: int, splits: Sequence[tuple[str, SplitFigures]], label: s
     is_one = len(splits) == 1
     end = splits[0][1].num_tokens if is_one else 100
     frame = Axes(width, 0, end, low, high)
-    marks: list[Element] = [*frame.y_axis("bytes a token", not is_one)]
+    marks: list[Element] = [*frame.y_axis("bytes per token", not is_one)]
     for number, (_, split) in enumerate(splits):
         marks.append(element("path", class_=_LINES[number], d=_path(frame, split, end)))
     marks += frame.x_axis("token of the split" if is_one else "% of the split")
@@ -122,16 +122,20 @@ def _path(frame: Axes, split: SplitFigures, end: float) -> str:
 
 
 def _outlier_marks(frame: Axes, split: SplitFigures) -> Iterator[Element]:
-    last = -math.inf
+    groups: list[tuple[float, float, str]] = []  # letters that would hide each other are one text
     for letter, (number, _) in zip("ABCDEFGH", split.outliers, strict=False):
         one = split.stretches[number]
         at, height = frame.x((one.start + one.stop) / 2), frame.y(one.bytes_per_token or 0)
-        said = f"{letter}: {one.bytes_per_token:.2f} bytes a token at token {one.read_start:,}"
+        said = f"{letter}: {one.bytes_per_token:.2f} bytes per token at token {one.read_start:,}"
         yield element("circle", element("title", said), class_="out", cx=px(at), cy=px(height), r=4)
-        if at - last >= 12:  # else one letter would hide the next
-            above = height - 8 if height > TOP + 12 else height + 18
-            yield mark_text(at, above, letter, "far", "middle")
-            last = at
+        near = bool(groups) and abs(at - groups[-1][0]) < 20 and abs(height - groups[-1][1]) < 16
+        letters = f"{groups.pop()[2]}, {letter}" if near else letter
+        groups.append((at, height, letters))
+    for at, height, letters in groups:
+        fits = at + 8 + 12 * len(letters) < frame.width
+        yield mark_text(
+            at + (8 if fits else -8), height + 4, letters, "far", "start" if fits else "end"
+        )
 
 
 def _room(low: float, high: float) -> tuple[float, float]:

@@ -86,9 +86,9 @@ def _measures(first: Figures, second: Figures) -> Iterator[tuple[str, float | No
     yield "documents", a.num_documents, b.num_documents
     yield "size", a.num_bytes, b.num_bytes
     yield "text", a.text_bytes, b.text_bytes
-    yield "bytes a token", a.bytes_per_token, b.bytes_per_token
-    yield "ids of the tokenizer", _ids(first), _ids(second)
-    yield "ids seen", _seen(first), _seen(second)
+    yield "bytes per token", a.bytes_per_token, b.bytes_per_token
+    yield "ids in the vocabulary", _ids(first), _ids(second)
+    yield "ids that occur", _seen(first), _seen(second)
     for name, title in _ROWS.items():
         yield title, _counted(first, name), _counted(second, name)
     yield "duplicates", _duplicates(first), _duplicates(second)
@@ -180,8 +180,9 @@ def _lengths(first: Figures, second: Figures) -> Element | None:
 
 
 def _length_figure(split: str, a: LengthFigures, b: LengthFigures) -> Iterator[Node]:
-    label = f"{split}: tokens a document in both, as shares of their documents"
-    caption = f"{split}: tokens a document, on a log scale, as shares of the documents of each."
+    label = f"{split}: tokens per document in both, as shares of their documents"
+    caption = "Tokens per document, on a log scale, as shares of the documents of each."
+    yield element("h3", split)
     yield figure(lambda width: length_chart(width, [("A", a), ("B", b)], label), caption)
     heads = ("", "mean", *a.percentiles, "longest", "measured on")
     yield table(
@@ -208,12 +209,13 @@ def _ratios(first: Figures, second: Figures) -> Element | None:
     if not shown:
         return None
     legend = _keys(first, second, ("line", "line2"))
-    return section("ratio", "Bytes a token along the corpus", legend, shown)
+    return section("ratio", "Bytes per token along the corpus", legend, shown)
 
 
 def _ratio_figure(a: SplitFigures, b: SplitFigures) -> Iterator[Node]:
-    label = f"{a.split}: bytes a token along both"
-    caption = f"{a.split}: bytes of text a token, from the beginning to the end of each."
+    label = f"{a.split}: bytes per token along both"
+    caption = "Bytes of text per token, from the beginning to the end of each."
+    yield element("h3", a.split)
     yield figure(lambda width: ratio_chart(width, [("A", a), ("B", b)], label), caption)
 
 
@@ -276,7 +278,7 @@ def _documents(first: Figures, second: Figures, pairs: Sequence[Pair]) -> Elemen
         return section(
             "documents",
             "The same documents",
-            paragraph("Each colour is a token; the text is the same in both."),
+            paragraph("Each change of colour is a new token; the text is the same in both."),
             [_pair(pair.first, pair.second, pair.first.why.capitalize()) for pair in pairs],
         )
     rows = zip(first.documents[:NUM_DOCUMENTS], second.documents[:NUM_DOCUMENTS], strict=False)

@@ -39,7 +39,7 @@ class ProofFigures:
 
 @dataclass(frozen=True, slots=True)
 class LengthBin:
-    low: int  # tokens a document, from here
+    low: int  # tokens per document, from here
     high: int  # and below this
     num_documents: int
 

@@ -55,8 +55,8 @@ def _chosen(found: MeasuredDocuments) -> Iterator[tuple[str, list[int]]]:
     rated = rated_documents(found)
     by_ratio = rated[np.argsort(found.ratios[rated], kind="stable")]
     if len(rated) > 2 * NUM_OF_A_KIND:
-        yield "fewest bytes a token", by_ratio[:NUM_OF_A_KIND].tolist()
-        yield "most bytes a token", by_ratio[::-1][:NUM_OF_A_KIND].tolist()
+        yield "fewest bytes per token", by_ratio[:NUM_OF_A_KIND].tolist()
+        yield "most bytes per token", by_ratio[::-1][:NUM_OF_A_KIND].tolist()
     rng = random.Random(0)
     yield AT_RANDOM, rng.sample(range(len(found)), min(len(found), 2 * NUM_RANDOM))[:NUM_RANDOM]
 

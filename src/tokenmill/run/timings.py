@@ -1,8 +1,8 @@
-"""`--timings FILE`: what a run has done, appended about once a second to a file outside of it.
+"""`--timings FILE`: appends the progress of a run, about once a second, to a file outside of it.
 
-A watch around the run's own watch, so nothing in a run knows of it. It is told of steps as the
-progress line is, and has no thread, because a process with threads may not fork. A disk that takes
-no more lines ends the timings, and not the run.
+A watch around the run's own watch, so the run itself knows nothing of it. Like the progress line it
+reacts to events and has no thread, because a process with threads may not fork. If the disk takes
+no more lines, the timings end, but the run continues.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ from tokenmill.runners import Stopped
 from tokenmill.storage.appended_file import AppendedFile
 
 LINE_SECONDS = 1.0
-# Of a longer attempt, a line for each of its 2,000ths: 9,600 lines, 1.4 MB, in a week.
-MAX_LINES_LIKE = 2_000
+# From this many lines on, the next one waits for 1/2,000 of the time so far: 9,600 lines, 1.4 MB,
+# in a week.
+EVERY_SECOND_LINES = 2_000
 
 _HINT = "choose another file with --timings"
 
 
 @contextlib.contextmanager
 def timed(config: Config, watch: RunWatch) -> Iterator[RunWatch]:
-    """The watch, which also writes the run's timings if they were asked for."""
+    """The watch, wrapped to write the run's timings if they were asked for."""
     if config.timings is None:
         yield watch
         return
@@ -59,7 +60,7 @@ def timed(config: Config, watch: RunWatch) -> Iterator[RunWatch]:
 
 
 def require_own_timings(config: Config, request: PrepareRequest) -> None:
-    """Raise an error for a file of timings that is an input, or has lines of another run."""
+    """Raise an error if the timings file is an input, or has lines of another run."""
     path = config.timings
     if path is None or not os.path.exists(path):
         return
@@ -100,7 +101,7 @@ def _opened(path: str) -> AppendedFile:
 
 
 class TimedWatch:
-    """A RunWatch that passes everything on to another one."""
+    """A RunWatch that writes timings and forwards every event to another one."""
 
     def __init__(self, watch: RunWatch, file: AppendedFile) -> None:
         self._watch = watch
@@ -110,7 +111,7 @@ class TimedWatch:
         self._done = (0, 0, 0)  # documents, tokens, bytes of finished slices
         self._in_flight: dict[int, tuple[int, int, int]] = {}
         self._progress: Callable[[], DownloadProgress | None] = lambda: None
-        self._first_bytes = self._last_bytes = 0  # that had arrived
+        self._first_bytes = self._last_bytes = 0  # downloaded, at first and at last
 
     def planned(self, plan: Plan, done: Collection[int]) -> None:
         run = run_hash(plan.identity, plan.inputs)
@@ -151,7 +152,7 @@ class TimedWatch:
         return self._watch.should_stop()
 
     def close(self, end: str) -> None:
-        """How the attempt ended; one that had nothing to do has no line."""
+        """Note how the attempt ended, unless it had nothing to do."""
         if self._began < float("inf"):
             self._append(moment_line(self._moment(), end))
         if self._file is not None:
@@ -160,7 +161,7 @@ class TimedWatch:
     def _look(self) -> None:
         now = time.monotonic()
         if now >= self._next:
-            self._next = now + max(LINE_SECONDS, (now - self._began) / MAX_LINES_LIKE)
+            self._next = now + max(LINE_SECONDS, (now - self._began) / EVERY_SECOND_LINES)
             self._append(moment_line(self._moment()))
 
     def _moment(self) -> Moment:

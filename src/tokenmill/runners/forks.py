@@ -109,7 +109,8 @@ def _serve(
     """The body of the fork; never returns."""
     try:
         worker.die_with(parent)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(signum, signal.SIG_DFL)
         for fd in inherited:
             os.close(fd)
 

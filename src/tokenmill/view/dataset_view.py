@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tokenmill import __version__
-from tokenmill.config import OWN_COLUMNS
+from tokenmill.config.options import OWN_COLUMNS
 from tokenmill.dataset.inspect import (
     Hit,
     LookedInto,

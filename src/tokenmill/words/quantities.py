@@ -45,12 +45,12 @@ def count_of(option: str, value: object) -> int:
 
 
 def seq_len_of(option: str, value: object) -> int:
-    """Tokens a sample; 0, which people write `document`: each document is a sample."""
+    """Tokens per sample. `document` is 0: each document is a sample."""
     return 0 if value in ("document", "documents") else count_of(option, value)
 
 
 def share_of(option: str, value: object) -> float:
-    """A share of the whole, as people write it: 0.1, "0.1" or "10%"."""
+    """A fraction as people write it: 0.1, "0.1" or "10%"."""
     if isinstance(value, str):
         digits = value.strip()
         try:
@@ -74,11 +74,7 @@ def shown_count(number: float) -> str:
     """A large number in three or four digits: 1.23B."""
     for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if number >= size:
-            return (
-                f"{number / size:.3g}{unit}"
-                if number < 999.5 * size
-                else f"{number / size:.0f}{unit}"
-            )
+            return f"{number / size:{'.3g' if number < 999.5 * size else '.0f'}}{unit}"
     return f"{number:.0f}"
 
 

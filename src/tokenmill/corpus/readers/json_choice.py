@@ -1,9 +1,9 @@
-"""Which JSON lines go in, by --where.
+"""Applies --where to JSON lines.
 
 Each line is parsed by Python on its own, at 330 MB/s: types differ from line to line, so there is
-no schema that pyarrow's parser could use. A field that a line does not have is null. A field of a
-type that cannot be tested as the expression does is bad: if it decides about its line, the line is
-quarantined. The first lines of a file are looked at when the plan is made.
+no schema for pyarrow's parser. A missing field is null. A field of the wrong type for the
+expression is bad: if the outcome depends on it, the line is quarantined. The first lines of a file
+are checked when the plan is made.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class LineChoice:
         require_patterns(expression)
 
     def require_fields(self, objects: Sequence[dict[str, Any]], path: str, lines: str) -> None:
-        """Raise ConfigError if no object has a field, or if all that have it have it with another
-        type. (One odd line is quarantined later.)"""
+        """Raise ConfigError if no object has a field, or if all that have it have it with the wrong
+        type. (A single odd line is quarantined later.)"""
         for test in self._expression.tests:
             column = test.column
             found = [field_of(one, column.names) for one in objects]
@@ -79,7 +79,7 @@ class LineChoice:
         return next(types for names, types in self._types.items() if ".".join(names) == name)
 
     def among(self, lines: Sequence[bytes]) -> Chosen:
-        """Which lines go in; those that are no JSON object are bad."""
+        """Which lines go in; those that are not JSON objects are bad."""
         objects: list[dict[str, Any]] = []
         bad: dict[int, str] = {}
         for line in lines:
@@ -94,13 +94,13 @@ class LineChoice:
         return self.among_objects(objects, bad)
 
     def among_objects(self, objects: Sequence[dict[str, Any]], bad: dict[int, str]) -> Chosen:
-        """The same of lines that are parsed; nothing is known of those that are `bad`."""
+        """The same for parsed lines; the outcome of `bad` ones is unknown."""
         from tokenmill.where.evaluation import outcomes
 
         broken = list(bad)
         layers = {names: self._layers(names, objects, bad) for names in self._types}
         outcome = outcomes(self._expression, layers.__getitem__)
-        if broken:  # nothing is known of them, not even what is null
+        if broken:  # their outcome is unknown, even for tests of null
             is_broken = np.zeros(len(objects), np.bool_)
             is_broken[broken] = True
             outcome = _with_nulls(outcome, is_broken)
@@ -163,7 +163,7 @@ def _integers(values: list[Any]) -> list[pa.Array]:
 
 
 def _floats(values: list[Any]) -> list[pa.Array]:
-    """The other numbers; an integer that no int64 holds is the nearest one of these."""
+    """The other numbers; an integer beyond int64 becomes the nearest float."""
     others = (
         type(value) is float or (type(value) is int and value not in _INT64) for value in values
     )

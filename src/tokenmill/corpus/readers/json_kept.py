@@ -1,4 +1,4 @@
-"""Fields of JSON objects that are kept beside the tokens (--keep). Types: kept_columns.py."""
+"""Fields of JSON objects that are kept beside the tokens (--keep), as in kept_columns.py."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Objects = Sequence[dict[str, Any]]
 
 
 def lines_schema(objects: Objects, columns: Iterable[str], path: str, lines: str) -> pa.Schema:
-    """The types of fields, by the first lines of a file. Raises ConfigError for a field that none
-    of them has."""
+    """The types of fields in the first lines of a file. Raises ConfigError for a field that none of
+    them has."""
     fields = []
     for column in columns:
         values = _values(objects, column)
@@ -36,7 +36,7 @@ def lines_schema(objects: Objects, columns: Iterable[str], path: str, lines: str
 
 
 def kept_of_objects(objects: Objects, columns: Names, text: str) -> Kept:
-    """The kept fields of JSON lines, by the plan's types. A field that a line lacks is null."""
+    """The kept fields of JSON lines, in the plan's types. A missing field is null."""
     bad: dict[int, str] = {}
     target = schema_of(text)
     arrays = []

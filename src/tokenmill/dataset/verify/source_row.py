@@ -5,13 +5,15 @@ from follows from the manifest, and the slice is read up to the document; that i
 nothing but reading the whole corpus would tell (--dedup, a shuffle with documents held out).
 
 At most MAX_READ_BYTES of text are read: a row group or a byte offset is reached directly, but a
-compressed file can only be read from its start.
+compressed file can only be read from its start. Rows that --where leaves out are not among those
+bytes, so there is a time limit too.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import functools
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -43,6 +45,7 @@ from tokenmill.storage.store import store_of
 from tokenmill.words.plural import counted
 
 MAX_READ_BYTES = 256 << 20
+MAX_READ_SECONDS = 30.0
 MAX_COMPARED_TOKENS = 1 << 23
 # Limits without --keep: inputs that are planned again, bytes of files that are cut again, and
 # documents that are sorted.
@@ -203,7 +206,7 @@ def _span_of(reader: Reader, source: Input, row: int, byte: int) -> Span:
 
 def _texts_of(batches: Iterator[TextBatch], row: int, file: str, is_list: bool) -> Iterator[str]:
     """The texts of row number `row` of a span; those of a list may be in several batches."""
-    num_bytes, is_found = 0, False
+    budget, is_found = _ReadBudget(), False
     for batch in batches:
         numbers = _numbers(batch)
         for at in np.flatnonzero(numbers == row).tolist():
@@ -212,8 +215,7 @@ def _texts_of(batches: Iterator[TextBatch], row: int, file: str, is_list: bool) 
                 yield batch.texts[at].as_py()
         if (is_found and not is_list) or (len(numbers) and numbers[-1] > row):
             return
-        num_bytes += batch.texts.nbytes
-        _require_near(num_bytes, file)
+        budget.spend(batch.texts.nbytes, file)
 
 
 def _numbers(batch: TextBatch) -> Any:
@@ -224,13 +226,24 @@ def _numbers(batch: TextBatch) -> Any:
     return batch.first_row + batch.rows
 
 
-def _require_near(num_bytes: int, file: str) -> None:
-    if num_bytes > MAX_READ_BYTES:
-        raise NotAtHand(
-            f"the row comes after more than {MAX_READ_BYTES >> 20} MB of text, which cannot be "
-            f"skipped in {file}",
-            "store it as parquet, or uncompressed: then a row is reached directly",
-        )
+class _ReadBudget:
+    """How much is read for one row."""
+
+    def __init__(self) -> None:
+        self._num_bytes = 0
+        self._until = time.monotonic() + MAX_READ_SECONDS
+
+    def spend(self, num_bytes: int, file: str) -> None:
+        """Raises NotAtHand if that was too much."""
+        self._num_bytes += num_bytes
+        far = "" if self._num_bytes <= MAX_READ_BYTES else f"{MAX_READ_BYTES >> 20} MB"
+        if not far and time.monotonic() > self._until:
+            far = f"{MAX_READ_SECONDS:g} s"
+        if far:
+            raise NotAtHand(
+                f"the row comes after more than {far} of {file} that cannot be skipped",
+                "store it as parquet, or uncompressed: then a row is reached directly",
+            )
 
 
 # By the manifest's counts of documents
@@ -270,7 +283,7 @@ def _is_far(path: str) -> bool:
 def _row_by_slice(found: tuple[DocumentIndex, Corpus], document: Document) -> SourceRow:
     index, corpus = found
     split, slice_index, position = index.origin(document.split, document.number, document.start)
-    num_bytes = 0
+    budget = _ReadBudget()
     for pair, _ in corpus.documents(corpus.plan.slices[slice_index]):
         some = pair[split]
         if position < len(some.texts):
@@ -279,6 +292,5 @@ def _row_by_slice(found: tuple[DocumentIndex, Corpus], document: Document) -> So
             place = some.reader.place(some.span, int(some.rows[position]))
             return SourceRow(source.source, shown_name(source.name), place, (text,))
         position -= len(some.texts)
-        num_bytes += sum(one.texts.nbytes for one in pair)
-        _require_near(num_bytes, some.span.input.name)
+        budget.spend(sum(one.texts.nbytes for one in pair), some.span.input.name)
     raise InputError("the inputs give fewer documents than the manifest says")
