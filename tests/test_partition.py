@@ -211,7 +211,7 @@ def test_task_when_its_options_differ_then_conflict_and_nothing_is_changed(
 ):
     task(source, tmp_path, "1/3")
     before = everything(tmp_path)
-    with pytest.raises(ConflictError, match="begun differently"):
+    with pytest.raises(ConflictError, match="started differently"):
         task(source, tmp_path, "2/3", **options)
     assert everything(tmp_path) == before
 
@@ -614,7 +614,7 @@ def test_task_when_its_options_differ_in_s3_then_conflict(s3, bucket, source):
     out = f"s3://{bucket}/out"
     task(source, out, "1/2")
     before = objects(s3, bucket)
-    with pytest.raises(ConflictError, match="begun differently"):
+    with pytest.raises(ConflictError, match="started differently"):
         task(source, out, "2/2", seed=5)
     assert objects(s3, bucket) == before
 

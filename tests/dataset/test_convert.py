@@ -252,7 +252,7 @@ def test_strangers_shards_are_converted_if_the_tokenizer_is_named(tmp_path):
     header = struct.pack("<3i", 20240520, 1, len(tokens)) + bytes(1012)
     (folder / "fineweb_train_000001.bin").write_bytes(header + np.array(tokens, "<u2").tobytes())
     source = open_dataset(str(folder), encoding=encoding.identity)
-    with pytest.raises(ConfigError, match="which tokenizer"):
+    with pytest.raises(ConfigError, match="does not state its tokenizer"):
         convert(source, Target(out=str(tmp_path / "x"), format="megatron"))
     convert(source, Target(out=str(tmp_path / "meg"), format="megatron"), encoding.identity)
     assert documents_of(tmp_path / "meg") == {"train": documents}

@@ -387,7 +387,7 @@ def test_convert_when_a_run_of_prepare_is_under_way_there_then_conflict(
 
 def test_convert_when_the_prefix_holds_other_shards_then_conflict(nano, s3, bucket):
     s3.client().put_object(Bucket=bucket, Key="out/edufineweb_train_000001.npy", Body=b"x")
-    with pytest.raises(ConflictError, match="holds something else"):
+    with pytest.raises(ConflictError, match="holds other files"):
         converted(nano, f"s3://{bucket}/out", "npy")
     assert s3.keys(bucket) == ["out/edufineweb_train_000001.npy"]
 

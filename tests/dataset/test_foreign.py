@@ -88,7 +88,7 @@ def test_a_header_is_believed_and_nothing_is_inferred(tmp_path):
 @pytest.mark.parametrize(
     ("data", "tokenizer", "message"),
     [
-        (np.array([50256, 0], "<u2"), "gpt2", "do not show it"),  # or one uint32
+        (np.array([50256, 0], "<u2"), "gpt2", "cannot be inferred"),  # or one uint32
         (np.array([1, 2, 3], "<u2"), "o200k_base", "do not fit ids up to"),  # six bytes
         (np.full(64, 199_999, "<u4"), "cl100k_base", "do not fit ids up to"),
     ],

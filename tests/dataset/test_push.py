@@ -223,7 +223,7 @@ def test_card_that_a_person_wrote_or_edited_is_kept(hub, out, corpus, tmp_path, 
     ("arguments", "code", "expected"),
     [
         (["mine"], 2, ["'mine' does not name a repository", "OWNER/NAME"]),
-        (["me/mine", "no token"], 2, ["there is no token", "hf auth login", "/settings/tokens"]),
+        (["me/mine", "no token"], 2, ["needs a token", "hf auth login", "/settings/tokens"]),
         (["me/mine", "hf_expired"], 4, ["does not know this token", "HF_TOKEN"]),
         (["me/mine", READER_TOKEN], 4, ["may not write me/mine", "`write`", "me or our-lab"]),
         (["them/mine", TOKEN], 4, ["may not write them/mine", "OWNER is me or our-lab"]),

@@ -1,13 +1,14 @@
-"""The timings of a run: a file of JSON lines outside of the dataset, which `prepare --timings`
-appends to and `report --timings` draws.
+"""The timings of a run: a file of JSON lines outside the dataset, which `prepare --timings` appends
+to and `report --timings` draws.
 
     {"tokenmill_timings": 1, "run": "5d1f...", "time": 1731750000.1, "slices": 160, "resumed": 9}
     {"seconds": 1.0, "slices": 3, "documents": 940, "tokens": 8123456, ...}
     {"seconds": 2.0, "slices": 5, "documents": 1602, ..., "end": "complete"}
 
 The first line begins an attempt; `resumed` slices were encoded by earlier ones. The others say what
-the attempt has done since, and the last one how it ended; an attempt without one was killed. `run`
-is a hash of what determines the bytes of the dataset, so that a report takes no other run's file.
+the attempt has done so far, and the last one how it ended; an attempt without an end was killed.
+`run` is a hash of what determines the bytes of the dataset, so that a report notices another run's
+file.
 
 The file may come from anyone: every line and the number of lines are bounded, and a line that is
 not one of these is skipped and counted.
@@ -54,7 +55,7 @@ def run_hash(identity: dict[str, Any], inputs: Iterable[RunInput]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What an attempt has done after so many seconds."""
+    """What an attempt has done after `seconds`."""
 
     seconds: float
     slices: int
@@ -71,7 +72,7 @@ class TimedAttempt:
     num_slices: int  # of the run
     num_resumed: int
     moments: list[Moment] = field(default_factory=list)
-    end: str | None = None  # of ENDS; None: it was killed, or goes on
+    end: str | None = None  # one of ENDS; None: it was killed, or is running
 
     @property
     def last(self) -> Moment:
@@ -80,7 +81,7 @@ class TimedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """What a file holds."""
+    """The content of a file of timings."""
 
     attempts: tuple[TimedAttempt, ...]
     num_unreadable: int  # lines
@@ -109,7 +110,8 @@ def _line(plain: dict[str, Any]) -> bytes:
 
 
 def read_timings(path: str) -> Timings:
-    """Raises InputError for a file that no run wrote; FileNotFoundError if there is none."""
+    """Raises InputError for a file that is not one of timings, FileNotFoundError if there is
+    none."""
     if files.is_irregular(path):
         raise _no_timings(path, "it is not a regular file")
     attempts: list[TimedAttempt] = []
@@ -152,7 +154,7 @@ def _lines(path: str) -> Iterator[bytes]:
 
 
 def _parsed(line: bytes) -> TimedAttempt | tuple[Moment, str | None]:
-    """Raises an error of some kind for anything else."""
+    """Raises ValueError, KeyError, TypeError or RecursionError for anything else."""
     if len(line) > MAX_LINE_BYTES:
         raise ValueError("too long")
     plain = json.loads(line, parse_constant=_refused)

@@ -65,7 +65,7 @@ class HubModel:
         raise self._without_vocabulary(only_cached)
 
     def _is_answered(self, client: Any) -> bool:
-        """Whether the Hub answers. False if it does not and the cache has what it would say."""
+        """Whether the Hub answers. False if it does not and the cache has the files."""
         is_cached = self._is_cached(client)
         if not is_cached:
             say(f"{self._typed}: asking {client.constants.ENDPOINT} for its tokenizer")
@@ -87,10 +87,9 @@ class HubModel:
         return self._retry.result_of(ask)
 
     def _is_cached(self, client: Any) -> bool:
-        """Whether the cache has the vocabulary that the Hub would give and what says which special
-        token is which. It also knows which files were asked for and are not there. Another
-        program may have fetched one file and not the others: then another vocabulary would be
-        taken, or another EOT."""
+        """Whether the cache knows which vocabulary the Hub would give, and has it and the files
+        beside it. Another program may have fetched one file and not the others: without them,
+        another vocabulary or another EOT would be chosen."""
 
         def looked_up(name: str, revision: str) -> Any:
             return client.try_to_load_from_cache(self.repo, name, revision=revision)
@@ -100,7 +99,7 @@ class HubModel:
             if isinstance(found, str):
                 others = _BESIDE_OF.get(name, _BESIDE)
                 return all(looked_up(other, commit_of(found)) is not None for other in others)
-            if found is None:  # nobody has asked
+            if found is None:  # it was never requested
                 return False
         return False
 

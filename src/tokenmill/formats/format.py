@@ -20,6 +20,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from tokenmill.errors import ConfigError
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -65,6 +67,16 @@ class Layout:
     encoding: str  # its name, for formats that note it
     # Whether the format itself stores document boundaries, besides EOT ids.
     has_boundaries: bool
+
+
+def require_shards_fit(layout: Layout, most: int, limit: str) -> None:
+    """Raise ConfigError if a shard may have more than `most` tokens; `limit` says why it must
+    not."""
+    if layout.shard_tokens is not None and layout.shard_tokens > most:
+        raise ConfigError(
+            f"{limit}: {layout.shard_tokens:,} {layout.dtype} tokens do not fit",
+            hint=f"--shard-tokens {min(most, 100_000_000)}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.errors import IntegrityError
 from tokenmill.formats.format import (
     DTYPE_BYTES,
     DatasetFiles,
@@ -33,6 +33,7 @@ from tokenmill.formats.format import (
     Shard,
     ShardReader,
     Traits,
+    require_shards_fit,
 )
 from tokenmill.formats.index_json import (
     INDEX_NAME,
@@ -74,12 +75,7 @@ class LitdataFormat(Format):
 
     def check(self, layout: Layout) -> None:
         most = (MAX_OFFSET - _HEADER_BYTES) // DTYPE_BYTES[layout.dtype]
-        if layout.shard_tokens is not None and layout.shard_tokens > most:
-            raise ConfigError(
-                f"a litdata chunk holds less than 4 GiB: {layout.shard_tokens:,} {layout.dtype} "
-                "tokens do not fit",
-                hint=f"--shard-tokens {min(most, 1_000_000_000)}",
-            )
+        require_shards_fit(layout, most, "a litdata chunk holds less than 4 GiB")
 
     def header(self, num_tokens: int, dtype: str) -> bytes:
         end = _HEADER_BYTES + num_tokens * DTYPE_BYTES[dtype]

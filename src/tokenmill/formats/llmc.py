@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.errors import IntegrityError
 from tokenmill.formats.format import (
     DTYPE_BYTES,
     DatasetFiles,
@@ -21,6 +21,7 @@ from tokenmill.formats.format import (
     Layout,
     ShardReader,
     Traits,
+    require_shards_fit,
 )
 from tokenmill.formats.mapped import MappedShard, mapped_tokens, split_of, start_of
 
@@ -44,12 +45,7 @@ class LlmcFormat(Format):
 
     def check(self, layout: Layout) -> None:
         most = (_MAX_FILE_BYTES - HEADER_BYTES) // DTYPE_BYTES[layout.dtype]
-        if layout.shard_tokens is not None and layout.shard_tokens > most:
-            raise ConfigError(
-                f"llm.c reads files of less than 2 GiB: {layout.shard_tokens:,} {layout.dtype} "
-                "tokens do not fit",
-                hint=f"--shard-tokens {min(most, 1_000_000_000)}",
-            )
+        require_shards_fit(layout, most, "llm.c reads files of less than 2 GiB")
 
     def header(self, num_tokens: int, dtype: str) -> bytes:
         header = np.zeros(HEADER_BYTES // 4, dtype="<i4")

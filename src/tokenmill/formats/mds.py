@@ -41,6 +41,7 @@ from tokenmill.formats.format import (
     Shard,
     ShardReader,
     Traits,
+    require_shards_fit,
 )
 from tokenmill.formats.index_json import INDEX_NAME, MAX_OFFSET, listed_shards
 from tokenmill.formats.mapped import document_runs
@@ -77,12 +78,8 @@ class MdsFormat(Format):
         # At worst every token is a document, with an offset and 6 bytes before it.
         beside = 4 / layout.seq_len if layout.seq_len else 10
         most = int((MAX_OFFSET - MAX_CONFIG_BYTES) / (DTYPE_BYTES[layout.dtype] + beside))
-        if layout.shard_tokens is not None and layout.shard_tokens > most:
-            raise ConfigError(
-                f"an MDS shard holds less than 4 GiB: {layout.shard_tokens:,} {layout.dtype} "
-                f"tokens {'' if layout.seq_len else 'in very short documents '}do not fit",
-                hint=f"--shard-tokens {min(most, 100_000_000)}",
-            )
+        documents = "" if layout.seq_len else ", also with very short documents"
+        require_shards_fit(layout, most, f"an MDS shard holds less than 4 GiB{documents}")
 
     def write(self, contents: Contents, create: Create) -> None:
         _require_tokens(contents)

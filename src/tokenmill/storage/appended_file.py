@@ -1,7 +1,7 @@
 """A file that lines are appended to, by one process at a time, over several runs.
 
-Nothing is synced: what power loss takes is the newest lines of a log. A process that is killed in
-the middle of a line leaves it torn; the next one begins a new line after it.
+Nothing is synced: power loss may take the newest lines. A process that is killed while it writes
+leaves a torn line; the next one begins a new line after it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _FLAGS = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class AppendedFile:
-    """Raises FileExistsError if the path is no regular file, and BlockingIOError if another process
-    has it open."""
+    """Raises FileExistsError if the path is not a regular file, and BlockingIOError if another
+    process has it open."""
 
     def __init__(self, path: str, hint: str) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class AppendedFile:
         self.num_bytes += len(data)
 
     def close(self) -> None:
-        """A file without a line is removed: nobody has anything from it."""
+        """Close the file, and remove it if it is empty."""
         if not self.num_bytes:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)

@@ -32,7 +32,7 @@ from tokenmill.vocabulary.words import WordCounter
 
 GROUP = 16
 MAX_WORDS = 20_000_000
-MAX_WORD_BYTES = 256 << 20  # of different words: merging takes 24 bytes and more for each
+MAX_WORD_BYTES = 256 << 20  # of distinct words: merging takes at least 24 bytes for each
 _COLUMNS = ["word", "count"]
 
 

@@ -37,7 +37,7 @@ class Merges:
     tokens: list[bytes]  # by id: the 256 bytes, then what merges make
     pairs: list[tuple[bytes, bytes]]  # what is merged, in this order
     num_symbols: int  # tokens of the whole text that the words were counted from
-    num_unused: int  # different tokens that are not among these
+    num_unused: int  # distinct tokens that are not among these
 
 
 def learned_merges(

@@ -86,5 +86,5 @@ def _byte_level(*, has_pattern: bool) -> dict[str, Any]:
 
 
 def spelled(token: bytes) -> str:
-    """As a tokenizer.json has it."""
+    """The token in the letters of a tokenizer.json."""
     return "".join(map(_LETTER_OF_BYTE.__getitem__, token))

@@ -23,8 +23,8 @@ from tokenmill.words.plural import counted
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the user says about the folder."""
+class StatedOptions:
+    """What the user states about a foreign dataset."""
 
     format_name: str | None
     dtype: str | None
@@ -39,42 +39,48 @@ class Told:
 
 
 def check_foreign(
-    files: DatasetFiles, told: Told, num_proc: int, findings: Findings, progress: OnProgress
+    files: DatasetFiles,
+    stated: StatedOptions,
+    num_proc: int,
+    findings: Findings,
+    progress: OnProgress,
 ) -> Totals:
     findings.skipped("sha256", "nothing says what the bytes should be")
     for name in ("conservation", "inputs", "sources"):
         findings.skipped(name, "nothing says what the shards were made from")
     if refused := refused_file(files):
         findings.failed("files", refused)
-        return _without_shards(told, findings)
+        return _without_shards(stated, findings)
     try:
-        format_, found = found_shards(files, told.format_name)
+        format_, found = found_shards(files, stated.format_name)
     except IntegrityError as error:
         findings.failed("headers", located(error.message, files, MANIFEST_NAME))
-        return _without_shards(told, findings)
+        return _without_shards(stated, findings)
     except ConfigError:
         # Perhaps all of them are damaged.
-        if told.format_name is None or not _look_alikes(files, get_format(told.format_name), []):
+        if stated.format_name is None or not _look_alikes(
+            files, get_format(stated.format_name), []
+        ):
             raise
-        format_, found = get_format(told.format_name), []
-    dtype = None if told.dtype else foreign_dtype(files, format_, found, told.encoding)
-    shards = _ForeignShards(files, format_, found, told, dtype, findings)
+        format_, found = get_format(stated.format_name), []
+    dtype = None if stated.dtype else foreign_dtype(files, format_, found, stated.encoding)
+    shards = _ForeignShards(files, format_, found, stated, dtype, findings)
     looked = shards.looked(num_proc, progress)
     shards.check(looked)
-    _report_missing_manifest(told, format_.name, findings)
+    _report_missing_manifest(stated, format_.name, findings)
     scans = [one.scan for one in looked.values() if one.scan is not None]
     num_bytes = sum(one.num_bytes for one in looked.values())
     return Totals(format_.name, num_bytes, sum(scan.num_tokens for scan in scans))
 
 
-def _without_shards(told: Told, findings: Findings) -> Totals:
-    _report_missing_manifest(told, "FORMAT", findings)
+def _without_shards(stated: StatedOptions, findings: Findings) -> Totals:
+    _report_missing_manifest(stated, "FORMAT", findings)
     findings.skip_the_rest("no shard was opened")
-    return Totals(told.format_name, 0, 0)
+    return Totals(stated.format_name, 0, 0)
 
 
-def _report_missing_manifest(told: Told, name: str, findings: Findings) -> None:
-    if told.format_name is not None:
+def _report_missing_manifest(stated: StatedOptions, name: str, findings: Findings) -> None:
+    if stated.format_name is not None:
         findings.skipped("manifest", f"there is no {MANIFEST_NAME}: someone else wrote this")
         return
     message = (
@@ -108,21 +114,21 @@ class _ForeignShards:
     files: DatasetFiles
     format: Format
     found: Sequence[FoundShard]
-    told: Told
+    stated: StatedOptions
     dtype: Inference | None  # None: the user or the files state it
     findings: Findings
 
     def looked(self, num_proc: int, progress: OnProgress) -> dict[str, Looked]:
         """Scan the shards, and files that look like shards."""
         others = _look_alikes(self.files, self.format, self.found)
-        known = self.told.dtype or (None if self.dtype is None else self.dtype.value)
+        known = self.stated.dtype or (None if self.dtype is None else self.dtype.value)
         tasks = [
             FileToCheck(
                 name,
                 False,
                 functools.partial(self.format.open, self.files, name, known),
                 self.format.traits.is_raw,
-                self.told.rules,
+                self.stated.rules,
                 has_boundaries=None,
             )
             for name in [*(shard.name for shard in self.found), *others]
@@ -142,7 +148,7 @@ class _ForeignShards:
         eot = self._eot()
         for split in SPLITS:
             links = [Link(looked[shard.name]) for shard in self.found if shard.split == split]
-            chain = Chain(links, has_boundaries, eot.value, self.told.rules.eot_id)
+            chain = Chain(links, has_boundaries, eot.value, self.stated.rules.eot_id)
             check_chain(chain, self.files, findings)
             for link in links:
                 if link.looked.missing:
@@ -156,15 +162,15 @@ class _ForeignShards:
 
     def _eot(self) -> Inference:
         """Where EOT ids are: as the user says, or as far as whole shards show it."""
-        told = self.told
-        if told.eot is not None:
-            return Inference(told.eot, "--eot")
+        stated = self.stated
+        if stated.eot is not None:
+            return Inference(stated.eot, "--eot")
         try:
             dataset = open_dataset(
                 self.files,
                 format_name=self.format.name,
-                dtype=told.dtype,
-                encoding=told.encoding,
+                dtype=stated.dtype,
+                encoding=stated.encoding,
             )
         except (ConfigError, IntegrityError) as error:
             return Inference(None, error.message, is_sure=False)
@@ -173,7 +179,7 @@ class _ForeignShards:
         )
 
     def _report_documents(self, shards: list[Looked], has_boundaries: bool, eot: Inference) -> None:
-        findings, told = self.findings, self.told
+        findings, stated = self.findings, self.stated
         scans = [one.scan for one in shards if one.scan is not None]
         largest = max((scan.largest for scan in scans), default=-1)
         num_eot = sum(scan.num_eot for scan in scans)
@@ -182,23 +188,23 @@ class _ForeignShards:
             findings.passed("boundaries", f"{documents}, no gap between them")
         else:
             findings.skipped("boundaries", f"{self.format.name} stores none, or they are missing")
-        if told.encoding is None:
+        if stated.encoding is None:
             reason = f"the largest id is {largest:,}; --tokenizer NAME says whether that can be"
             findings.skipped("vocabulary", reason)
             findings.skipped("EOT", "--tokenizer NAME says which id it is")
             return
-        n_vocab = told.encoding.n_vocab
+        n_vocab = stated.encoding.n_vocab
         findings.passed("vocabulary", f"largest id {largest:,}, vocabulary {n_vocab:,}")
         seen = f"{num_eot:,} EOT ids"
-        if told.eot is None:
+        if stated.eot is None:
             guess = f"inferred: {eot.value}" if eot.value else "their place is not known"
             seen += f" ({guess}: {eot.why})"
         if not has_boundaries:
             findings.skipped("EOT", f"{seen}; nothing says how many documents there are")
-        elif told.eot in (None, "none"):
+        elif stated.eot in (None, "none"):
             findings.skipped("EOT", f"{seen}, {documents}; --eot says where they go")
         else:
-            findings.passed("EOT", f"{seen} ({told.eot}), {documents}")
+            findings.passed("EOT", f"{seen} ({stated.eot}), {documents}")
 
 
 def _dtypes(shards: list[Looked]) -> str:

@@ -4,9 +4,9 @@ What --keep kept of a document names its file and row. Without it, the slice tha
 from follows from the manifest, and the slice is read up to the document; that is refused where
 nothing but reading the whole corpus would tell (--dedup, a shuffle with documents held out).
 
-At most MAX_READ_BYTES of text are read: a row group or a byte of a file is gone to directly, but a
-compressed file can only be read from its beginning. Rows that --where leaves out are not among
-those bytes, so there is a limit to the time, too.
+At most MAX_READ_BYTES of text are read: a row group or a byte offset is reached directly, but a
+compressed file can only be read from its start. Rows that --where leaves out are not among those
+bytes, so there is a time limit too.
 """
 
 from __future__ import annotations

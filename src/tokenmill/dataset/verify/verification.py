@@ -13,9 +13,8 @@ A check that was not requested, or does not apply, is skipped. A requested check
 made, for example because a source has changed, is `unable`: nothing is known to be wrong, but it is
 not a success.
 
-A folder without a manifest is not a dataset of ours, and fails, unless the caller names the format:
-then someone else wrote it, and checks that its format does not allow are reported as skipped.
-Otherwise a deleted manifest would go unnoticed.
+A folder without a manifest fails, so that a deleted manifest is noticed. If the caller names the
+format, the dataset is foreign, and checks that its format does not allow are reported as skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tokenmill.dataset.manifest_json import laid_out, manifest_sha256_of
 from tokenmill.dataset.verify.checks import Failure, Findings, Report
 from tokenmill.dataset.verify.contents import Totals, check_contents, check_files, located
 from tokenmill.dataset.verify.file_scan import OnProgress
-from tokenmill.dataset.verify.foreign import Told, check_foreign
+from tokenmill.dataset.verify.foreign import StatedOptions, check_foreign
 from tokenmill.dataset.verify.kept_check import check_kept
 from tokenmill.dataset.verify.source_check import NOT_ASKED_FOR, Asked, check_sources
 from tokenmill.dataset.verify.sums import contradictions
@@ -58,7 +57,7 @@ def verify(
     num_proc: int | None = None,
     progress: OnProgress = lambda what, done, total: None,
 ) -> Report:
-    """Check a folder of shards and say what was checked, what is wrong and what was not checked.
+    """Check a dataset and report what was checked, what is wrong and what was not checked.
 
     The folder may be a URL on object storage; then nothing is kept on disk. `format_name`, `dtype`
     and `eot` are for folders that tokenmill did not write. So is the tokenizer, by its `encoding`
@@ -70,48 +69,37 @@ def verify(
     """
     began = time.monotonic()
     asked = Asked(sample, full, tuple(sources), num_proc or available_cpus())
-    told = Told(format_name, dtype, encoding, eot)
+    stated = StatedOptions(format_name, dtype, encoding, eot)
     findings = Findings()
     files = files_at(os.fspath(folder), with_others=True)
-    totals = _checked(files, told, tokenizer, asked, findings, progress)
+    if files.has(MANIFEST_NAME):
+        totals = _check_ours(files, stated, tokenizer, asked, findings, progress)
+    else:
+        if tokenizer is not None:
+            stated = dataclasses.replace(stated, encoding=tokenizer.encoding().identity)
+        totals = check_foreign(files, stated, asked.num_proc, findings, progress)
+        _report_impossible(stated, asked, findings)
     seconds = time.monotonic() - began
     return findings.report(files.label, totals.format, totals.num_bytes, totals.num_tokens, seconds)
 
 
-def _checked(
-    files: DatasetFiles,
-    told: Told,
-    tokenizer: NamedTokenizer | None,
-    asked: Asked,
-    findings: Findings,
-    progress: OnProgress,
-) -> Totals:
-    if files.has(MANIFEST_NAME):
-        return _of_ours(files, told, tokenizer, asked, findings, progress)
-    if tokenizer is not None:
-        told = dataclasses.replace(told, encoding=tokenizer.encoding().identity)
-    totals = check_foreign(files, told, asked.num_proc, findings, progress)
-    _report_impossible(told, asked, findings)
-    return totals
-
-
-def _report_impossible(told: Told, asked: Asked, findings: Findings) -> None:
+def _report_impossible(stated: StatedOptions, asked: Asked, findings: Findings) -> None:
     """Report the requested checks that a folder without a manifest does not allow."""
     for name in ("inputs", "sources") if asked.is_to_encode else ("inputs",) if asked else ():
         reason = f"there is no {MANIFEST_NAME}: nothing says what the shards were made from"
         findings.unable(name, reason, "leave --sample, --full and --source out")
-    if told.eot not in (None, "none"):
-        if told.encoding is None:
-            reason = f"--eot {told.eot}, but nothing says which id it is"
+    if stated.eot not in (None, "none"):
+        if stated.encoding is None:
+            reason = f"--eot {stated.eot}, but nothing says which id it is"
             findings.unable("EOT", reason, "--tokenizer NAME")
         else:
-            reason = f"--eot {told.eot}, but nothing says where documents begin and end"
+            reason = f"--eot {stated.eot}, but nothing says where documents begin and end"
             findings.unable("EOT", reason, "leave --eot out")
 
 
-def _of_ours(
+def _check_ours(
     files: DatasetFiles,
-    told: Told,
+    stated: StatedOptions,
     tokenizer: NamedTokenizer | None,
     asked: Asked,
     findings: Findings,
@@ -124,8 +112,10 @@ def _of_ours(
     if manifest is None or dataset is None:
         findings.skip_the_rest(f"{MANIFEST_NAME} is damaged")
         return Totals(None, 0, 0)
-    require_agreement(manifest, {"format": told.format_name, "dtype": told.dtype, "eot": told.eot})
-    named = _named_encoding(told.encoding, tokenizer, manifest)
+    require_agreement(
+        manifest, {"format": stated.format_name, "dtype": stated.dtype, "eot": stated.eot}
+    )
+    named = _named_encoding(stated.encoding, tokenizer, manifest)
     _check_sums(manifest, dataset, findings)
     check_files(dataset, manifest, findings)
     totals = check_contents(dataset, manifest, asked.num_proc, findings, progress)
