@@ -32,9 +32,13 @@ print(len(rows), hashlib.sha256(repr(rows).encode()).hexdigest())
             expected.append(encoding.decode_single_token_bytes(token))
         except KeyError:
             expected.append(b"")
+    if name == "o200k_harmony":  # this id has two names, and tiktoken takes one by chance
+        assert expected[200018] in (b"<|endofprompt|>", b"<|reserved_200018|>")
+        expected[200018] = b"<|endofprompt|>"
     digest = hashlib.sha256(repr(expected).encode()).hexdigest()
     assert done.stdout.split() == [str(len(expected)), digest]
-    assert encoding.token_rows() == expected  # by the reference, now that it is loaded
+    by_reference = encoding.token_rows()  # now that it is loaded
+    assert [n for n, row in enumerate(by_reference) if row != expected[n]] in ([], [200018])
     for token, text in encoding.special_tokens_by_id.items():
         assert encoding.encode_single_token(text) == token
 

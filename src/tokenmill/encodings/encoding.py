@@ -66,7 +66,9 @@ class Encoding:
 
     @property
     def special_tokens_by_id(self) -> dict[int, str]:
-        return {token: text for text, token in special_tokens_of(self._identity).items()}
+        """Of two names of one id, as o200k_harmony has for 200018, the first."""
+        named = reversed(special_tokens_of(self._identity).items())
+        return {token: text for text, token in named}
 
     def is_special_token(self, token: int) -> bool:
         return token in special_tokens_of(self._identity).values()

@@ -203,7 +203,7 @@ def tiktoken_rows(identity: EncodingId) -> list[bytes]:
     """The bytes of every id, b"" where there are none, without building tiktoken's encoder."""
     ranks, special = _ranks(identity), special_tokens(identity)
     rows = [b""] * (max(*ranks.values(), *special.values()) + 1)
-    for text, token in special.items():
+    for text, token in reversed(special.items()):  # of two names of one id, the first
         rows[token] = text.encode()
     for row, token in ranks.items():
         rows[token] = row
