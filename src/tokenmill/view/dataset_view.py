@@ -13,7 +13,7 @@ import json
 import os
 import shlex
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tokenmill import __version__
@@ -62,7 +62,8 @@ Plain = dict[str, Any]
 
 class DatasetView:
     """`commands` are those that show the same place in a terminal, `other` is a tokenizer to
-    compare with, `run` a Loader whose steps to show. Safe for threads."""
+    compare with, `run` a Loader whose steps to show, `sources` where the inputs are, if they moved.
+    Safe for threads."""
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class DatasetView:
         commands: Commands,
         other: Encoding | None = None,
         run: LoaderSteps | None = None,
+        sources: Sequence[str] = (),
     ) -> None:
         self._run = run
         self._other = other
@@ -79,7 +81,7 @@ class DatasetView:
         self._searching = threading.Lock()
         self._num_searches = 0
         self._plain_pieces: dict[TextPiece, Plain] = {}
-        self._sources = DocumentSources(looked.dataset)
+        self._sources = DocumentSources(looked.dataset, sources)
         self._tracing = threading.Lock()
 
     @functools.cached_property
