@@ -128,9 +128,10 @@ def _outlier_marks(frame: Axes, split: SplitFigures) -> Iterator[Element]:
         at, height = frame.x((one.start + one.stop) / 2), frame.y(one.bytes_per_token or 0)
         said = f"{letter}: {one.bytes_per_token:.2f} bytes a token at token {one.read_start:,}"
         yield element("circle", element("title", said), class_="out", cx=px(at), cy=px(height), r=4)
-        if at - last >= 12:  # else one letter would hide the next
-            above = height - 8 if height > TOP + 12 else height + 18
-            yield mark_text(at, above, letter, "far", "middle")
+        if at - last >= 18:  # else one letter would hide the next
+            # Beside it: above or below runs the line that leads there.
+            side, anchor = (8, "start") if at < frame.right - 20 else (-8, "end")
+            yield mark_text(at + side, height + 4, letter, "far", anchor)
             last = at
 
 

@@ -71,7 +71,7 @@ def _chart(found: ThroughputFigures) -> Element:
     drawn = figure(lambda width: _drawn(width, found, unit, name, label), caption)
     if not has_downloads:
         return drawn
-    legend = keys([("bar", "text encoded"), ("line2", "downloaded, as compressed as it comes")])
+    legend = keys([("bar", "text encoded"), ("line2", "downloaded")])
     return element("div", legend, drawn)
 
 
@@ -142,24 +142,23 @@ def _numbers(found: ThroughputFigures) -> Element:
 
 
 def _attempts(found: ThroughputFigures) -> Iterator[Node]:
-    heads = ("began, UTC", "ran", "slices", "documents", "tokens", "text", "ended")
+    heads = ("began, UTC", "ran", "ended", "slices", "resumed", "tokens", "text")
     *before, last = found.attempts
     rows = [*(_row(one, "killed") for one in before), _row(last, "killed, or still running")]
-    yield table(heads, rows, (0, 6))
+    yield table(heads, rows, (0, 2))
     if found.num_attempts > len(found.attempts):
         earlier = found.num_attempts - len(found.attempts)
         yield paragraph(f"and {counted(earlier, 'attempt')} before these", soft=True)
 
 
 def _row(one: AttemptFigures, without_end: str) -> tuple[Node, ...]:
-    resumed = f" after {one.num_resumed:,}" if one.num_resumed else ""
     rate = shown_rate(one.text_bytes / one.seconds) if one.seconds else ""
     return (
         element("span", one.began, class_="keep"),
         shown_duration(one.seconds),
-        f"{one.num_slices:,}{resumed} of {one.total_slices:,}",
-        f"{one.num_documents:,}",
+        without_end if one.end is None else _ENDS[one.end],
+        f"{one.num_slices:,} of {one.total_slices:,}",
+        f"{one.num_resumed:,}" if one.num_resumed else "",
         f"{one.num_tokens:,}",
         rate,
-        without_end if one.end is None else _ENDS[one.end],
     )
