@@ -286,7 +286,7 @@ def test_pause_takes_no_time_and_rates_are_those_of_the_lines(made, tmp_path):
     assert [one.tokens_per_second for one in found.bins] == [1000] * 10 + [3000] * 10
     assert [one.text_bytes_per_second for one in found.bins] == [4000] * 10 + [12_000] * 10
     page = report(out, "--timings", tmp_path / "t.jsonl").decode()
-    assert "+3 d" in page and "2001-09-09 01:46:40 UTC" in page
+    assert "+3 d" in page and "2001-09-09 01:46:40" in page and "began, UTC" in page
     assert "20.0 s from the plan on, in 2 attempts, 8.0 kB/s of text" in page
 
 

@@ -68,7 +68,7 @@ def test_template_when_prepared_in_tasks_then_tokens_are_those_of_a_loop(paths, 
 
 def _recipe(out: Path) -> str:
     from tokenmill.dataset.manifest import Manifest
-    from tokenmill.dataset.push.recipe import prepare_command
+    from tokenmill.dataset.recipe import prepare_command
 
     manifest = json.loads((out / "tokenmill.json").read_text())
     return prepare_command(Manifest.from_plain(manifest))

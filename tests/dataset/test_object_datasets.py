@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -20,7 +21,7 @@ import numpy as np
 import pytest
 
 import tokenmill
-from corpora import made_texts, write_corpus
+from corpora import SEPARATOR, made_texts, write_corpus
 from s3_server import Faults, S3Server
 from tests.view.served import asked, served
 from tokenmill.cli import main
@@ -35,6 +36,7 @@ from tokenmill.errors import ConfigError, IntegrityError, NetworkError
 from tokenmill.formats import NAMES
 from tokenmill.report.survey import SurveyOptions, survey
 from tokenmill.storage import retry
+from tokenmill.view.steps import steps_of_file
 
 ALL = 1 << 30
 LARGE = ["nanogpt", "npy", "megatron", "olmo", "parquet", "mds"]
@@ -532,6 +534,91 @@ def test_view_of_a_bucket_shows_what_that_of_the_folder_shows(name, small, uploa
         return [{key: one[key] for key in wanted} for one in found]
 
     assert places(upload(small(name))) == places(small(name))
+
+
+KINDS = ("a.parquet", "b.arrow", "c.jsonl", "d.jsonl.gz", "e.txt")
+
+
+@pytest.fixture
+def sources(upload, tmp_path) -> list[str]:
+    """Two documents in each of some objects."""
+    folder = tmp_path / "corpus"
+    for number, name in enumerate(KINDS):
+        texts = [f"{text} #{number}#" for text in made_texts(2, seed=number)]
+        stem, _, kind = name.partition(".")
+        made = write_corpus(kind.removesuffix(".gz"), folder / stem, texts)
+        data = Path(made).read_bytes()
+        folder.joinpath(name).write_bytes(gzip.compress(data) if kind.endswith("gz") else data)
+    url = upload(folder, "corpus")
+    return [f"{url}/{name}" for name in KINDS]
+
+
+@pytest.mark.parametrize("keep", ["", None])
+@pytest.mark.parametrize("is_far", [True, False])
+def test_document_of_a_bucket_leads_to_its_row_in_the_bucket(
+    keep, is_far, sources, bucket, tmp_path, s3
+):
+    out = f"s3://{bucket}/out" if is_far else str(tmp_path / "out")
+    tokenmill.prepare(sources, out, runner="inline", keep=keep, val="none", separator=SEPARATOR)
+    with served(out) as server:
+        for number in range(2 * len(KINDS)):
+            found = asked(server, "source", split="train", document=number)
+            assert found["verdict"] == "same", found
+            assert found["file"] == [sources[number // 2]]
+            assert "".join(found["text"]).endswith(f"#{number // 2}#")
+        s3.requests.clear()
+        assert asked(server, "source", split="train", document=1)["verdict"] == "same"
+        assert len(s3.requests) < 10
+
+
+@pytest.mark.parametrize("keep", ["", None])
+def test_object_that_changed_or_is_gone_is_not_read_as_a_source(keep, sources, bucket, s3):
+    out = f"s3://{bucket}/out"
+    tokenmill.prepare(sources, out, runner="inline", keep=keep, val="none", separator=SEPARATOR)
+    key = sources[2].partition(bucket + "/")[2]
+    data = s3.read(bucket, key)
+    s3.client().put_object(Bucket=bucket, Key=key, Body=data[::-1])
+    with served(out) as server:
+        found = asked(server, "source", split="train", document=4)
+    assert found["verdict"] == "not found"
+    assert f"{sources[2]} has changed since it was read: it has another tag" in found["why"][0]
+    assert "--source DIR" in found["hint"][0]
+    s3.client().delete_object(Bucket=bucket, Key=key)
+    with served(out) as server:
+        found = asked(server, "source", split="train", document=4)
+    assert found["verdict"] == "not found" and "there is no object" in found["why"][0]
+    # The same object, elsewhere in the store: its tag says so.
+    s3.client().put_object(Bucket=bucket, Key="moved/c.jsonl", Body=data)
+    moved = [*sources[:2], f"s3://{bucket}/moved/c.jsonl", *sources[3:]]
+    with served(out, sources=moved) as server:
+        found = asked(server, "source", split="train", document=4)
+    assert found["verdict"] == "same", found
+
+
+@pytest.mark.parametrize("reader", ["loader", "shards"])
+def test_step_of_a_bucket_saw_what_that_of_the_folder_saw(reader, small, upload, s3):
+    def rows(folder: str) -> list[dict[str, object]]:
+        with served(folder) as server:
+            options = {"split": "train", "reader": reader, "seq_len": 32, "batch": 4}
+            found = [asked(server, "step", step=step, **options) for step in (0, 7)]
+        wanted = ("rank", "start", "stop", "epoch", "shard", "is_here", "text")
+        return [{key: row[key] for key in wanted} for one in found for row in one["rows"]]
+
+    url = upload(small("npy"))
+    assert rows(url) == rows(small("npy")) != []
+
+
+def test_steps_of_a_loader_over_a_bucket_and_a_folder_say_which_is_open(small, upload, tmp_path):
+    url, here = upload(small("nanogpt")), small("npy")
+    options = {"seq_len": 32, "batch_size": 8, "seed": 1}
+    run = {"sources": {"far": url, "near": here}, **options}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    with served(url, run=steps_of_file(str(tmp_path / "run.json"))) as server:
+        rows = asked(server, "step", split="train", step=3, reader="run")["rows"]
+    assert {row["source"] for row in rows} == {"far", "near"}
+    for row in rows:
+        assert row["is_here"] == (row["source"] == "far")
+        assert row["command"].split()[2] == (url if row["is_here"] else here)
 
 
 @pytest.mark.parametrize("name", ["nanogpt", "parquet"])

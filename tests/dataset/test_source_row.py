@@ -130,6 +130,26 @@ def test_source_that_changed_or_went_is_said(tmp_path):
     assert gone.value.hint
 
 
+@pytest.mark.parametrize("keep", ["", None])
+def test_source_that_moved_is_found_by_its_contents(tmp_path, keep):
+    (tmp_path / "then").mkdir()
+    lines = [json.dumps({"text": text}) + "\n" for text in TEXTS[:5]]
+    (tmp_path / "then" / "c.jsonl").write_text("".join(lines))
+    out = str(tmp_path / "out")
+    tokenmill.prepare(str(tmp_path / "then"), out, runner="inline", keep=keep, val="none")
+    (tmp_path / "then").rename(tmp_path / "now")
+    looked = look_into(out)
+    one = one_of(looked, "train", 3)
+    with pytest.raises(NotAtHand) as lost:
+        DocumentSources(looked.dataset).row(one)
+    assert lost.value.hint and lost.value.hint.startswith("--source DIR")
+    rows = DocumentSources(looked.dataset, [str(tmp_path / "now")])
+    assert rows.row(one).texts == (TEXTS[3],)
+    (tmp_path / "now" / "c.jsonl").write_text("".join(reversed(lines)))
+    with pytest.raises(NotAtHand, match="has changed since it was read"):
+        DocumentSources(looked.dataset, [str(tmp_path / "now")]).row(one)
+
+
 @pytest.mark.parametrize("options", [{"dedup": "exact"}, {"shuffle": True, "val_fraction": 0.3}])
 def test_what_only_the_whole_corpus_tells_is_refused(corpus, tmp_path, options):
     tokenmill.prepare(corpus, tmp_path / "out", runner="inline", **options)
@@ -187,3 +207,19 @@ def test_row_when_finding_it_would_take_minutes_then_says_so(
         require_planned(manifest)
     one.num_bytes, manifest.num_documents = 10**6, 10
     require_planned(manifest)
+
+
+def test_row_without_keep_when_many_inputs_are_in_a_store_then_says_so():
+    inputs = [SimpleNamespace(path=f"s3://bucket/{n}.parquet", num_bytes=9) for n in range(64)]
+    identity = {"options": {"limit_tokens": None, "shuffle": False}}
+    manifest = SimpleNamespace(identity=identity, inputs=inputs, num_documents=9)
+    require_planned(manifest)
+    inputs.append(SimpleNamespace(path="s3://bucket/a.csv", num_bytes=9))
+    with pytest.raises(NotAtHand, match="65 objects of a store") as refused:
+        require_planned(manifest)
+    assert refused.value.hint and "--keep" in refused.value.hint
+    require_planned(manifest, ["copies"])  # which are at hand
+    del inputs[0]
+    inputs[-1].num_bytes = 10**9
+    with pytest.raises(NotAtHand, match="would all be read"):
+        require_planned(manifest)

@@ -15,7 +15,7 @@ import tokenmill
 from hub_client import connect, disconnect
 from hub_server import TOKEN, HubServer, cut, status
 from tokenmill.dataset.manifest import Manifest
-from tokenmill.dataset.push.recipe import prepare_command
+from tokenmill.dataset.recipe import prepare_command
 from tokenmill.dataset.remaking import config_text
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, NetworkError
 

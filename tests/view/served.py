@@ -6,7 +6,7 @@ import contextlib
 import http.client
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -23,10 +23,11 @@ def served(
     folder: str,
     other: Encoding | None = None,
     run: LoaderSteps | None = None,
+    sources: Sequence[str] = (),
     **opening: Any,
 ) -> Iterator[ViewServer]:
     looked = look_into(folder, **opening)
-    with ViewServer(DatasetView(looked, Commands(looked), other, run)) as server:
+    with ViewServer(DatasetView(looked, Commands(looked), other, run, sources)) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:

@@ -60,6 +60,13 @@ examples:
         metavar="FILE.json",
         help="the arguments of a tokenmill.Loader: shows what its steps saw",
     )
+    where.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="where the inputs are now, if they moved: a file, a folder or a glob; repeatable",
+    )
     where.add_argument("--port", type=int, default=0, metavar="N", help="default: any free one")
     where.add_argument("--no-browser", action="store_true", help="only print the address")
     where.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -112,7 +119,9 @@ def server_of(arguments: argparse.Namespace) -> ViewServer:
     run = None if arguments.loader is None else steps_of_file(arguments.loader)
     fragment(looked, arguments)  # refuses an unknown split before anything listens
     try:
-        return ViewServer(DatasetView(looked, commands, other, run), arguments.port)
+        return ViewServer(
+            DatasetView(looked, commands, other, run, arguments.source), arguments.port
+        )
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise

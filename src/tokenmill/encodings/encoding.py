@@ -13,7 +13,12 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Literal
 
 from tokenmill.encodings.identity import EncodingId
-from tokenmill.encodings.loading import engine_of, reference_of, special_tokens_of
+from tokenmill.encodings.loading import (
+    engine_of,
+    reference_of,
+    special_tokens_of,
+    token_rows_of,
+)
 from tokenmill.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,6 +63,12 @@ class Encoding:
     @property
     def special_tokens_set(self) -> set[str]:
         return set(special_tokens_of(self._identity))
+
+    @property
+    def special_tokens_by_id(self) -> dict[int, str]:
+        """Of two names of one id, as o200k_harmony has for 200018, the first."""
+        named = reversed(special_tokens_of(self._identity).items())
+        return {token: text for text, token in named}
 
     def is_special_token(self, token: int) -> bool:
         return token in special_tokens_of(self._identity).values()
@@ -143,6 +154,10 @@ class Encoding:
     def decode_single_token_bytes(self, token: int) -> bytes:
         """The bytes of one token, special ones included; KeyError if there is none."""
         return reference_of(self._identity).decode_single_token_bytes(token)
+
+    def token_rows(self) -> list[bytes]:
+        """The bytes of every id, special ones included; b"" for an id that stands for nothing."""
+        return token_rows_of(self._identity)
 
     def decode_tokens_bytes(self, tokens: Sequence[int]) -> list[bytes]:
         return [self.decode_single_token_bytes(token) for token in tokens]

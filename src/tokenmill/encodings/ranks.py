@@ -34,6 +34,12 @@ def parsed_ranks(data: bytes, where: str) -> dict[bytes, int]:
     return ranks
 
 
+def known_ranks(data: bytes) -> dict[bytes, int]:
+    """The same of a file whose sha256 says that it is one of ours: a fifth of the time."""
+    words = data.split()
+    return dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
+
+
 def _parsed_line(line: bytes, where: str) -> tuple[bytes, int]:
     try:
         encoded, rank = line.split(b" ")

@@ -19,7 +19,7 @@ from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.normalized import NfcEngine
 from tokenmill.encodings.own_pattern import encoding_of_ranks, require_whole_pieces
 from tokenmill.encodings.patterns import Pattern, pattern_named
-from tokenmill.encodings.ranks import are_dense, parsed_ranks
+from tokenmill.encodings.ranks import are_dense, known_ranks, parsed_ranks
 from tokenmill.encodings.reference import (
     NOT_FAILURES,
     Engine,
@@ -193,4 +193,18 @@ def _path(identity: EncodingId) -> Path:
 
 def _ranks(identity: EncodingId) -> dict[bytes, int]:
     path = _path(identity)
-    return parsed_ranks(checked_bytes(path, identity.file_sha256), str(path))
+    data = checked_bytes(path, identity.file_sha256)
+    if any(identity.file_sha256 == known.file_sha256 for known in SHIPPED_ENCODINGS.values()):
+        return known_ranks(data)
+    return parsed_ranks(data, str(path))
+
+
+def tiktoken_rows(identity: EncodingId) -> list[bytes]:
+    """The bytes of every id, b"" where there are none, without building tiktoken's encoder."""
+    ranks, special = _ranks(identity), special_tokens(identity)
+    rows = [b""] * (max(*ranks.values(), *special.values()) + 1)
+    for text, token in reversed(special.items()):  # of two names of one id, the first
+        rows[token] = text.encode()
+    for row, token in ranks.items():
+        rows[token] = row
+    return rows

@@ -74,9 +74,15 @@ class DocumentKeys:
         """A block of the stretch."""
         first = int(np.searchsorted(self._ends, start, "left"))  # documents that reach into it
         last = int(np.searchsorted(self._starts, start + len(tokens), "left"))
-        within = self._places[:, first:last] - start
-        is_here = (within >= 0) & (within < len(tokens))
-        self._values[:, first:last][is_here] = tokens[within[is_here]]
+        # Those that it holds as a whole, which are nearly all.
+        whole = int(np.searchsorted(self._starts, start, "left"))
+        end = int(np.searchsorted(self._ends, start + len(tokens), "right"))
+        end = max(whole, min(end, last))  # an empty one at the very end has no place here
+        self._values[:, whole:end] = tokens[self._places[:, whole:end] - start]
+        for some in slice(first, whole), slice(end, last):
+            within = self._places[:, some] - start
+            is_here = (within >= 0) & (within < len(tokens))
+            self._values[:, some][is_here] = tokens[within[is_here]]
 
     def finish(self) -> Keys:
         num = self._num_ends

@@ -9,7 +9,7 @@ import re
 from tokenmill.dataset.inspect import LookedInto
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest, ManifestInput
 from tokenmill.dataset.manifest_json import manifest_sha256_of
-from tokenmill.dataset.push.recipe import prepare_command
+from tokenmill.dataset.recipe import prepare_command
 from tokenmill.report.figures import ProofFigures, ProofFile, QuarantineFigures, SourceFigures
 
 NUM_FILES, NUM_SOURCES, NUM_REASONS, NUM_ROWS = 12, 20, 10, 10

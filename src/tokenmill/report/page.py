@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokenmill import __version__
-from tokenmill.dataset.push.recipe import FROM_FILE
+from tokenmill.dataset.recipe import FROM_FILE
 from tokenmill.report import words
 from tokenmill.report.axes import figure
 from tokenmill.report.blocks import (

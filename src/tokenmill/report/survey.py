@@ -237,16 +237,24 @@ def _usual(ratios: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float,
     """The range of bytes per token in which a stretch does not stand out."""
     if len(ratios) < 8:
         return -np.inf, np.inf
-    middle = float(np.median(ratios))
-    spread = 1.4826 * float(np.median(np.abs(ratios - middle)))
+    middle = _median(ratios)
+    spread = 1.4826 * _median(np.abs(ratios - middle))
     margin = max(OUTLYING_DEVIATIONS * spread, OUTLYING_SHARE * middle)
     return middle - margin, middle + margin
+
+
+def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+    """As `np.median`, which imports numpy.ma for it: 16 ms."""
+    ordered = np.sort(values)
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return float((low + high) / 2)
 
 
 def _outliers(
     split: str, figures: tuple[StretchFigures, ...], commands: Commands
 ) -> tuple[tuple[int, str], ...]:
-    middle = float(np.median([f.bytes_per_token or 0.0 for f in figures])) if figures else 0.0
+    known = np.array([f.bytes_per_token or 0.0 for f in figures])
+    middle = _median(known) if figures else 0.0
     odd = [number for number, one in enumerate(figures) if one.is_outlier]
     odd.sort(key=lambda number: -abs((figures[number].bytes_per_token or 0.0) - middle))
     return tuple(

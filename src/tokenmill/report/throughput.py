@@ -119,7 +119,7 @@ def _attempt(one: TimedAttempt) -> AttemptFigures:
     began = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=int(one.time))
     last = one.last
     return AttemptFigures(
-        f"{began.isoformat(' ')} UTC",
+        began.isoformat(" "),
         last.seconds,
         last.slices,
         one.num_resumed,

@@ -71,7 +71,7 @@ def _chart(found: ThroughputFigures) -> Element:
     drawn = figure(lambda width: _drawn(width, found, unit, name, label), caption)
     if not has_downloads:
         return drawn
-    legend = keys([("bar", "text encoded"), ("line2", "downloaded, as compressed as it comes")])
+    legend = keys([("bar", "text encoded"), ("line2", "downloaded")])
     return element("div", legend, drawn)
 
 
@@ -80,16 +80,18 @@ def _drawn(width: int, found: ThroughputFigures, unit: float, name: str, label: 
     most = max(map(max, rates)) or 1
     scale, shown = next((s, n) for s, n in ((1e6, "MB"), (1e3, "kB"), (1, "B")) if most >= s)
     frame = Axes(width, 0, found.seconds / unit, 0, most / scale)
-    marks = [*frame.y_axis(f"{shown} a second", is_plain=False)]
+    has_downloads = any(downloaded for _, downloaded in rates)
+    title = f"{shown} a second" if has_downloads else f"{shown} of text a second"
+    marks = [*frame.y_axis(title, is_plain=False)]
     marks += [_bar(frame, one, unit, scale) for one in found.bins if one.text_bytes_per_second]
-    if any(downloaded for _, downloaded in rates):
+    if has_downloads:
         points = (
             f"{px(frame.x((one.start + one.stop) / 2 / unit))} "
             f"{px(frame.y(one.downloaded_per_second / scale))}"
             for one in found.bins
         )
         marks.append(element("path", class_="line2", d="M" + "L".join(points)))
-    marks += frame.x_axis(f"{name} of running", lambda tick: f"{tick:g}")
+    marks += frame.x_axis(f"running time in {name}", lambda tick: f"{tick:g}")
     return svg(width, label, [*marks, *_pauses(frame, found, unit)])
 
 
@@ -140,24 +142,23 @@ def _numbers(found: ThroughputFigures) -> Element:
 
 
 def _attempts(found: ThroughputFigures) -> Iterator[Node]:
-    heads = ("began", "ran", "slices", "documents", "tokens", "text", "ended")
+    heads = ("began, UTC", "ran", "ended", "slices", "resumed", "tokens", "text")
     *before, last = found.attempts
     rows = [*(_row(one, "killed") for one in before), _row(last, "killed, or still running")]
-    yield table(heads, rows, (0, 6))
+    yield table(heads, rows, (0, 2))
     if found.num_attempts > len(found.attempts):
         earlier = found.num_attempts - len(found.attempts)
         yield paragraph(f"and {counted(earlier, 'attempt')} before these", soft=True)
 
 
-def _row(one: AttemptFigures, without_end: str) -> tuple[str, ...]:
-    resumed = f" after {one.num_resumed:,}" if one.num_resumed else ""
+def _row(one: AttemptFigures, without_end: str) -> tuple[Node, ...]:
     rate = shown_rate(one.text_bytes / one.seconds) if one.seconds else ""
     return (
-        one.began,
+        element("span", one.began, class_="keep"),
         shown_duration(one.seconds),
-        f"{one.num_slices:,}{resumed} of {one.total_slices:,}",
-        f"{one.num_documents:,}",
+        without_end if one.end is None else _ENDS[one.end],
+        f"{one.num_slices:,} of {one.total_slices:,}",
+        f"{one.num_resumed:,}" if one.num_resumed else "",
         f"{one.num_tokens:,}",
         rate,
-        without_end if one.end is None else _ENDS[one.end],
     )

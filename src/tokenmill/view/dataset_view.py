@@ -14,7 +14,7 @@ import json
 import os
 import shlex
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tokenmill import __version__
@@ -63,7 +63,8 @@ Plain = dict[str, Any]
 
 class DatasetView:
     """`commands` are those that show the same place in a terminal, `other` is a tokenizer to
-    compare with, `run` a Loader whose steps to show. Thread-safe."""
+    compare with, `run` a Loader whose steps to show, `sources` where the inputs are, if they moved.
+    Thread-safe."""
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class DatasetView:
         commands: Commands,
         other: Encoding | None = None,
         run: LoaderSteps | None = None,
+        sources: Sequence[str] = (),
     ) -> None:
         self._run = run
         self._other = other
@@ -80,7 +82,7 @@ class DatasetView:
         self._searching = threading.Lock()
         self._num_searches = 0
         self._plain_pieces: dict[TextPiece, Plain] = {}
-        self._sources = DocumentSources(looked.dataset)
+        self._sources = DocumentSources(looked.dataset, sources)
         self._tracing = threading.Lock()
 
     @functools.cached_property

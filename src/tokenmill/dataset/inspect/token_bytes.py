@@ -33,11 +33,9 @@ class TokenBytes:
 
     @staticmethod
     def of(encoding: Encoding) -> TokenBytes:
-        special = {encoding.encode_single_token(text): text for text in encoding.special_tokens_set}
-        rows = [
-            b"" if token in special else _bytes_of(encoding, token)
-            for token in range(encoding.n_vocab)
-        ]
+        special, rows = encoding.special_tokens_by_id, encoding.token_rows()
+        for token in special:
+            rows[token] = b""
         rows.append(b"")
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         return TokenBytes(binary_array_of([row or NO_TEXT for row in rows]), lengths, special)
@@ -69,13 +67,6 @@ class TokenBytes:
         last = len(self.table) - 1
         found = np.where((tokens < 0) | (tokens > last), last, tokens).astype(np.uint32)
         return np.ascontiguousarray(found)
-
-
-def _bytes_of(encoding: Encoding, token: int) -> bytes:
-    try:
-        return encoding.decode_single_token_bytes(token)
-    except KeyError:  # ids may have holes
-        return b""
 
 
 @dataclass(frozen=True, slots=True)

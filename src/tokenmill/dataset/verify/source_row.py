@@ -14,14 +14,13 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tokenmill.arrays import numbers_of
-from tokenmill.config import Config
 from tokenmill.corpus.readers import (
     BYTE_KINDS,
     Reader,
@@ -51,6 +50,9 @@ MAX_COMPARED_TOKENS = 1 << 23
 # documents that are sorted.
 MAX_PLANNED_INPUTS = 4096
 MAX_CUT_BYTES = 1 << 30
+# The same over a network, where each input is a request or two, one after the other.
+MAX_PLANNED_OBJECTS = 64
+MAX_FETCHED_BYTES = 64 << 20
 MAX_SHUFFLED_DOCUMENTS = 50_000_000
 _KEEP = "prepare it with --keep '' to keep the file and row of each document"
 
@@ -90,8 +92,10 @@ class RowComparison:
 class DocumentSources:
     """Finds the source rows of a dataset's documents."""
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Dataset, sources: Sequence[str] = ()) -> None:
+        """`sources` are where the inputs are now, if they moved."""
         self._dataset = dataset
+        self._sources = sources
 
     def row(self, document: Document) -> SourceRow:
         """Raises NotAtHand, which says why and what to type, and InputError for a broken file."""
@@ -99,18 +103,18 @@ class DocumentSources:
         if manifest is None:
             raise NotAtHand("without a manifest nothing says what these shards were made from")
         if document.kept is not None:
-            return _row_by_place(manifest, document.kept)
+            return _row_by_place(manifest, document.kept, self._sources)
         return _row_by_slice(self._index(manifest), document)
 
     def _index(self, manifest: Manifest) -> tuple[DocumentIndex, Corpus]:
-        require_planned(manifest)
+        require_planned(manifest, self._sources)
         return self._made_index
 
     @functools.cached_property
     def _made_index(self) -> tuple[DocumentIndex, Corpus]:
         manifest = self._dataset.manifest
         assert manifest is not None
-        corpus = corpus_of(self._dataset.files, manifest, ())
+        corpus = corpus_of(self._dataset.files, manifest, self._sources)
         index = DocumentIndex(self._dataset, manifest, corpus)
         if index.is_assumed:
             raise NotAtHand(
@@ -167,7 +171,7 @@ def _best(compared: list[RowComparison]) -> RowComparison:
 # By what was kept
 
 
-def _row_by_place(manifest: Manifest, kept: dict[str, Any]) -> SourceRow:
+def _row_by_place(manifest: Manifest, kept: dict[str, Any], sources: Sequence[str]) -> SourceRow:
     file, row, byte = kept.get("_file"), kept.get("_row"), kept.get("_byte", 0)
     source = kept.get("_source") or ""
     entry = next(
@@ -178,7 +182,7 @@ def _row_by_place(manifest: Manifest, kept: dict[str, Any]) -> SourceRow:
     config = config_of(manifest).by_source().get(source)
     if config is None:
         raise NotAtHand(f"its kept row names the source {source!r}, which the manifest does not")
-    here = _located(entry, config)
+    [here] = located_inputs([entry], sources, {entry.source: config.input_format})
     is_list = config.lists == "documents"
     reader = reader_for(here.kind, replace(ReadOptions.of(config), keep=() if is_list else None))
     span = _span_of(reader, here, row, byte)
@@ -187,11 +191,6 @@ def _row_by_place(manifest: Manifest, kept: dict[str, Any]) -> SourceRow:
         raise NotAtHand(f"{file} has no document in row {row:,} now")
     what = f"row {row}" if is_list else reader.place(span, row - span.first_row)
     return SourceRow(source, str(file), what, tuple(found))
-
-
-def _located(entry: ManifestInput, config: Config) -> Input:
-    [here] = located_inputs([entry], (), {entry.source: config.input_format})
-    return here
 
 
 def _span_of(reader: Reader, source: Input, row: int, byte: int) -> Span:
@@ -249,18 +248,22 @@ class _ReadBudget:
 # By the manifest's counts of documents
 
 
-def require_planned(manifest: Manifest) -> None:
+def require_planned(manifest: Manifest, sources: Sequence[str] = ()) -> None:
     """Raise NotAtHand if only reading everything would tell where documents come from."""
     options, inputs = manifest.identity["options"], manifest.inputs
     num_csv_bytes = sum(s.num_bytes for s in inputs if s.path.lower().endswith((".csv", ".tsv")))
+    places = sources or [s.path for s in inputs if not s.path.startswith(HUB_SCHEME)]
+    is_far = any(map(_is_far, places))
     reason = None
     if options.get("dedup") is not None:
         reason = "--dedup left documents out, and only the whole corpus tells which"
     elif len(inputs) > MAX_PLANNED_INPUTS:
         reason = f"it was made from {counted(len(inputs), 'input')}"
-    elif any(not s.path.startswith(HUB_SCHEME) and _is_far(s.path) for s in inputs):
-        reason = "its inputs are objects in a store, which would all have to be read"
-    elif num_csv_bytes > MAX_CUT_BYTES:
+    elif is_far and len(inputs) > MAX_PLANNED_OBJECTS:
+        reason = (
+            f"its inputs are {len(inputs):,} objects in a store, which would all have to be read"
+        )
+    elif num_csv_bytes > (MAX_FETCHED_BYTES if is_far else MAX_CUT_BYTES):
         reason = (
             f"its CSV files have {counted(num_csv_bytes, 'byte')}, which would all have to be read"
         )
