@@ -10,7 +10,6 @@ An error that passes costs a pause for its file alone; other files go on. A Retr
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -202,7 +201,7 @@ class Downloads:
         if not is_wrong and remote.has_size():
             self._to_verify[remote.name] = remote
             return None
-        files.make_folder(os.path.dirname(remote.partial_path))
+        files.make_folder_of(remote.partial_path)
         try:
             download = FileDownload(remote)
         except InUse:
