@@ -111,8 +111,8 @@ def test_figures_are_those_of_a_list_and_a_loop(name, tmp_path):
     assert shown["shortest"].place.num_tokens == by_length[0]
     rated = [document for document in documents if len(document) >= 64]
     ratios = sorted(sum(map(num_bytes_of, one)) / len(one) for one in rated)
-    assert shown["fewest bytes a token"].bytes_per_token == ratios[0]
-    assert shown["most bytes a token"].bytes_per_token == ratios[-1]
+    assert shown["fewest bytes per token"].bytes_per_token == ratios[0]
+    assert shown["most bytes per token"].bytes_per_token == ratios[-1]
     for one in found.documents:
         assert one.place.document is not None
         assert list(one.ids) == documents[one.place.document][:160]

@@ -18,6 +18,8 @@ from corpora import made_texts, write_corpus
 from tests.report.hostile import FOLDER, hostile_dataset, loose_bytes
 from tokenmill.cli import main
 from tokenmill.dataset.inspect import look_into
+from tokenmill.report.charts import length_chart, ratio_chart
+from tokenmill.report.figures import LengthBin, LengthFigures, SplitFigures, StretchFigures
 from tokenmill.report.page import report_page
 from tokenmill.report.survey import SurveyOptions, survey
 from tokenmill.web import element, shown_text, written
@@ -229,14 +231,14 @@ def test_file_that_is_no_report_is_not_replaced(tmp_path, capsys):
     out = prepared(tmp_path, made_texts(5), val="none")
     (tmp_path / "mine.html").write_text("<h1>my own page</h1>")
     assert main(["report", out, "-o", str(tmp_path / "mine.html")]) == 6
-    assert "is no report" in capsys.readouterr().err
+    assert "is not a report" in capsys.readouterr().err
     assert (tmp_path / "mine.html").read_text() == "<h1>my own page</h1>"
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--json", "--markdown"], "two answers"),
+        (["--json", "--markdown"], "exclude each other"),
         (["--json", "-o", "x.html"], "standard output"),
         (["--pattern", "x"], "needs --tokenizer"),
         (["--num-proc", "0"], "positive"),
@@ -261,6 +263,20 @@ def test_options_that_contradict_each_other_are_refused(arguments, said, capsys)
 def test_no_element_that_a_page_must_not_have(tag, attributes):
     with pytest.raises(ValueError, match="in a page"):
         element(tag, **attributes)
+
+
+def test_charts_count_whole_documents_and_name_all_outliers():
+    bins = (LengthBin(1, 2, 1), LengthBin(2, 4, 1))
+    percentiles = dict.fromkeys(("p1", "p10", "p50", "p90", "p99"), 2)
+    lengths = LengthFigures(2, True, 2.0, percentiles, 1, 3, bins)
+    shown = written(length_chart(720, [("train", lengths)], "lengths"))
+    assert ">1</text>" in shown and ">0.5</text>" not in shown
+    stretches = tuple(
+        StretchFigures(at, at + 10, 10, at, 40, 0.5 if at in (90, 100) else 4.0, at in (90, 100))
+        for at in range(0, 1000, 10)
+    )
+    split = SplitFigures("train", 1000, 1000, True, None, stretches, ((9, ""), (10, "")), None)
+    assert ">A, B</text>" in written(ratio_chart(720, [("train", split)], "ratios"))
 
 
 def test_text_is_escaped_by_default():

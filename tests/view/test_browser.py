@@ -175,6 +175,8 @@ def test_two_tokenizers_are_aligned_by_byte(browser, hostile):
         page.wait_for_selector("#compared-tokens b")
         ids = page.evaluate("[...document.querySelectorAll('#compared b')].map(b => b.title)")
         assert " ".join(ids) == " ".join(map(str, other.encode_ordinary(TEXTS[2])))
+        titles = page.locator("#compared-title span").all_inner_texts()
+        assert [title.split(":")[0] for title in titles] == ["gpt2", "o200k_base"]
         page.hover("#tokens b >> nth=4")
         one, over = page.inner_text("#tokens b >> nth=4"), page.locator("#compared .over")
         assert one.strip() in "".join(over.all_inner_texts()) and over.count() >= 1

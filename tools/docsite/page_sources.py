@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# A pattern may match nothing; a page that no pattern matches is an error.
+# A pattern may match nothing, or a page again; a page that no pattern matches is an error.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": ("README.md", "docs/guide*.md"),
     "How-to": (
+        *(f"docs/how-to/{name}.md" for name in ("fineweb", "one-giant-file", "resume", "mixing")),
         "docs/how-to/*.md",
         "docs/commands.md",
         "docs/abruptly-died.md",
@@ -52,7 +53,7 @@ TITLES = {
     "docs/training-gpu.md": "Training on a GPU",
     "docs/reliability.md": "Reliability",
     "docs/peer-faults.md": "The same faults in other tools",
-    "docs/decisions.md": "Why it is so: decisions",
+    "docs/decisions.md": "Decisions, and why",
 }
 # What only the site has, said where a reader would look for it.
 POINTERS = {
@@ -90,7 +91,7 @@ def place_of(source: str) -> str:
 
 def sections(root: Path) -> dict[str, list[Page]]:
     found = {
-        title: [page for pattern in patterns for page in _matching(root, pattern)]
+        title: list(dict.fromkeys(page for one in patterns for page in _matching(root, one)))
         for title, patterns in SECTIONS.items()
     }
     listed = {page.source for pages in found.values() for page in pages}

@@ -1,4 +1,4 @@
-"""What `tokenmill inspect` says at a glance, as lines of text."""
+"""The overview that `tokenmill inspect` prints without options."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _EOT_WORDS = {
 
 
 def glance_lines(found: Glance) -> list[str]:
-    made = "" if found.has_manifest else "; not written by tokenmill: as far as the files tell"
+    made = "" if found.has_manifest else "; not written by tokenmill: inferred from the files"
     lines = [f"{found.folder}: format {found.format} ({found.trainers}){made}"]
     if found.tokenizer is None:
-        lines.append("  tokenizer  not known; name it with --tokenizer")
+        lines.append("  tokenizer  unknown; name it with --tokenizer")
     else:
         name, sha256 = found.tokenizer["name"], found.tokenizer["sha256"]
         lines.append(
             f"  tokenizer  {name}, {counted(found.tokenizer['n_vocab'], 'id')}, "
             f"sha256 {sha256[:12]}"
         )
-    eot = "not known" if found.eot is None else _EOT_WORDS[found.eot]
+    eot = "unknown" if found.eot is None else _EOT_WORDS[found.eot]
     if found.eot_token is not None and found.eot != "none":
         eot += f": {found.eot_token}, {found.eot_id}"
     if "eot" in found.inferred:
@@ -46,8 +46,8 @@ def glance_lines(found: Glance) -> list[str]:
     if found.bytes_per_token is not None and found.tokens_per_byte is not None:
         text = "about " if found.text_bytes is None else f"{shown_bytes(found.text_bytes)}, "
         lines.append(
-            f"  text       {text}{found.bytes_per_token:.2f} bytes a token, "
-            f"{found.tokens_per_byte:.3f} tokens a byte"
+            f"  text       {text}{found.bytes_per_token:.2f} bytes per token, "
+            f"{found.tokens_per_byte:.3f} tokens per byte"
         )
     if found.split_rule is not None:
         lines.append(f"  val        {found.split_rule}")
@@ -91,7 +91,7 @@ def lengths_lines(found: Glance) -> list[str]:
     if not measured:
         return []
     names = list(measured[0][1].percentiles)
-    rows = [("tokens a document", "mean", *names, "longest", "measured")]
+    rows = [("tokens per document", "mean", *names, "longest", "measured")]
     for split, lengths in measured:
         of = "all" if lengths.is_exact else "a sample of"
         rows.append(
@@ -107,7 +107,7 @@ def lengths_lines(found: Glance) -> list[str]:
 
 
 def table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Rows as lines: the first column to the left, the others to the right."""
+    """Rows as lines: the first column aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

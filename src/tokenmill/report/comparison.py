@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tokenmill.report import words
+from tokenmill.report.axes import figure, keys
 from tokenmill.report.blocks import (
     Row,
     navigation,
@@ -15,7 +16,7 @@ from tokenmill.report.blocks import (
     table,
     tokens_inline,
 )
-from tokenmill.report.charts import figure, length_chart, ratio_chart
+from tokenmill.report.charts import length_chart, ratio_chart
 from tokenmill.report.figures import (
     Figures,
     LengthFigures,
@@ -85,9 +86,9 @@ def _measures(first: Figures, second: Figures) -> Iterator[tuple[str, float | No
     yield "documents", a.num_documents, b.num_documents
     yield "size", a.num_bytes, b.num_bytes
     yield "text", a.text_bytes, b.text_bytes
-    yield "bytes a token", a.bytes_per_token, b.bytes_per_token
-    yield "ids of the tokenizer", _ids(first), _ids(second)
-    yield "ids seen", _seen(first), _seen(second)
+    yield "bytes per token", a.bytes_per_token, b.bytes_per_token
+    yield "ids in the vocabulary", _ids(first), _ids(second)
+    yield "ids that occur", _seen(first), _seen(second)
     for name, title in _ROWS.items():
         yield title, _counted(first, name), _counted(second, name)
     yield "duplicates", _duplicates(first), _duplicates(second)
@@ -155,27 +156,9 @@ def _tokenizer(figures: Figures) -> str:
 
 
 def _keys(first: Figures, second: Figures, marks: tuple[str, str]) -> Element:
-    """Which colour is which."""
-    return element(
-        "p",
-        [
-            element(
-                "span",
-                element(
-                    "svg",
-                    element("rect", class_=mark, width=24, height=12)
-                    if mark.startswith("bar")
-                    else element("path", class_=mark, d="M0 6L24 6"),
-                    viewBox="0 0 24 12",
-                    class_="key",
-                    aria_hidden="true",
-                ),
-                f"{letter}: {one.glance.folder} ",
-            )
-            for letter, one, mark in zip("AB", (first, second), marks, strict=True)
-        ],
-        class_="keys",
-    )
+    """The legend."""
+    named = zip("AB", (first, second), marks, strict=True)
+    return keys((mark, f"{letter}: {one.glance.folder}") for letter, one, mark in named)
 
 
 def _both(first: Figures, second: Figures) -> Iterator[tuple[SplitFigures, SplitFigures]]:
@@ -192,13 +175,14 @@ def _lengths(first: Figures, second: Figures) -> Element | None:
             shown += _length_figure(a.split, a.lengths, b.lengths)
     if not shown:
         return None
-    keys = _keys(first, second, ("bar", "bar2"))
-    return section("lengths", "Document lengths", keys, shown)
+    legend = _keys(first, second, ("bar", "bar2"))
+    return section("lengths", "Document lengths", legend, shown)
 
 
 def _length_figure(split: str, a: LengthFigures, b: LengthFigures) -> Iterator[Node]:
-    label = f"{split}: tokens a document in both, as shares of their documents"
-    caption = f"{split}: tokens a document, on a log scale, as shares of the documents of each."
+    label = f"{split}: tokens per document in both, as shares of their documents"
+    caption = "Tokens per document, on a log scale, as shares of the documents of each."
+    yield element("h3", split)
     yield figure(lambda width: length_chart(width, [("A", a), ("B", b)], label), caption)
     heads = ("", "mean", *a.percentiles, "longest", "measured on")
     yield table(
@@ -224,18 +208,19 @@ def _ratios(first: Figures, second: Figures) -> Element | None:
             shown += _ratio_figure(a, b)
     if not shown:
         return None
-    keys = _keys(first, second, ("line", "line2"))
-    return section("ratio", "Bytes a token along the corpus", keys, shown)
+    legend = _keys(first, second, ("line", "line2"))
+    return section("ratio", "Bytes per token along the corpus", legend, shown)
 
 
 def _ratio_figure(a: SplitFigures, b: SplitFigures) -> Iterator[Node]:
-    label = f"{a.split}: bytes a token along both"
-    caption = f"{a.split}: bytes of text a token, from the beginning to the end of each."
+    label = f"{a.split}: bytes per token along both"
+    caption = "Bytes of text per token, from the beginning to the end of each."
+    yield element("h3", a.split)
     yield figure(lambda width: ratio_chart(width, [("A", a), ("B", b)], label), caption)
 
 
 def _tokens(first: Figures, second: Figures) -> Element | None:
-    """The most frequent ids of both, where they are ids of one tokenizer."""
+    """The most frequent ids of both, if they have the same tokenizer."""
     if first.tokens is None or second.tokens is None or _is_other_tokenizer(first, second):
         return None
     a = {one.token: one for one in first.tokens.most}
@@ -293,7 +278,7 @@ def _documents(first: Figures, second: Figures, pairs: Sequence[Pair]) -> Elemen
         return section(
             "documents",
             "The same documents",
-            paragraph("Each colour is a token; the text is the same in both."),
+            paragraph("Each change of colour is a new token; the text is the same in both."),
             [_pair(pair.first, pair.second, pair.first.why.capitalize()) for pair in pairs],
         )
     rows = zip(first.documents[:NUM_DOCUMENTS], second.documents[:NUM_DOCUMENTS], strict=False)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tokenmill import __version__
 from tokenmill.dataset.push.recipe import FROM_FILE
 from tokenmill.report import words
+from tokenmill.report.axes import figure
 from tokenmill.report.blocks import (
     big_numbers,
     command,
@@ -19,7 +20,7 @@ from tokenmill.report.blocks import (
     table,
     tokens_inline,
 )
-from tokenmill.report.charts import figure, length_chart, ratio_chart, share_bar, shown_range
+from tokenmill.report.charts import length_chart, ratio_chart, share_bar, shown_range
 from tokenmill.report.figures import (
     DuplicateFigures,
     Figures,
@@ -28,13 +29,15 @@ from tokenmill.report.figures import (
     SplitFigures,
     TokenFigures,
 )
+from tokenmill.report.throughput_panel import throughput_section
 from tokenmill.web import Element, Node, element
 from tokenmill.words.plural import counted
 from tokenmill.words.quantities import shown_bytes, shown_count
 
 THROUGHPUT = (
     "How fast the run was is not in a dataset: its manifest holds nothing that depends on time or "
-    "machine, so that the same run has the same manifest."
+    "machine, so that the same run has the same manifest. With --timings FILE, prepare writes "
+    "it to a file, and report draws it."
 )
 
 
@@ -50,6 +53,7 @@ def report_page(figures: Figures) -> bytes:
             _sources(figures),
             _quarantine(figures),
             _duplicates(figures),
+            _throughput(figures),
             _documents(figures),
         )
         if one is not None
@@ -98,7 +102,7 @@ def headline_numbers(figures: Figures) -> Element:
     ]
     if found.bytes_per_token is not None:
         text = "sampled" if found.text_bytes is None else f"{shown_bytes(found.text_bytes)} of text"
-        numbers.append(("bytes a token", f"{found.bytes_per_token:.2f}", text))
+        numbers.append(("bytes per token", f"{found.bytes_per_token:.2f}", text))
     if found.tokenizer is not None:
         ids = counted(found.tokenizer["n_vocab"], "id")
         numbers.append(("tokenizer", str(found.tokenizer["name"]), ids))
@@ -118,11 +122,11 @@ def _proof(figures: Figures) -> Element:
             "proof",
             "Proof",
             paragraph(
-                "There is no tokenmill.json, so nothing says what these shards should be: the "
-                "figures below are what is in the files."
+                "There is no tokenmill.json, so nothing says what these shards should hold: the "
+                "figures below describe what is in the files."
             ),
             told,
-            paragraph("What can be checked without one:"),
+            paragraph("To check what can be checked without one:"),
             command(figures.verify_command),
         )
     files = [
@@ -141,12 +145,11 @@ def _proof(figures: Figures) -> Element:
         "proof",
         "Proof",
         paragraph(
-            "The manifest, tokenmill.json, has its own sha256, ",
-            element("code", proof.manifest_sha256),
-            f". The sizes of all {counted(proof.num_files, 'file')} are those that it says. This "
-            "report did not hash them; to check every hash, id and count:",
+            f"The sizes of all {counted(proof.num_files, 'file')} match the manifest, "
+            "tokenmill.json. This report did not hash them; to check every hash, id and count:",
         ),
         command(figures.verify_command),
+        paragraph("The manifest's own sha256: ", element("code", proof.manifest_sha256)),
         paragraph(f"{counted(proof.counts['num_rows'], 'row')} = {proof.shown_counts}."),
         _how_it_was_made(figures),
         command(proof.command),
@@ -161,15 +164,15 @@ def _proof(figures: Figures) -> Element:
             table(("option", "value"), words.plain_rows(options), (0, 1), (1,)),
             table(("version of", ""), words.plain_rows(proof.versions), (0, 1)),
         ),
-        paragraph(THROUGHPUT, soft=True),
+        [paragraph(THROUGHPUT, soft=True)] if figures.throughput is None else [],
     )
 
 
 def _how_it_was_made(figures: Figures) -> Element:
     if figures.proof is None or figures.proof.command != FROM_FILE:
-        return paragraph("How it was made; SOURCE stands for the inputs:")
+        return paragraph("To make it again (SOURCE stands for the inputs):")
     printing = element("code", f"{figures.inspect_command} --config")
-    return paragraph("How it was made; tokenmill.toml is what ", printing, " prints:")
+    return paragraph("To make it again, with what ", printing, " prints as tokenmill.toml:")
 
 
 def _splits(figures: Figures) -> Element:
@@ -222,9 +225,10 @@ def _length_figure(split: str, lengths: LengthFigures) -> Iterator[Node]:
     label = f"{split}: how many documents have how many tokens; half have up to "
     label += f"{lengths.percentiles['p50']:,}"
     caption = (
-        f"{split}: tokens a document, with EOT ids, on a log scale; dashed lines are percentiles. "
+        "Tokens per document, with EOT ids, on a log scale; dashed lines are percentiles. "
         f"Measured on {measured}."
     )
+    yield element("h3", split)
     yield figure(lambda width: length_chart(width, [(split, lengths)], label), caption)
     rows = [
         (
@@ -237,33 +241,35 @@ def _length_figure(split: str, lengths: LengthFigures) -> Iterator[Node]:
     yield details(f"the numbers: {split}", table(("length", "documents", "share"), rows))
 
 
-# Bytes a token
+# Bytes per token
 
 
 def _ratios(figures: Figures) -> Element:
     known = [one for one in figures.splits if any(s.num_bytes is not None for s in one.stretches)]
     if not known:
         why = figures.missing or "there are no tokens"
-        return section("ratio", "Bytes a token", paragraph(f"Not known: {why}."))
+        return section("ratio", "Bytes per token", paragraph(f"Not known: {why}."))
     shown: list[Node] = []
     for one in known:
         shown += _ratio_figure(one)
-    return section("ratio", "Bytes a token along the corpus", shown)
+    return section("ratio", "Bytes per token along the corpus", shown)
 
 
 def _ratio_figure(split: SplitFigures) -> Iterator[Node]:
     num, name = len(split.stretches), split.split
     how = "all tokens" if split.is_exact else f"{split.num_read // num:,} tokens of each"
     equal = counted(num, "equal stretch", "equal stretches")
-    caption = f"{name}: bytes of text a token in {equal}; {how} were read."
-    label = f"{name}: bytes a token along the corpus; {words.outlying(split)}"
+    caption = f"Bytes of text per token in {equal}; {how} were read."
+    label = f"{name}: bytes per token along the corpus; {words.outlying(split)}"
+    yield element("h3", name)
     yield figure(lambda width: ratio_chart(width, [(name, split)], label), caption)
+    said = words.outlying(split).capitalize()
     if not split.outliers:
-        yield paragraph(f"{name}: {words.outlying(split)}.")
+        yield paragraph(f"{said}.")
     else:
-        yield paragraph(f"{name}: {words.outlying(split)}. To look there:")
+        yield paragraph(f"{said}. To look there:")
         yield table(
-            ("", "from token", "bytes a token", "command"),
+            ("", "from token", "bytes per token", "command"),
             [
                 (
                     letter,
@@ -274,12 +280,11 @@ def _ratio_figure(split: SplitFigures) -> Iterator[Node]:
                 for letter, (number, line) in zip("ABCDEFGH", split.outliers, strict=False)
             ],
             (0, 3),
-            (3,),
         )
     yield details(
         f"the numbers: {name}",
         table(
-            ("from token", "to", "bytes a token"),
+            ("from token", "to", "bytes per token"),
             [
                 (f"{one.start:,}", f"{one.stop:,}", f"{one.bytes_per_token:.2f}")
                 for one in split.stretches
@@ -380,7 +385,7 @@ def _quarantine(figures: Figures) -> Element | None:
     if figures.proof is None:
         return None
     if not found.num_rows:
-        return section("quarantine", "Quarantine", paragraph("No row was left out as bad."))
+        return section("quarantine", "Quarantine", paragraph("No bad rows: nothing was left out."))
     partly = "" if found.is_listed else " The list could not be read as a whole."
     return section(
         "quarantine",
@@ -435,25 +440,28 @@ def _repeated(found: DuplicateFigures) -> Iterator[Node]:
                 for one in found.repeated
             ],
             (2,),
-            (2,),
         )
+
+
+def _throughput(figures: Figures) -> Element | None:
+    return None if figures.throughput is None else throughput_section(figures.throughput)
 
 
 def _documents(figures: Figures) -> Element | None:
     if not figures.documents:
         return None
     odd = ""
-    if any(one.why.endswith("bytes a token") for one in figures.documents):
+    if any(one.why.endswith("bytes per token") for one in figures.documents):
         odd = (
-            " Those with the fewest and most bytes a token are chosen from "
+            " Those with the fewest and most bytes per token are chosen from "
             f"{counted(figures.num_documents_compared, 'document')} of at least 64 tokens."
         )
     return section(
         "documents",
         "Documents",
         paragraph(
-            "Each colour is a token; hold the pointer over one for its id. Characters that nobody "
-            f"sees are shown as escapes.{odd}"
+            "Each change of colour is a new token; hover over one for its id. Invisible characters "
+            f"are shown as escapes.{odd}"
         ),
         [shown_document(one, one.why.capitalize()) for one in figures.documents],
     )

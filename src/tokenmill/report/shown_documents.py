@@ -18,7 +18,7 @@ NUM_RANDOM, NUM_OF_A_KIND = 3, 2
 SHOWN_TOKENS = 160
 WINDOW_TOKENS = 256
 AT_RANDOM = "at random"
-# Of fewer tokens than this, chance decides how many bytes a token has.
+# With fewer tokens than this, bytes per token are mostly chance.
 MIN_RATED_TOKENS = 64
 
 
@@ -48,21 +48,21 @@ def shown_documents(
 
 
 def _chosen(found: MeasuredDocuments) -> Iterator[tuple[str, list[int]]]:
-    """Numbers of measured documents, by what they stand for."""
+    """Numbers of measured documents, by the reason for showing them."""
     by_length = np.argsort(found.lengths, kind="stable")
     yield "longest", by_length[::-1][:NUM_OF_A_KIND].tolist()
     yield "shortest", by_length[:NUM_OF_A_KIND].tolist()
     rated = rated_documents(found)
     by_ratio = rated[np.argsort(found.ratios[rated], kind="stable")]
     if len(rated) > 2 * NUM_OF_A_KIND:
-        yield "fewest bytes a token", by_ratio[:NUM_OF_A_KIND].tolist()
-        yield "most bytes a token", by_ratio[::-1][:NUM_OF_A_KIND].tolist()
+        yield "fewest bytes per token", by_ratio[:NUM_OF_A_KIND].tolist()
+        yield "most bytes per token", by_ratio[::-1][:NUM_OF_A_KIND].tolist()
     rng = random.Random(0)
     yield AT_RANDOM, rng.sample(range(len(found)), min(len(found), 2 * NUM_RANDOM))[:NUM_RANDOM]
 
 
 def rated_documents(found: MeasuredDocuments) -> Numbers:
-    """Those that the oddest are chosen from."""
+    """The documents among which those with the fewest and most bytes per token are chosen."""
     return np.flatnonzero(~np.isnan(found.ratios) & (found.lengths >= MIN_RATED_TOKENS))
 
 

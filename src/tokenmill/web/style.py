@@ -1,4 +1,4 @@
-"""The look of our pages, in both themes: text has a contrast of at least 7:1, also on tokens.
+"""The style of our pages, in both themes: text has a contrast of at least 7:1, also on tokens.
 
 Colours are variables, so that charts, tokens and tables follow the theme of the reader's system.
 """
@@ -44,8 +44,10 @@ th,td{padding:.25rem .75rem .25rem 0;text-align:left;vertical-align:top;
 border-bottom:1px solid var(--line)}
 th{font-weight:600}
 td.n,th.n{text-align:right}
+td.n{white-space:nowrap}
 td.w{overflow-wrap:anywhere;min-width:9rem}
-td svg{display:block}
+td svg{display:block;margin-top:.45rem}
+td:not(.w) code{white-space:nowrap}
 details{margin:.4rem 0}
 summary{cursor:pointer;color:var(--mark);padding:.15rem 0}
 figure{margin:.75rem 0}
@@ -59,7 +61,7 @@ svg .rank{stroke:var(--text);stroke-width:1;stroke-dasharray:3 3}
 svg .line{fill:none;stroke:var(--mark);stroke-width:1.5}
 svg .line2{fill:none;stroke:var(--second);stroke-width:1.5;stroke-dasharray:6 2}
 svg .out{fill:var(--page);stroke:var(--warn);stroke-width:2}
-svg .out+text,svg .far{fill:var(--warn)}
+svg .far{fill:var(--warn);font-weight:600;paint-order:stroke;stroke:var(--page);stroke-width:4px}
 .keys span{display:inline-block;margin-right:1rem}
 .narrow{display:none}
 .key{display:inline-block;width:1.5rem;height:.75rem;vertical-align:baseline;margin-right:.35rem}

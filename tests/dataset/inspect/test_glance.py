@@ -55,7 +55,8 @@ def test_glance_for_a_person_is_a_screenful(nano):
     )
     assert re.search(r"\ntrain +[\d,]+ +\d+ +1 ", done.stdout)
     assert re.search(r"\nval +[\d.]+( +[\d,]+){6} +all \d+\n", done.stdout)
-    assert re.search(r"text +\S+ kB, \d\.\d\d bytes a token, 0\.\d{3} tokens a byte", done.stdout)
+    text = r"text +\S+ kB, \d\.\d\d bytes per token, 0\.\d{3} tokens per byte"
+    assert re.search(text, done.stdout)
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "litdata"])

@@ -1,10 +1,11 @@
-"""Files fetched in order over several connections, hashed as they arrive, put in place when right.
+"""Downloads files in order over several connections, hashes them as they arrive, and moves each
+into place if its hash is right.
 
-Each connection is a thread that takes the earliest range that nobody fetches, so the first file
-arrives first, and as fast as the line allows. One more thread hashes. Threads hold the lock to take
-a range and to note what has arrived; receiving, writing and hashing happen without it.
+Each connection is a thread that takes the earliest range that is missing and not in flight, so the
+first file arrives first, and as fast as the line allows. One more thread hashes. Threads hold the
+lock to take a range and to note what has arrived; receiving, writing and hashing happen without it.
 
-An error that passes costs a pause for its file alone; other files go on. A Retry-After is for all.
+A transient error pauses only its file; other files continue. A Retry-After pauses all.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from tokenmill.storage.partial_file import InUse
 from tokenmill.storage.retry import Notice, Retry, status_of
 
 CLOSE_SECONDS = 2.0
-IN_USE_SECONDS = 1.0  # between two looks at a file that another run fetches
+IN_USE_SECONDS = 1.0  # between two looks at a file that another run is downloading
 IDLE_SECONDS = 0.2
 HASHING_IDLE_SECONDS = 0.05
-HASHED_BLOCKS = 16  # between two looks at what else there is to do
+HASHED_BLOCKS = 16  # between two looks for other work
 MAX_FILLING = 2  # streams of sources that fill the line
 MAX_ATTEMPTS = 2  # at a file that comes with a wrong hash
 
 
 class Downloads:
-    """Begins at once. `may_begin(name)` is asked, with `changed` held, before bytes of a file are
-    asked for; whoever changes its answer notifies `changed`."""
+    """Starts at once. `may_begin(name)` is called, with `changed` held, before a file is started;
+    when its answer changes, `changed` must be notified."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Downloads:
         self._may_begin = may_begin
         self._is_closing = False
         self._is_closed = False
-        self._hashed: FileDownload | None = None  # that the thread that hashes works on
+        self._hashed: FileDownload | None = None  # the one that is being hashed
         self._count = ConnectionCount(time.monotonic())
         self._meter = LineMeter(retry.quickest_seconds)
         self._threads: list[threading.Thread] = []
@@ -72,14 +73,14 @@ class Downloads:
             self._start_connections()
 
     def stop(self) -> None:
-        """Ask for nothing any more. Connections may be cut from now on."""
+        """Make no more requests. Connections may be cut from now on."""
         with self.changed:
             self._is_closing = True
             self.changed.notify_all()
 
     def close(self) -> None:
         self.stop()
-        # A thread may wait for a server that is silent; as a daemon it does not delay our exit.
+        # A thread may be waiting for a silent server; as a daemon it does not delay our exit.
         deadline = time.monotonic() + CLOSE_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -88,14 +89,14 @@ class Downloads:
             self._close_unused()
 
     def _close_unused(self) -> None:
-        """After `close`: the files that no thread uses any more, for whoever wants them next."""
+        """After `close`: close the files that no thread uses any more, so that others can."""
         for download in list(self._open.values()) if self._is_closed else ():
             if not download.in_flight and download is not self._hashed:
                 del self._open[download.remote.name]
                 download.partial.close()
 
     def wait(self) -> None:
-        """Until all files are here."""
+        """Wait until all files are here."""
         for name in list(self._left):
             self.wait_for(name)
 
@@ -196,7 +197,7 @@ class Downloads:
         return sum(len(d.in_flight) for d in self._open.values() if d.remote.source.fills_line)
 
     def _begun(self, remote: RemoteFile, now: float) -> FileDownload | None:
-        """The file's download, opened; None if that is not the next thing to do with it."""
+        """The file's download, opened; None if the file must be verified or waited for first."""
         is_wrong = remote.name in self._wrong
         if not is_wrong and remote.has_size():
             self._to_verify[remote.name] = remote
@@ -272,7 +273,7 @@ class Downloads:
             if self._is_closing:
                 return
             if asked_at <= download.failed_at:
-                return  # one of several connections that fail together
+                return  # several connections failed together
             if status_of(error) in (429, 503):
                 self._count.refused(now)
             if not download.num_failures:
@@ -353,7 +354,7 @@ class Downloads:
         )
 
     def _close(self, download: FileDownload) -> None:
-        """Of a file that is complete, so that nobody writes to it."""
+        """Close a complete file, to which no thread writes any more."""
         del self._open[download.remote.name]
         download.partial.remove_journal()
         download.partial.close()

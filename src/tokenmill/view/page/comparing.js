@@ -1,6 +1,6 @@
 // The same text in the tokens of another tokenizer, aligned by byte: what a token covers lights up.
 
-import { ask, byId, counted } from "./dom.js";
+import { ask, byId, counted, element } from "./dom.js";
 import { shownPieces, span } from "./tokens.js";
 
 let aligned = []; // {span, from, to}: bytes of the page's text
@@ -30,8 +30,9 @@ function show(pieces, dataset) {
   }
   aligned = [own, other];
   byId("compared-tokens").replaceChildren(...other.map((one) => one.span));
-  byId("compared-title").textContent = `${dataset.tokenizer} ${ratio(own)}; ${dataset.other} ${ratio(other)}`
-    + "; underlined where they differ";
+  byId("compared-title").replaceChildren(
+    element("span", {}, `${dataset.tokenizer}: ${ratio(own)}`),
+    element("span", {}, `${dataset.other}: ${ratio(other)}; underlined where it differs`));
 }
 
 function withBytes(ones) {
@@ -45,7 +46,7 @@ function withBytes(ones) {
 
 function ratio(ones) {
   const tokens = ones.reduce((sum, one) => sum + one.piece.ids.length, 0);
-  return `${counted(tokens, "token")}, ${((ones.at(-1)?.to ?? 0) / Math.max(1, tokens)).toFixed(2)} bytes a token`;
+  return `${counted(tokens, "token")}, ${((ones.at(-1)?.to ?? 0) / Math.max(1, tokens)).toFixed(2)} bytes per token`;
 }
 
 function light(target) {

@@ -25,7 +25,7 @@ const kinds = (place, link) => [
 export function openCopying(place, link) {
   const { isSelection, tokens } = selectedTokens();
   byId("copy-what").textContent = `${counted(idsOf(tokens).length, "token")}: `
-    + (isSelection ? "the selection" : "this page; select tokens for fewer");
+    + (isSelection ? "the selection" : "this whole page (select tokens to copy fewer)");
   byId("copied").textContent = "";
   byId("copy-kinds").replaceChildren(...kinds(place, link).map(([name, made], index) => {
     const button = element("button", { type: "button", "aria-keyshortcuts": index + 1 },
@@ -36,7 +36,7 @@ export function openCopying(place, link) {
         await navigator.clipboard.writeText(text);
         byId("copied").textContent = `${name} copied`;
       } catch {
-        byId("copied").textContent = "the browser did not allow it";
+        byId("copied").textContent = "the browser did not allow copying";
       }
     });
     return button;

@@ -24,7 +24,7 @@ export async function showSource(place) {
   byId("source-columns").replaceChildren();
   byId("source-row").hidden = true;
   if (!place || place.document === null) {
-    return say(["not traced: documents have no numbers here"], [""], "");
+    return say(["not traced: documents are not numbered here"], [""], "");
   }
   say(["reading the source…"], [""], "");
   try {

@@ -19,6 +19,7 @@ export function showStrip(ratios) {
   const bars = ratios.map((ratio, index) =>
     bar("stretch", index * width, Math.max(0.5, width - 1), (ratio / most) * HEIGHT));
   byId("strip").replaceChildren(bar("empty", 0, WIDTH, ratios.length ? 2 : 8), ...bars);
+  byId("strip-told").textContent = ratios.length ? "bars: bytes per token along the split" : "";
 }
 
 export function showWhere(share) {
