@@ -16,10 +16,10 @@ import sys
 import time
 from typing import Any
 
+from tokenmill.assemble.books import Assembly
 from tokenmill.cli import main
 from tokenmill.corpus.download.downloads import Downloads
 from tokenmill.run import attempt
-from tokenmill.runners.supervisor import Supervisor
 
 STARTED_AT = float(os.environ["STARTED_AT"])
 TIMES: dict[str, list[float]] = {
@@ -42,17 +42,11 @@ def noting(name: str, owner: Any, method: str) -> None:
     setattr(owner, method, noted)
 
 
-def hear(self: Supervisor, child: Any, kind: str, content: list[Any]) -> None:
-    if kind in ("record", "shard"):
-        note("slices" if kind == "record" else "shards")
-    right_hear(self, child, kind, content)
-
-
 if __name__ == "__main__":
-    right_hear = Supervisor._hear
-    Supervisor._hear = hear  # type: ignore[method-assign]
     noting("download", Downloads, "__init__")
     noting("files", Downloads, "_note_here")
+    noting("slices", Assembly, "add")
+    noting("shards", Assembly, "done")
     noting("proof", attempt, "completed")
     code = main(sys.argv[2:])
     with open(sys.argv[1], "w") as file:

@@ -525,6 +525,10 @@ def _error(code: int, error_code: str, message: str, commit: str | None = None) 
 
 
 class _Listener(ThreadingHTTPServer):
+    # Of connections that wait to be accepted: with the standard 5, a client that makes many at once
+    # waits a second before it asks again.
+    request_queue_size = 128
+
     def __init__(self, origin: str, hub: HubServer) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.origin = origin

@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import hub_server
@@ -289,22 +290,39 @@ def test_private_dataset_is_read_with_a_token_and_not_named_without(tmp_path):
 
 # What the cards and trees of these repositories hold, as presets.py has them.
 PRESET_FILES = {
+    "HuggingFaceFW/fineweb-edu": ("sample-10BT", "sample/10BT/000_00000.parquet"),
+    "HuggingFaceFW/fineweb": ("sample-10BT/train", "sample/10BT/000_00000.parquet"),
     "HuggingFaceFW/fineweb-2": ("deu_Latn", "data/deu_Latn/train/000_00000.parquet"),
+    "mlfoundations/dclm-baseline-1.0": (
+        None,
+        "global-shard_01_of_10/local-shard_0_of_10/shard_00000000_processed.jsonl.zst",
+    ),
     "mlfoundations/dclm-baseline-1.0-parquet": (None, "filtered/x/processed_data/a.parquet"),
+    "HuggingFaceTB/cosmopedia": ("stories", "data/stories/train-00000-of-00043.parquet"),
     "HuggingFaceTB/smollm-corpus": ("cosmopedia-v2", "cosmopedia-v2/train-00000.parquet"),
     "Skylion007/openwebtext": (None, "plain_text/train-00000-of-00080.parquet"),
     "roneneldan/TinyStories": (None, "data/train-00000-of-00004.parquet"),
+    "allenai/c4": ("en", "en/c4-train.00000-of-01024.json.gz"),
 }
 
 
-@pytest.mark.parametrize("repo", PRESET_FILES)
+def content_of(path: str, texts: list[str]) -> bytes:
+    if path.endswith(".parquet"):
+        return parquet(texts)
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+    codec = "gzip" if path.endswith(".gz") else "zstd"
+    return bytes(pa.compress(lines, codec, asbytes=True))
+
+
+@pytest.mark.parametrize("repo", PRESETS)
 def test_preset_resolves_on_a_repository_that_is_laid_out_like_its_own(repo, tmp_path):
     config, path = PRESET_FILES[repo]
     card = ""
     if config:
-        folder = os.path.dirname(path)
-        card = f"---\nconfigs:\n- config_name: {config}\n  data_files: {folder}/*\n---\n"
-    files = {"README.md": card.encode(), path: parquet(TEXTS[0]), "TinyStories-train.txt": b"text"}
+        folder, name = os.path.dirname(path), config.removesuffix("/train")
+        card = f"---\nconfigs:\n- config_name: {name}\n  data_files: {folder}/*\n---\n"
+    files = {"README.md": card.encode(), path: content_of(path, TEXTS[0])}
+    files["TinyStories-train.txt"] = b"text"
     with HubServer(files, repo=repo) as server:
         source = f"{repo}:{config}" if config else repo
         done = prepared(Here(server, tmp_path / "home"), source, tmp_path / "out")

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,13 +130,17 @@ def test_a_file_in_xet_storage_comes_from_there(machine):
 
 def test_several_files_share_a_token_and_two_come_at_a_time(tmp_path, monkeypatch):
     contents = {f"data/{i}.jsonl": random.Random(i).randbytes(200_000) for i in range(5)}
-    at_once = []
+    at_once, lock = [0], threading.Lock()
     stream = Xet.stream
 
+    def count(change: int) -> None:
+        with lock:
+            at_once.append(at_once[-1] + change)
+
     def counted(xet: Xet, *arguments: object) -> Iterator[memoryview]:
-        at_once.append(at_once[-1] + 1 if at_once else 1)
+        count(1)
         yield from stream(xet, *arguments)
-        at_once.append(at_once[-1] - 1)
+        count(-1)
 
     monkeypatch.setattr(Xet, "stream", counted)
     with HubServer(contents, xet=XetStore(tmp_path / "store")) as server:

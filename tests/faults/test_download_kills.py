@@ -71,12 +71,14 @@ def test_fineweb_killed_while_it_downloads_then_nothing_is_fetched_twice_and_the
     out, home = tmp_path / "out", tmp_path / "home"
     num_kills = NUM_KILLS // share
     chance = random.Random(share)
-    line = Line(bytes_per_second=SIZE / (num_kills * SECONDS_TO_KILL))  # half is here after all
+    lines = [Line(bytes_per_second=SIZE / 30)]  # it begins before the plan, which takes its time
+    # Half is here after all.
+    lines += [Line(bytes_per_second=SIZE / (num_kills * SECONDS_TO_KILL))] * (num_kills - 1)
     plan = out / ".tokenmill" / "plan.json"
     for kill in range(num_kills + 1):
         is_last = kill == num_kills
         before = noted(home)
-        with HubServer(FILES, REPO, COMMIT, line=Line() if is_last else line) as server:
+        with HubServer(FILES, REPO, COMMIT, line=Line() if is_last else lines[kill]) as server:
             command = [sys.executable, "-m", "tokenmill", *FINEWEB, str(out), "-q"]
             process = subprocess.Popen(command, env=Here(server, home).environment)
             while not is_last and not (plan.exists() and server.asked(r"^GET /cdn/")):

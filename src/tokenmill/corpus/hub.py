@@ -224,18 +224,19 @@ class Hub:
         return os.path.join(self._cache_folder(file.repo), "blobs", name)
 
     def _put_in_place(self, file: HubFile) -> None:
+        """Nothing waits for the disk: after a power loss, what is in place is hashed again."""
         partial, target = self._partial_path(file), self.local_path(file)
+        files.make_folder_of(target)
         if self._folder is not None:
-            files.make_folder(os.path.dirname(target))
-            disk.rename(partial, target)
+            disk.rename(partial, target, is_durable=False)
             return
-        disk.rename(partial, self._blob_path(file))
+        disk.rename(partial, self._blob_path(file), is_durable=False)
         self._link(file)
 
     def _link(self, file: HubFile) -> None:
         """Link the snapshot's file to its blob, as in the layout of the cache."""
         target = self.local_path(file)
-        files.make_folder(os.path.dirname(target))
+        files.make_folder_of(target)
         disk.symlink(os.path.relpath(self._blob_path(file), os.path.dirname(target)), target)
 
     def _blob_path(self, file: HubFile) -> str:

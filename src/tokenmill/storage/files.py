@@ -5,6 +5,7 @@ store.py states what each call promises. All paths of a list belong to one store
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -88,6 +89,14 @@ def move(source: str, target: str) -> bool:
 
 def make_folder(path: str) -> None:
     store_of(path).make_folder(path)
+
+
+def make_folder_of(path: str) -> None:
+    """Make the folder of a local file, if it is missing. One that is there costs no sync, which may
+    have to wait for all that is being written to the disk."""
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        make_folder(folder)
 
 
 def make_work_folders(work: str, names: Iterable[str]) -> None:

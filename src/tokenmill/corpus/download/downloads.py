@@ -11,7 +11,6 @@ A transient error pauses only its file; other files continue. A Retry-After paus
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -203,7 +202,7 @@ class Downloads:
         if not is_wrong and remote.has_size():
             self._to_verify[remote.name] = remote
             return None
-        files.make_folder(os.path.dirname(remote.partial_path))
+        files.make_folder_of(remote.partial_path)
         try:
             download = FileDownload(remote)
         except InUse:
