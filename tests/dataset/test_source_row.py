@@ -166,7 +166,7 @@ def test_row_behind_many_that_where_leaves_out_is_looked_for_in_bounded_time(
     rows, one = DocumentSources(looked.dataset), one_of(looked, "train", 0)
     assert rows.row(one).place == "line 9"
     monkeypatch.setattr(source_row, "MAX_READ_SECONDS", 0.0)
-    with pytest.raises(NotAtHand, match="0 s into what .*deep.jsonl.gz lets nobody skip"):
+    with pytest.raises(NotAtHand, match=r"0 s into what .*deep\.jsonl\.gz lets nobody skip"):
         rows.row(one)
 
 

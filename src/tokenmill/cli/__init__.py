@@ -103,13 +103,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.hint:
             _say(f"hint: {error.hint}")
         return error.exit_code
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted) as ended:
         # A command without state to keep: end like any other on Ctrl-C, without a traceback.
-        SignalStop.die_by(signal.SIGINT)
-        return 128 + signal.SIGINT
-    except Interrupted as interrupted:
-        SignalStop.die_by(interrupted.signum)
-        return 128 + interrupted.signum
+        signum = ended.signum if isinstance(ended, Interrupted) else signal.SIGINT
+        SignalStop.die_by(signum)
+        return 128 + signum
     except BrokenPipeError:
         # The reader of our stdout has gone: end like any other filter, without a traceback.
         abandon_stdout()

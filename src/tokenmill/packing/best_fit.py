@@ -30,8 +30,8 @@ def best_fit_decreasing(lengths: Numbers, seq_len: int) -> Numbers:
             rows = rooms.take(room)
             if not room:
                 room = seq_len
-                count = -(-len(group) // (room // length))
-                rows, num_rows = np.arange(num_rows, num_rows + count), num_rows + count
+                num_new = -(-len(group) // (room // length))
+                rows, num_rows = np.arange(num_rows, num_rows + num_new), num_rows + num_new
             group = group[_placed(found, group, length, rows, room, rooms) :]
     return found
 
