@@ -220,6 +220,30 @@ def test_compare_when_files_differ_then_each_has_its_line(corpus, tmp_path, caps
     assert both["text_bytes"] == own["text_bytes"] + english["text_bytes"]
 
 
+def test_compare_when_two_files_have_one_name_then_each_is_counted_alone(corpus, tmp_path, capsys):
+    for folder, vocab_size in (("a", 300), ("b", 400)):
+        (tmp_path / folder).mkdir()
+        trained(corpus, tmp_path / folder / "my.json", TrainingOptions(vocab_size=vocab_size))
+    typed = [str(tmp_path / "a" / "my.json"), str(tmp_path / "b" / "my.json"), "gpt2", "gpt2"]
+    alone = []
+    for one in typed[:3]:
+        assert main(["tokenizer", "compare", one, "--corpus", str(corpus), "--json"]) == 0
+        alone += json.loads(capsys.readouterr().out)[-1]["tokenizers"].values()
+    assert main(["tokenizer", "compare", *typed, "--corpus", str(corpus), "--json"]) == 0
+    together = json.loads(capsys.readouterr().out)[-1]["tokenizers"]
+    assert together == dict(zip(typed[:3], alone, strict=True))
+
+
+def test_compare_when_files_have_short_names_then_numbers_stand_below_their_tokenizers(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "b.txt").write_text("plain English words, nothing else")
+    assert main(["tokenizer", "compare", "gpt2", "o200k_base", "--corpus", "b.txt"]) == 0
+    header, first, *_ = capsys.readouterr().out.splitlines()
+    assert [len(header), header.index("gpt2") + 4] == [len(first), first.index("*") + 1]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -231,6 +255,21 @@ def test_compare_when_files_differ_then_each_has_its_line(corpus, tmp_path, caps
 def test_options_when_they_are_wrong_then_the_message_says_what_is_right(options, said):
     with pytest.raises(ConfigError, match=said):
         TrainingOptions(**options)
+
+
+def test_training_when_nothing_goes_in_then_the_option_is_named_and_nothing_is_left(
+    corpus, tmp_path, capsys
+):
+    folder = tmp_path / "out"
+    command = ["tokenizer", "train", str(corpus), "-o", str(folder / "my.json")]
+    for options, hint in (
+        (["--sample", "1"], "a larger --sample: this one is 1 byte"),
+        (["--where", "keep == 7"], "let more rows in: another --where"),
+    ):
+        assert main([*command, "--vocab-size", "300", *options]) == 3
+        said = capsys.readouterr().err
+        assert "nothing to learn from" in said and f"hint: {hint}" in said
+        assert not folder.exists() or not list(folder.iterdir())
 
 
 def test_training_when_it_cannot_be_done_then_nothing_is_written(corpus, tmp_path):

@@ -16,8 +16,11 @@ from tokenmill.words.plural import counted
 from tokenmill.words.quantities import count_of
 
 if TYPE_CHECKING:
+    from tokenmill.encodings import Encoding
     from tokenmill.vocabulary.comparison import Compared
     from tokenmill.vocabulary.training import Trained
+
+_HEADING = "bytes per token"
 
 
 def add_parser(commands: Any) -> None:
@@ -209,14 +212,14 @@ def run_compare(arguments: argparse.Namespace) -> int:
     from tokenmill.encodings import get_encoding
     from tokenmill.vocabulary.comparison import compare
 
-    encodings = [get_encoding(name) for name in arguments.tokenizers]
+    encodings = _by_name({typed: get_encoding(typed) for typed in arguments.tokenizers})
     found = compare(
         encodings,
         run_options.typed_config(arguments),
         count_of("--bytes-per-file", arguments.bytes_per_file),
     )
-    names = [encoding.name for encoding in encodings]
-    sizes = {encoding.name: encoding.n_vocab for encoding in encodings}
+    names = list(encodings)
+    sizes = {name: encoding.n_vocab for name, encoding in encodings.items()}
     if arguments.json:
         print(json.dumps([_plain(one, names) for one in found], indent=1))
         return 0
@@ -225,12 +228,18 @@ def run_compare(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _by_name(typed: dict[str, Encoding]) -> dict[str, Encoding]:
+    """Tokenizers by their names; as they were typed, if two have the same name."""
+    found = {encoding.name: encoding for encoding in typed.values()}
+    return found if len(found) == len(typed) else typed
+
+
 def table(found: list[Compared], names: list[str], sizes: dict[str, int]) -> list[str]:
     """Bytes per token: a line for each file, a column for each tokenizer, the best marked."""
-    width = max(len(one.name) for one in found)
+    width = max(len(_HEADING), *(len(one.name) for one in found))
     columns = [max(8, len(name)) for name in names]
     header = "  ".join(f"{name:>{w}}" for name, w in zip(names, columns, strict=True))
-    lines = [f"{'bytes per token':<{width}}  {header}"]
+    lines = [f"{_HEADING:<{width}}  {header}"]
     for one in found:
         rates = [one.bytes_per_token(name) for name in names] if one.num_documents else []
         cells = (

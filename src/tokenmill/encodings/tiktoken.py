@@ -43,8 +43,8 @@ def rank_file_identity(path: Path, pattern: str | None, eot: str | None) -> Enco
     data = vocabulary_bytes(path)
     file_sha256 = hashlib.sha256(data).hexdigest()
     family = family_of(file_sha256)
+    ranks = parsed_ranks(data, str(path))  # first: what is no such file needs no pattern
     chosen = _family_pattern(family, pattern, path) if family else pattern_named(pattern, str(path))
-    ranks = parsed_ranks(data, str(path))
     if chosen.gigatoken_name is None:
         require_whole_pieces(chosen.expression, str(path))
     if family is None:

@@ -5,7 +5,7 @@ Files are what a corpus is divided into where there is no better name: one per l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,9 +57,10 @@ class Compared:
 
 
 def compare(
-    encodings: Sequence[Encoding], config: Config, bytes_per_file: int = BYTES_PER_FILE
+    encodings: Mapping[str, Encoding], config: Config, bytes_per_file: int = BYTES_PER_FILE
 ) -> list[Compared]:
-    """Each file of the corpus, as far as its first `bytes_per_file` go, and then all together."""
+    """Each file of the corpus, as far as its first `bytes_per_file` go, and then all together; for
+    tokenizers by what the table calls them, because two files may have one name."""
     plan = make_plan({}, found_inputs(config).inputs, config)
     files: dict[str, Compared] = {}
     spans = (span for slice_ in plan.slices for span in slice_.spans)
@@ -79,22 +80,22 @@ def _texts(span: Span, config: Config) -> Iterable[pa.LargeStringArray]:
         yield batch.texts.drop_null()
 
 
-def _add(found: Compared, encodings: Sequence[Encoding], texts: pa.LargeStringArray) -> None:
+def _add(found: Compared, encodings: Mapping[str, Encoding], texts: pa.LargeStringArray) -> None:
     found.num_documents += len(texts)
     found.text_bytes += int(pc.sum(pc.binary_length(texts)).as_py() or 0)
-    for encoding in encodings:
-        usage = found.usage.setdefault(encoding.name, Usage())
+    for name, encoding in encodings.items():
+        usage = found.usage.setdefault(name, Usage())
         usage.add(encoding.encode_array(texts).ids, encoding.n_vocab)
 
 
-def _total(files: Iterable[Compared], encodings: Sequence[Encoding]) -> Compared:
+def _total(files: Iterable[Compared], names: Iterable[str]) -> Compared:
     files = list(files)
     total = Compared(
         "all", sum(one.text_bytes for one in files), sum(one.num_documents for one in files)
     )
-    for encoding in encodings:
-        used = [one.usage[encoding.name] for one in files if encoding.name in one.usage]
-        total.usage[encoding.name] = Usage(
+    for name in names:
+        used = [one.usage[name] for one in files if name in one.usage]
+        total.usage[name] = Usage(
             sum(usage.num_tokens for usage in used),
             np.sum([usage.counts for usage in used], axis=0, dtype=np.int64),
         )

@@ -32,6 +32,7 @@ from tokenmill.vocabulary.counting import KeptCounts, WordTable, counted_words
 from tokenmill.vocabulary.merges import Merges, learned_merges
 from tokenmill.vocabulary.saving import BYTE_ORDERS, rank_file, tokenizer_json
 from tokenmill.vocabulary.words import WordCounter, require_read_alike
+from tokenmill.words.plural import counted
 
 END_OF_TEXT = "<|endoftext|>"
 MAX_VOCABULARY = 1 << 20
@@ -135,13 +136,22 @@ def train(
                 watch.counted,
             )
     if not len(words):
-        raise InputError(
-            f"nothing to learn from: no document in {', '.join(config.sources)} has text",
-            hint="are these the right files, and is --text-column the right column?",
-        )
+        files.remove(path + KEPT_SUFFIX)  # there is nothing to continue
+        raise _nothing_to_learn_from(config, sample_bytes)
     order = BYTE_ORDERS[options.ties]
     merges = learned_merges(words.words(), options.num_tokens, order, watch.merged)
     return _saved(path, merges, words, pattern, options)
+
+
+def _nothing_to_learn_from(config: Config, sample_bytes: int | None) -> InputError:
+    hint = "are these the right files, and is --text-column the right column?"
+    if sample_bytes is not None:
+        hint = f"a larger --sample: this one is {counted(sample_bytes, 'byte')}, as in 2GB; 0.1 is "
+        hint += "a tenth of the rows"
+    elif config.where is not None or config.sample is not None:
+        hint = "let more rows in: another --where, or a larger --sample"
+    sources = ", ".join(config.sources)
+    return InputError(f"nothing to learn from: no document in {sources} has text", hint=hint)
 
 
 def _saved(
