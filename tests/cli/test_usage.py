@@ -67,6 +67,8 @@ PREPARE = "tokenmill prepare corpus/*.parquet -o data/mine"
         ("verify a b", "unexpected argument 'b'", "tokenmill verify data/mine"),
         ("fineweb x -o y", "unexpected argument 'x'", "tokenmill fineweb --version 10B"),
         ("prepare x -o", "-o needs a value", "-o OUT"),
+        ("prepare x -o y --dedup", "--dedup needs a value", "--dedup exact"),
+        ("prepare x -o y --eot", "--eot needs a value", "--eot append|prepend|both|none"),
         (
             "prepare x -o y --separator ---",
             "--separator needs a value, got '---'",

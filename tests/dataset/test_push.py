@@ -219,6 +219,16 @@ def test_card_that_a_person_wrote_or_edited_is_kept(hub, out, corpus, tmp_path, 
     assert "README.md there is yours and was kept" in capfd.readouterr().err
 
 
+def test_folder_that_is_no_dataset_is_said_before_a_token_is_asked_for(
+    connect, hub, tmp_path, capfd
+):
+    connect(hub.url, None)
+    assert main(["push", str(tmp_path / "nowhere"), REPO]) == 2
+    assert "nowhere is not a folder" in capfd.readouterr().err
+    assert main(["push", str(tmp_path), REPO]) == 5
+    assert "is not a dataset of tokenmill" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [

@@ -215,11 +215,11 @@ def test_row_without_keep_when_many_inputs_are_in_a_store_then_says_so():
     manifest = SimpleNamespace(identity=identity, inputs=inputs, num_documents=9)
     require_planned(manifest)
     inputs.append(SimpleNamespace(path="s3://bucket/a.csv", num_bytes=9))
-    with pytest.raises(NotAtHand, match="65 objects of a store") as refused:
+    with pytest.raises(NotAtHand, match="65 objects in a store") as refused:
         require_planned(manifest)
     assert refused.value.hint and "--keep" in refused.value.hint
     require_planned(manifest, ["copies"])  # which are at hand
     del inputs[0]
     inputs[-1].num_bytes = 10**9
-    with pytest.raises(NotAtHand, match="would all be read"):
+    with pytest.raises(NotAtHand, match="would all have to be read"):
         require_planned(manifest)

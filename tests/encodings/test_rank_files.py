@@ -151,6 +151,23 @@ def test_file_when_too_large_then_is_refused_unread(tmp_path: Path) -> None:
         get_encoding(path, pattern="gpt2")
 
 
+@pytest.mark.parametrize("content", [b"", b"PAR1\x15\x04\x15", b"<!doctype html>\n"])
+def test_file_when_it_holds_no_ranks_then_no_pattern_is_asked_for(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"holds no ranks|not a token and its rank"):
+        get_encoding(path)
+
+
+def test_folder_when_it_holds_no_tokenizer_then_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "my.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"a folder with none of tokenizer\.json, ") as caught:
+        get_encoding(tmp_path)
+    assert caught.value.hint == f"name the file itself: --tokenizer {tmp_path}/FILE"
+
+
 def test_path_when_nothing_is_there_then_error_names_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.tiktoken: no such vocabulary file"):
         get_encoding(tmp_path / "nowhere.tiktoken", pattern="gpt2")

@@ -401,3 +401,11 @@ def test_documents_that_nothing_separates_cannot_be_packed(tmp_path):
     source = written(tmp_path / "long", documents_of([50], "append"), "append")
     with pytest.raises(InputError, match="has no rows"):
         tokenmill.pack(source, seq_len=8, long="drop", write=tmp_path / "rows")
+
+
+def test_command_when_nothing_says_where_documents_end_then_the_hint_can_be_typed(tmp_path, capsys):
+    np.array([1, 2, EOT, 3, EOT], np.uint16).tofile(tmp_path / "train.bin")
+    command = ["pack", str(tmp_path), "--seq-len", "4", "-q"]
+    assert main(command) == 2
+    assert "--tokenizer gpt2" in capsys.readouterr().err
+    assert main([*command, "--tokenizer", "gpt2"]) == 0

@@ -227,6 +227,12 @@ def test_json_and_card_say_what_the_page_says(tmp_path, capsys):
     assert figures["proof"]["manifest_sha256"] in card and str(tmp_path) not in card
 
 
+def test_folder_of_the_page_is_made(tmp_path):
+    out = prepared(tmp_path, made_texts(5), val="none")
+    assert main(["report", out, "-o", str(tmp_path / "new" / "pages" / "mine.html")]) == 0
+    assert (tmp_path / "new" / "pages" / "mine.html").read_bytes().startswith(b"<!doctype html>")
+
+
 def test_file_that_is_no_report_is_not_replaced(tmp_path, capsys):
     out = prepared(tmp_path, made_texts(5), val="none")
     (tmp_path / "mine.html").write_text("<h1>my own page</h1>")

@@ -310,6 +310,16 @@ def test_compare_when_files_are_many_then_some_are_taken_from_everywhere(tmp_pat
     assert [Path(one.name).stem for one in found] == ["00", "10", "20", "all"]
 
 
+def test_compare_when_files_have_short_names_then_numbers_stand_below_their_tokenizers(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "b.txt").write_text("plain English words, nothing else")
+    assert main(["tokenizer", "compare", "gpt2", "o200k_base", "--corpus", "b.txt"]) == 0
+    header, first, *_ = capsys.readouterr().out.splitlines()
+    assert [len(header), header.index("gpt2") + 4] == [len(first), first.index("*") + 1]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -321,6 +331,21 @@ def test_compare_when_files_are_many_then_some_are_taken_from_everywhere(tmp_pat
 def test_options_when_they_are_wrong_then_the_message_says_what_is_right(options, said):
     with pytest.raises(ConfigError, match=said):
         TrainingOptions(**options)
+
+
+def test_training_when_nothing_goes_in_then_the_option_is_named_and_nothing_is_left(
+    corpus, tmp_path, capsys
+):
+    folder = tmp_path / "out"
+    command = ["tokenizer", "train", str(corpus), "-o", str(folder / "my.json")]
+    for options, hint in (
+        (["--sample", "1"], "a larger --sample: this one is 1 byte"),
+        (["--where", "keep == 7"], "let more rows in: another --where"),
+    ):
+        assert main([*command, "--vocab-size", "300", *options]) == 3
+        said = capsys.readouterr().err
+        assert "nothing to train on" in said and f"hint: {hint}" in said
+        assert not folder.exists() or not list(folder.iterdir())
 
 
 def test_training_when_it_cannot_be_done_then_nothing_is_written(corpus, tmp_path):

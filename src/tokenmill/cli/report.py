@@ -193,6 +193,7 @@ def save(page: bytes, figures: Figures, arguments: argparse.Namespace) -> None:
         return
     path = arguments.out or DEFAULT_NAME
     with as_output_error("write", path):
+        files.make_folder(os.path.dirname(path) or ".")
         files.write_file(path if os.path.dirname(path) else f"./{path}", page)
     if not arguments.quiet:
         line = f"{path}: {shown_bytes(len(page))}. {how_measured(figures)}"

@@ -194,9 +194,8 @@ def _invalid_value(parser: CommandParser, name: str, kind: str, got: str) -> Con
 
 def _no_value(parser: CommandParser, name: str) -> ConfigError:
     action, name = parser.action_of(name), _short(name)
-    return ConfigError(
-        f"{name} needs a value", hint=f"{name} {action.metavar or action.dest.upper()}"
-    )
+    value = "|".join(map(str, action.choices or ())) or action.metavar or action.dest.upper()
+    return ConfigError(f"{name} needs a value", hint=f"{name} {value}")
 
 
 def _takes_none(parser: CommandParser, name: str, got: str) -> ConfigError:

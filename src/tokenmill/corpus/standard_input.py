@@ -22,6 +22,7 @@ from tokenmill.storage.scratch import scratch_folder
 STDIN = "-"
 _KEPT = "stdin:"  # prefix of a source that is the saved file
 _READ_BYTES = 1 << 20
+_PIPE = "cat corpus.jsonl | tokenmill prepare - --input-format jsonl -o OUT"
 _SAVE = "save it first: cat > corpus.jsonl, then give corpus.jsonl as SOURCE"
 
 
@@ -44,6 +45,8 @@ def kept_standard_input(
             while chunk := stream.read1(_READ_BYTES):
                 file.write(chunk)
                 between_reads()
+            if not file.num_bytes:
+                raise InputError("standard input is empty", hint=_PIPE)
             kept = f"{_KEPT}{file.digest}:{os.path.join(folder, 'stdin')}"
             file.commit()
 
@@ -64,7 +67,7 @@ def _require_readable(config: Config) -> None:
     if config.runner == "ray":
         raise ConfigError("standard input is on this machine only, not on a cluster", hint=_SAVE)
     if sys.stdin is None or sys.stdin.closed:
-        raise InputError("standard input is closed", hint="cat corpus.jsonl | tokenmill prepare -")
+        raise InputError("standard input is closed", hint=_PIPE)
 
 
 def kept_file(source: str) -> tuple[str, str] | None:

@@ -54,8 +54,9 @@ class DocumentBounds:
         if not stream.knows_documents:
             raise ConfigError(
                 f"nothing says where the documents of {stream.split} end",
-                hint="name the tokenizer that made the tokens: tokenizer='gpt2'; if the tokens "
-                "have no EOT ids, only .tokens() and .blocks() can be used",
+                hint="name the tokenizer that made the tokens: --tokenizer gpt2, in Python "
+                "tokenizer='gpt2'; if the tokens have no EOT ids, only .tokens() and .blocks() can "
+                "be used",
             )
         self._stream = stream
         self._shards = shards

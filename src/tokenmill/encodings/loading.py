@@ -68,7 +68,7 @@ def token_rows_of(identity: EncodingId) -> list[bytes]:
     """The bytes of every id, special ones included; b"" for an id that stands for nothing."""
     is_rank_file = identity.kind not in (*_OF_TOKENIZERS, "tekken", "sentencepiece-library")
     if is_rank_file and identity.sha256 not in _REFERENCES:
-        _check_shipped(identity)
+        _require_builtin(identity)
         return tiktoken_rows(identity)  # in a quarter of the time
     reference = reference_of(identity)
     return [_row_of(reference, token) for token in range(identity.n_vocab)]

@@ -128,6 +128,11 @@ def _no_such_encoding(name: str) -> ConfigError:
                 hint=f"--tokenizer PATH/{file.file}, or the model's name on the Hub: --tokenizer "
                 "OWNER/NAME",
             )
+    if os.path.isdir(name):
+        return ConfigError(
+            f"{name}: a folder with none of {', '.join(VOCABULARIES)}",
+            hint=f"name the file itself: --tokenizer {os.path.join(name, 'FILE')}",
+        )
     if os.sep in name or name.endswith(_FILE_ENDINGS):
         return ConfigError(
             f"{name}: no such vocabulary file", hint=f"is it in {os.path.abspath('.')}? see: ls"

@@ -43,8 +43,8 @@ def rank_file_identity(path: Path, pattern: str | None, eot: str | None) -> Enco
     data = vocabulary_bytes(path)
     file_sha256 = hashlib.sha256(data).hexdigest()
     family = family_of(file_sha256)
+    ranks = parsed_ranks(data, str(path))  # first: what is no such file needs no pattern
     chosen = _family_pattern(family, pattern, path) if family else pattern_named(pattern, str(path))
-    ranks = parsed_ranks(data, str(path))
     if chosen.gigatoken_name is None:
         require_whole_pieces(chosen.expression, str(path))
     if family is None:
@@ -194,7 +194,7 @@ def _path(identity: EncodingId) -> Path:
 def _ranks(identity: EncodingId) -> dict[bytes, int]:
     path = _path(identity)
     data = checked_bytes(path, identity.file_sha256)
-    if any(identity.file_sha256 == known.file_sha256 for known in SHIPPED_ENCODINGS.values()):
+    if any(identity.file_sha256 == known.file_sha256 for known in BUILTIN_ENCODINGS.values()):
         return known_ranks(data)
     return parsed_ranks(data, str(path))
 

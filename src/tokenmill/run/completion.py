@@ -3,6 +3,9 @@ shards with their manifest."""
 
 from __future__ import annotations
 
+import os
+import shlex
+
 from tokenmill.assemble.books import Assembly
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan
@@ -46,8 +49,23 @@ def require_few_bad(records: Ledger, config: Config) -> None:
             f"{noun_for(counts.num_quarantined, 'is', 'are')} bad, more than "
             f"--max-bad-fraction {config.max_bad_fraction} allows; "
             f"the first: {first.path}, {first.place}: {first.reason}",
-            hint="look at it; to leave such rows out, raise --max-bad-fraction: the run resumes",
+            hint=_advice(first.path, first.reason)
+            if 2 * counts.num_quarantined > counts.num_rows
+            else "look at it; to leave such rows out, raise --max-bad-fraction: the run resumes",
         )
+
+
+def _advice(path: str, reason: str) -> str:
+    """What to type if most rows are bad: then it is the file, and not its rows."""
+    name = shlex.quote(path)
+    if reason.startswith("invalid UTF-8"):
+        ending = os.path.splitext(path)[1] or ".txt"
+        return f"if it is Latin-1: iconv -f ISO-8859-1 -t UTF-8 {name} > utf8{ending}"
+    if reason.startswith("not JSON"):
+        return "is it JSON? --input-format csv, tsv or text reads it as another kind"
+    if reason.startswith("a string, not an object"):
+        return f"give each a name: jq -c '.[]? // . | {{text: .}}' {name} > lines.jsonl"
+    return "look at it: are these the right files, and is --text-column the right column?"
 
 
 def _require_some_written(records: Ledger, config: Config) -> None:

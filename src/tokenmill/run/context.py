@@ -119,4 +119,4 @@ def assembly_of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> 
 
 def require_slices(plan: Plan, config: Config) -> None:
     if not plan.slices:
-        raise InputError(f"no documents in {', '.join(config.sources)}")
+        raise InputError(f"no documents in {', '.join(map(as_typed, config.sources))}")

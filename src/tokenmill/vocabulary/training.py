@@ -33,6 +33,7 @@ from tokenmill.vocabulary.counting import SavedCounts, WordTable, counted_words
 from tokenmill.vocabulary.merges import Merges, learned_merges
 from tokenmill.vocabulary.saving import BYTE_ORDERS, rank_file, spelled, tokenizer_json
 from tokenmill.vocabulary.words import WordCounter, require_portable
+from tokenmill.words.plural import counted
 
 END_OF_TEXT = "<|endoftext|>"
 MAX_VOCABULARY = 1 << 20
@@ -142,14 +143,23 @@ def train(
             hint=f"--pattern {options.pattern}: does it cut text into words?",
         )
     if not len(words):
-        raise InputError(
-            f"nothing to train on: no document in {', '.join(config.sources)} has text",
-            hint="are these the right files, and is --text-column the right column?",
-        )
+        files.remove(path + COUNTS_SUFFIX)  # there is nothing to continue
+        raise _nothing_to_train_on(config, sample_bytes)
     order = BYTE_ORDERS[options.ties]
     merges = learned_merges(words.words(), options.num_tokens, order, watch.merged)
     _require_apart(options.special_tokens, merges)
     return _saved(path, merges, words, pattern, options)
+
+
+def _nothing_to_train_on(config: Config, sample_bytes: int | None) -> InputError:
+    hint = "are these the right files, and is --text-column the right column?"
+    if sample_bytes is not None:
+        hint = f"a larger --sample: this one is {counted(sample_bytes, 'byte')}, as in 2GB; 0.1 is "
+        hint += "a tenth of the rows"
+    elif config.where is not None or config.sample is not None:
+        hint = "let more rows in: another --where, or a larger --sample"
+    sources = ", ".join(config.sources)
+    return InputError(f"nothing to train on: no document in {sources} has text", hint=hint)
 
 
 def _require_apart(special_tokens: Iterable[str], merges: Merges) -> None:

@@ -54,6 +54,10 @@ def test_stream_when_garbage_follows_then_input_error(tmp_path, extension, garba
 def test_spans_when_file_is_not_compressed_then_fails_at_plan_time(tmp_path, extension):
     path = tmp_path / f"a.txt.{extension}"
     path.write_bytes(b"just text, under a wrong name")
+    with pytest.raises(InputError, match=r"text, not a \w+ file") as info:
+        reader_for("text", ReadOptions()).spans(source_of(path))
+    assert info.value.hint == f"mv {path} {tmp_path / 'a.txt'}"
+    path.write_bytes(b"neither\0 text\xff nor compressed")
     with pytest.raises(InputError, match="broken") as info:
         reader_for("text", ReadOptions()).spans(source_of(path))
     assert " -t " in info.value.hint

@@ -62,7 +62,7 @@ def test_array_when_an_element_is_bad_then_it_alone_is_quarantined(tmp_path):
         [span] = reader.spans(source_of(path))
         texts, bad, _ = rows_read(path, options)
         assert texts == ["a", None, None, None, "b"]
-        assert bad[1] == "the line is a number, not an object" and "UTF-8" in bad[2]
+        assert bad[1] == "a number, not an object" and "UTF-8" in bad[2]
         assert reader.place(span, 2) == "element 3"
 
 

@@ -10,15 +10,22 @@ A UTF-8 byte order mark at the start of the file is dropped.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterator
+from os.path import splitext
 
 import pyarrow as pa
 
 from tokenmill.corpus.opening import opened, unreadable_input
 from tokenmill.corpus.readers.decompression import text_stream
 from tokenmill.corpus.readers.native import native_file
-from tokenmill.corpus.readers.signature import HEAD_BYTES, UTF8_BOM, check_signature
+from tokenmill.corpus.readers.signature import (
+    HEAD_BYTES,
+    UTF8_BOM,
+    begins_as_text,
+    check_signature,
+)
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, NetworkError
 from tokenmill.storage import heartbeat
@@ -98,20 +105,33 @@ def _decompressed(source: Input, expected: int, chunk_bytes: int) -> Iterator[by
         raise InputError(f"{source.name}: empty, not a {source.compression} stream", hint)
     with native_file(source) as (file, expect):
         expect([(0, expected)])
-        stream = text_stream(file, source.compression)
+        stream, num_chunks = text_stream(file, source.compression), 0
         while True:
             try:
                 chunk = stream.read(chunk_bytes)
             except NetworkError:
                 raise
             except (OSError, pa.ArrowException) as error:
+                if num_chunks == 0:
+                    _require_compressed(source)
                 near = f"broken {source.compression} stream near byte {file.tell()}"
                 if "too much memory" in str(error):
                     hint = f"zstd -d --long=31 {name}: its window is over 128 MiB"
                 raise InputError(f"{source.name}: {near}: {error}", hint) from error
             if not chunk:
                 return
+            num_chunks += 1
             yield chunk
+
+
+def _require_compressed(source: Input) -> None:
+    """Raise InputError for a file that is named like a compressed one and begins as text."""
+    with contextlib.suppress(OSError), opened(source, [(0, HEAD_BYTES)]) as file:
+        if begins_as_text(bytes(file.read(HEAD_BYTES))):
+            name, plain = (shlex.quote(one) for one in (source.name, splitext(source.name)[0]))
+            raise InputError(
+                f"{source.name}: text, not a {source.compression} file", hint=f"mv {name} {plain}"
+            )
 
 
 def _without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -122,7 +122,7 @@ def object_of(line: str, decoder: json.JSONDecoder = DECODER) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise BadLine(f"not JSON: {error.msg} at column {error.colno}") from None
     if not isinstance(value, dict):
-        raise BadLine(f"the line is {kind_of(value)}, not an object")
+        raise BadLine(f"{kind_of(value)}, not an object")
     return value
 
 

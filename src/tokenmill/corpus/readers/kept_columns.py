@@ -15,7 +15,6 @@ from __future__ import annotations
 import base64
 import difflib
 import functools
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -266,5 +265,5 @@ def misspelled(column: str, what: str, known: Iterable[str]) -> ConfigError:
     near = difflib.get_close_matches(column, known, n=1)
     hint = f"there are {name_list(known)}"
     if near:
-        hint = f"did you mean --keep {shlex.quote(near[0])}?"
+        hint = f"did you mean {near[0]!r}?"
     return ConfigError(f"--keep: {what}", hint=hint)

@@ -54,11 +54,19 @@ def check_signature(path: str, head: bytes) -> None:
     for magic, what, extensions, advice in _NO_TEXT:
         if head.startswith(magic):
             hint = advice.format(name=name)
-            if path == "-":
+            if path == "-" and extensions[:1] in ((".parquet",), (".arrow",)):
+                hint = f"--input-format {extensions[0][1:]}"
+            elif path == "-":
                 hint = "decompress or convert it in the pipe: zcat corpus.jsonl.gz | tokenmill ..."
             elif extensions and not path.lower().endswith(extensions):
                 hint = f"mv {name} {name}{extensions[0]}"
             raise InputError(f"{path}: {what}, not text", hint=hint)
+
+
+def begins_as_text(head: bytes) -> bool:
+    """Whether the first bytes are UTF-8 that can be printed, as no compressed file begins."""
+    start = head[:64].decode(errors="replace").removesuffix("\ufffd")  # may be cut
+    return "\ufffd" not in start and "".join(start.split()).isprintable()
 
 
 def _ending(path: str) -> str:

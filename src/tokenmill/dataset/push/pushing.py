@@ -104,6 +104,7 @@ def push(
             f"{folder} is not a local folder, and push reads local files",
             hint="copy it to a disk first, with the store's own client",
         )
+    _dataset_files(folder)  # what is wrong here is said before the Hub is asked anything
     repository = Repository(repo, revision, notice)
     repo = repository.repo
     dataset, manifest, data = _whole_dataset(folder, progress)
@@ -140,14 +141,20 @@ def push(
     )
 
 
-def _whole_dataset(folder: str, progress: OnProgress) -> tuple[DatasetFiles, Manifest, bytes]:
-    """The dataset, its manifest and the manifest's bytes, after verifying everything."""
+def _dataset_files(folder: str) -> DatasetFiles:
+    """Raises ConfigError or IntegrityError for a folder that is not a dataset of ours."""
     files = files_at(folder)
     if not files.has(MANIFEST_NAME):
         raise IntegrityError(
             f"{folder} was not written by tokenmill: it has no {MANIFEST_NAME}",
             hint=f"for foreign shards: tokenmill convert {folder} OUT --format F, then push OUT",
         )
+    return files
+
+
+def _whole_dataset(folder: str, progress: OnProgress) -> tuple[DatasetFiles, Manifest, bytes]:
+    """The dataset, its manifest and that file's bytes, once everything in it is verified."""
+    files = _dataset_files(folder)
     data = manifest_data(files)
     manifest = Manifest.checked(data, files.path_of(MANIFEST_NAME))
     report = verify(folder, progress=progress)
