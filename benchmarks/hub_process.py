@@ -27,7 +27,13 @@ class HubProcess:
     """A context manager; `url` is the HF_ENDPOINT, `cpu_seconds` is known after it was left."""
 
     def __init__(
-        self, repo: str, commit: str, folder: str, line: Line, certificate: str | None = None
+        self,
+        repo: str,
+        commit: str,
+        folder: str,
+        line: Line,
+        certificate: str | None = None,
+        cpus: list[int] | None = None,
     ) -> None:
         fields = json.dumps(dataclasses.asdict(line))
         command = [sys.executable, __file__, repo, commit, folder, fields]
@@ -35,6 +41,8 @@ class HubProcess:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        if cpus:
+            os.sched_setaffinity(self._process.pid, cpus)
         assert self._process.stdout is not None
         self.url = json.loads(self._process.stdout.readline())["url"]
 

@@ -1,7 +1,7 @@
 """Download and encoding, overlapped: `tokenmill fineweb` beside downloading first, on many lines.
 
     python benchmarks/overlap.py [--corpus DIR] [--bytes 600M] [--quick] [--only 40/500/50]
-        [--one] [--tls] [--peers [PYTHON]]
+        [--one] [--tls] [--peers [PYTHON]] [--at-once N] [--rounds N]
 
 A Hub on loopback, in a process of its own, limits each connection and all of them together, and
 answers late. A point EACH/LINE/LATENCY (MB/s, MB/s, ms) is measured as a whole, one contestant
@@ -14,6 +14,12 @@ the interpreter, the engine in the workers, the Hub's listing, every address and
 manifest. What a line gives is no more than 32 connections bring. Encoding alone is `prepare` of
 the local files, without its own start.
 
+`times` says when, in seconds after `fineweb` was started, the download began, each file was
+complete, each slice encoded and each piece of a shard written (`timed_fineweb.py`).
+
+`--at-once 3` measures three points at a time, each on four CPUs of its own and its Hub on another,
+if the machine has fifteen; all other options are passed on.
+
 `--one` adds `fineweb` over a single connection. `--tls` measures over TLS, which is kept apart.
 `--peers` adds what only reads: `datasets` streaming and datatrove's reader, in an environment that
 has them (.venv-peers). Which of them is not there is said and left out.
@@ -22,32 +28,29 @@ has them (.venv-peers). Which of them is not there is said and left out.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import table
 from corpus import Recipe
-from hub_process import HERE, HubProcess, Line, self_signed
+from hub_process import HERE, HubProcess, self_signed
+from overlap_at_once import cpu_list, run_at_once
+from overlap_table import MB, PEERS, Point, bound, grid, lines_of, merge
 from tokenmill.cli.screen import parsed_count
-from tokenmill.corpus.download.connection_count import MAX_CONNECTIONS
 from tokenmill.corpus.fineweb import REPOS, REVISIONS
 
-MB = 10**6
 REPO, COMMIT = REPOS[True], REVISIONS[True]
 RESULTS = HERE / "overlap.json"
-EACH, LINES, LATENCIES = (5, 40, 200), (50, 500, 2000), (1, 50, 200)
 QUICK = ("40/500/1", "5/50/50", "200/2000/200")
-FACTOR = 1.10
 SNAPSHOT = """
 import sys
 from huggingface_hub import snapshot_download
@@ -61,83 +64,86 @@ connection_count.FIRST_CONNECTIONS = connection_count.MAX_CONNECTIONS = 1
 from tokenmill.cli import main
 sys.exit(main(sys.argv[1:]))
 """
-PEERS = ("datasets", "datatrove")
-
-
-@dataclass(frozen=True)
-class Point:
-    """MB/s a connection, MB/s in all, and milliseconds before an answer."""
-
-    each: int
-    line: int
-    latency: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.each}/{self.line}/{self.latency}"
-
-    @property
-    def gives(self) -> float:
-        """MB/s that can arrive."""
-        return min(self.line, MAX_CONNECTIONS * self.each)
-
-    @property
-    def simulated(self) -> Line:
-        return Line(self.line * MB, self.each * MB, latency_seconds=self.latency / 1000)
 
 
 class Bench:
     def __init__(
-        self, folder: str, num_proc: int, scratch: str, peers: str | None, certificate: str | None
+        self,
+        folder: str,
+        num_proc: int,
+        scratch: str,
+        peers: str | None,
+        certificate: str | None,
+        hub_cpus: list[int] | None = None,
     ) -> None:
         self.folder = folder
         self.num_proc = num_proc
         self.scratch = scratch
         self.peers = [(name, peers) for name in PEERS if peers and _has(peers, name)]
         self.certificate = certificate
+        self.hub_cpus = hub_cpus
         size_of = (path.stat().st_size for path in Path(folder, "sample/10BT").iterdir())
         self.num_bytes = sum(size_of)
 
-    def measured(self, point: Point, with_one: bool) -> dict[str, Any]:
+    def measured(self, point: Point, with_one: bool, num_rounds: int) -> dict[str, Any]:
+        """Medians of our own numbers over some rounds; the others' once."""
+        rounds = [self._round(point) for _ in range(num_rounds)]
+        rounds.sort(key=lambda one: float(one["fineweb"]))
+        found: dict[str, Any] = rounds[num_rounds // 2]  # whose `times` are kept
+        for name in ("fineweb", "start", "encoding", "prepare", "own_start"):
+            found[name] = statistics.median(one[name] for one in rounds)
+        found["rounds"] = " ".join(f"{one['fineweb']:.2f}" for one in rounds)
+        if with_one:
+            with self._hub(point) as one_hub:
+                found["one"] = self._fineweb(one_hub, "10B", "-c", ONE)
+        found |= self._downloads_first(point)
+        self._clear()
+        found |= {"bytes": self.num_bytes, "load": os.getloadavg()[0]}
+        return {**found, "day": time.strftime("%Y-%m-%d")}
+
+    def _round(self, point: Point) -> dict[str, Any]:
         with self._hub(point) as hub:
             start = self._fineweb(hub, "100B")
         with self._hub(point) as hub:
             before = _cpu_of_children()
-            fineweb = self._fineweb(hub, "10B")
+            times = self._new("times")
+            fineweb = self._fineweb(hub, "10B", "-P", str(HERE / "timed_fineweb.py"), times)
             cpu = _cpu_of_children() - before
-        found: dict[str, Any] = {"fineweb": fineweb, "start": start}
-        if with_one:
-            with self._hub(point) as one:
-                found["one"] = self._fineweb(one, "10B", "-c", ONE)
-        with self._hub(point) as peers_hub:
-            found["snapshot"] = self._python(
-                peers_hub, "-c", SNAPSHOT, REPO, COMMIT, self._new("snapshot")
-            )
-            command = ["-m", "huggingface_hub.cli.hf", "download", REPO, "--quiet"]
-            command += ["--repo-type", "dataset", "--revision", COMMIT]
-            command += ["--include", "sample/10BT/*", "--local-dir", self._new("hf")]
-            found["hf"] = self._python(peers_hub, *command)
-            for name, python in self.peers:
-                script = str(HERE / "peers" / f"stream_{name}.py")
-                arguments = [script, REPO, COMMIT, str(self.num_proc)]
-                found[name] = self._timed([python, *arguments], peers_hub)
         prepare, tiny = self._prepare("10BT"), self._prepare("100BT")
+        happened = json.loads(Path(times).read_text())
         self._clear()
         return {
-            **found,
+            "fineweb": fineweb,
+            "start": start,
             "encoding": prepare - tiny,
             "prepare": prepare,
             "own_start": tiny,
             "cpu": cpu,
             "server_cpu": hub.cpu_seconds,
             "arrived": round(hub.sent_seconds, 1),
-            "bytes": self.num_bytes,
-            "load": os.getloadavg()[0],
-            "day": time.strftime("%Y-%m-%d"),
+            "times": {what: " ".join(map(str, when)) for what, when in happened.items()},
         }
 
+    def _downloads_first(self, point: Point) -> dict[str, float]:
+        found: dict[str, float] = {}
+        with self._hub(point) as hub:
+            found["snapshot"] = self._python(
+                hub, "-c", SNAPSHOT, REPO, COMMIT, self._new("snapshot")
+            )
+            command = ["-m", "huggingface_hub.cli.hf", "download", REPO, "--quiet"]
+            command += ["--repo-type", "dataset", "--revision", COMMIT]
+            command += ["--include", "sample/10BT/*", "--local-dir", self._new("hf")]
+            found["hf"] = self._python(hub, *command)
+            for name, python in self.peers:
+                script = str(HERE / "peers" / f"stream_{name}.py")
+                arguments = [script, REPO, COMMIT, str(self.num_proc)]
+                found[name] = self._timed([python, *arguments], hub)
+        return found
+
     def _hub(self, point: Point) -> HubProcess:
-        return HubProcess(REPO, COMMIT, self.folder, point.simulated, self.certificate)
+        return HubProcess(
+            REPO, COMMIT, self.folder, point.simulated, self.certificate, self.hub_cpus
+        )
 
     def _fineweb(self, hub: HubProcess, version: str, *program: str) -> float:
         return self._tokenmill(hub, "fineweb", "--version", version, program=program)
@@ -161,6 +167,7 @@ class Bench:
             environment["HF_ENDPOINT"] = hub.url
         if self.certificate is not None:
             environment["SSL_CERT_FILE"] = self.certificate
+        environment["STARTED_AT"] = str(time.time())
         began = time.perf_counter()
         subprocess.run(
             command, env={**os.environ, **environment}, check=True, stdout=subprocess.DEVNULL
@@ -202,75 +209,6 @@ def served(recipe: Recipe, below: str) -> str:
     return folder
 
 
-def bound(point: Point, found: dict[str, Any]) -> float:
-    longest = max(found["bytes"] / (point.gives * MB), found["encoding"])
-    return FACTOR * longest + float(found["start"])
-
-
-def rows(points: dict[str, Any]) -> list[str]:
-    lines = [
-        "| MB/s each | MB/s line | ms | bytes / line | encoding | start | last byte | **fineweb** |"
-        " bound | `snapshot_download` + prepare | `hf download` + prepare | one connection |"
-        " `datasets` reads | datatrove reads | CPU | server CPU |",
-        "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for point in itertools.starmap(Point, itertools.product(EACH, LINES, LATENCIES)):
-        if (found := points.get(point.name)) is None:
-            continue
-        limit = bound(point, found)
-        missed = "" if found["fineweb"] <= limit else f" (missed by {found['fineweb'] - limit:.1f})"
-        seconds = [found["snapshot"] + found["prepare"], found["hf"] + found["prepare"]]
-        seconds += [found.get(name) for name in ("one", *PEERS)] + [found["cpu"]]
-        others = " | ".join("" if value is None else f"{value:.1f}" for value in seconds)
-        lines.append(
-            f"| {point.each} | {point.line:,} | {point.latency} "
-            f"| {found['bytes'] / point.gives / MB:.1f} | {found['encoding']:.1f} "
-            f"| {found['start']:.1f} | {found.get('arrived', 0) or ''} "
-            f"| **{found['fineweb']:.1f}** | {limit:.1f}{missed} | {others} "
-            f"| {found['server_cpu']:.1f} |"
-        )
-    return lines
-
-
-def summary(results: dict[str, Any]) -> str:
-    points = results["points"]
-    num_met = sum(found["fineweb"] <= bound(_point(name), found) for name, found in points.items())
-    num_faster = sum(f["fineweb"] <= f["snapshot"] + f["prepare"] for f in points.values())
-    loads = [found["load"] for found in points.values()]
-    return (
-        f"Seconds, {_days(points)}. {results['machine']}; load of the machine while it was "
-        f"measured {min(loads):.0f} to {max(loads):.0f}. {results['corpus']}. The bound was met at "
-        f"{num_met} of {len(points)} points; `fineweb` was as fast as `snapshot_download` and then "
-        f"`prepare`, or faster, at {num_faster}."
-    )
-
-
-def _days(points: dict[str, Any]) -> str:
-    return ", ".join(sorted({found.get("day", "day not noted") for found in points.values()}))
-
-
-def lines_of(results: dict[str, Any]) -> list[str]:
-    lines = [summary(results), "", *rows(results["points"])] if results["points"] else []
-    if results.get("tls"):
-        lines += ["", "The same over TLS (a certificate of its own, the system's OpenSSL):", ""]
-        lines += rows(results["tls"])
-    return lines
-
-
-def merge(into: Path, others: list[str]) -> None:
-    results = json.loads(into.read_text()) if into.exists() else {"points": {}}
-    for path in others:
-        found = json.loads(Path(path).read_text())
-        for kind in ("points", "tls"):
-            results.setdefault(kind, {}).update(found.pop(kind, {}))
-        results |= found
-    into.write_text(json.dumps(results, indent=1) + "\n")
-
-
-def _point(name: str) -> Point:
-    return Point(*map(int, name.split("/")))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpus", help="folder of parquet files to take paragraphs from")
@@ -278,6 +216,7 @@ def main() -> None:
     parser.add_argument("--num-proc", type=int, default=os.cpu_count())
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
     parser.add_argument("--only", nargs="+", metavar="EACH/LINE/LATENCY", help="these points")
+    parser.add_argument("--rounds", type=int, default=1, help="of our own runs; the medians count")
     parser.add_argument("--missing", action="store_true", help="only what has no result yet")
     parser.add_argument("--one", action="store_true", help="fineweb over one connection, too")
     parser.add_argument("--tls", action="store_true", help="over TLS; kept apart")
@@ -286,17 +225,29 @@ def main() -> None:
     parser.add_argument("--make", action="store_true", help="only make the corpus")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
     parser.add_argument("--merge", nargs="+", metavar="FILE", help="results of other runs into it")
+    parser.add_argument("--at-once", type=int, metavar="N", help="points at a time (see above)")
+    parser.add_argument("--cpus", type=cpu_list, metavar="A,B", help="run on these CPUs")
+    parser.add_argument("--hub-cpus", type=cpu_list, metavar="A", help="and the Hub on these")
     parser.add_argument("--write", action="store_true", help="the table into docs/performance.md")
     arguments = parser.parse_args()
     if arguments.merge:
         merge(arguments.results, arguments.merge)
+    elif arguments.at_once:
+        run_at_once(named_points(arguments), arguments.at_once, arguments.results)
     else:
+        if arguments.cpus:
+            os.sched_setaffinity(0, arguments.cpus)
         measure(arguments)
     if not arguments.make:
         lines = lines_of(json.loads(arguments.results.read_text()))
         print("\n".join(lines))
         if arguments.write:
             table.replace(table.PERFORMANCE, "overlap", lines)
+
+
+def named_points(arguments: argparse.Namespace) -> list[str]:
+    names = arguments.only or (QUICK if arguments.quick else [point.name for point in grid()])
+    return list(names)
 
 
 def measure(arguments: argparse.Namespace) -> None:
@@ -307,25 +258,33 @@ def measure(arguments: argparse.Namespace) -> None:
     results: dict[str, Any] = {"points": {}, "tls": {}}
     if arguments.results.exists():
         results |= json.loads(arguments.results.read_text())
-    grid = itertools.starmap(Point, itertools.product(EACH, LINES, LATENCIES))
-    names = arguments.only or (QUICK if arguments.quick else [point.name for point in grid])
+    names = named_points(arguments)
     points = results["tls" if arguments.tls else "points"]
     with (
         tempfile.TemporaryDirectory(dir=HERE / "out") as scratch,
         tempfile.TemporaryDirectory() as keys,
     ):
         certificate = self_signed(keys) if arguments.tls else None
-        bench = Bench(folder, arguments.num_proc, scratch, arguments.peers, certificate)
+        bench = Bench(
+            folder,
+            arguments.num_proc,
+            scratch,
+            arguments.peers,
+            certificate,
+            arguments.hub_cpus,
+        )
         results["machine"] = f"{arguments.machine}, {arguments.num_proc} workers"
         results["corpus"] = f"12 files, {bench.num_bytes / MB:.0f} MB of parquet"
         for name in names:
             if arguments.missing and name in points:
                 continue
-            found = points[name] = bench.measured(_point(name), arguments.one)
+            found = points[name] = bench.measured(
+                Point.named(name), arguments.one, arguments.rounds
+            )
             arguments.results.write_text(json.dumps(results, indent=1) + "\n")
             rounded = {k: round(v, 2) if isinstance(v, float) else v for k, v in found.items()}
             print(name, json.dumps(rounded))
-            print(f"  bound {bound(_point(name), found):.2f}, fineweb {found['fineweb']:.2f}")
+            print(f"  bound {bound(Point.named(name), found):.2f}, fineweb {found['fineweb']:.2f}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from tokenmill.storage.retry import Retry
 
 SMALL_RANGES = {
     "MIN_RANGE_BYTES": 100_000,
-    "FIRST_RANGE_BYTES": 100_000,
+    "MAX_FIRST_RANGE_BYTES": 100_000,
     "MAX_RANGE_BYTES": 400_000,
 }
 

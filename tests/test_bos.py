@@ -223,7 +223,7 @@ def test_bos_when_ranks_have_no_such_token_then_it_is_given_with_its_id(texts, s
         ({**CL100K, "format": "npy"}, "npy's --eot prepend"),
         ({**CL100K, "bos": "none"}, "--bos-token with --bos none"),
         ({"special_tokens": "template"}, "its template puts no special token"),
-        ({**CL100K, "special_tokens": "template"}, "says itself whether documents begin"),
+        ({**CL100K, "special_tokens": "template"}, "already decides whether documents begin"),
         ({"tokenizer": "cl100k_base", "bos_token": "<s>"}, "no special token '<s>'"),
         ({"bos": "append"}, "unknown --bos 'append'"),
     ],

@@ -334,8 +334,13 @@ def test_types_that_differ_between_files_are_widened_or_refused(tmp_path):
 @pytest.mark.parametrize(
     ("keep", "said", "hint"),
     [
-        ("id, _row,x y", "--keep _row: .* own column", "--keep 'id,x y'; to keep a column _row "),
-        (["_file"], "--keep _file: .* own column", "--keep ''; "),
+        (
+            "id, _row,x y",
+            "--keep _row: .* writes a column",
+            "--keep 'id,x y'; to keep a column _row ",
+        ),
+        (["_file"], "--keep _file: .* writes a column", "--keep ''; "),
+        (["a,b", "_row"], "--keep _row: .* writes a column", """--keep '"a,b"'; """),
         ("id,", "a column name is empty", "--keep id,url; "),
         (["id", ""], "a column name is empty", "a column without a name cannot be kept"),
     ],
@@ -461,7 +466,7 @@ def with_file(table: pa.Table) -> pa.Table:
         (swapped, r"document 0: train: \d+ tokens in the shards, \d+ in its kept row"),
         (lambda table: table.slice(1), r"train has \d+ documents, but \d+ are kept"),
         (lambda table: table.drop_columns(["n"]), "has the columns _source"),
-        (with_file, "names other, which is no input"),
+        (with_file, "names other, which is not an input"),
     ],
 )
 def test_verify_finds_kept_rows_that_do_not_fit(change, said, sources, tmp_path):

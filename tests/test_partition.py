@@ -548,7 +548,7 @@ def test_command_line_when_too_early_then_exit_6_and_when_done_exit_0(source, tm
     done = command("finish", tmp_path, "--json", "-q")
     assert json.loads(done.stdout)["counts"]["num_written"] == len(TEXTS), done.stderr
     done = command("finish", tmp_path)
-    assert done.returncode == 0 and "is complete already" in done.stderr
+    assert done.returncode == 0 and "is already complete" in done.stderr
     assert command("verify", tmp_path, "--full").returncode == 0
 
 

@@ -286,7 +286,7 @@ def test_prepare_into_a_folder_with_foreign_shards_is_a_conflict(tmp_path, corpu
     out = tmp_path / "out"
     out.mkdir()
     (out / "train.bin").write_bytes(b"precious")
-    with pytest.raises(ConflictError, match=r"holds something else: train\.bin"):
+    with pytest.raises(ConflictError, match=r"holds other files: train\.bin"):
         tokenmill.prepare(corpus, out, num_proc=1)
     assert [path.name for path in out.iterdir()] == ["train.bin"]
     assert (out / "train.bin").read_bytes() == b"precious"

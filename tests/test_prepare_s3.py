@@ -99,7 +99,7 @@ def test_prepare_when_complete_already_then_nothing_is_written(s3, bucket, corpu
 
 def test_prepare_when_the_prefix_holds_other_shards_then_conflict(s3, bucket, corpus):
     s3.client().put_object(Bucket=bucket, Key="out/edufineweb_train_000001.npy", Body=b"x")
-    with pytest.raises(ConflictError, match="holds something else"):
+    with pytest.raises(ConflictError, match="holds other files"):
         prepared(corpus, f"s3://{bucket}/out", **LAYOUTS["npy"])
     assert s3.keys(bucket) == ["out/edufineweb_train_000001.npy"]
 

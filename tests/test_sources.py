@@ -474,7 +474,7 @@ def test_command_when_sources_are_named_then_summary_and_inspect_count_by_source
     assert main(["inspect", str(tmp_path), "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["sources"]["web"]["counts"]["num_rows"] == 150
     assert main([*command, "-o", str(tmp_path), "--num-proc", "1"]) == 0
-    assert "is complete already" in capfd.readouterr().err
+    assert "is already complete" in capfd.readouterr().err
 
 
 BLOCKS = [(block.language, block.text) for block in pages.blocks_of(pages.DOCS / "sources.md")]

@@ -94,9 +94,9 @@ BUGS = [
     ),
     Bug(
         "write the kept rows of a validation document to train",
-        "encode/mill.py",
-        "            own_kept = None if kept is None else kept.filter(mask(is_val))\n",
-        "            own_kept = None if kept is None else kept.slice(0, int(is_val.sum()))\n",
+        "encode/part.py",
+        "            None if self.kept is None else self.kept.filter(mask(flags)),\n",
+        "            None if self.kept is None else self.kept.slice(0, int(flags.sum())),\n",
         KEEP,
     ),
     Bug(
@@ -221,8 +221,8 @@ BUGS = [
     Bug(
         "believe that the hashes of texts are whole",
         "assemble/duplicates.py",
-        "        return place, saved_hashes(work, plan_id, place) is not None\n",
-        "        return place, True\n",
+        "        return index, saved_hashes(work, plan_id, index) is not None\n",
+        "        return index, True\n",
         "tests/test_dedup.py -k stopped",
     ),
     Bug(

@@ -21,7 +21,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from tokenmill.encodings.patterns import PATTERNS
 from tokenmill.encodings.ranks import parsed_ranks
-from tokenmill.encodings.vocabulary_file import SHIPPED
+from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER
 
 CONTEXTS = (
     *("{c}", "{c}{c}", "a{c}b", "1{c}1", " {c}", "{c}'s", "\n{c}\n", "!{c}!", "A{c}B", "Ab{c}"),
@@ -66,7 +66,7 @@ def differing(ours: Callable[[], Encode], theirs: Encode, contexts: tuple[str, .
 def against_tiktoken() -> Iterator[set[int]]:
     files = {"gpt2": "r50k_base", "cl100k": "cl100k_base", "o200k": "o200k_base"}
     for name, file in files.items():
-        path, pattern = SHIPPED / f"{file}.tiktoken", PATTERNS[name]
+        path, pattern = VOCAB_FOLDER / f"{file}.tiktoken", PATTERNS[name]
         ranks = parsed_ranks(path.read_bytes(), str(path))
         reference = tiktoken.Encoding(
             name, pat_str=pattern.expression, mergeable_ranks=ranks, special_tokens={}

@@ -20,10 +20,38 @@ def binary_array(offsets: npt.NDArray[np.int64], data: object) -> pa.LargeBinary
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
-def binary_array_of(rows: Sequence[bytes]) -> pa.LargeBinaryArray:
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=offsets[1:])
-    return binary_array(offsets, b"".join(rows))
+def binary_array_of(rows: Sequence[bytes | None]) -> pa.LargeBinaryArray:
+    valid = validity(rows)
+    data = [row or b"" for row in rows]
+    offsets = np.zeros(len(data) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, data), np.int64, len(data)), out=offsets[1:])
+    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(b"".join(data))]
+    return pa.Array.from_buffers(pa.large_binary(), len(data), buffers)
+
+
+def text_array_of(rows: Sequence[str | None]) -> pa.LargeStringArray:
+    """Raises UnicodeEncodeError for a surrogate."""
+    data = binary_array_of([None if row is None else row.encode() for row in rows])
+    return data.view(pa.large_string())
+
+
+def number_array_of(rows: Sequence[float | None], type_: pa.DataType) -> pa.Array:
+    """Of 64-bit numbers. Raises OverflowError for an integer that is not one."""
+    values = np.array([0 if row is None else row for row in rows], type_.to_pandas_dtype())
+    return pa.Array.from_buffers(type_, len(rows), [validity(rows), pa.py_buffer(values)])
+
+
+def boolean_array_of(rows: Sequence[bool | None]) -> pa.BooleanArray:
+    bits = np.packbits(np.array([row is True for row in rows], np.bool_), bitorder="little")
+    buffers = [validity(rows), pa.py_buffer(bits)]
+    return pa.Array.from_buffers(pa.bool_(), len(rows), buffers)
+
+
+def validity(rows: Sequence[object]) -> pa.Buffer | None:
+    """The bits that say which rows are not None; None: all."""
+    if None not in rows:
+        return None
+    return mask(np.array([row is not None for row in rows], np.bool_)).buffers()[1]
 
 
 def binary_scalar(value: bytes) -> pa.LargeBinaryScalar:
@@ -58,7 +86,7 @@ def indices(values: npt.NDArray[np.int64]) -> pa.Int64Array:
 
 
 def taken(rows: pa.Array, positions: npt.NDArray[np.int64]) -> pa.Array:
-    """`rows.take`, also of views, which pyarrow cannot take: a view is 16 bytes."""
+    """`rows.take`, also for binary views, which pyarrow cannot take: each view has 16 bytes."""
     if pa.types.is_struct(rows.type):
         fields = [taken(rows.field(i), positions) for i in range(rows.type.num_fields)]
         return pa.StructArray.from_arrays(fields, [field.name for field in rows.type])

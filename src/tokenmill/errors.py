@@ -1,10 +1,10 @@
 """Every error that tokenmill raises on purpose, and the exit code of each.
 
-    TokenmillError              1  our bug, when nothing more precise was raised
+    TokenmillError              1  our bug: nothing more precise was raised
     ├── ConfigError             2  an option or a name is wrong: type it differently
-    │   └── ArgumentError       2  of a Python function: its name or its type
+    │   └── ArgumentError       2  a Python argument has a wrong name or type
     ├── InputError              3  the corpus is wrong: fix or leave out a file
-    ├── OutputError             4  the output folder's storage: make room, get permission
+    ├── OutputError             4  the output folder's storage failed: make room, get permission
     ├── IntegrityError          5  bytes are wrong: do not train on them
     │   └── DamagedWorkError    5  bytes of an unfinished run are wrong: start again
     ├── ConflictError           6  another run, or inputs/config changed: choose which one wins
@@ -13,9 +13,9 @@
     └── UncheckedError          9  nothing is known to be wrong, but a requested check could not be
                                    made: say where the sources or the tokenizer are
 
-There is one leaf for each thing that the user can do next. A message says what, where, got and
-expected; the hint is something to type. Errors cross the pipe from a worker as plain data
-(`to_plain`), so each is rebuilt from (kind, message, hint) alone.
+There is one leaf for each thing the user can do next. A message says what, where, got and expected;
+the hint is something to type. A worker sends an error through its pipe as plain data (`to_plain`),
+so an error is its kind, message and hint and nothing else.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ConfigError(TokenmillError, ValueError):
 
 
 class ArgumentError(ConfigError, TypeError):
-    """An argument of a Python function has a wrong name or type; a TypeError, too."""
+    """An argument of a Python function has a wrong name or type. Also a TypeError."""
 
 
 class InputError(TokenmillError, ValueError):
@@ -73,23 +73,23 @@ class IntegrityError(TokenmillError, ValueError):
 
 
 class DamagedWorkError(IntegrityError):
-    """The work of an unfinished run is damaged. A run with --overwrite starts again."""
+    """The work of an unfinished run is damaged: --overwrite starts it again."""
 
 
 class ConflictError(TokenmillError, RuntimeError):
-    """Another run is under way, or inputs or options have changed: choose which one wins."""
+    """Another run is active, or inputs or options have changed: choose which one wins."""
 
     exit_code = 6
 
 
 class WorkerError(TokenmillError, RuntimeError):
-    """Workers died too often: of too little memory, or of a document that kills them."""
+    """Workers died too often: too little memory, or a document that kills them."""
 
     exit_code = 7
 
 
 class NetworkError(TokenmillError, ConnectionError):
-    """A remote end failed for too long: run it again, it resumes."""
+    """A remote end failed for too long: run the same command again, and it resumes."""
 
     exit_code = 8
 
@@ -128,7 +128,7 @@ def error_from_plain(plain: dict[str, Any]) -> TokenmillError:
 
 
 def unknown_name(what: str, name: str, known: list[str] | tuple[str, ...]) -> ConfigError:
-    """The error for a name that is not in a list: shows the list, and the nearest entry."""
+    """The error for a name that is not in `known`: lists them and suggests the nearest."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1)

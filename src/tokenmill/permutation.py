@@ -3,8 +3,8 @@
 A Feistel network with two unequal halves permutes 2^bits numbers, bits = ceil(log2(size)). A result
 that is not below `size` is permuted again until it is (cycle walking): less than twice on average.
 Each round takes the high bits of a multiply-xorshift-multiply: low bits of a product hardly mix.
-Eight rounds are enough for large sizes; among the orders of 6 things they leave some three times as
-likely as others, 24 do not. Keys come from SHAKE-256, whose output no version of NumPy changes.
+Eight rounds are enough for large sizes. With 6 items they make some orders three times as likely as
+others; 24 rounds do not. Keys come from SHAKE-256, whose output no version of NumPy changes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Numbers = npt.NDArray[np.int64]
 
 
 def key_words(count: int, *parts: str | int) -> Words:
-    """Words that any change of the parts changes; parts next to each other do not run together."""
+    """Pseudo-random words that depend on every part; ("ab", "c") and ("a", "bc") differ."""
     data = json.dumps(["tokenmill permutation 1", *parts]).encode()
     return np.frombuffer(hashlib.shake_256(data).digest(8 * count), "<u8").astype(np.uint64)
 
 
 def hashed(numbers: Words, key: np.uint64) -> Words:
-    """A hash of each number whose high bits are good."""
+    """A hash of each number; only the high bits are well mixed."""
     found: Words = (numbers ^ key) * _MULTIPLIERS[0]
     found ^= found >> _SHIFT
     found *= _MULTIPLIERS[1]
@@ -39,7 +39,7 @@ def hashed(numbers: Words, key: np.uint64) -> Words:
 
 
 class Permutation:
-    """`parts` are the seed and whatever else makes this one different from others."""
+    """`parts` are the seed and whatever else distinguishes this permutation from others."""
 
     def __init__(self, size: int, *parts: str | int) -> None:
         self.size = size
@@ -52,7 +52,7 @@ class Permutation:
         self._right_drop = np.uint64(64 - (bits - bits // 2))
 
     def __call__(self, numbers: Numbers) -> Numbers:
-        """Where each of the numbers, which are below `size`, goes."""
+        """The images of these numbers, which are below `size`."""
         found = self._network(numbers.astype(np.uint64))
         outside = np.flatnonzero(found >= self.size)
         while len(outside):

@@ -1,10 +1,10 @@
-"""Formats, readers and encodings of other packages, found by entry points.
+"""Plugins: formats, readers and encodings of other packages, found by their entry points.
 
     [project.entry-points."tokenmill.formats"]
     mine = "my_package:MyFormat"
 
 The groups are `tokenmill.formats`, `tokenmill.readers` and `tokenmill.encodings`. A package's code
-is imported only when its name is used; our own names cannot be overridden.
+is imported only when its name is used; builtin names cannot be overridden.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
-def outside_names(group: str) -> tuple[str, ...]:
+def plugin_names(group: str) -> tuple[str, ...]:
     return tuple(sorted(_found(group)))
 
 
-def outside(group: str, name: str) -> Any:
+def loaded_plugin(group: str, name: str) -> Any:
     """The object that an entry point names. Raises ConfigError if its package does not load."""
     entry = _found(group)[name]
     try:

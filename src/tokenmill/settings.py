@@ -1,7 +1,7 @@
-"""What a configuration comes to: the defaults of its format and tokenizer filled in.
+"""A configuration resolved: the defaults of its format and tokenizer filled in, and checked.
 
-`identity_of` is everything besides the inputs that decides the bytes; it stands in the plan and in
-the manifest, and a run can only be continued with the same.
+`identity_of` is everything besides the inputs that determines the bytes. The plan and the manifest
+store it, and a run can only be resumed with the same one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tokenmill.encodings.bos import template_of
 from tokenmill.errors import ConfigError
 from tokenmill.formats import Format, Layout, chosen_dtype, get_format
 
-BYTES_VERSION = 2  # raised when the same inputs and options would give other bytes
+BYTES_VERSION = 2  # raised when the same inputs and options would give different bytes
 _ENGINES = {
     "tiktoken": ("gigatoken", "tiktoken"),
     "tekken": ("tiktoken",),
@@ -29,7 +29,8 @@ _ENGINES = {
 
 
 def resolved(config: Config, encoding: EncodingId) -> Config:
-    """The configuration with every default of its format filled in, and checked against it."""
+    """The configuration with its format's defaults filled in. Raises ConfigError if the format
+    cannot do what it asks for."""
     format_ = get_format(config.format)
     defaults = format_.defaults
     require_applicable(format_, config.shard_tokens, config.name, config.seq_len)
@@ -42,9 +43,9 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
         )
     if val == "first-shard" and config.has_repeats:
         raise ConfigError(
-            "with repeat, documents of the first shard, which is the validation split, would be in "
-            "the training split, too",
-            hint="--val-fraction 0.0005 has all copies of a document in one split; --no-val",
+            "with repeat, documents of the first shard, the validation split, would also be in the "
+            "training split",
+            hint="--val-fraction 0.0005 keeps all copies of a document in one split; or --no-val",
         )
     fraction = (config.val_fraction or defaults.val_fraction) if val == "fraction" else None
     seq_len = defaults.seq_len if config.seq_len is None else config.seq_len
@@ -59,7 +60,7 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
         empty=config.empty or defaults.empty,
         val=val,
         val_fraction=fraction,
-        # Left to the size of the corpus (assemble/fitting.py), if the first shard is held out.
+        # If the first shard is held out, the size of the corpus decides (assemble/fitting.py).
         shard_tokens=None
         if val == "first-shard" and config.shard_tokens is None
         else whole_samples(shard_tokens, seq_len),
@@ -73,7 +74,7 @@ def resolved(config: Config, encoding: EncodingId) -> Config:
             "--eot none with --empty keep makes documents without tokens",
             hint="--empty drop",
         )
-    format_.check(layout)  # refuses what the format cannot hold
+    format_.check(layout)
     return full
 
 
@@ -100,7 +101,7 @@ def _specials_of(config: Config, encoding: EncodingId, usual: str) -> tuple[str,
 def require_applicable(
     format_: Format, shard_tokens: int | None, name: str | None, seq_len: int | None
 ) -> None:
-    """Raise ConfigError for an option that the format has no use for."""
+    """Raise ConfigError for an option that the format does not have."""
     if shard_tokens is not None and format_.traits.one_file:
         raise ConfigError(
             f"--shard-tokens does not apply to {format_.name}, which has one file per split",
@@ -110,13 +111,14 @@ def require_applicable(
         raise ConfigError(f"--name does not apply to {format_.name}, whose file names are fixed")
     if seq_len and not format_.traits.samples:
         raise ConfigError(
-            f"--seq-len does not apply to {format_.name}: its trainer cuts samples on its own",
-            hint="leave it out",
+            f"--seq-len does not apply to {format_.name}, whose trainer cuts samples itself",
+            hint="leave out --seq-len",
         )
 
 
 def whole_samples(shard_tokens: int | None, seq_len: int) -> int | None:
-    """As many tokens per shard as fill samples, so that none is cut by the end of a shard."""
+    """The shard size rounded down to whole samples, so that no sample crosses into the next shard.
+    Raises ConfigError if a shard holds none."""
     if not shard_tokens or not seq_len:
         return shard_tokens
     if shard_tokens < seq_len:
@@ -128,10 +130,10 @@ def whole_samples(shard_tokens: int | None, seq_len: int) -> int | None:
 
 
 def identity_of(config: Config, encoding: EncodingId) -> dict[str, Any]:
-    """Everything besides the inputs that decides the bytes."""
+    """Everything besides the inputs that determines the bytes."""
     return {
         "options": config.identity(),
-        # Where a vocabulary file lies does not matter; what is in it does.
+        # A vocabulary file may move: its contents count, not its path.
         "encoding": {k: v for k, v in encoding.to_plain().items() if k != "source"},
         "versions": {
             "bytes": BYTES_VERSION,
@@ -141,16 +143,15 @@ def identity_of(config: Config, encoding: EncodingId) -> dict[str, Any]:
 
 
 def layout_of(config: Config, encoding: EncodingId) -> Layout:
-    seq_len = config.seq_len or 0
-    shard_tokens = config.shard_tokens or get_format(config.format).defaults.shard_tokens
+    format_, seq_len = get_format(config.format), config.seq_len or 0
     return Layout(
         format=config.format,
         name=config.name or "",
         dtype=config.dtype,
-        shard_tokens=whole_samples(shard_tokens, seq_len),
+        shard_tokens=whole_samples(config.shard_tokens or format_.defaults.shard_tokens, seq_len),
         seq_len=seq_len,
         first_shard_is_val=config.val == "first-shard",
         eot_id=separator_of({"eot": config.eot, "bos": config.bos}, encoding.to_plain())[1],
         encoding=encoding.name,
-        has_boundaries=get_format(config.format).traits.boundaries and not seq_len,
+        has_boundaries=format_.traits.boundaries and not seq_len,
     )

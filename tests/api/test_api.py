@@ -16,7 +16,7 @@ import pytest
 
 import tokenmill
 from tokenmill import errors
-from tokenmill.config import COUNTS
+from tokenmill.config.options import COUNTS
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.manifest_json import manifest_sha256_of
 from tokenmill.errors import ConfigError
@@ -100,7 +100,7 @@ def test_an_encoding_is_a_tokenizer(options, tmp_path, corpus):
     by_object = tokenmill.prepare(corpus, tmp_path / "a", tokenizer=encoding, num_proc=1)
     by_name = tokenmill.prepare(corpus, tmp_path / "b", tokenizer=path, num_proc=1, **given)
     assert by_object == by_name and shards(tmp_path / "a") == shards(tmp_path / "b")
-    with pytest.raises(ConfigError, match="has its pattern and eot_token already"):
+    with pytest.raises(ConfigError, match="already has its pattern and eot_token"):
         tokenmill.prepare(corpus, tmp_path / "c", tokenizer=encoding, pattern="gpt2")
 
 
@@ -249,7 +249,7 @@ def test_progress_that_nobody_watches_is_plain_lines(tmp_path, corpus):
     assert first.stdout == "" and "\x1b" not in first.stderr and "\r" not in first.stderr
     assert re.match(r"400 documents, .* tokens in ", first.stderr)
     again = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "is complete already" in again.stderr
+    assert "is already complete" in again.stderr
 
 
 def test_progress_is_silent_unless_asked_for(tmp_path, corpus, capfd):

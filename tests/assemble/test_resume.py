@@ -16,7 +16,7 @@ from tokenmill.encode import checkpoint
 from tokenmill.encode.checkpoint import save_if_grown
 from tokenmill.encode.job import Job
 from tokenmill.encode.ledger import Ledger
-from tokenmill.encode.part import PartWriter
+from tokenmill.encode.part import EncodedBatch, PartWriter
 from tokenmill.encode.record import Counts, PartRecord, part_path, record_path
 
 NUM_SLICES, PLAN = 8, "f" * 64
@@ -31,7 +31,7 @@ def job_in(work: str, plan_id: str = PLAN) -> Job:
 def encoded(work: str, index: int, ids: list[int]) -> PartRecord:
     writer = PartWriter(work, index, "uint16", 0, 0)
     data = np.array(ids, "<u2")
-    writer.append(0, binary_array(np.array([0, data.nbytes]), data))
+    writer.append(0, EncodedBatch(binary_array(np.array([0, data.nbytes]), data)))
     return writer.commit(PLAN, Counts(num_rows=1, num_written=1), ())
 
 

@@ -88,7 +88,7 @@ def test_named_sources_on_the_hub_are_read_counted_and_pinned(here, tmp_path):
     assert "    b  1,200 rows = 600 written + 600 filtered + " in done.stderr
     assert not list((tmp_path / "home").rglob("*.parquet"))
     done = here.tokenmill(*command, tmp_path / "out", HF_ENDPOINT="http://127.0.0.1:9")
-    assert done.returncode == 0 and "is complete already" in done.stderr
+    assert done.returncode == 0 and "is already complete" in done.stderr
     done = here.tokenmill("inspect", tmp_path / "out", "--config")
     assert f'  "{glob}[12]_*",\n'.replace(REPO, f"{REPO}@{COMMIT}") in done.stdout
     (tmp_path / "tokenmill.toml").write_text(done.stdout)
@@ -445,7 +445,7 @@ def test_script_prepare_with_input_reads_one_giant_txt_without_network(checkout,
 def test_finished_run_is_complete_also_when_the_hub_does_not_answer(here, tmp_path):
     assert here.tokenmill(*FINEWEB, tmp_path / "out").returncode == 0
     done = here.tokenmill(*FINEWEB, tmp_path / "out", HF_ENDPOINT="http://127.0.0.1:9")
-    assert done.returncode == 0 and "is complete already" in done.stderr
+    assert done.returncode == 0 and "is already complete" in done.stderr
     assert "the Hub does not answer: complete for the 4 files that it was made from" in done.stderr
     done = here.tokenmill(*FINEWEB, tmp_path / "out", "--seed", 3, HF_ENDPOINT="http://127.0.0.1:9")
     assert done.returncode == 6

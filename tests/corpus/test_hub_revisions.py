@@ -79,7 +79,7 @@ def test_run_that_is_resumed_reads_the_commit_with_which_it_began(options, here,
         assert manifest["revisions"] == {f"{NAME}@main": FIRST}
         assert all(f"@{FIRST}/" in source["path"] for source in manifest["inputs"])
         assert machine.prepared(out) == 0  # finished: it needs no newer commit, either
-        assert "is complete already" in machine.said
+        assert "is already complete" in machine.said
         assert machine.prepared(out, "--overwrite") == 0, machine.said
         assert (out / "train.bin").read_bytes() == tokens_of(TEXTS[2], TEXTS[3])
 
@@ -159,7 +159,7 @@ def test_name_is_not_complete_without_the_hub_because_one_of_its_configs_is(
         command = ("-o", out, "--no-val", "--num-proc", 1)
         assert machine.run("prepare", f"{NAME}:one", *command) == 0, machine.said
         assert machine.run("prepare", f"{NAME}:one", *command) == 0
-        assert "is complete already" in machine.said
+        assert "is already complete" in machine.said
         assert opened and set(opened) == set(closed)  # also if there was nothing to do
     manifest = Manifest.load(str(out))
     assert not is_surely_made_from(tokenmill.Config(sources=(NAME,), out="o"), manifest)

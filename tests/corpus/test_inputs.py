@@ -28,7 +28,7 @@ from tokenmill.config import Config
 from tokenmill.corpus.inputs import FoundInputs, found_inputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.planning import make_plan
-from tokenmill.corpus.readers.naming import way_out
+from tokenmill.corpus.readers.naming import conversion_hint
 from tokenmill.corpus.source_files import inputs_of
 from tokenmill.errors import ConfigError, InputError, NetworkError, TokenmillError
 from tokenmill.run.corpus_notes import notes_on
@@ -423,7 +423,7 @@ def test_parquet_when_read_as_text_then_the_hint_leads_to_its_reader(
 
 def test_unknown_name_when_it_may_be_text_then_asks_how_to_read_it(tmp_path):
     for name in ("a.md", "part-00000.gz", "b.md.zst"):
-        assert way_out(name) is None
+        assert conversion_hint(name) is None
         said = refused(ConfigError, written(tmp_path, name) / name)
         assert "--input-format parquet|arrow|jsonl|csv|tsv|text" in said
 

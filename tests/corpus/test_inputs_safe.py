@@ -280,7 +280,7 @@ def test_demo_when_its_folder_holds_something_else_then_refused(
     before = everything(place)
     assert main(["demo", "--num-proc", "1"]) == 6
     said = capsys.readouterr().err
-    assert "demo-out holds what no demo has made" in said and "hint: choose another" in said
+    assert "demo-out holds files that no demo wrote" in said and "hint: choose another" in said
     assert everything(place) == before
 
 

@@ -339,7 +339,7 @@ def test_prepare_when_an_object_changed_since_then_conflict(num_proc, tmp_path, 
     stopped(url, tmp_path / "out", **options)
     _swap_letters(path)
     upload(path)
-    with pytest.raises(ConflictError, match="same size, other content"):
+    with pytest.raises(ConflictError, match="same size, different content"):
         tokenmill.prepare(url, tmp_path / "out", **options)
 
 

@@ -364,10 +364,10 @@ def test_convert_when_begun_differently_then_conflict_until_overwritten(
     with s3.failing(Faults(kinds=("slow down",), only=puts_from(6))), pytest.raises(NetworkError):
         converted(nano, out, "npy")
     left = objects_in(s3, bucket)
-    with pytest.raises(ConflictError, match="was begun differently") as caught:
+    with pytest.raises(ConflictError, match="was started differently") as caught:
         converted(nano, out, "npy", shard_tokens=4000)
     assert out in str(caught.value)
-    with pytest.raises(ConflictError, match="was begun differently"):
+    with pytest.raises(ConflictError, match="was started differently"):
         converted(apart, out, "datatrove")
     assert objects_in(s3, bucket) == left
     converted(nano, out, "npy", shard_tokens=4000, overwrite=True)
@@ -381,7 +381,7 @@ def test_convert_when_a_run_of_prepare_is_under_way_there_then_conflict(
     out, corpus = f"s3://{bucket}/out", write_corpus("jsonl", tmp_path, made_texts(20))
     with s3.failing(Faults(kinds=("slow down",), only=puts_from(3))), pytest.raises(NetworkError):
         tokenmill.prepare(corpus, out, format="npy", num_proc=1)
-    with pytest.raises(ConflictError, match="is that of `tokenmill prepare`"):
+    with pytest.raises(ConflictError, match="is from an unfinished `tokenmill prepare`"):
         converted(nano, out, "npy")
 
 

@@ -148,13 +148,13 @@ def test_overwrite_when_no_manifest_lists_a_file_then_it_is_named(source, out, c
 
 def test_convert_when_its_source_is_replaced_then_conflict(out, tmp_path, monkeypatch):
     source = open_dataset(str(out))
-    look = converting.DatasetTokens.look_through
+    look = converting.DatasetTokens.scan
 
     def gone(self: object, segment: object) -> object:
         (out / "train.bin").unlink(missing_ok=True)
         return look(self, segment)
 
-    monkeypatch.setattr(converting.DatasetTokens, "look_through", gone)
+    monkeypatch.setattr(converting.DatasetTokens, "scan", gone)
     target = converting.Target(out=str(tmp_path / "new"), format="llmc", num_proc=1)
     with pytest.raises(ConflictError, match="changed while it was converted"):
         converting.convert(source, target)

@@ -321,7 +321,7 @@ def test_verify_when_a_byte_is_flipped_then_the_object_is_named(name, small, upl
     done = run("verify", url)
     assert done.returncode == 5
     assert f"wrong: {shard}: its bytes have changed" in done.stderr
-    assert f"error: {url} is not as it should be" in done.stderr
+    assert f"error: {url} failed verification" in done.stderr
     assert tempfile.gettempdir() + "/tokenmill-" not in done.stderr
     with pytest.raises(IntegrityError, match="its sha256 differs") as caught:
         out = os.path.join(tempfile.mkdtemp(), "out")

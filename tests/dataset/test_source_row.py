@@ -119,7 +119,7 @@ def test_source_that_changed_or_went_is_said(tmp_path):
     assert rows.compared(one, rows.row(forged), looked.made_with).verdict == "differs"
     with pytest.raises(NotAtHand, match="no document in row 99 now"):
         rows.row(one._replace(kept={**(one.kept or {}), "_row": 99}))
-    with pytest.raises(NotAtHand, match="is no input"):
+    with pytest.raises(NotAtHand, match="is not an input"):
         rows.row(one._replace(kept={**(one.kept or {}), "_file": "/etc/passwd"}))
     path.write_text("".join(reversed(lines)))
     with pytest.raises(NotAtHand, match="has changed since it was read"):
@@ -149,9 +149,25 @@ def test_row_deep_in_a_compressed_file_is_refused(tmp_path, monkeypatch, keep):
     rows, one = DocumentSources(looked.dataset), one_of(looked, "train", 2)
     assert rows.row(one).texts == ("short",)
     monkeypatch.setattr(source_row, "MAX_READ_BYTES", 1 << 20)
-    with pytest.raises(NotAtHand, match="1 MB of text into") as refused:
+    with pytest.raises(NotAtHand, match="after more than 1 MB of") as refused:
         rows.row(one)
     assert refused.value.hint and "parquet" in refused.value.hint
+
+
+@pytest.mark.parametrize("keep", ["", None])
+def test_row_behind_many_that_where_leaves_out_is_looked_for_in_bounded_time(
+    tmp_path, monkeypatch, keep
+):
+    lines = "".join(json.dumps({"text": f"{n} " * 2**20, "n": n}) + "\n" for n in range(9))
+    (tmp_path / "deep.jsonl.gz").write_bytes(gzip.compress(lines.encode(), 1))
+    options = {"keep": keep, "val": "none", "runner": "inline", "where": "n == 8"}
+    tokenmill.prepare(str(tmp_path / "deep.jsonl.gz"), tmp_path / "out", **options)
+    looked = look_into(str(tmp_path / "out"))
+    rows, one = DocumentSources(looked.dataset), one_of(looked, "train", 0)
+    assert rows.row(one).place == "line 9"
+    monkeypatch.setattr(source_row, "MAX_READ_SECONDS", 0.0)
+    with pytest.raises(NotAtHand, match=r"0 s of .*deep\.jsonl\.gz that cannot be skipped"):
+        rows.row(one)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tokenmill.doctor import causes_of, examine, machine_findings, proc, vocabul
 from tokenmill.doctor.process_tree import Member
 from tokenmill.doctor.signs import Signs
 from tokenmill.doctor.watch import Hang, Watched
-from tokenmill.encodings.vocabulary_file import SHIPPED
+from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks through /proc")
 
@@ -37,15 +37,15 @@ import os, signal, sys
 import datasets, multiprocess, tiktoken
 from tiktoken.load import load_tiktoken_bpe
 from tokenmill.encodings.patterns import PATTERNS
-from tokenmill.encodings.builtin import SHIPPED_ENCODINGS
-from tokenmill.encodings.vocabulary_file import SHIPPED
+from tokenmill.encodings.builtin import BUILTIN_ENCODINGS
+from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER
 
 def plain_tiktoken(name):
-    shipped = SHIPPED_ENCODINGS[name]
+    shipped = BUILTIN_ENCODINGS[name]
     return tiktoken.Encoding(
         name=name + "_local",
         pat_str=PATTERNS[shipped.pattern].expression,
-        mergeable_ranks=load_tiktoken_bpe(str(SHIPPED / shipped.file)),
+        mergeable_ranks=load_tiktoken_bpe(str(VOCAB_FOLDER / shipped.file)),
         special_tokens=dict(shipped.special_tokens),
     )
 
@@ -273,15 +273,15 @@ def test_stat_of_a_process_with_a_hostile_name_is_read(tmp_path):
 def test_newborn_that_fails_may_be_a_tool_and_one_that_is_killed_is_a_death():
     failed, killed = with_child(1), with_child(-9)
     for found in (failed, killed):
-        found.members[-1].is_newborn = True  # its command is its parent's, until it has another
+        found.members[-1].is_before_exec = True  # its command is its parent's, until it has another
     assert failed.dead == [] and [member.code for member in killed.dead] == [-9]
 
 
-# ---- a family, looked at step by step; in a process of its own, whose children it may reap
+# ---- a tree, looked at step by step; in a process of its own, whose children it may reap
 
 FAMILY = """
 import json, os, select, subprocess, sys
-from tokenmill.doctor.process_tree import Family
+from tokenmill.doctor.process_tree import ProcessTree
 
 def started(script):
     command = [sys.executable, "-c", script]
@@ -311,16 +311,16 @@ if child:
     print(child, thread.native_id, flush=True)
 time.sleep(60)
 ''')
-family = Family(head.pid)
-family.see_births()
+tree = ProcessTree(head.pid)
+tree.find_new()
 print("", file=head.stdin, flush=True)
 while not select.select([head.stdout], [], [], 0.001)[0]:
-    family.see_births()
+    tree.find_new()
 child, thread = map(int, head.stdout.readline().split())
 for _ in range(5):
-    family.see_births()
-seen = sorted(set(family.living) - {head.pid})
-command = family.living[child].command if child in family.living else ""
+    tree.find_new()
+seen = sorted(set(tree.living) - {head.pid})
+command = tree.living[child].command if child in tree.living else ""
 os.kill(child, 9)
 head.kill()
 print(json.dumps({"seen": seen, "child": child, "thread": thread, "command": command}))
@@ -335,11 +335,11 @@ def test_child_that_was_gone_before_any_look_is_not_passed_over():
         """
 def has_unseen(script):
     head = started(script)
-    family = Family(head.pid)
+    tree = ProcessTree(head.pid)
     head.stdout.read()
-    while family.head.ended is None:
-        family.look({family.head.pidfd})
-    return family.has_unseen_children
+    while tree.head.ended is None:
+        tree.look({tree.head.pidfd})
+    return tree.has_unseen_children
 
 child = '''
 import os
@@ -473,7 +473,7 @@ def test_vocabulary_that_a_spawned_worker_cannot_load_is_named(doctored, tmp_pat
     cache = tmp_path / "tiktoken"
     cache.mkdir()
     name = hashlib.sha1(url.encode()).hexdigest()
-    (cache / name).write_bytes((SHIPPED / "r50k_base.tiktoken").read_bytes())
+    (cache / name).write_bytes((VOCAB_FOLDER / "r50k_base.tiktoken").read_bytes())
     done = doctored(
         f"""
 import os
@@ -494,7 +494,7 @@ if __name__ == "__main__":
     if knows_every_end():
         found = diagnosis(done)
         assert "cause: tiktoken could not load its vocabulary" in found
-        assert "ended with code 0 and without a word" in found and "lacks gpt2" in found
+        assert "ended with code 0 and no message" in found and "lacks gpt2" in found
 
 
 def test_vocabulary_that_the_script_itself_cannot_load_is_named(doctored):
@@ -659,7 +659,7 @@ if __name__ == "__main__":
     )
     assert re.search(r"no process of this command did anything for \d s", done.stderr)
     if knows_every_end():
-        assert "cause: a worker died and its pool waits for the result for ever" in done.stderr
+        assert "cause: a worker died and its pool waits for its result forever" in done.stderr
 
 
 def test_processes_left_behind_are_named_and_do_not_hold_up_the_doctor(doctored):

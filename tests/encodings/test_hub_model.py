@@ -7,6 +7,7 @@ import logging
 import os
 import tomllib
 
+import huggingface_hub
 import pytest
 import tokenizers
 
@@ -144,6 +145,42 @@ def test_model_when_nobody_answers_then_each_try_is_said_and_the_cache_is_used_a
     assert max(slept) < 1  # none of huggingface_hub's own pauses
 
 
+@pytest.mark.parametrize(
+    "cached", [("tokenizer.json",), ("vocab.json", "merges.txt", "tokenizer_config.json")]
+)
+def test_model_when_nobody_answers_and_half_of_it_is_cached_then_no_other_is_taken(
+    hub, cached, monkeypatch, tmp_path
+):
+    """Another program may have fetched some of its files: not the first vocabulary, or not what
+    says which token is EOT."""
+    vocab_merges = {"vocab.json": b'{"<|endoftext|>": 0, "a": 1}', "merges.txt": b"#version: 0.2\n"}
+    hub.push({**FILES, **vocab_merges}, OTHER_COMMIT)
+    for name in cached:
+        huggingface_hub.hf_hub_download(REPO, name)
+    connect(monkeypatch, "http://127.0.0.1:9", tmp_path / "home")
+    assert "the Hub cannot be reached" in refused(NetworkError)
+
+
+def test_model_when_nobody_answers_then_what_is_known_not_to_be_there_is_not_asked_for(
+    hub, monkeypatch, tmp_path
+):
+    hub.push({"tokenizer.json": tokenizer_json("<|endoftext|>")}, OTHER_COMMIT)
+    before = tokenmill.get_encoding(REPO)
+    connect(monkeypatch, "http://127.0.0.1:9", tmp_path / "home")
+    assert tokenmill.get_encoding(REPO).identity == before.identity
+
+
+def test_model_when_offline_then_the_cache_is_asked_once_for_each_file(hub, monkeypatch):
+    hub.push({"tokenizer.json": tokenizer_json("<|endoftext|>")}, OTHER_COMMIT)  # no config
+    before, said = tokenmill.get_encoding(REPO), list[str]()
+    monkeypatch.setattr("tokenmill.storage.retry._notice", said.append)
+    monkeypatch.setattr("time.sleep", lambda seconds: said.append(f"slept {seconds} s"))
+    disconnect(monkeypatch)
+    assert tokenmill.get_encoding(REPO).identity == before.identity
+    assert "HF_HUB_OFFLINE is set" in refused(NetworkError, "Owner/Other")
+    assert not said
+
+
 def test_model_when_the_cache_is_damaged_then_it_is_refused(hub):
     path = tokenmill.get_encoding(REPO).identity.source
     with open(os.path.realpath(path), "r+b") as file:
@@ -174,7 +211,7 @@ def test_prepare_when_the_model_is_on_the_hub_then_its_commit_is_kept_and_verify
     assert tomllib.loads(config_text(manifest))["tokenizer"] == f"{REPO}@{hub.commit}"
     assert f"--tokenizer {REPO}@{hub.commit}" in prepare_command(manifest)
     hub.push(FILES, OTHER_COMMIT)  # another commit, the same vocabulary
-    assert prepared(tmp_path)  # is complete already
+    assert prepared(tmp_path)  # is already complete
     disconnect(monkeypatch)
     assert tokenmill.verify(tmp_path / "out", full=True).is_complete
 

@@ -127,9 +127,9 @@ LINES = [base64.b64encode(token) + b" %d" % i for i, token in enumerate(BYTES)]
         ([*LINES, b"YWI= 3 4"], "line 257: not a token"),
         ([*LINES, b" 256"], "line 257: not a token"),
         ([*LINES, LINES[97]], "line 257: the token b'a' occurs twice"),
-        ([*LINES, b"YWI= 7"], "the rank 7 stands for two tokens"),
+        ([*LINES, b"YWI= 7"], "two tokens have the rank 7"),
         ([*LINES, b"YWI= 5000"], "the largest rank is 5000, for 257 tokens"),
-        (LINES[:200], "56 of the 256 single bytes are no token .the first is 0xc8"),
+        (LINES[:200], "56 of the 256 single bytes are not tokens .the first is 0xc8"),
         ([b"\x80\x04\x95 pickle \xff"], "line 1: not a token"),
     ],
 )
@@ -176,8 +176,8 @@ def test_shipped_file_when_damaged_then_says_to_install_again(
     from tokenmill.encodings import vocabulary_file
 
     (tmp_path / "r50k_base.tiktoken").write_bytes(R50K.read_bytes()[:-9])
-    monkeypatch.setattr(rank_files, "SHIPPED", tmp_path)
-    monkeypatch.setattr(vocabulary_file, "SHIPPED", tmp_path)
+    monkeypatch.setattr(rank_files, "VOCAB_FOLDER", tmp_path)
+    monkeypatch.setattr(vocabulary_file, "VOCAB_FOLDER", tmp_path)
     identity = get_encoding("gpt2").identity
     with pytest.raises(IntegrityError, match="damaged") as caught:
         rank_files.tiktoken_reference(identity)

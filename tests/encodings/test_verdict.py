@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,13 @@ from tokenmill.runners.worker import load
 def as_in_a_new_process() -> None:
     for known in (loading._ENGINES, loading._REFERENCES, _VERDICTS):
         known.clear()
+
+
+@pytest.fixture(autouse=True)
+def forgotten_at_the_end() -> Iterator[None]:
+    """A verdict that a test made up is not for other tests of the same file."""
+    yield
+    as_in_a_new_process()
 
 
 def of_json(folder: Path) -> EncodingId:

@@ -135,7 +135,7 @@ def test_bad_rows_are_noted_with_the_limit_they_exceed(tmp_path):
     path.write_bytes(b'{"text": "good"}\n' * 30 + b'{"text": \n' * 10)
     found = estimated(path)
     assert found.num_documents == 30
-    assert "25.00% of the rows looked at are bad" in found.notes[-1]
+    assert "25.00% of the sampled rows are bad" in found.notes[-1]
     assert "--max-bad-fraction" in found.notes[-1]
 
 
@@ -585,7 +585,7 @@ def test_question_whether_it_fits_survives_what_kills_the_sample(tmp_path, monke
     config = Config(sources=(path,), out=str(tmp_path / "out"), num_proc=1)
     encoding = encoding_of(config)
     full = resolved(config, encoding)
-    said = disk_check.room_warning(full, new_plan(full, encoding))
+    said = disk_check.space_warning(full, new_plan(full, encoding))
     assert said is not None and "1.0 kB free" in said
 
 
@@ -730,7 +730,7 @@ def test_files_on_the_hub_are_known_by_their_footers_and_not_fetched(hub):
     assert found["num_documents"] == 900
     text_bytes = sum(len(text.encode()) for texts in HUB_TEXTS for text in texts)
     assert found["text_bytes"] == pytest.approx(text_bytes, rel=0.3)
-    assert "no text was looked at" in found["notes"][0]
+    assert "no text was read" in found["notes"][0]
     assert hub[0].num_file_bytes_sent < found["input_bytes"] / 5
     assert found["download_bytes"] == found["input_bytes"]
 
@@ -757,4 +757,4 @@ def test_with_dedup_what_is_said_is_an_upper_bound(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "one text"}\n' * 50)
     found = estimate(Config(sources=(str(tmp_path),), dedup="exact"))
     assert found.num_documents == 50
-    assert [note for note in found.notes if "duplicates are not looked for" in note]
+    assert [note for note in found.notes if "a sample cannot find duplicates" in note]

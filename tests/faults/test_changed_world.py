@@ -207,12 +207,12 @@ INPUTS = [
     ),
     Change(
         "replaced, same size",
-        r"input changed: .*0\.jsonl: same size, other content",
+        r"input changed: .*0\.jsonl: same size, different content",
         change=lambda w, _: rewritten(w.file(0), other_letters),
     ),
     Change(
         "replaced, same size and time",
-        r"input changed: .*2\.jsonl: same size, other content",
+        r"input changed: .*2\.jsonl: same size, different content",
         change=lambda w, _: rewritten(w.file(2), other_letters, keep_time=True),
     ),
     Change(

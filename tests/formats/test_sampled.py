@@ -532,15 +532,15 @@ def one(sample: bytes) -> bytes:
         (with_offsets(FIRST, FIRST, FIRST, len(SOUND)), "sample 0 is too short"),
         (with_offsets(FIRST, FIRST + 13, FIRST + 24, len(SOUND)), "sample 0 is not as long"),
         (mds_shard([], b"{}"), "not that of an MDS shard"),
-        (mds_shard([], b"[1"), "does not hold sound JSON"),
-        (mds_shard([], b"\xff\xfe\x00"), "does not hold sound JSON"),
-        (mds_shard([], b"[" * 200_000), "does not hold sound JSON"),
-        (mds_shard([], b'{"a": ' + b"9" * 9999 + b"}"), "does not hold sound JSON"),
+        (mds_shard([], b"[1"), "is not valid JSON"),
+        (mds_shard([], b"\xff\xfe\x00"), "is not valid JSON"),
+        (mds_shard([], b"[" * 200_000), "is not valid JSON"),
+        (mds_shard([], b'{"a": ' + b"9" * 9999 + b"}"), "is not valid JSON"),
         (mds_shard([], b" " * (2 << 20)), "bytes of JSON"),
         (mds_shard([], {"format": "mds"}), "does not describe its columns"),
-        (mds_shard([], mds_config("ndarray:uint16", -1)), "cannot be"),
-        (mds_shard([], mds_config("ndarray:uint16", 1 << 70)), "cannot be"),
-        (mds_shard([], mds_config("ndarray:uint16", None, column_sizes=[])), "cannot be"),
+        (mds_shard([], mds_config("ndarray:uint16", -1)), "impossible columns"),
+        (mds_shard([], mds_config("ndarray:uint16", 1 << 70)), "impossible columns"),
+        (mds_shard([], mds_config("ndarray:uint16", None, column_sizes=[])), "impossible columns"),
         (mds_shard([], mds_config("str", None, column_names=["text"])), r"columns \['text'\]"),
         (mds_shard([], mds_config("pkl", None)), "encoded as 'pkl'"),
         (mds_shard([], mds_config("ndarray:float32", None)), "encoded as"),
@@ -553,12 +553,12 @@ def one(sample: bytes) -> bytes:
         (mds_shard([b"123"], mds_config("ndarray:uint16:2", 4)), "is too short"),
         (one(b"\0\0\0\0"), "has no shape"),
         (one(FOUR + b"\x04\1\1"), "is not as long"),
-        (one(FOUR + b"\x08\1\1\1"), "one dimension"),
-        (one(FOUR + b"\x06\1\0\0"), "one dimension"),
-        (one(FOUR + b"\x04\2\1\1"), "it promises"),
+        (one(FOUR + b"\x08\1\1\1"), "one-dimensional"),
+        (one(FOUR + b"\x06\1\0\0"), "one-dimensional"),
+        (one(FOUR + b"\x04\2\1\1"), "as its shape says"),
         (one(b"\3\0\0\0\x04\1\1"), "whole uint16"),
         # 2^63 tokens of 2 bytes are no bytes, in 64 bits
-        (one(b"\x09\0\0\0\x07" + struct.pack("<Q", 1 << 63)), "it promises"),
+        (one(b"\x09\0\0\0\x07" + struct.pack("<Q", 1 << 63)), "as its shape says"),
         (one(b"\xff\xff\xff\xff\x04\1\1"), "as long"),
         (mds_shard([b"\5\0\0\0abcde"], mds_config("bytes", None)), "whole int64"),
     ],
@@ -580,17 +580,17 @@ OUTSIDE = ["../secret.mds", "/etc/passwd", "..", ".", "", "x\0y", "\ud800", "a/.
         *[(mds_index(name), "not in the folder") for name in OUTSIDE],
         (mds_index("gone.mds"), "lists 'gone.mds', which is not in the folder"),
         (mds_index("shard.00000.mds", "shard.00000.mds"), "twice"),
-        (mds_index(7), "not named by a text"),
+        (mds_index(7), "file name is not a string"),
         (mds_index("shard.00000.mds", format="csv"), "its format is not mds"),
         ('{"shards": [1]}', "names no file"),
         ('{"shards": [{}]}', "names no file"),
         ('{"shards": 1}', "does not list any shards"),
         ("[]", "does not list any shards"),
-        ("", "does not hold sound JSON"),
-        ("{", "does not hold sound JSON"),
-        ("[" * 100_000, "does not hold sound JSON"),
-        (b"\xff\xff", "does not hold sound JSON"),
-        (None, "is not there"),
+        ("", "is not valid JSON"),
+        ("{", "is not valid JSON"),
+        ("[" * 100_000, "is not valid JSON"),
+        (b"\xff\xff", "is not valid JSON"),
+        (None, "is missing"),
     ],
 )
 def test_mds_when_the_index_is_broken_names_it_and_reads_nothing_outside(index, message, tmp_path):
@@ -606,7 +606,7 @@ def test_mds_when_shards_are_compressed_says_how_to_unpack_them(tmp_path):
     index = mds_index("shard.00000.mds", compression="zstd")
     put(tmp_path, {"train/shard.00000.mds.zstd": b"x", "train/index.json": index})
     message = fault("mds", tmp_path)
-    assert "train/shard.00000.mds, which is only there compressed" in message
+    assert "train/shard.00000.mds, which exists only compressed" in message
     assert "hint: " in message and "zstd -d train/shard.00000.mds.zstd" in message
 
 
@@ -675,7 +675,7 @@ def test_litdata_when_the_chunk_is_broken_names_it(chunk, message, tmp_path):
             "must be whole numbers",
         ),
         (litdata_index("chunks"), "does not list any chunks"),
-        (litdata_index(compression="zstd"), "have compression, which is not read"),
+        (litdata_index(compression="zstd"), "have compression, which tokenmill cannot read"),
         (litdata_index(encryption={"algorithm": "x"}), "have encryption"),
         (litdata_index(item_loader="PyTreeLoader"), "not tokens for TokensLoader"),
         (litdata_index(data_format=["jpeg", "int"]), r"hold \['jpeg', 'int'\]"),
@@ -684,8 +684,8 @@ def test_litdata_when_the_chunk_is_broken_names_it(chunk, message, tmp_path):
         (litdata_index(data_format=5), "not an index"),
         ('{"chunks": [{"filename": "chunk-0-0.bin"}]}', "not an index"),
         ('{"chunks": [{"filename": "chunk-0-0.bin"}], "config": []}', "not an index"),
-        ("[" * 100_000, "does not hold sound JSON"),
-        (None, "is not there"),
+        ("[" * 100_000, "is not valid JSON"),
+        (None, "is missing"),
     ],
 )
 def test_litdata_when_the_index_is_broken_names_it(index, message, tmp_path):
@@ -724,12 +724,12 @@ def said(group_tokens: Any) -> bytes:
         ({"input_ids": lists()}, said([1 << 40]), "impossible size"),
         ({"input_ids": lists()}, said([-1]), "impossible size"),
         ({"input_ids": lists()}, said([True]), "impossible size"),
-        ({"input_ids": lists()}, said([11, 0]), "does not say how many"),
-        ({"input_ids": lists()}, said("11"), "does not say how many"),
-        ({"input_ids": lists()}, b"[]", "does not say how many"),
-        ({"input_ids": lists()}, b"{", "does not hold sound JSON"),
-        ({"input_ids": lists()}, b"[" * 100_000, "does not hold sound JSON"),
-        ({"input_ids": lists()}, b"\xff", "does not hold sound JSON"),
+        ({"input_ids": lists()}, said([11, 0]), "does not state the tokens"),
+        ({"input_ids": lists()}, said("11"), "does not state the tokens"),
+        ({"input_ids": lists()}, b"[]", "does not state the tokens"),
+        ({"input_ids": lists()}, b"{", "is not valid JSON"),
+        ({"input_ids": lists()}, b"[" * 100_000, "is not valid JSON"),
+        ({"input_ids": lists()}, b"\xff", "is not valid JSON"),
     ],
 )
 def test_parquet_when_the_file_lies_names_it(columns, key, message, tmp_path):

@@ -275,11 +275,11 @@ def test_state_loaded_while_iterating_is_an_error_and_not_a_mixture_of_two_runs(
     batches = iter(loader)
     next(batches)
     loader.load_state_dict(loader.state_dict())
-    with pytest.raises(ConflictError, match="begin: for batch in loader"):
+    with pytest.raises(ConflictError, match="start: for batch in loader"):
         next(batches)
     first, second = iter(loader), iter(loader)
     next(first), next(second)
-    with pytest.raises(ConflictError, match="another loop begun"):
+    with pytest.raises(ConflictError, match="another loop started"):
         next(first)
 
 
@@ -425,11 +425,11 @@ def test_prefetch_when_left_early_or_broken_then_no_thread_stays_and_the_error_a
         ({"extras": ("doc_ids",)}, "document_ids"),
         ({"split": "vall"}, "unknown split"),
         ({"seq_len": 1000}, "a row of seq_len 1,000 needs 1,001"),
-        ({"seq_len": 0}, "seq_len is at least 1"),
+        ({"seq_len": 0}, "seq_len must be at least 1"),
         ({"stages": [(0, {"data": 1})]}, "two stages begin at row 0"),
         ({"skip": [(5, 5)]}, "not a range of rows"),
         ({"dtype": "float16"}, "unknown dtype"),
-        ({"epochs": 0}, "epochs is at least 1"),
+        ({"epochs": 0}, "epochs must be at least 1"),
         ({"weights": {"dat": 1}}, "did you mean 'data'"),
     ],
 )

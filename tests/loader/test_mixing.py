@@ -114,7 +114,7 @@ def test_end_is_the_last_place_before_a_source_is_used_up():
 def test_mistakes_in_weights_are_named():
     with pytest.raises(ConfigError, match=r"(?s)'cod'.*did you mean 'code'"):
         stage_of(0, {"web": 1, "cod": 1}, ["web", "code"])
-    with pytest.raises(ConfigError, match="do not say how much of code"):
+    with pytest.raises(ConfigError, match="have none for code"):
         stage_of(0, {"web": 1}, ["web", "code"])
     with pytest.raises(ConfigError, match="weight of web is -1"):
         stage_of(0, {"web": -1, "code": 1}, ["web", "code"])

@@ -6,7 +6,9 @@ import itertools
 import json
 import os
 import random
+import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,6 +38,18 @@ def test_best_fit_decreasing_is_the_quadratic_loop(data, seq_len):
     lengths = data.draw(st.lists(st.integers(1, seq_len), max_size=60))
     found = best_fit_decreasing(np.array(lengths, np.int64), seq_len).tolist()
     assert found == oracle.best_fit(lengths, seq_len)
+
+
+def test_rows_that_are_longer_than_memory_are_packed_in_the_memory_of_the_pieces():
+    lengths = np.arange(1, 2001)
+    tracemalloc.start()
+    try:
+        found = best_fit_decreasing(lengths, row_plan.MAX_SEQ_LEN)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert not found.any()
+    assert peak_bytes < 1 << 20
 
 
 @settings(max_examples=100, deadline=None)
@@ -318,7 +332,8 @@ def test_far_plan_and_tokens_are_fetched_as_needed(tmp_path, monkeypatch):
     options = {"packed": True, "seq_len": 8, "batch_size": 5, "epochs": 2}
     expected = [batch.tokens.tolist() for batch in tokenmill.Loader(source, **options)]
     monkeypatch.setattr(type(source["train"].files), "is_far", True)
-    monkeypatch.setattr(row_plan, "is_url", lambda path: True)
+    slow_store = SimpleNamespace(has_quick_calls=False)
+    monkeypatch.setattr(row_plan, "store_of", lambda path: slow_store)
     monkeypatch.setattr(row_plan, "MAX_FETCHED_BYTES", 0)
     folder = tmp_path / "cache"
     for _ in range(2):
@@ -356,7 +371,7 @@ def test_command_packs_reports_and_writes(tmp_path, capsys):
     assert report["num_pad_tokens"] == report["num_rows"] * 64 - report["num_tokens"]
     rows, plan = str(tmp_path / "rows"), Path(out, plan_name(64)).read_bytes()
     assert main(["pack", out, "--seq-len", "64"]) == 0
-    assert "(was there already)" in capsys.readouterr().err
+    assert "(already there)" in capsys.readouterr().err
     crop = ["pack", out, "--seq-len", "64", "--method", "crop", "--write", rows]
     assert main(crop) == 6
     assert "with --method fit, not --method crop" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.runners.scenarios import NO_CHILD, SCENARIOS
-from tokenmill.config import RUNNERS
+from tokenmill.config.options import RUNNERS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 TESTS = Path(__file__).parents[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -87,3 +88,40 @@ def test_shard_that_is_slow_is_waited_for_and_one_that_hangs_is_not(tmp_path, pa
     assert done.returncode == 0, done.stderr
     assert float(re.search(r"tokens in ([0-9.]+) s", done.stderr)[1]) > 4
     assert ("no progress for 4 s" in done.stderr) == is_stall
+
+
+# Every chunk of an input takes half a second to read.
+SLOW_READS = """
+def slow_down(module):
+    plain = module._plain
+    def slowly(source, start, stop, chunk_bytes):
+        for chunk in plain(source, start, stop, min(chunk_bytes, 1024)):
+            time.sleep(0.5)
+            yield chunk
+    module._plain = slowly
+
+SPOILT = {"tokenmill.corpus.readers.bytestream": slow_down}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked here only")
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_file_of_which_where_lets_only_the_end_in_is_no_stall(tmp_path, kind):
+    rows = [{"text": "a" * 900, "n": n} for n in range(12)]
+    lines = [json.dumps(row) for row in rows] if kind == "jsonl" else ["text,n"]
+    lines += [f"{row['text']},{row['n']}" for row in rows if kind == "csv"]
+    (tmp_path / f"corpus.{kind}").write_text("\n".join(lines) + "\n")
+    (tmp_path / "sitecustomize.py").write_text(sitecustomize(SLOW_READS))
+    command = [sys.executable, "-m", "tokenmill", "prepare", f"corpus.{kind}", "-o", "out"]
+    paths = [str(tmp_path), str(Path(tokenmill.__file__).parents[1])]
+    options = ["--where", "n == 11", "--num-proc", "2", "--stall-timeout", "3"]
+    done = subprocess.run(
+        [*command, *options],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "died" not in done.stderr and "1 written + 11 filtered" in done.stderr

@@ -34,7 +34,7 @@ from tokenmill.encodings import get_encoding
 from tokenmill.errors import InputError, OutputError, TokenmillError, WorkerError
 from tokenmill.runners import machine
 from tokenmill.runners.attempts import Attempts
-from tokenmill.runners.exit_diagnosis import Death, Exit, death_of, last_words
+from tokenmill.runners.exit_diagnosis import Death, Exit, death_of, stderr_excerpt
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.processes import ProcessesRunner
 
@@ -661,7 +661,7 @@ def test_caller_killed_at_any_time_leaves_no_worker(work, script, faulty, delay)
 
 
 def test_last_words_with_control_characters_cannot_steer_a_terminal():
-    words = last_words("\x1b]52;c;ZXZpbA==\x07 evil \x9b31m\u202e\r\nfine\n")
+    words = stderr_excerpt("\x1b]52;c;ZXZpbA==\x07 evil \x9b31m\u202e\r\nfine\n")
     assert "\x1b" not in words
     assert not set(words) & set("\x1b\x07\x9b\u202e\r")
     assert words.endswith("fine")
@@ -670,7 +670,7 @@ def test_last_words_with_control_characters_cannot_steer_a_terminal():
 def test_last_words_of_a_crash_begin_with_the_crash():
     noise = "".join(f"noise {i}\n" for i in range(50))
     frames = "".join(f'  File "f.py", line {i} in f\n' for i in range(50))
-    words = last_words(f"{noise}Fatal Python error: Aborted\n\n{frames}")
+    words = stderr_excerpt(f"{noise}Fatal Python error: Aborted\n\n{frames}")
     assert words.splitlines()[0] == "  | Fatal Python error: Aborted"
     assert len(words.splitlines()) == 8
 
@@ -684,7 +684,7 @@ def test_last_words_of_a_crash_begin_with_the_crash():
         (-25, 0, "SIGXFSZ: the file-size limit"),
         (-64, 0, "SIGRTMAX: someone ended it"),
         (-50, 0, "signal 50: someone ended it"),
-        (3, 0, "exit code 3: it ended by itself"),
+        (3, 0, "exit code 3: it exited on its own"),
         (None, 0, "unknown end"),
     ],
 )

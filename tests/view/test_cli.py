@@ -75,7 +75,7 @@ def test_view_prints_its_address_serves_and_ends_on_ctrl_c(folder):
         (["--split", "nope"], "unknown split 'nope'"),
         (["--at", "nope/doc/1"], "unknown split 'nope'"),
         (["--at", "17"], "--at takes a place, got '17'"),
-        (["--at", "train/doc/1", "--split", "val"], "--at names the split already"),
+        (["--at", "train/doc/1", "--split", "val"], "--at already names the split"),
     ],
 )
 def test_mistakes_get_a_message(folder, options, message, capsys):

@@ -16,6 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tiktoken
+import tiktoken.load
 import tokenizers
 
 import pages
@@ -26,7 +28,8 @@ from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.patterns import PATTERNS
 from tokenmill.errors import ConfigError, ConflictError, InputError
 from tokenmill.vocabulary import counting
-from tokenmill.vocabulary.training import KEPT_SUFFIX, TrainingOptions, TrainingWatch, train
+from tokenmill.vocabulary.comparison import compare
+from tokenmill.vocabulary.training import COUNTS_SUFFIX, TrainingOptions, TrainingWatch, train
 
 WORDS = [
     "der",
@@ -66,7 +69,7 @@ def test_training_when_threads_and_slices_differ_then_the_bytes_do_not(corpus, t
         assert again.sha256 == first.sha256
     assert first.num_documents == 600
     assert 280 < first.vocab_size < 400  # there is no more to merge
-    assert not list(tmp_path.glob(f"*{KEPT_SUFFIX}"))
+    assert not list(tmp_path.glob(f"*{COUNTS_SUFFIX}"))
 
 
 @pytest.mark.parametrize(
@@ -82,13 +85,23 @@ def test_training_when_it_is_done_then_prepare_tokenizers_and_tiktoken_agree(
         tmp_path / "my.tiktoken", pattern=pattern, eot=f"<|endoftext|>={ours.eot_token}"
     )
     theirs = tokenizers.Tokenizer.from_file(made.path)
+    library = tiktoken.Encoding(
+        "my",
+        pat_str=PATTERNS[pattern].expression if pattern in PATTERNS else pattern,
+        mergeable_ranks=tiktoken.load.load_tiktoken_bpe(made.ranks_path),
+        special_tokens=made.special_tokens,
+    )
     texts = pq.read_table(corpus)["text"].to_pylist()[:-1]
     for text in texts[:50]:
         ids = theirs.encode(text).ids
         assert ours.encode_ordinary(text) == ids == ranks.encode_ordinary(text)
+        assert library.encode_ordinary(text) == ids
+        assert library.encode(text + "<|pad|>", allowed_special="all")[-1] == made.vocab_size - 1
     is_fast = type(engine_of(ours.identity)).__name__ == "GigatokenEngine"
     assert is_fast == (pattern in PATTERNS)
-    assert made.num_training_tokens == sum(len(theirs.encode(text).ids) for text in texts)
+    used = [id_ for text in texts for id_ in theirs.encode(text).ids]
+    assert made.num_training_tokens == len(used)
+    assert made.num_unused == made.vocab_size - 2 - len(set(used))
     assert ours.eot_token == theirs.token_to_id("<|endoftext|>") == made.vocab_size - 2
 
 
@@ -125,7 +138,7 @@ def test_training_when_it_is_interrupted_then_it_continues_to_the_same_bytes(
     )
     with pytest.raises(KeyboardInterrupt):
         train(asked, TrainingOptions(400), watch=Impatient())
-    kept = tmp_path / f"my.json{KEPT_SUFFIX}"
+    kept = tmp_path / f"my.json{COUNTS_SUFFIX}"
     assert kept.exists()
     seen = []
     monkeypatch.setattr(TrainingWatch, "counted", lambda watch, size: seen.append(size))
@@ -167,7 +180,7 @@ def test_training_when_it_is_killed_then_the_next_run_continues_and_removes_what
     assert killed.returncode == -signal.SIGKILL
     [left] = scratch.iterdir()
     os.utime(left, (0, 0))  # one that is new may be another run's that has not locked it yet
-    assert (tmp_path / f"my.json{KEPT_SUFFIX}").exists()
+    assert (tmp_path / f"my.json{COUNTS_SUFFIX}").exists()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     assert trained(corpus, tmp_path / "my.json").sha256 == whole.sha256
     assert not list(scratch.iterdir())
@@ -178,9 +191,9 @@ def test_training_when_what_was_kept_is_not_this_runs_then_it_is_counted_again(
     damage, corpus, tmp_path
 ):
     first = trained(corpus, tmp_path / "a.json")
-    kept = tmp_path / f"b.json{KEPT_SUFFIX}"
+    kept = tmp_path / f"b.json{COUNTS_SUFFIX}"
     if damage is None:
-        counting.KeptCounts(str(kept), "another plan").save(1, counting.WordTable.empty())
+        counting.SavedCounts(str(kept), "another plan").save(1, counting.WordTable.empty())
     else:
         kept.write_bytes(damage)
     assert trained(corpus, tmp_path / "b.json").sha256 == first.sha256
@@ -193,17 +206,71 @@ def test_training_when_there_are_too_many_words_then_the_rarest_go_and_are_count
     made = trained(corpus, tmp_path / "a.json")
     assert made.num_words <= 10
     assert 0 < made.dropped_share < 0.5
+    monkeypatch.setattr(counting, "MAX_WORD_BYTES", 20)
+    short = trained(corpus, tmp_path / "b.json")
+    assert short.num_words < made.num_words
+    monkeypatch.setattr(counting, "MAX_WORD_BYTES", 0)
+    with pytest.raises(InputError, match="all words are too rare"):
+        trained(corpus, tmp_path / "c.json")
 
 
 def test_command_when_rows_are_chosen_then_it_learns_from_these(corpus, tmp_path, capsys):
     out = tmp_path / "my.json"
-    arguments = ["--vocab-size", "300", "--where", "keep == 1", "--json", "-q"]
+    arguments = ["--vocab-size", "300", "--where", "keep == 1", "--json", "-q", "--no-report"]
     assert main(["tokenizer", "train", str(corpus), "-o", str(out), *arguments]) == 0
     assert json.loads(capsys.readouterr().out)["num_documents"] == 300
     assert main(["tokenizer", "train", str(corpus), "-o", str(out), *arguments]) == 6
     small = ["--vocab-size", "300", "--sample", "5K", "--overwrite", "--json"]
     assert main(["tokenizer", "train", str(corpus), "-o", str(out), *small]) == 0
-    assert 1000 < json.loads(capsys.readouterr().out)["text_bytes"] < 20_000
+    made = json.loads(capsys.readouterr().out)
+    assert 1000 < made["text_bytes"] < 20_000
+    assert [one["name"] for one in made["comparison"]] == [str(corpus), "all"]
+
+
+def test_command_when_it_is_done_then_it_reports_by_source_beside_the_usual_tokenizers(
+    corpus, tmp_path, capsys
+):
+    (tmp_path / "b.txt").write_text("plain English words, nothing else")
+    sources = [f"mixed={corpus}", f"english={tmp_path}/b.txt"]
+    words = ["-o", str(tmp_path / "my.json"), "--vocab-size", "300", "--special-token", "<fin>"]
+    assert main(["tokenizer", "train", *sources, *words]) == 0
+    shown = capsys.readouterr().out
+    lines = [line.split() for line in shown.splitlines()]
+    first = next(i for i, line in enumerate(lines) if line[:3] == ["bytes", "per", "token"])
+    assert lines[first][3:] == ["my", "gpt2", "cl100k_base", "o200k_base"]
+    table = {line[0]: line[1:] for line in lines[first + 1 : first + 5]}
+    assert [*table] == ["mixed", "english", "all", "never"]
+    [next_] = [line for line in shown.splitlines() if line.startswith("next")]
+    out = str(tmp_path / "out")
+    prepare = shlex.split(next_)[2:]
+    assert main([str(corpus) if word == "SOURCE" else word for word in [*prepare[:-1], out]]) == 0
+    english = (tmp_path / "b.txt").read_text()
+    for column, name in enumerate(["gpt2", "cl100k_base", "o200k_base"], 1):
+        num_tokens = len(tokenmill.get_encoding(name).encode_ordinary(english))
+        assert table["english"][column].rstrip("*") == f"{len(english) / num_tokens:.3f}"
+
+
+def test_training_when_sources_have_options_of_their_own_then_each_is_read_with_its_own(
+    corpus, tmp_path
+):
+    (tmp_path / "b.jsonl").write_text('{"body": "der Text heißt anders"}\n' * 5)
+    toml = f"""[source.a]
+paths = ["{corpus}"]
+where = "keep == 1"
+[source.b]
+paths = ["{tmp_path}/b.jsonl"]
+text_column = "body"
+repeat = 2
+"""
+    (tmp_path / "tokenmill.toml").write_text(toml)
+    words = ["--config", str(tmp_path / "tokenmill.toml"), "-o", str(tmp_path / "my.json")]
+    assert main(["tokenizer", "train", *words, "--vocab-size", "300", "-q"]) == 0
+    texts = pq.read_table(corpus, filters=[("keep", "==", 1)])["text"].drop_null().to_pylist()
+    both = tmp_path / "both.parquet"
+    pq.write_table(pa.table({"text": texts + ["der Text heißt anders"] * 10}), both)
+    alone = trained(both, tmp_path / "alone.json", TrainingOptions(300))
+    assert alone.num_documents == 310
+    assert (tmp_path / "my.json").read_bytes() == (tmp_path / "alone.json").read_bytes()
 
 
 def test_compare_when_files_differ_then_each_has_its_line(corpus, tmp_path, capsys):
@@ -220,11 +287,34 @@ def test_compare_when_files_differ_then_each_has_its_line(corpus, tmp_path, caps
     assert both["text_bytes"] == own["text_bytes"] + english["text_bytes"]
 
 
+def test_compare_when_two_files_have_one_name_then_each_has_its_column(corpus, tmp_path, capsys):
+    for folder, size in (("a", 300), ("b", 350)):
+        trained(corpus, tmp_path / folder / "my.json", TrainingOptions(size))
+    paths = [str(tmp_path / "a/my.json"), str(tmp_path / "b/my.json")]
+    assert main(["tokenizer", "compare", *paths, "gpt2", "--corpus", str(corpus), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)[-1]["tokenizers"]
+    assert [*found] == [*paths, "gpt2"]
+    assert found[paths[0]]["bytes_per_token"] < found[paths[1]]["bytes_per_token"]
+
+
+def test_compare_when_the_corpus_is_on_the_hub_then_it_is_refused(capsys):
+    assert main(["tokenizer", "compare", "gpt2", "--corpus", "Owner/Dataset"]) == 2
+    assert "Owner/Dataset is on the Hub" in capsys.readouterr().err
+
+
+def test_compare_when_files_are_many_then_some_are_taken_from_everywhere(tmp_path):
+    for number in range(30):
+        (tmp_path / f"{number:02}.txt").write_text(f"file {number}")
+    config = Config(sources=(str(tmp_path),))
+    found = compare({"gpt2": tokenmill.get_encoding("gpt2")}, config, max_files=3)
+    assert [Path(one.name).stem for one in found] == ["00", "10", "20", "all"]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"vocab_size": 100}, "between 257"),
-        ({"vocab_size": 300, "special_tokens": ("<a>", "<a>")}, "each once"),
+        ({"vocab_size": 300, "special_tokens": ("<a>", "<a>")}, "each must be given once"),
         ({"vocab_size": 300, "special_tokens": ()}, "ends documents"),
     ],
 )
@@ -238,20 +328,22 @@ def test_training_when_it_cannot_be_done_then_nothing_is_written(corpus, tmp_pat
         trained(corpus, tmp_path / "my.model")
     assert caught.value.hint == f"-o {tmp_path}/my.json"
     (tmp_path / "there.json").write_text("{}")
-    with pytest.raises(ConflictError, match=r"there is .*there\.json"):
+    with pytest.raises(ConflictError, match=r"would overwrite .*there\.json"):
         trained(corpus, tmp_path / "there.json")
     (tmp_path / "ranks.tiktoken").write_text("another's")
-    with pytest.raises(ConflictError, match=r"there is .*ranks\.tiktoken"):
+    with pytest.raises(ConflictError, match=r"would overwrite .*ranks\.tiktoken"):
         trained(corpus, tmp_path / "ranks.json")
     assert (tmp_path / "ranks.tiktoken").read_text() == "another's"
     pq.write_table(pa.table({"text": pa.array([None], pa.string())}), tmp_path / "empty.parquet")
-    with pytest.raises(InputError, match="nothing to learn from"):
+    with pytest.raises(InputError, match="nothing to train on"):
         trained(tmp_path / "empty.parquet", tmp_path / "no.json")
     with pytest.raises(ConfigError, match="cannot be used"):
         trained(corpus, tmp_path / "no.json", TrainingOptions(300, r"\w+"))
     for otherwise in (r"\p{N}{1,3}+|\s+|.", r"(\w)+|\W"):
-        with pytest.raises(ConfigError, match="in another way"):
+        with pytest.raises(ConfigError, match="differently"):
             trained(corpus, tmp_path / "no.json", TrainingOptions(300, otherwise))
+    with pytest.raises(ConfigError, match="it became an ordinary token"):
+        trained(corpus, tmp_path / "no.json", TrainingOptions(350, "cl100k", ("token",)))
     assert not (tmp_path / "no.json").exists()
 
 

@@ -36,9 +36,9 @@ def convert(
 ) -> Manifest:
     """Write a finished dataset in another format without tokenizing again, and return the manifest.
 
-    The token streams do not change. Calling it again with the same arguments continues an
-    interrupted conversion. `drop` names what may be left out if the format cannot hold it:
-    "boundaries", "tail". The last six are for folders that tokenmill did not write.
+    The token streams do not change. Calling it again with the same arguments resumes an interrupted
+    conversion. `drop` names what may be left out if the format cannot hold it: "boundaries",
+    "tail". The last six arguments describe a folder that tokenmill did not write.
     """
     target = Target(
         out=os.fspath(out),

@@ -37,7 +37,7 @@ def estimate(
     bos: str | None = None,
     num_proc: Quantity | None = None,
 ) -> Estimate:
-    """Estimate the tokens, size and run time of `prepare`, from a sample, in seconds.
+    """Estimate the tokens, size and run time of `prepare` from a sample, within seconds.
 
         found = tokenmill.estimate("corpus/*.parquet", tokenizer="o200k_base")
         found.num_tokens, found.num_tokens_low, found.num_tokens_high

@@ -1,4 +1,4 @@
-"""`tokenmill.open`: a dataset, to be read from Python."""
+"""`tokenmill.open`: reads a dataset from Python."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def open(
     eot_token: str | None = None,
     eot: str | None = None,
 ) -> OpenedDataset:
-    """Open a dataset in any of the formats, in a folder or an object store:
+    """Open a dataset of any format, in a folder or an object store:
 
         data = tokenmill.open("data/mine")
         data["train"].num_tokens, len(data["train"])
         data["train"].tokens(0, 1024), data["train"].document(41), data["train"].text(41)
 
-    Arrays are NumPy's, read-only, and views of the mapped file where one shard holds the tokens.
-    The arguments are for folders that tokenmill did not write; `tokenizer` may also give the file
-    of a dataset's tokenizer, for texts.
+    Arrays are read-only NumPy arrays, and views of the mapped file if one local shard holds all the
+    tokens. The arguments describe a folder that tokenmill did not write; `tokenizer` may also be
+    the file of a dataset's tokenizer, which `text` needs.
     """
     if tokenizer is not None and not isinstance(tokenizer, Encoding):
         tokenizer = os.fspath(tokenizer)

@@ -26,13 +26,13 @@ def pack(
     format: str | None = None,
     overwrite: bool = False,
 ) -> dict[str, PackReport]:
-    """Plan rows of whole documents for `tokenmill.Loader(..., packed=True)`, and return what it did
-    to the documents of each split.
+    """Plan rows of whole documents for `tokenmill.Loader(..., packed=True)`, and return a report
+    for each split.
 
-    method      "fit": best-fit decreasing, with padding; "crop": nanochat's rule, without
-    long        of fit, what becomes of documents longer than a row: "split", "truncate", "drop"
-    plan        where the plan goes; None: beside the dataset
-    overwrite   replace a plan of other options, and the dataset in `write`
+    method      "fit": best-fit decreasing, with padding; "crop": nanochat's rule, without padding
+    long        with "fit", what to do with documents longer than a row: "split", "truncate", "drop"
+    plan        where to write the plan; None: beside the dataset
+    overwrite   replace a plan with other options, and the dataset in `write`
     write       a folder or URL: also write the rows there, as a dataset in `format`
     """
     options = PackOptions(seq_len=count_of("seq_len", seq_len), method=method, long=long, seed=seed)

@@ -62,32 +62,34 @@ def prepare(
     stall_timeout: float = 300.0,
     overwrite: bool = False,
     keep_downloads: bool = True,
+    timings: str | os.PathLike[str] | None = None,
     pack: Quantity | None = None,
     progress: bool = False,
     watch: RunWatch | None = None,
 ) -> Manifest:
     """Turn text into training-ready shards in the folder `out`, and return the manifest.
 
-    Calling it again with the same arguments continues an interrupted run, or returns the manifest
-    of a finished one. Arguments are the long options of `tokenmill prepare` (see its --help), with
+    Calling it again with the same arguments resumes an interrupted run, or returns the manifest of
+    a finished one. Arguments are the long options of `tokenmill prepare` (see its --help), with
     underscores; None follows the format. Numbers may be written like `"100M"`.
 
-    sources          files, folders, globs or URLs, one or many; or named ones, as in
+    sources          files, folders, globs or URLs, one or many; or named sources, such as
                      {"web": "corpus/web", "code": {"paths": "corpus/code", "repeat": 2}}
     out              the output folder, or its URL
     tokenizer        a name, the path of a vocabulary file, or an `Encoding`
-    template         the text of a row from several columns: '{title}\\n\\n{text}'
-    lists            a column of lists of strings: "join" them, or "documents" of each
-    where            an expression: only rows that pass, as in 'int_score >= 3 and lang == "en"'
-    sample           only this share of the rows, over the whole corpus
+    template         a row's text from several columns: '{title}\\n\\n{text}'
+    lists            for a column of lists of strings: "join" them, or make "documents" of them
+    where            an expression that rows must satisfy: 'int_score >= 3 and lang == "en"'
+    sample           only this fraction of the rows, across the whole corpus
     dedup            "exact": only the first of equal texts
-    limit_tokens     whole documents, in the order of the sources, until there are so many tokens
+    limit_tokens     whole documents, in the order of the sources, until there are this many tokens
     keep             columns to keep beside the tokens, as "id,url" or a list of names
-    val              "fraction", "first-shard" or "none": what is held out for validation
+    val              what is held out for validation: "fraction", "first-shard" or "none"
     seq_len          tokens per sample, if the format holds samples; "document" for one per document
-    pack             then plan rows of so many tokens, of whole documents: see `tokenmill.pack`
+    pack             also plan rows of this many tokens (see `tokenmill.pack`)
+    timings          a file outside of `out` to record the run's speed, for `tokenmill report`
     progress         show progress on stderr; in a notebook, below the cell
-    watch            an object that receives each step (see `tokenmill.run.RunWatch`)
+    watch            an object that is told of each step (see `tokenmill.run.RunWatch`)
     """
     given = dict(locals())
     config = Config(**{name: value for name, value in given.items() if name not in _NOT_OPTIONS})
@@ -105,7 +107,7 @@ def prepare(
 
 
 def _packing(out: str, seq_len: Quantity | None, overwrite: bool) -> Callable[[], object]:
-    """What packs the finished dataset. A wrong number is noticed now, before the run."""
+    """A function that packs the finished dataset. A wrong `seq_len` is refused before the run."""
     if seq_len is None:
         return lambda: None
     from tokenmill.dataset.opened import opened

@@ -20,11 +20,11 @@ def push(
     revision: str = "main",
     overwrite: bool = False,
 ) -> Pushed:
-    """Upload a finished dataset to the Hugging Face Hub, and return what is there then.
+    """Upload a finished dataset to the Hugging Face Hub, and return what the repository then holds.
 
-    `repo` is OWNER/NAME; it is made if it does not exist, and `revision`, a branch, likewise. The
-    dataset is verified before and its hashes are compared with the Hub's after. Calling it again
-    after an interruption sends what is missing. Another dataset there is only replaced with
-    `overwrite`; a README.md that you wrote or edited stays.
+    `repo` is OWNER/NAME and `revision` a branch; each is created if it does not exist. The dataset
+    is verified first, and afterwards its hashes are compared with the Hub's. Calling it again after
+    an interruption uploads what is missing. Another dataset is replaced only with `overwrite`; a
+    README.md that you wrote or edited stays.
     """
     return pushed(os.fspath(folder), repo, private=private, revision=revision, overwrite=overwrite)

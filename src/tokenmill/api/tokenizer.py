@@ -11,13 +11,13 @@ from tokenmill.errors import ConfigError
 def encoding_named(
     tokenizer: str | os.PathLike[str] | Encoding | None, pattern: str | None, eot_token: str | None
 ) -> EncodingId | None:
-    is_told_more = pattern is not None or eot_token is not None
+    has_options = pattern is not None or eot_token is not None
     if tokenizer is None:
-        if is_told_more:
+        if has_options:
             raise ConfigError("pattern and eot_token need a tokenizer", hint="tokenizer='FILE'")
         return None
     if not isinstance(tokenizer, Encoding):
         return get_encoding(tokenizer, pattern=pattern, eot=eot_token).identity
-    if is_told_more:
-        raise ConfigError("an Encoding has its pattern and eot_token already")
+    if has_options:
+        raise ConfigError("an Encoding already has its pattern and eot_token")
     return tokenizer.identity

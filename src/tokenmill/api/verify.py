@@ -30,14 +30,14 @@ def verify(
     eot: str | None = None,
     num_proc: int | None = None,
 ) -> VerifyReport:
-    """Check every file and token of a dataset. Faults are in the report, not raised:
+    """Check every file and token of a dataset. Faults are reported, not raised:
 
         report = tokenmill.verify("data/mine", sample=1000)
         assert report.is_whole, report.failures
 
     `sample` documents, or all of them with `full`, are encoded again from the inputs and compared;
-    `sources` is where the inputs are now, if they moved. The other arguments are for folders that
-    tokenmill did not write; `tokenizer` may also give the file of a dataset's tokenizer.
+    `sources` is where the inputs are now, if they moved. The other arguments describe a folder that
+    tokenmill did not write; `tokenizer` may also be the file of a dataset's tokenizer.
     """
     if isinstance(sources, (str, os.PathLike)):
         sources = (sources,)

@@ -1,8 +1,8 @@
 """The books of an assembly: which shard tasks are due, which are done, which parts can be removed.
 
-Records of parts arrive in any order; a task is due as soon as the records cover its stretch of the
-stream (a shuffle needs all of them first). Then records of tasks arrive. A part is removed when
-every task that needs it has its record, so that the disk never holds the output twice.
+Records of parts arrive in any order. A task is due as soon as they cover its stretch of the stream;
+a shuffle needs all of them first. Then the records of tasks arrive. A part is removed when every
+task that reads it has a record, so that the disk never holds the output twice.
 
 The due tasks are a function of the records alone. A resumed run hands out the same tasks again; the
 worker that gets a finished task notices that it is done (writing.py).
@@ -22,8 +22,8 @@ from tokenmill.assemble.sidecars import Sidecar, Sidecars, SplitEnd
 from tokenmill.assemble.sources import PartsInOrder, ShuffledParts
 from tokenmill.assemble.stream import ShardStream
 from tokenmill.assemble.task import (
-    KEPT,
     SHARDS_NAME,
+    SIDECAR,
     Block,
     ShardRecord,
     ShardTask,
@@ -38,15 +38,15 @@ from tokenmill.encode.record import PARTS_NAME, RECORDS_NAME, SPLITS, PartRecord
 from tokenmill.formats import Layout, Shard, SideFile, get_format
 from tokenmill.storage.store import store_of
 
-# The bound on tasks that wait to be handed out. A resumed run could have a hundred thousand at
-# once, of 10 kB each; more are cut as these finish.
+# The bound on tasks waiting to be handed out. A resumed run could have a hundred thousand at once,
+# of 10 kB each; more are cut as these finish.
 MAX_DUE = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """All files, in the order of the streams. `split_rule` says how validation data was chosen: by
-    documents, by tokens (the last of the stream), or as the first shard."""
+    """All files, in the order of the streams. `split_rule` says how validation data was chosen:
+    "documents", "tokens" (the last of the stream) or "first-shard"."""
 
     shards: tuple[Shard, ...]
     index_files: tuple[SideFile, ...]
@@ -75,12 +75,12 @@ class Books:
         make_folders(work)
 
     def add_stream(self, layout: Layout, number: int, source: TokenSource) -> ShardStream:
-        """The next stream, whose tasks are read from `source`."""
+        """Add the next stream, whose tasks read from `source`."""
         self._streams.append(ShardStream(self._work, self._plan_id, layout, number, source))
         return self._streams[-1]
 
     def tasks(self) -> Iterator[ShardTask | None]:
-        """The due tasks until all are done; None: nothing is due before the next call of `done`."""
+        """The due tasks until all are done; None: nothing is due until `done` is called again."""
         while self.due or not self.is_done:
             yield self.due.popleft() if self.due else None
 
@@ -93,7 +93,7 @@ class Books:
         return all(stream.is_done for stream in self._streams)
 
     def output(self, layout: Layout) -> Output:
-        """All files, after writing the ones that list the shards."""
+        """All files. First writes the index files, which list the shards."""
         shards = tuple(shard for stream in self._streams for shard in stream.shards())
         tails = {split: Tail() for split in SPLITS}
         tails |= {SPLITS[number]: stream.tail for number, stream in enumerate(self._streams)}
@@ -114,22 +114,22 @@ class Assembly(Books):
         sidecars: Sidecars | None = None,
     ) -> None:
         super().__init__(work, plan_id)
-        for name in (PARTS_NAME, RECORDS_NAME):  # perhaps a million files: scanned once
+        for name in (PARTS_NAME, RECORDS_NAME):  # perhaps a million files, scanned once
             folder = os.path.join(work, name)
             store_of(work).make_folder(folder)
             store_of(work).remove_temporaries(folder)
         self._layout = layout
         self._options = options
         self._num_slices = num_slices
-        self._last_index: int | None = None  # of the last slice, if it is not the plan's
+        self._last_index: int | None = None  # of the last slice, if --limit-tokens cut it short
         self._num_buckets = num_buckets
         self.records = Ledger()  # of parts
         self._totals = PartTotals()
         self._fitted: Fitted | None = None
         self._sources: list[PartsInOrder | ShuffledParts] = []
         self._shares: Sequence[Share | None] = ()
-        self._num_fed = 0  # parts, in plan order
-        self._is_fed = False  # with all parts
+        self._num_fed = 0  # parts fed to the streams, in plan order
+        self._is_fed = False  # all parts are fed
         self._parts = PartsInUse(work)
         self._sidecars = sidecars  # None: nothing is kept (--keep)
 
@@ -152,13 +152,12 @@ class Assembly(Books):
         self._feed()
 
     def end_with(self, index: int, num_slices: int) -> None:
-        """Note that there are `num_slices` slices, the last of which has another index than its
-        place."""
+        """Note that there are only `num_slices` slices, the last of them with this index."""
         self._num_slices = num_slices
         self._last_index = index
 
     def done(self, record: ShardRecord) -> None:
-        if record.piece == KEPT:
+        if record.piece == SIDECAR:
             assert self._sidecars is not None
             self._sidecars.done(record)
             return
@@ -179,8 +178,7 @@ class Assembly(Books):
         return dataclasses.replace(output, split_rule=self._fitted.split_rule, sidecars=kept)
 
     def _feed(self) -> None:
-        """Cut the stretch that the records cover so far; in a long resumed run, only as much as is
-        useful now."""
+        """Cut the stream as far as the records cover it, up to MAX_DUE tasks."""
         is_all = len(self.records) == self._num_slices
         if self._is_fed or (self._num_buckets and not is_all):
             return
@@ -201,8 +199,8 @@ class Assembly(Books):
                 self.due.extend(self._sidecar_tasks(self._sidecars, self._fitted))
 
     def _sidecar_tasks(self, sidecars: Sidecars, found: Fitted) -> Iterator[ShardTask]:
-        """The tasks of the kept rows, once all blocks were fed."""
-        records = [self.records[self._index_at(place)] for place in range(self._num_slices)]
+        """The tasks that write sidecars, once all parts are fed."""
+        records = [self.records[self._index_at(number)] for number in range(self._num_slices)]
         ends: dict[int, SplitEnd | None] = dict.fromkeys(range(len(SPLITS)))
         if found.layout.first_shard_is_val:
             ends = {0: SplitEnd(("val", "train"), self._streams[0].first_shard_tokens)}
@@ -242,20 +240,21 @@ class Assembly(Books):
             if index not in self.records:
                 break
             self._num_fed += 1
-            sizes, runs = self.records.extent(index)
+            sizes, chunks = self.records.extent(index)
             index = self.records.part_of(index)
             for split, num_bytes in enumerate(sizes):
                 if not num_bytes:
                     self._parts.no_part((split, index))
             for number, source in enumerate(self._sources):
                 assert isinstance(source, PartsInOrder)
-                for block in source.blocks(index, runs):
+                for block in source.blocks(index, chunks):
                     self._put(number, block)
 
-    def _index_at(self, place: int) -> int:
-        """The index of the slice at a place in the plan's order."""
-        is_last = self._last_index is not None and place == self._num_slices - 1
-        return self._last_index if is_last and self._last_index is not None else place
+    def _index_at(self, number: int) -> int:
+        """The index of the record of the plan's slice `number`."""
+        if self._last_index is not None and number == self._num_slices - 1:
+            return self._last_index
+        return number
 
     def _feed_buckets(self) -> None:
         for number, source in enumerate(self._sources):
@@ -270,7 +269,7 @@ class Assembly(Books):
             file = (source.split, block.key[0])
             block = share.of(block, source)
             if share.is_divided and not self._num_buckets:
-                self._parts.keep(file)  # every attempt finds the place in its lengths
+                self._parts.keep(file)  # every attempt needs its lengths to find the same cut
         if not block.num_tokens:
             return
         if not self._num_buckets:
@@ -289,7 +288,7 @@ class Assembly(Books):
 
 
 def _index_files(folder: str, layout: Layout, shards: Sequence[Shard]) -> tuple[SideFile, ...]:
-    """Write the files that list each split's shards, for formats that have such files."""
+    """Write the files that list each split's shards, if the format has them."""
     written = []
     for split in SPLITS:
         of_split = [shard for shard in shards if shard.split == split]

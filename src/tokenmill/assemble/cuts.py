@@ -2,11 +2,11 @@
 
 A shard ends where it is full, in the middle of a document if need be. If the format stores document
 boundaries, a shard ends before the document that does not fit; a document larger than a shard gets
-its own shard. A piece of a shard's file ends at a fixed byte, in the middle of anything.
+its own shard. A piece of a shard's file ends at a fixed byte, wherever that is.
 
-Where documents may be cut, the number of tokens determines the end. Otherwise the end is found in
-the document lengths of the block in which it falls. If an earlier attempt has written both sides of
-that end, those lengths are gone, and its record says where the end is.
+If documents may be cut, the number of tokens determines the end. Otherwise the end is found in the
+document lengths of its block. If an earlier attempt has written both sides of that end, those
+lengths are gone, and its record says where the end is.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ShardCutter:
         self._lengths_of = lengths_of
         self._known_end = known_end
         self._shard = self._piece = 0
-        self._held: list[Stretch] = []  # of the piece
+        self._held: list[Stretch] = []  # of the current piece
         self._piece_tokens = 0
         self._shard_tokens = 0
         self._shard_documents = 0  # those that end in the shard
@@ -88,8 +88,8 @@ class ShardCutter:
 
     def _hold(self, stretch: Stretch, is_shard: bool) -> None:
         num_tokens = stretch.stop - stretch.start
-        # A shard may end because the next block's first document does not fit. Then the task names
-        # that block too, so that its lengths, which say so, stay until the task has its record.
+        # If a shard ends because the next block's first document does not fit, the task also names
+        # that block, so that its lengths, which show that, stay until the task has its record.
         if not stretch.is_empty or (is_shard and self._held):
             self._held.append(stretch)
         self._piece_tokens += num_tokens
@@ -126,8 +126,8 @@ class ShardCutter:
     def _between_documents(
         self, block: Block, start: int, document: int, begin: tuple[int, int]
     ) -> tuple[int, int, bool, bool]:
-        """The same for shards that end with a document. `begin` is the start of the block: tokens
-        and documents of the stream."""
+        """The same for shards that end between documents. `begin` is where the block begins in the
+        stream: tokens, documents."""
         room, piece_room = self._limit - self._shard_tokens, self._piece_room
         left = block.num_tokens - start
         if left <= room and left <= piece_room:
@@ -153,7 +153,7 @@ class ShardCutter:
         return stop, last, True, is_shard
 
     def _ends_of(self, block: Block) -> npt.NDArray[np.int64]:
-        """Where each document of the block ends, in its tokens."""
+        """The end of each document of the block, in tokens of the block."""
         if self._ends is None or self._ends[0] != block:
             self._ends = block, np.cumsum(self._lengths_of(block), dtype=np.int64)
         return self._ends[1]

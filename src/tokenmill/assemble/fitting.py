@@ -1,5 +1,4 @@
-"""What depends on the size of the corpus: the size of shards, and the validation split of a small
-corpus.
+"""Fits shards and the validation split to the size of a small corpus.
 
 A trainer needs training data and validation data. With few documents, a split by documents may
 leave one of them empty. With shards of 100M tokens and the first one for validation, a smaller
@@ -7,8 +6,7 @@ corpus leaves nothing to train on. Then shards become smaller, unless the user h
 If no document was held out, or every document was, the last tokens of the stream are held out
 instead, as in nanoGPT's own recipe for Shakespeare.
 
-The decision is a function of the parts' records, so it does not depend on which worker encoded
-them, or when.
+The decision depends on the parts' records alone, not on who encoded them or when.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from tokenmill.corpus.plan import Plan
 from tokenmill.encode.record import PartChunk, PartRecord
 from tokenmill.formats import Layout, get_format
 
-# What is held out if the corpus is too small for the usual shards or for a split by documents.
+# How much is held out if the corpus is too small for a split by documents.
 SMALL_VAL_FRACTION = 0.1
 MAX_SMALL_VAL_TOKENS = 1_000_000
 MIN_SHARD_TOKENS = 1024
@@ -33,7 +31,7 @@ MIN_SHARD_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True)
 class FittingOptions:
-    """What the user and the format want of splits, as far as the size of the corpus matters."""
+    """The options that matter if the corpus is small."""
 
     may_shrink_shards: bool = False  # the user did not set their size
     is_split: bool = False  # documents are held out at random
@@ -55,8 +53,8 @@ class FittingOptions:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The decision. If a split by documents failed, `val_tokens` of `stream` are held out; None:
-    the streams are the splits of the parts."""
+    """The decision. If a split by documents failed, the last `val_tokens` of `stream` are held out.
+    If it is None, the streams are the splits of the parts."""
 
     layout: Layout
     stream: int = 0
@@ -102,22 +100,22 @@ def fitted(
     if layout.has_boundaries and totals.num_documents[stream] < 2:
         val_tokens = 0  # a format with boundaries does not cut documents
     if options.is_repeated:
-        val_tokens = 0  # the last tokens have copies before
+        val_tokens = 0  # copies of the last tokens would be in the training split
     if not val_tokens and not stream:
         return Fitted(layout)
     return Fitted(layout, stream, val_tokens)
 
 
 def _with_smaller_shards(layout: Layout, num_tokens: int) -> Fitted:
-    """Shards of a tenth of the tokens each, the first for validation; of very few tokens, a
-    half."""
+    """Shards of a tenth of the tokens each, the first for validation; of half if there are very
+    few."""
     wanted = max(-(-num_tokens // 10), min(MIN_SHARD_TOKENS, -(-num_tokens // 2)), 1)
     step = layout.seq_len or 1
     return Fitted(dataclasses.replace(layout, shard_tokens=max(step, wanted - wanted % step)))
 
 
 def _val_tokens(num_tokens: int, fraction: float | None) -> int:
-    """The user's fraction, or a tenth up to a million tokens; leaves tokens on both sides."""
+    """The user's fraction, or a tenth but at most a million tokens; neither side is empty."""
     if fraction is None:
         wanted = min(round(num_tokens * SMALL_VAL_FRACTION), MAX_SMALL_VAL_TOKENS)
     else:
@@ -126,7 +124,7 @@ def _val_tokens(num_tokens: int, fraction: float | None) -> int:
 
 
 def _with_whole_samples(num_tokens: int, val_tokens: int, seq_len: int) -> int:
-    """How many tokens to hold out so that training data is whole samples and the unused tail is the
+    """How many tokens to hold out so that training data is whole samples, and the unused tail the
     end of the stream; 0 if one side would have no sample."""
     num_train = num_tokens - max(val_tokens, seq_len)
     num_train -= num_train % seq_len
@@ -148,7 +146,7 @@ class Share:
         """The share of the next block; it may be empty."""
         room = min(max(self._num_train - self._num_before, 0), block.num_tokens)
         documents = 0
-        # Where it is divided. After that block lengths are not needed, and may be gone.
+        # Only the divided block needs lengths; those of later blocks may be gone.
         self.is_divided = room < block.num_tokens and (room > 0 or not self._num_before)
         if self._has_boundaries and self.is_divided:
             ends = np.cumsum(source.lengths(block.whole), dtype=np.int64)

@@ -1,7 +1,7 @@
 """Which part files are still needed, by tasks without a record or by future tasks.
 
-A part file is removed once no task needs it. `used.json` says so before the removal, so that a
-later attempt does not encode its slice again. Losing `used.json` costs only time.
+A part file is removed once no task needs it. `used.json` lists it before that, so that a later
+attempt does not encode its slice again. Losing `used.json` costs only time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import collections
 import json
 import os
 
-from tokenmill.assemble.task import ShardTask
+from tokenmill.assemble.task import Place, ShardTask
 from tokenmill.encode.record import SPLITS, part_path
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import checked_object, checksummed
@@ -23,9 +23,8 @@ PartFile = tuple[int, int]  # split, slice
 
 
 def are_removed_early(work: str) -> bool:
-    """Whether parts are removed as soon as no task needs them. Where a removal costs a request,
-    parts stay until the dataset is complete: the removals would delay workers that wait for
-    tasks."""
+    """Whether parts are removed as soon as no task needs them. If a removal takes a request, parts
+    stay until the dataset is complete: removing them would delay the workers."""
     return store_of(work).has_quick_calls
 
 
@@ -35,8 +34,8 @@ class PartsInUse:
         self._are_removed_early = are_removed_early(work)
         self._used = UsedParts.of(work)
         self._users: collections.Counter[PartFile] = collections.Counter()
-        self._files_of: dict[tuple[int, int, int], set[PartFile]] = {}  # by task
-        # By stream: blocks that tasks do not fully cover yet, and where each ends in the stream.
+        self._files_of: dict[Place, set[PartFile]] = {}  # by task
+        # By stream: the end of each block that tasks do not fully cover yet, and its part file.
         self._blocks: tuple[collections.deque[tuple[int, PartFile]], ...] = tuple(
             collections.deque() for _ in SPLITS
         )
@@ -44,17 +43,17 @@ class PartsInUse:
         self._unused: list[PartFile] = []  # not removed yet
 
     def no_part(self, file: PartFile) -> None:
-        """Note that a slice has nothing for a split, so that used parts stay a few long ranges."""
+        """Note that a slice has no file for a split, which keeps the used parts in few ranges."""
         self._used.add(*file)
 
     def replaced(self, index: int) -> None:
-        """Remove the part files of a slice whose part another one has replaced. If that is lost,
-        the slice is encoded again."""
+        """Remove the part files of a slice whose part was replaced. If the new part is lost, the
+        slice is encoded again."""
         if self._are_removed_early:
             files.remove_all([part_path(self._work, index, split) for split in range(len(SPLITS))])
 
     def keep(self, file: PartFile) -> None:
-        """Note that a part file is needed to the end."""
+        """Note that a part file is needed until the end."""
         self._users[file] += 1
 
     def block_fed(self, stream: int, file: PartFile, num_tokens: int) -> None:
@@ -67,7 +66,7 @@ class PartsInUse:
     def task_made(self, task: ShardTask, split: int) -> None:
         indices = {stretch.key[0] for stretch in task.stretches}
         needed = {(split, index) for index in indices if (split, index) not in self._used}
-        self._files_of[task.stream, task.shard, task.piece] = needed
+        self._files_of[task.place] = needed
         self._users.update(needed)
 
     def blocks_done(self, stream: int, num_tokens: int) -> None:
@@ -77,8 +76,7 @@ class PartsInUse:
             released.append(blocks.popleft()[1])
         self._release(released)
 
-    def task_done(self, place: tuple[int, int, int]) -> None:
-        """Note that a task is done."""
+    def task_done(self, place: Place) -> None:
         self._release(sorted(self._files_of.pop(place, ())))
 
     def _release(self, released: list[PartFile]) -> None:
@@ -93,8 +91,7 @@ class PartsInUse:
         for split, index in unused:
             self._used.add(split, index)
         self._unused += unused
-        # The larger the file, the less often it is written: thousands of tasks may end in any
-        # order.
+        # A larger used.json is saved less often: thousands of tasks may finish in any order.
         if self._unused and len(self._unused) >= self._used.num_ranges // RANGES_PER_FILE:
             self._used.save(self._work)
             for split, index in self._unused:
@@ -110,7 +107,7 @@ class UsedParts:
 
     @staticmethod
     def of(work: str) -> UsedParts:
-        """The notes of an earlier attempt; empty if there are none or if they are damaged."""
+        """What an earlier attempt saved; empty if that is missing or damaged."""
         try:
             ranges = checked_object(files.read_file(os.path.join(work, _USED_NAME)))["used"]
             return UsedParts([[[int(a), int(b)] for a, b in of_split] for of_split in ranges])
@@ -123,7 +120,7 @@ class UsedParts:
 
     @property
     def num_first(self) -> int:
-        """So many slices, from the first on, have no part file that is still needed."""
+        """The number of slices before the first whose part files may still be needed."""
         firsts = [of_split[0] if of_split else [0, 0] for of_split in self._ranges]
         return min(stop if start == 0 else 0 for start, stop in firsts)
 

@@ -1,4 +1,4 @@
-"""The work of earlier attempts: records whose parts are whole or no longer needed."""
+"""The work of earlier attempts: records whose parts are intact or no longer needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SMALL_BYTES = 1 << 16
 def earlier_records(
     job: Job, indices: range, notice: Callable[[str], None] = lambda message: None
 ) -> Ledger:
-    """The records of earlier attempts. A part that is still needed must be whole."""
+    """The records of earlier attempts, without those whose part is still needed but damaged."""
     used = UsedParts.of(job.work)
     records = saved_ledger(job.work, job.plan_id, notice)
     in_files: Sequence[int] = indices
@@ -48,8 +48,8 @@ def earlier_records(
             records.add(record)
 
     def to_check_in_parallel() -> Iterator[PartRecord]:
-        """Records to check in threads. The others are settled at once: a thread costs more than
-        checking a small file."""
+        """The records to check in threads. Others are settled here: a small local file is checked
+        faster than it is handed to a thread."""
         first = used.num_first
         saved = (records[index] for index in records if index >= first)
         filed = filter(None, committed_records(job.work, in_files, job.plan_id))
@@ -73,7 +73,7 @@ class NeededFile(NamedTuple):
 
 
 def needed_files(work: str, record: PartRecord, used: UsedParts) -> list[NeededFile]:
-    """The files of a part that are still needed. Kept rows are needed to the end."""
+    """The files of a part that are still needed. Kept rows are needed until the end."""
     index, found = record.slice_index, []
     for split, num_bytes in enumerate(record.num_bytes):
         if num_bytes and (split, index) not in used:

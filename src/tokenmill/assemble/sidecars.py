@@ -2,14 +2,13 @@
 
     __kept__/train-00000.pq     parquet: row i of a split's sidecars is document i of the split
 
-Trainers must not take them for shards. So the folder begins with two underscores, which `datasets`,
-pyarrow and Spark pass over, and the name does not end with .parquet, for those who glob
-`**/*.parquet` themselves.
+Trainers must not take them for shards. So the folder's name begins with two underscores, which
+`datasets`, pyarrow and Spark skip, and the files do not end with .parquet, for scripts that glob
+`**/*.parquet`.
 
 A sidecar has a million documents, wherever shards end. Its rows come from the kept files of parts
-(encode/kept_file.py), which stay until the dataset is complete, so that sidecars are cut once, when
-all parts are there. Where the end of a split cuts a document in two, each split has a piece, and
-each has its row.
+(encode/kept_file.py), which stay until the dataset is complete, so sidecars are cut once, when all
+parts are there. If the end of a split cuts a document in two, both splits have a row for it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokenmill.arrays import indices, numbers_of
-from tokenmill.assemble.task import KEPT, Block, End, ShardRecord, ShardTask, Stretch
+from tokenmill.assemble.task import SIDECAR, Block, End, Place, ShardRecord, ShardTask, Stretch
 from tokenmill.encode.kept_file import KEY, KeptFile, KeptReader, kept_schema
 from tokenmill.encode.record import SPLITS, PartRecord
 from tokenmill.errors import DamagedWorkError
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 FOLDER = "__kept__"
 PATTERN = rf"{FOLDER}/(train|val)-\d{{5,}}\.pq"
 DOCUMENTS_PER_SIDECAR = 1 << 20
-# A row group is what is read to show one document.
+# To show one document, one row group is read.
 GROUP_ROWS = 1 << 14
 GROUP_BYTES = 16 << 20
 _CHUNKS_NAME = "kept.bin"
@@ -63,8 +62,8 @@ class Sidecar:
 
 @dataclass(frozen=True)
 class KeptParts:
-    """The kept rows of one split of the parts. A block is that of the tokens' source: a chunk (its
-    kept file and its number there), or a bucket of every part."""
+    """The kept rows of one split of the parts. Blocks are those of the tokens: a chunk (its kept
+    file and its number there), or one bucket of every part."""
 
     work: str
     split: int
@@ -81,7 +80,7 @@ class KeptParts:
         }
 
     def blocks(self, records: Iterable[PartRecord]) -> Iterator[Block]:
-        """The chunks in plan order, if nothing is shuffled."""
+        """The chunks in plan order, for documents that are not shuffled."""
         for record in records:
             chunks = [chunk for chunk in record.chunks if chunk.num_documents[self.split]]
             for number, chunk in enumerate(chunks):
@@ -89,7 +88,7 @@ class KeptParts:
                 yield Block(key, chunk.num_tokens[self.split], chunk.num_documents[self.split])
 
     def save_chunks(self, records: Iterable[PartRecord], num_buckets: int) -> None:
-        """List the chunks for tasks, if documents are shuffled."""
+        """Save the list of chunks, which tasks need if documents are shuffled."""
         rows = [
             (*block.key[:1], num_buckets * block.key[1], block.key[2], num_buckets * block.key[3])
             for block in self.blocks(records)
@@ -141,7 +140,7 @@ class KeptParts:
 
 @dataclass(frozen=True, slots=True)
 class SplitEnd:
-    """One stream that is cut in two splits, in this order, after `num_tokens`."""
+    """Where a stream is cut into two splits, in this order: after `num_tokens`."""
 
     splits: tuple[str, str]
     num_tokens: int
@@ -155,9 +154,8 @@ class Sidecars:
         self._plan_id = plan_id
         self._layout = layout
         self._types = types
-        self._open: set[tuple[int, int, int]] = set()
-        self._made: dict[tuple[int, int, int], Sidecar] = {}
-        self._num_rows: dict[tuple[int, int, int], int] = {}
+        self._num_rows: dict[Place, int] = {}  # of tasks without a record
+        self._made: dict[Place, Sidecar] = {}
 
     def source(self, split: int, is_shuffled: bool) -> KeptParts:
         return KeptParts(self._work, split, self._types, is_shuffled)
@@ -165,7 +163,7 @@ class Sidecars:
     def tasks(
         self, source: KeptParts, blocks: Iterable[Block], end: SplitEnd | None
     ) -> Iterator[ShardTask]:
-        """The tasks of a stream's sidecars, once all of it is known."""
+        """The tasks of a stream's sidecars, once all its blocks are known."""
         if end is None:
             yield from self._split_tasks(SPLITS[source.split], source, blocks)
             return
@@ -174,13 +172,12 @@ class Sidecars:
 
     def done(self, record: ShardRecord) -> None:
         [file] = record.side_files
-        rows = self._num_rows[record.place]
+        rows = self._num_rows.pop(record.place)
         self._made[record.place] = Sidecar(file.name, rows, file.num_bytes, file.sha256)
-        self._open.discard(record.place)
 
     @property
     def is_done(self) -> bool:
-        return not self._open
+        return not self._num_rows
 
     def files(self) -> tuple[Sidecar, ...]:
         return tuple(self._made[place] for place in sorted(self._made))
@@ -198,7 +195,7 @@ class Sidecars:
                 source=source,
                 stream=SPLITS.index(split),
                 shard=number,
-                piece=KEPT,
+                piece=SIDECAR,
                 stretches=tuple(stretches),
                 first_token=0,
                 shard_tokens=0,
@@ -206,16 +203,14 @@ class Sidecars:
                 end=End(0, first + rows, True),
             )
             first += rows
-            place = (task.stream, number, KEPT)
-            self._open.add(place)
-            self._num_rows[place] = rows
+            self._num_rows[task.place] = rows
             yield task
 
 
 def _divided(
     blocks: list[Block], source: KeptParts, end: SplitEnd
 ) -> tuple[list[Block], list[Block]]:
-    """The blocks of both splits; a document that is cut in two is in both."""
+    """The blocks of each split; a document that is cut in two is in both."""
     before: list[Block] = []
     left = end.num_tokens
     for at, block in enumerate(blocks):
@@ -231,7 +226,7 @@ def _divided(
 
 
 def _cut(blocks: Iterable[Block]) -> Iterator[list[Stretch]]:
-    """The documents of blocks in stretches of DOCUMENTS_PER_SIDECAR."""
+    """The stretches of each sidecar: DOCUMENTS_PER_SIDECAR documents."""
     held: list[Stretch] = []
     room = DOCUMENTS_PER_SIDECAR
     for block in blocks:
@@ -249,8 +244,8 @@ def _cut(blocks: Iterable[Block]) -> Iterator[list[Stretch]]:
 
 
 def write_sidecar(task: ShardTask, name: str, create: Create) -> None:
-    """Write a sidecar. Row groups end where blocks and numbers say, so the bytes are the same every
-    time."""
+    """Write a sidecar. Its row groups depend on the task alone, so the bytes are always the
+    same."""
     source = task.source
     assert isinstance(source, KeptParts)
     schema = kept_schema(source.types)
@@ -260,7 +255,7 @@ def write_sidecar(task: ShardTask, name: str, create: Create) -> None:
 
 
 def _writer(file: Any, schema: pa.Schema) -> AbstractContextManager[pq.ParquetWriter]:
-    import pyarrow.parquet as pq  # 30 ms that only --keep should pay
+    import pyarrow.parquet as pq  # takes 30 ms, which only --keep should pay
 
     writer: AbstractContextManager[pq.ParquetWriter] = pq.ParquetWriter(
         Sink(file), schema, compression="zstd", compression_level=3
@@ -269,7 +264,7 @@ def _writer(file: Any, schema: pa.Schema) -> AbstractContextManager[pq.ParquetWr
 
 
 def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The rows in tables of at most GROUP_ROWS, and of about GROUP_BYTES."""
+    """The rows in tables of at most GROUP_ROWS rows and about GROUP_BYTES."""
     held: list[pa.Table] = []
     num_rows = num_bytes = 0
     for table in tables:

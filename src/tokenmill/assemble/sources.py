@@ -1,6 +1,6 @@
 """Where a shard task's tokens come from: parts, in plan order or shuffled, as blocks.
 
-A source travels as plain data, and keeps nothing that would not be the same in another process.
+A source is sent to workers as plain data, and caches only what any process would read the same.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from tokenmill.storage import files
 from tokenmill.storage.objects import in_parallel
 from tokenmill.storage.store import RangeRead, store_of
 
-# What stays in the cache between read, hash and write: 4 MB took three times the CPU.
+# Small enough to stay in the CPU cache between read, hash and write: 4 MB took three times the CPU.
 COPY_BYTES = 256 << 10
 CHUNKS_NAME = "runs.bin"
 
 
 def task_of(plain: dict[str, Any]) -> ShardTask:
-    """The task that `to_plain` made plain."""
+    """The task that `ShardTask.to_plain` turned into plain data."""
     kinds: dict[str, Any] = {"parts": PartsInOrder, "buckets": ShuffledParts, "kept": KeptParts}
     given = dict(plain["source"])
     return ShardTask.from_plain(plain, kinds[given.pop("kind")](**given))
 
 
-def _seen_part(work: str, slice_index: int, split: int) -> str:
-    """Where a part is that has a record; whoever made it may have been another machine."""
+def _visible_part(work: str, slice_index: int, split: int) -> str:
+    """The path of a part that has a record, once it is visible here: another machine may have
+    written it."""
     path = part_path(work, slice_index, split)
     files.wait_for(path)
     return path
@@ -67,28 +68,28 @@ class PartsInOrder:
         slice_index, tokens_at, _ = stretch.key
         width = DTYPE_BYTES[self.dtype]
         start, stop = tokens_at + stretch.start * width, tokens_at + stretch.stop * width
-        path = _seen_part(self.work, slice_index, self.split)
+        path = _visible_part(self.work, slice_index, self.split)
         with _part_expected(path):
             yield from files.read_in_order(path, start, stop, COPY_BYTES)
 
     def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
         slice_index, _, lengths_at = stretch.key
         wanted = lengths_at + 4 * stretch.first, lengths_at + 4 * stretch.last
-        path = _seen_part(self.work, slice_index, self.split)
+        path = _visible_part(self.work, slice_index, self.split)
         with _part_expected(path):
             return np.frombuffer(files.read_ranges(path, [wanted])[0], "<u4")
 
 
 @contextlib.contextmanager
 def _part_expected(path: str) -> Iterator[None]:
-    """Explain why a part is not there."""
+    """Explain why a part is missing."""
     try:
         yield
     except FileNotFoundError as error:
         if not are_removed_early(path):
             raise ConflictError(
-                f"{path} was removed while the run was working",
-                hint="by another run? Wait for it, then run the same command again: it resumes",
+                f"{path} was removed while the run was working, perhaps by another run",
+                hint="when no other run is active, run the same command again: it resumes",
             ) from error
         raise DamagedWorkError(
             f"{path} is gone, but a shard that needs it is not written yet",
@@ -98,10 +99,9 @@ def _part_expected(path: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ShuffledParts:
-    """One split of all parts, sorted by key. A block is a bucket of every part.
+    """One split of all parts, sorted by key. A block is one bucket of every part.
 
-    One file of the work folder lists the chunks: a task that named them all would grow with the
-    run.
+    A file of the work folder lists the chunks: a task that listed them would grow with the run.
     """
 
     work: str
@@ -130,7 +130,7 @@ class ShuffledParts:
         files.write_record(self._chunks_path, data)
 
     def blocks(self) -> Iterator[Block]:
-        """The buckets, once `save_chunks` was called."""
+        """The buckets; call `save_chunks` first."""
         totals = np.zeros((self.num_buckets + 1, 2), np.int64)
         for directory in in_parallel(self._directory, self._chunks):
             totals += directory.astype(np.int64)
@@ -183,7 +183,7 @@ class ShuffledParts:
             return _starts(read, chunk, 0, self.num_buckets + 1)
 
     def _path(self, chunk: SplitChunk) -> str:
-        return _seen_part(self.work, chunk.slice_index, self.split)
+        return _visible_part(self.work, chunk.slice_index, self.split)
 
     @property
     def _chunks_path(self) -> str:
@@ -201,7 +201,7 @@ class ShuffledParts:
 
 
 def _starts(read: RangeRead, chunk: SplitChunk, first: int, count: int) -> npt.NDArray[np.uint64]:
-    """Where buckets `first` and so on begin in a chunk: (documents, tokens) each."""
+    """Where `count` buckets, from `first` on, begin in a chunk: (documents, tokens) each."""
     at = chunk.directory_at + 16 * first
     [data] = read([(at, at + 16 * count)])
     return np.frombuffer(data, "<u8").reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""One split from blocks to finished shards: tasks out, their records in."""
+"""One split's shards: blocks in, tasks out; records of tasks in, finished shards out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import dataclasses
 from tokenmill.assemble.cuts import WHOLE, Piece, Pieces, ShardCutter
 from tokenmill.assemble.parts_in_use import are_removed_early
 from tokenmill.assemble.task import (
-    SIDES,
+    SIDE_FILES,
     Block,
     End,
     ShardRecord,
@@ -43,14 +43,14 @@ class ShardStream:
         )
         self.end_of_tasks = 0  # tokens of the stream that tasks cover
         self.first_shard_tokens = 0
-        # Of the current shard. A split of one shard may have a million pieces.
-        self._pieces: list[Piece] = []  # without a task yet
-        self._num_pieces = 0  # with tokens
+        # The next three are of the current shard, which may have a million pieces.
+        self._pieces: list[Piece] = []  # those without a task yet
+        self._num_pieces = 0  # those with tokens
         self._shard_tokens = 0
         self._documents_before: collections.Counter[str] = collections.Counter()  # by split
         self._shard_begin = End(0, 0, False)
-        # For shards of several pieces with files beside them: the pieces without a record, and the
-        # task that is due once all have one.
+        # Shards of several pieces that have side files: their pieces without a record, and the task
+        # for the side files, which is due once all have one.
         self._waiting: dict[int, tuple[set[int], ShardTask | None]] = {}
         self._due: list[ShardTask] = []
         self._num_open = 0  # tasks without a record
@@ -71,9 +71,9 @@ class ShardStream:
         """Add the record of a finished task."""
         self._num_open -= 1
         self._records.setdefault(record.shard, []).append(record)
-        if record.shard in self._waiting and record.piece != SIDES:
+        if record.shard in self._waiting and record.piece != SIDE_FILES:
             self._waiting[record.shard][0].discard(record.piece)
-            self._release_sides(record.shard)
+            self._release_side_files(record.shard)
         return self._taken()
 
     @property
@@ -86,7 +86,8 @@ class ShardStream:
         return Tail(sum(t.num_tokens for t in tails), sum(t.num_eot for t in tails))
 
     def shards(self) -> list[Shard]:
-        """All shards, once everything is done, without those whose tokens filled no sample."""
+        """All shards, once everything is done. A shard whose tokens filled no sample has no file
+        and is left out."""
         found, num_documents = [], 0
         for number in sorted(self._records):
             records = sorted(self._records[number], key=lambda record: record.piece)
@@ -109,7 +110,7 @@ class ShardStream:
         if piece.end.closes_shard:
             self._hand_out(self._shard_tokens)
             self._close_shard(piece)
-        elif not header_of(self._layout, 0):  # a header states the length of the shard
+        elif not header_of(self._layout, 0):  # a header would need the length of the shard
             self._hand_out(0)
 
     def _hand_out(self, shard_tokens: int) -> None:
@@ -130,13 +131,13 @@ class ShardStream:
         if last.shard in self._waiting:
             sides = dataclasses.replace(
                 self._task(last, self._shard_tokens),
-                piece=SIDES,
+                piece=SIDE_FILES,
                 stretches=(),
                 first_token=0,
                 num_pieces=self._num_pieces,
             )
             self._waiting[last.shard] = self._waiting[last.shard][0], sides
-            self._release_sides(last.shard)
+            self._release_side_files(last.shard)
         if last.shard == 0:
             self.first_shard_tokens = last.end.num_tokens
         split = shard_split(self._layout, self._number, last.shard)
@@ -145,8 +146,8 @@ class ShardStream:
         self._num_pieces = self._shard_tokens = 0
         self._shard_begin = last.end
 
-    def _release_sides(self, shard: int) -> None:
-        """Hand out the task for the files beside a shard, once all its pieces are written."""
+    def _release_side_files(self, shard: int) -> None:
+        """Hand out the task for a shard's side files, once all its pieces are written."""
         missing, sides = self._waiting[shard]
         if sides is not None and not missing:
             del self._waiting[shard]
@@ -171,8 +172,8 @@ class ShardStream:
         )
 
     def _save_end(self, piece: Piece) -> None:
-        """Save where a shard ends whose last piece has no bytes: once the next shard is written,
-        the lengths are gone and a later attempt could not find the end."""
+        """Save the end of a shard whose last piece has no bytes: once the next shard is written,
+        the lengths are gone, and a later attempt could not find it."""
         place = (self._number, piece.shard, piece.number)
         ShardRecord(self._plan_id, *place, piece.end).save(self._work)
 
@@ -207,7 +208,7 @@ class ShardStream:
 
 
 def _pieces_of(layout: Layout, format_: Format, work: str) -> Pieces:
-    """A raw file is written in pieces if its store supports them; anything else by one task."""
+    """The piece sizes of a raw file, if its store supports pieces; else one piece per shard."""
     if not store_of(work).has_pieces or not format_.traits.is_raw:
         return WHOLE
     width = DTYPE_BYTES[layout.dtype]

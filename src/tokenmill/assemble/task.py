@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 SHARDS_NAME = "shards"  # in the work folder: staged shards
 _TASKS_NAME = "tasks"
 _LENGTHS_NAME = "lengths"
-# In place of a piece's number: the files beside a complete shard; a sidecar (sidecars.py),
-# whose number is that of the shard.
-SIDES, KEPT = -1, -2
+# In place of a piece's number: the side files of a shard in pieces; a sidecar (sidecars.py).
+SIDE_FILES, SIDECAR = -1, -2
+Place = tuple[int, int, int]  # of a task: stream, shard, piece
 
 
 class Block(NamedTuple):
-    """Consecutive documents of a stream that are read together: a run of a part, one bucket of all
-    parts, or a stretch of another dataset. `key` identifies it to its source. A block may also be
-    the rest of one, without its first tokens and documents."""
+    """Consecutive documents of a stream that are read together: a chunk of a part, one bucket of
+    all parts, or a stretch of another dataset. `key` identifies it to its source. With
+    `first_token` and `first_document` it is the rest of a block."""
 
     key: tuple[int, ...]
     num_tokens: int
@@ -76,8 +76,8 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a piece ends: tokens and documents of the split's stream before its end, and whether
-    its shard ends there too."""
+    """Where a piece ends: the tokens and documents of the split's stream before it, and whether its
+    shard also ends there."""
 
     num_tokens: int
     num_documents: int
@@ -86,7 +86,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The rest of a split that is cut into samples: too few tokens for another sample."""
+    """The last tokens of a split that is cut into samples: too few for another sample."""
 
     num_tokens: int = 0
     num_eot: int = 0
@@ -103,7 +103,7 @@ class TokenSource(TaskSource, Protocol):
     """Where tokens come from: parts, or another dataset."""
 
     def tokens(self, stretch: Stretch) -> Iterable[Any]:
-        """The bytes of the stretch's tokens, some at a time."""
+        """The bytes of the stretch's tokens, in pieces of any size."""
 
     def lengths(self, stretch: Stretch) -> npt.NDArray[np.uint32]:
         """The lengths of the stretch's documents, in tokens."""
@@ -111,26 +111,30 @@ class TokenSource(TaskSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShardTask:
-    """A task to write a piece of a shard, a whole shard, or the files beside a shard."""
+    """A task to write a piece of a shard, a whole shard, a shard's side files, or a sidecar."""
 
     work: str
     plan_id: str
     layout: Layout
-    source: TaskSource  # a TokenSource, except that of a sidecar
+    source: TaskSource  # a TokenSource, unless the task is a sidecar
     stream: int  # position in SPLITS
     shard: int  # number in its stream
-    piece: int  # number in its shard, or SIDES, or KEPT
+    piece: int  # number in its shard, SIDE_FILES or SIDECAR
     stretches: tuple[Stretch, ...]
     first_token: int  # of the piece, in its shard
-    shard_tokens: int  # of the whole shard; 0 where its header does not say
-    first_document: int  # of the shard, in its split; counted where the layout has boundaries
+    shard_tokens: int  # of the whole shard; may be 0 if there is no header to state it
+    first_document: int  # of the shard, in its split, if the layout has boundaries
     end: End
-    num_pieces: int = 0  # of the shard, with SIDES
+    num_pieces: int = 0  # of the shard, for SIDE_FILES
 
     @property
     def is_whole(self) -> bool:
         """Whether this piece is the whole shard."""
         return self.piece == 0 and self.end.closes_shard
+
+    @property
+    def place(self) -> Place:
+        return self.stream, self.shard, self.piece
 
     @property
     def num_tokens(self) -> int:
@@ -139,10 +143,10 @@ class ShardTask:
     @property
     def path(self) -> str:
         """The path of its record."""
-        return task_path(self.work, self.stream, self.shard, self.piece)
+        return task_path(self.work, *self.place)
 
     def lengths_path(self, piece: int) -> str:
-        """The path of a piece's document lengths, which the files beside the shard need."""
+        """The path of a piece's document lengths, which the side files need."""
         path = task_path(self.work, self.stream, self.shard, piece, _LENGTHS_NAME)
         return path.removesuffix(".json") + ".u4"
 
@@ -172,7 +176,7 @@ class ShardTask:
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """The proof that a shard task is done: a piece, unless `piece` is SIDES or KEPT."""
+    """The proof that a shard task is done: a piece, unless `piece` is SIDE_FILES or SIDECAR."""
 
     plan_id: str
     stream: int
@@ -183,13 +187,13 @@ class ShardRecord:
     num_eot: int = 0
     num_bytes: int = 0  # of the shard's file; 0: too few tokens for a sample, so there is no file
     sha256: tuple[str, ...] = ()  # of these bytes; one per piece of a larger file
-    marks: tuple[tuple[int, int], ...] = ()  # (EOT ids in the piece before, token of the shard)
+    marks: tuple[tuple[int, int], ...] = ()  # (EOT ids of the piece before it, token of the shard)
     side_files: tuple[SideFile, ...] = ()
     tail: Tail = Tail()
     tags: dict[str, str | None] = dataclasses.field(default_factory=dict)  # of objects, by name
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def place(self) -> Place:
         return self.stream, self.shard, self.piece
 
     def save(self, work: str) -> None:
@@ -211,17 +215,17 @@ class ShardRecord:
 
 
 def task_path(work: str, stream: int, shard: int, piece: int, folder: str = _TASKS_NAME) -> str:
-    name = {SIDES: "sides", KEPT: "kept"}.get(piece, f"{piece:06d}")
+    name = {SIDE_FILES: "sides", SIDECAR: "kept"}.get(piece, f"{piece:06d}")
     return os.path.join(work, folder, f"{SPLITS[stream]}-{shard:08d}-{name}.json")
 
 
 def make_folders(work: str) -> None:
-    """Make the folders that tasks write to, and remove half-written files of killed tasks."""
+    """Make the folders that tasks write to, and remove temporary files of killed tasks."""
     files.make_work_folders(work, (SHARDS_NAME, _TASKS_NAME, _LENGTHS_NAME))
 
 
-def saved_record(work: str, plan_id: str, place: tuple[int, int, int]) -> ShardRecord | None:
-    """The record of an earlier attempt, if it exists, belongs to this plan and is whole."""
+def saved_record(work: str, plan_id: str, place: Place) -> ShardRecord | None:
+    """The record of an earlier attempt; None if it is missing, damaged or of another plan."""
     try:
         record = ShardRecord.from_plain(checked_object(files.read_file(task_path(work, *place))))
     except (FileNotFoundError, ValueError, KeyError, TypeError):

@@ -1,11 +1,11 @@
 """`--limit-tokens`: which slices a run needs, and which one is cut short.
 
-Tokens are counted in plan order, those of both splits and with EOT. The slice that reaches the
-limit is encoded again as one that ends with the document that reaches it. It gets an index of its
-own, the one after the plan's last, because what has a name never changes. So the result is a
-function of the plan; how many slices beyond the limit were encoded in vain does not matter.
+Tokens are counted in plan order, in both splits and with EOT. The slice that reaches the limit is
+encoded again, up to the document that reaches it, under the index after the plan's last: a
+committed file never changes. So the result is a function of the plan, no matter how many slices
+beyond the limit were encoded in vain.
 
-Records are passed on in plan order, and only once it is known that they are before the limit.
+Records are passed on in plan order, once they are known to be before the limit.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from tokenmill.encode.record import PartRecord
 
 
 class TokenLimit:
-    """`places` says where inputs are read, by name, if not where the plan has them. One thread adds
-    records while another asks what to hand out."""
+    """`moved` has the paths, by name, of inputs that are not where the plan has them. One thread
+    may add records while another asks what to hand out."""
 
     def __init__(
         self,
         max_tokens: int,
         slices: SliceTable,
-        places: Mapping[str, str],
-        copies_at: Callable[[int], str] = lambda place: "",
+        moved: Mapping[str, str],
+        copies_in: Callable[[int], str] = lambda slice_index: "",
     ) -> None:
         self._slices = slices
-        self._copies_at = copies_at  # of a slice: what --dedup leaves out (Slice.copies)
-        self._places = places
+        self._copies_in = copies_in  # what --dedup leaves out of a slice (Slice.copies)
+        self._moved = moved
         self._lock = threading.Lock()
         self._left = max_tokens
-        self._place = 0  # all slices before it are known, and are before the limit
-        self._early: dict[int, PartRecord] = {}  # records of slices after that
+        self._next = 0  # all slices before it have a record and are before the limit
+        self._early: dict[int, PartRecord] = {}  # records of slices from there on
         self._handed_out = 0  # all slices before it have a record or are in flight
         self._early_tokens = 0  # of early records before that
         self._read: dict[int, Slice] = {}  # slices with an early record that this attempt read
-        self._done: list[Slice] = []  # slices that nobody needs to read again
+        self._done: list[Slice] = []  # slices whose inputs are not needed again
         self._measured = (0, 0)  # tokens and bytes of text of slices that this attempt read
         self.last: Slice | None = None  # the slice that is cut short, once it is known
         self.is_complete = False  # every slice up to the limit has its record
@@ -52,18 +52,18 @@ class TokenLimit:
     @property
     def num_slices(self) -> int:
         """The number of slices, once `last` is known."""
-        return self._place + 1
+        return self._next + 1
 
     def resumed(self, records: Ledger) -> Ledger:
-        """The records of earlier attempts that are needed for sure; others may be later."""
+        """The records of earlier attempts that are certainly needed; others may be needed later."""
         found = records.emptied()
         for record in self.added(records.values()):
             found.add(record)
         return found
 
     def added(self, records: Iterable[PartRecord], slice_: Slice | None = None) -> list[PartRecord]:
-        """The records, of these and of earlier ones, that are now known to be needed. `slice_` is
-        what this attempt has read."""
+        """The records, of these and earlier ones, that are now known to be needed. `slice_` is the
+        slice that this attempt read for them."""
         with self._lock:
             return self._added(records, slice_)
 
@@ -81,19 +81,19 @@ class TokenLimit:
         if self.last is not None and self.last_index in self._early:
             needed.append(self._early.pop(self.last_index))
             self.is_complete = True
-        self.is_complete |= self._place == len(self._slices)
+        self.is_complete |= self._next == len(self._slices)
         return needed
 
     def take_done(self) -> list[Slice]:
-        """The slices that nobody needs to read again, each returned once."""
+        """The slices whose inputs are not needed again, each returned once."""
         done, self._done = self._done, []
         return done
 
     def handed_out(
         self, arriving: Iterable[Slice | None], in_flight: Mapping[int, Slice]
     ) -> Iterator[Slice | None]:
-        """The slices that arrive, until the limit is reached; then the one that is cut short. None:
-        ask again when there are more records."""
+        """The arriving slices until the limit is reached, then the one that is cut short. None: ask
+        again when there are more records."""
         for slice_ in arriving:
             if slice_ is None:
                 yield None
@@ -114,31 +114,31 @@ class TokenLimit:
             yield last
 
     def _known(self) -> tuple[Slice | None, bool]:
-        """`last` and `is_complete`, of the same moment."""
+        """A consistent pair of `last` and `is_complete`."""
         with self._lock:
             return self.last, self.is_complete
 
     def _before_limit(self) -> Iterator[PartRecord]:
-        while self.last is None and self._place in self._early:
-            record = self._early[self._place]
+        while self.last is None and self._next in self._early:
+            at = self._next
+            record = self._early[at]
             if record.num_tokens >= self._left:
-                spans = self._slices[self._place].spans
-                copies = self._copies_at(self._place)
-                last = Slice(self.last_index, spans, self._left, self._place, copies)
-                self.last = last.read_from(self._places)
+                spans, copies = self._slices[at].spans, self._copies_in(at)
+                last = Slice(self.last_index, spans, self._left, at, copies)
+                self.last = last.read_from(self._moved)
                 return
-            del self._early[self._place]
+            del self._early[at]
             self._left -= record.num_tokens
-            if self._place < self._handed_out:
+            if at < self._handed_out:
                 self._early_tokens -= record.num_tokens
-            if self._place in self._read:
-                self._done.append(self._read.pop(self._place))
-            self._place += 1
+            if at in self._read:
+                self._done.append(self._read.pop(at))
+            self._next += 1
             yield record
 
     def _is_reached_before(self, index: int, in_flight: Mapping[int, Slice]) -> bool:
-        """Whether the slices before this one, recorded or in flight, reach the limit, as far as one
-        can tell: then it is not begun before there are more records."""
+        """Whether the slices before this one, recorded or in flight, probably reach the limit: then
+        it does not begin until there are more records."""
         begun = sum(slice_.text_bytes for slice_ in list(in_flight.values()))
         with self._lock:
             while self._handed_out < index:

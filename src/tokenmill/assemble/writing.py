@@ -1,10 +1,9 @@
-"""Carries out a shard task: reads the tokens, lays them out as the format wants, puts them in
-place.
+"""Carries out a shard task: reads the tokens, lays them out in the format, writes them to storage.
 
     carry_out(task) -> ShardRecord        on any worker, in any order, once or twice: the same bytes
 
-A raw shard (a header and its tokens) is written directly to its place in WORK/shards, each piece by
-any worker. Any other shard is written by its format from a file of tokens. In an object store a
+A raw shard (a header and its tokens) is written directly into its file in WORK/shards, each piece
+by any worker. Any other shard is written by its format from a file of tokens. In an object store a
 shard is one task: its files are made in a local scratch folder and uploaded.
 
 The record is written last and says that the bytes exist and are durable. A task with a record is
@@ -25,9 +24,9 @@ import numpy.typing as npt
 
 from tokenmill.assemble.sidecars import sidecar_name, write_sidecar
 from tokenmill.assemble.task import (
-    KEPT,
     SHARDS_NAME,
-    SIDES,
+    SIDE_FILES,
+    SIDECAR,
     ShardRecord,
     ShardTask,
     Stretch,
@@ -45,8 +44,8 @@ from tokenmill.storage.hashing import Proof
 from tokenmill.storage.new_file import NewFile
 from tokenmill.storage.store import store_of
 
-# The distance between marks (the number of EOT ids so far) in a long shard. With marks, a document
-# is found without a search from the beginning; searching 16M tokens takes milliseconds.
+# The distance between marks (the number of EOT ids so far) in a long shard. With marks, a search
+# for a document does not start at the beginning; searching 16M tokens takes milliseconds.
 MARK_TOKENS = 16 << 20
 
 
@@ -56,8 +55,8 @@ def carry_out(task: ShardTask) -> ShardRecord:
 
 
 def drafted(task: ShardTask) -> Draft:
-    """Write the task's bytes. The task is done once the draft is committed; that waits for the disk
-    or the network and may happen in another thread."""
+    """Write the task's bytes. The task is done once the draft is committed, which waits for the
+    disk or the network and may happen in another thread."""
     record = _record_of(task)
     if record is not None and _is_intact(task, record):
         return Draft(task, record, "", is_saved=True)
@@ -84,13 +83,13 @@ def drafted(task: ShardTask) -> Draft:
 
 
 def _record_of(task: ShardTask) -> ShardRecord | None:
-    return saved_record(task.work, task.plan_id, (task.stream, task.shard, task.piece))
+    return saved_record(task.work, task.plan_id, task.place)
 
 
 @dataclass
 class Draft:
-    """A task whose bytes are written, in `staging`, but perhaps not durable yet. `held` is what to
-    is released afterwards."""
+    """A task whose bytes are written, in `staging`, but may not be durable yet. `commit` closes
+    `held`."""
 
     task: ShardTask
     record: ShardRecord
@@ -121,7 +120,7 @@ def shard_split(layout: Layout, stream: int, shard: int) -> str:
 
 
 def shard_name(task: ShardTask) -> str:
-    if task.piece == KEPT:
+    if task.piece == SIDECAR:
         return sidecar_name(SPLITS[task.stream], task.shard)
     split = shard_split(task.layout, task.stream, task.shard)
     return get_format(task.layout.format).shard_name(task.layout.name, split, task.shard)
@@ -139,8 +138,8 @@ def _folder(task: ShardTask) -> str:
 
 
 def _byte_of(task: ShardTask) -> int:
-    """Where the piece begins in its file."""
-    if task.piece in (0, SIDES, KEPT):
+    """The offset of the piece in its file."""
+    if task.piece in (0, SIDE_FILES, SIDECAR):
         return 0
     header = header_of(task.layout, task.shard_tokens)
     return len(header) + task.first_token * DTYPE_BYTES[task.layout.dtype]
@@ -181,20 +180,19 @@ class _Writing:
         self._dtype = np.dtype(task.layout.dtype).newbyteorder("<")
         self._made: dict[str, SideFile] = {}
         self._scan = EotScan(task.layout.eot_id, self._dtype, task.first_token)
-        self._record = ShardRecord(task.plan_id, task.stream, task.shard, task.piece, task.end)
+        self._record = ShardRecord(task.plan_id, *task.place, task.end)
 
     def draft(self) -> Draft:
         if os.path.dirname(self._name):
             files.make_folder(os.path.dirname(os.path.join(self._staging, self._name)))
-        if self._task.piece == SIDES:
-            return self._sides()
-        if self._task.piece == KEPT:
-            return self._sidecar()
-        return self._raw() if self._format.traits.is_raw else self._dressed()
+        if self._task.piece == SIDE_FILES:
+            return self._draft_side_files()
+        if self._task.piece == SIDECAR:
+            return self._draft_sidecar()
+        return self._draft_raw() if self._format.traits.is_raw else self._draft_formatted()
 
-    def _raw(self) -> Draft:
-        """Write header and tokens at their place; and the files beside them, if this is the whole
-        shard."""
+    def _draft_raw(self) -> Draft:
+        """Write header and tokens at their offset; side files too if this is the whole shard."""
         task, lengths = self._task, None
         file = FilePiece(os.path.join(self._staging, self._name), _byte_of(task))
         try:
@@ -204,32 +202,30 @@ class _Writing:
             if self._layout.has_boundaries:
                 lengths = self._lengths()
                 if not task.is_whole:
-                    self._keep_lengths(lengths)
+                    self._save_lengths(lengths)
             if task.is_whole:
-                self._write_sides(task.num_tokens, lengths)
+                self._write_side_files(task.num_tokens, lengths)
         except BaseException:
             file.close()
             raise
         record = dataclasses.replace(self._counted(), num_bytes=file.num_bytes, sha256=file.digests)
         return Draft(task, record, self._staging, file=file)
 
-    def _sides(self) -> Draft:
+    def _draft_side_files(self) -> Draft:
         task = self._task
         paths = [task.lengths_path(piece) for piece in range(task.num_pieces)]
         for path in paths:
             files.wait_for(path)
         found = b"".join(map(files.read_file, paths))
-        self._write_sides(task.shard_tokens, np.frombuffer(found, "<u4"))
-        record = dataclasses.replace(self._record, side_files=self._side_files())
-        return Draft(task, record, self._staging)
+        self._write_side_files(task.shard_tokens, np.frombuffer(found, "<u4"))
+        return self._with_side_files(self._record)
 
-    def _sidecar(self) -> Draft:
+    def _draft_sidecar(self) -> Draft:
         write_sidecar(self._task, self._name, self._create)
-        record = dataclasses.replace(self._record, side_files=self._side_files())
-        return Draft(self._task, record, self._staging)
+        return self._with_side_files(self._record)
 
-    def _dressed(self) -> Draft:
-        """Let the format write the shard from a file of tokens."""
+    def _draft_formatted(self) -> Draft:
+        """Have the format write the shard from a file of tokens."""
         task, layout = self._task, self._layout
         lengths = self._lengths() if layout.has_boundaries else None
         tail = Tail()
@@ -241,7 +237,7 @@ class _Writing:
                 rest, tokens = tokens[whole:], tokens[:whole]
                 tail = Tail(len(rest), int(np.count_nonzero(rest == layout.eot_id)))
             if len(tokens):
-                self._write_beside(tokens, lengths)
+                self._format_files(tokens, lengths)
             num_tokens = len(tokens)
             del tokens
         record = dataclasses.replace(
@@ -253,9 +249,11 @@ class _Writing:
         main = self._made.pop(self._name, None)
         if main is not None:
             record = dataclasses.replace(record, num_bytes=main.num_bytes, sha256=(main.sha256,))
-        return Draft(
-            task, dataclasses.replace(record, side_files=self._side_files()), self._staging
-        )
+        return self._with_side_files(record)
+
+    def _with_side_files(self, record: ShardRecord) -> Draft:
+        record = dataclasses.replace(record, side_files=self._side_files())
+        return Draft(self._task, record, self._staging)
 
     @property
     def _stretches(self) -> Iterator[Stretch]:
@@ -271,18 +269,19 @@ class _Writing:
         found = [self._source.lengths(stretch) for stretch in self._stretches]
         return np.concatenate([np.empty(0, np.uint32), *found])
 
-    def _keep_lengths(self, lengths: npt.NDArray[np.uint32]) -> None:
+    def _save_lengths(self, lengths: npt.NDArray[np.uint32]) -> None:
         path = self._task.lengths_path(self._task.piece)
         files.write_file(path, lengths.astype("<u4", copy=False).tobytes())
 
-    def _write_sides(self, num_tokens: int, lengths: npt.NDArray[np.uint32] | None) -> None:
+    def _write_side_files(self, num_tokens: int, lengths: npt.NDArray[np.uint32] | None) -> None:
         path = os.path.join(self._staging, self._name)
         header = header_of(self._layout, self._task.shard_tokens)
-        self._write_beside(_mapped(path, self._dtype, len(header), num_tokens), lengths)
+        self._format_files(_mapped(path, self._dtype, len(header), num_tokens), lengths)
 
-    def _write_beside(
+    def _format_files(
         self, tokens: npt.NDArray[Any], lengths: npt.NDArray[np.uint32] | None
     ) -> None:
+        """Have the format write its files: a raw format only side files, any other all of them."""
         split = shard_split(self._layout, self._task.stream, self._task.shard)
         first = self._task.first_document
         contents = Contents(self._name, split, tokens, lengths, first, self._layout)
@@ -309,7 +308,7 @@ class _Writing:
 
 
 class EotScan:
-    """Counts EOT ids, and marks how many came before every 16M-th token of the shard."""
+    """Counts EOT ids, and marks how many come before every 16M-th token of the shard."""
 
     def __init__(self, eot_id: int, dtype: np.dtype[Any], first_token: int) -> None:
         self.num_eot = 0

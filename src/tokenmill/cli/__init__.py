@@ -1,7 +1,7 @@
 """The command line: one executable, one file per command.
 
-This module parses and dispatches; it imports a command's machinery only when that command runs,
-so that `tokenmill --help` answers in well under 0.3 s.
+This module parses and dispatches. A command imports what it needs only when it runs, so that
+`tokenmill --help` answers in well under 0.3 s.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tokenmill.cli import (
 )
 from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import CheckedStdout, abandon_stdout, printable
+from tokenmill.cli.signals import Interrupted, SignalStop, unwind_on_signals
 from tokenmill.cli.usage import CommandParser
 from tokenmill.errors import TokenmillError
 from tokenmill.storage import retry
@@ -86,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             top.print_help(sys.stderr)
             return 2
         is_verbose = arguments.verbose
+        if arguments.owns_process:
+            unwind_on_signals()
         retry.report_to(_say)
         with contextlib.redirect_stdout(CheckedStdout(sys.stdout)):
             code = int(arguments.run(arguments))
@@ -100,13 +103,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.hint:
             _say(f"hint: {error.hint}")
         return error.exit_code
-    except KeyboardInterrupt:
-        # A command without state to keep: end like any other on Ctrl-C, without a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-        return 128 + signal.SIGINT
+    except (KeyboardInterrupt, Interrupted) as stop:
+        # A command without state to keep: die by the signal, without a traceback.
+        signum = stop.signum if isinstance(stop, Interrupted) else signal.SIGINT
+        SignalStop.die_by(signum)
+        return 128 + signum
     except BrokenPipeError:
-        # The reader of our stdout has gone: end like any other filter, without a traceback.
+        # The reader of our stdout is gone: end like any filter, without a traceback.
         abandon_stdout()
         return 128 + signal.SIGPIPE
     except Exception as error:

@@ -1,7 +1,7 @@
-"""`tokenmill completion bash|zsh|fish`: the Tab key knows commands, options and their values.
+"""`tokenmill completion bash|zsh|fish`: shell completion of commands, options and their values.
 
-Generated from the parser, so that it stays up to date. (shtab 1.13 could do it, also for fish, but
-would be one more package for every user of tokenmill.)
+Generated from the parser, so that it stays up to date. (shtab 1.13 could do this, but would be one
+more dependency for every user.)
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def add_parser(commands: Any) -> None:
         epilog="""\
 examples:
   tokenmill completion bash > ~/.local/share/bash-completion/completions/tokenmill
-  tokenmill completion zsh > ~/.zfunc/_tokenmill       where fpath+=~/.zfunc precedes compinit
+  tokenmill completion zsh > ~/.zfunc/_tokenmill       with fpath+=~/.zfunc before compinit
   tokenmill completion fish > ~/.config/fish/completions/tokenmill.fish
-  source <(tokenmill completion bash)                  for this shell alone; zsh: the same""",
+  source <(tokenmill completion bash)                  only for this shell; also in zsh""",
     )
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
     parser.set_defaults(run=run, verbose=False)
@@ -45,8 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
 class OptionCompletion:
     names: tuple[str, ...]
     help: str
-    value: str | None  # what it takes, in a word; None: nothing
-    values: tuple[str, ...]  # those to choose from, as far as they are known
+    value: str | None  # the name of its value; None: it takes none
+    values: tuple[str, ...]  # known values to choose from
     takes_files: bool
     is_repeatable: bool
 
@@ -56,7 +56,7 @@ class CommandCompletion:
     name: str
     help: str
     options: tuple[OptionCompletion, ...]
-    values: tuple[str, ...]  # of its arguments; none: files
+    values: tuple[str, ...]  # known values of its arguments; if empty, they are files
 
 
 def completions(top: argparse.ArgumentParser) -> Iterator[CommandCompletion]:
@@ -98,8 +98,8 @@ def _values(action: argparse.Action, known: dict[str, tuple[str, ...]]) -> tuple
 
 
 def _known_values() -> dict[str, tuple[str, ...]]:
-    """By the name of the option, including options that also take other values."""
-    from tokenmill.config import RUNNERS
+    """Known values by option, including options that also take other values."""
+    from tokenmill.config.options import RUNNERS
     from tokenmill.corpus.fineweb import VERSIONS
     from tokenmill.corpus.readers import kinds
     from tokenmill.encode.record import SPLITS

@@ -1,4 +1,4 @@
-"""`tokenmill convert`: a finished dataset in another format, without tokenizing again."""
+"""`tokenmill convert`: writes a finished dataset in another format, without tokenizing again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import (
     printable,
+    report_retries,
     shown_bytes,
     shown_seconds,
-    tell_of_tries,
 )
 from tokenmill.cli.summary import note_lines
 from tokenmill.words.plural import counted
@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
         "convert",
         help="write a finished dataset in another format",
         description="Write a finished dataset in another format without tokenizing again: the "
-        "token streams do not change. The same command continues an interrupted conversion.",
+        "token streams do not change. The same command resumes an interrupted conversion.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
@@ -59,7 +59,7 @@ examples:
         "--dtype",
         choices=("auto", "uint16", "uint32"),
         default="auto",
-        help="of the output (default: auto, what the largest id needs)",
+        help="of the output (default: auto, the smallest that holds every id)",
     )
     parser.add_argument(
         "--drop",
@@ -83,15 +83,14 @@ examples:
 
 
 def _add_foreign_options(parser: argparse.ArgumentParser) -> None:
-    """What a folder without a manifest does not say about itself."""
     group = parser.add_argument_group("if IN was not written by tokenmill")
     group.add_argument("--from-format", metavar="NAME", help="its format, if it is not recognised")
     group.add_argument(
         "--from-dtype",
         choices=("uint16", "uint32"),
-        help="of files without header (default: inferred)",
+        help="of files without a header (default: inferred)",
     )
-    group.add_argument("--tokenizer", metavar="NAME|FILE", help="what made the tokens")
+    group.add_argument("--tokenizer", metavar="NAME|FILE", help="the tokenizer of its tokens")
     group.add_argument("--pattern", metavar="NAME|REGEX", help="for a .tiktoken file")
     group.add_argument("--eot-token", metavar="TEXT", help="the special token between documents")
     group.add_argument(
@@ -109,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_lasting(arguments.out)
     stop = SignalStop()
     stop.install()
-    tell_of_tries()
+    report_retries()
     try:
         convert_source(arguments)
     except Interrupted:
@@ -159,7 +158,7 @@ def convert_source(arguments: argparse.Namespace) -> None:
 
     def watch(num_tokens: int) -> bool:
         line.show_tokens(num_tokens, source.num_tokens)
-        return False  # a signal stops at once: the next batch may be far, behind a large hash
+        return False  # a signal stops at once: hashing may delay the next call for long
 
     began = time.monotonic()
     try:
@@ -181,7 +180,7 @@ def _report(
 
 
 def _inferred(source: Dataset) -> Iterator[str]:
-    """The inferred properties of the source that are relied on."""
+    """What was inferred about the source, and is relied on."""
     words = {"dtype": "tokens are", "eot": "EOT policy is"}
     for name, found in source.inferred.items():
         if found.value is not None:
@@ -198,7 +197,7 @@ def _summary(manifest: Manifest, from_format: str, seconds: float) -> list[str]:
         f"{shown_bytes(manifest.num_bytes)}, in {shown_seconds(seconds)}"
     ]
     for split, totals in manifest.splits.items():
-        # A split in which no document ends is the beginning of a document.
+        # If no document ends in a split, it is the beginning of one.
         documents = f", {counted(totals.num_documents, 'document')}"
         if not totals.num_documents:
             documents = " of one document"

@@ -1,4 +1,4 @@
-"""`tokenmill demo`: the main job on text that every machine has, Python's own standard library."""
+"""`tokenmill demo`: prepares text that every machine has, Python's own standard library."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "demo",
         help="prepare Python's standard library and look at the result",
-        description="Prepare the source of Python's standard library, one document a file, and "
-        "decode a piece of the result. No download; takes seconds.",
+        description="Prepare the source of Python's standard library, one document per file, and "
+        "decode a piece of the result. Downloads nothing and takes seconds.",
     )
     parser.add_argument("-o", "--out", default="demo-out", help="output folder (default: demo-out)")
     parser.add_argument("--num-proc", type=int, metavar="N", help=argparse.SUPPRESS)
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tokenmill.config import Config
 
     stdlib = sysconfig.get_paths()["stdlib"]
-    # Everything but site-packages (and, alas, sqlite3).
+    # Everything but site-packages (and sqlite3, which also begins with s).
     sources = (os.path.join(stdlib, "*.py"), os.path.join(stdlib, "[!s]*", "**", "*.py"))
     config = Config(
         sources=sources,
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def require_own(out: str, stdlib: str) -> None:
-    """Raise ConflictError if `out` holds anything except files of an earlier demo."""
+    """Raise ConflictError if `out` holds anything but the files of an earlier demo."""
     from tokenmill.dataset.places import WORK_NAME, plan_path
     from tokenmill.dataset.publication import settle
     from tokenmill.errors import ConflictError
@@ -68,14 +68,14 @@ def require_own(out: str, stdlib: str) -> None:
     others = sorted(names - _names_of_demo(out, os.path.join(stdlib, "")))
     if others:
         raise ConflictError(
-            f"{out} holds what no demo has made, and a demo writes over what is there: "
+            f"{out} holds files that no demo wrote, and a demo would replace them: "
             f"{', '.join(others[:5])}",
             hint="choose another folder: tokenmill demo -o FOLDER",
         )
 
 
 def _names_of_demo(out: str, stdlib: str) -> set[str]:
-    """The names that a demo has made in the folder: a dataset, an unfinished run, or nothing."""
+    """The names in the folder that come from an earlier demo: a dataset, an unfinished run."""
     from tokenmill.corpus.plan import Plan
     from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
     from tokenmill.dataset.places import WORK_NAME, plan_path
@@ -97,7 +97,7 @@ def _names_of_demo(out: str, stdlib: str) -> set[str]:
 
 
 def show_sample(config: Config) -> None:
-    """The first tokens of train.bin, read as a trainer reads them, as ids and as text."""
+    """Print the first tokens of train.bin, as ids and as text."""
     from tokenmill.dataset.dataset import open_dataset
     from tokenmill.encodings import get_encoding
 

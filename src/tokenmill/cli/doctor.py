@@ -1,4 +1,4 @@
-"""`tokenmill doctor`: what this machine allows a script, and why a script's workers die."""
+"""`tokenmill doctor`: shows what this machine allows, or runs a script and says why it died."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     if command:
         if arguments.json:
             raise ConfigError(
-                "--json is for the examination of the machine; a command uses stdout itself",
+                "--json is for the report on the machine: a command writes to stdout itself",
                 hint="tokenmill doctor --json",
             )
         return run_watched(command, arguments.hang_seconds)
@@ -78,10 +78,7 @@ def show_findings(findings: list[Finding]) -> None:
             print(f"  {'':{width}}  -> {printable(finding.advice)}")
     problems = sum(finding.level == "problem" for finding in findings)
     notes = sum(finding.level == "note" for finding in findings)
-    print(
-        f"\n{counted(problems, 'problem')} (!), {counted(notes, 'note')} (?). "
-        "To watch a script of yours:"
-    )
+    print(f"\n{counted(problems, 'problem')} (!), {counted(notes, 'note')} (?). To watch a script:")
     print("  tokenmill doctor -- python prepare.py")
 
 
@@ -112,27 +109,27 @@ def lacking_vocabulary() -> str | None:
 def healthy_line(watched: Watched) -> str:
     count = counted(len(watched.members), "process", "processes")
     held = ""
-    if watched.together_bytes:  # else it was over before it could be measured
+    if watched.together_bytes:  # else it ended before it could be measured
         largest = shown_bytes(max(member.peak_bytes for member in watched.members))
         held = f", the largest held {largest}, all together {shown_bytes(watched.together_bytes)}"
     return f"doctor: fine after {shown_seconds(watched.seconds)}: {count}{held}{unseen(watched)}"
 
 
 def unseen(watched: Watched) -> str:
-    """A clause that says that there were unseen children."""
+    """A clause on children that ended too soon to be seen, or nothing."""
     if not watched.has_unseen_children:
         return ""
-    return "; it had children that were gone before they could be looked at"
+    return "; it had children that ended before they could be examined"
 
 
 def report(watched: Watched, causes: list[Cause]) -> list[str]:
-    """What happened, who died, what it means: lines that are safe for a terminal."""
+    """What happened, which processes died, and why: lines that are safe for a terminal."""
     lines = [f"doctor: {shown_command(shlex.join(watched.command))} {how_it_ended(watched)}"]
     lines += [f"  {shown_death(watched, member)}" for member in watched.dead[:_MAX_DEAD]]
     if (num_more := len(watched.dead) - _MAX_DEAD) > 0:
         lines.append(f"  and {num_more} more {noun_for(num_more, 'child', 'children')} after it")
     if not causes:
-        lines.append("none of the known causes fits; the last it said:")
+        lines.append("none of the known causes fits; its last output:")
         lines += [f"  | {line(text)}" for text in watched.last_lines]
     for cause in causes:
         lines.append(f"cause: {line(cause.title)}")
@@ -149,21 +146,21 @@ def line(text: str) -> str:
 
 
 def shown_command(command: str) -> str:
-    """A command short enough for a line: its beginning, and its end, where the script is."""
+    """A command, shortened to one line: its beginning, and its end, which names the script."""
     half = _MAX_COMMAND_CHARACTERS // 2
     short = len(command) <= _MAX_COMMAND_CHARACTERS
     return printable(command if short else f"{command[:half]} ... {command[-half:]}")
 
 
 def how_it_ended(watched: Watched) -> str:
-    from tokenmill.doctor.watch import signal_name
+    from tokenmill.runners.exit_diagnosis import signal_name
 
     if watched.head.signal:
         how = f"was ended by {signal_name(watched.head.signal)}"
     elif watched.code:
         how = f"ended with exit code {watched.code}"
     else:
-        how = "ended with exit code 0, but a child of it died"
+        how = "ended with exit code 0, but a child process died"
     held = ""
     if watched.together_bytes:
         held = f"; it held up to {shown_bytes(watched.head.peak_bytes)}"
@@ -171,7 +168,7 @@ def how_it_ended(watched: Watched) -> str:
 
 
 def shown_death(watched: Watched, member: Member) -> str:
-    """One dead child in the words that tokenmill uses for its own workers."""
+    """One dead child, described like one of tokenmill's own workers."""
     from tokenmill.runners.exit_diagnosis import Exit, death_of
 
     died = death_of(
@@ -185,7 +182,7 @@ def shown_death(watched: Watched, member: Member) -> str:
 
 
 def die_by(signum: int) -> None:
-    """End like the command, so that our caller sees the same exit status."""
+    """End by the same signal as the command, so that our caller sees the same exit status."""
     sys.stdout.flush()
     sys.stderr.flush()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

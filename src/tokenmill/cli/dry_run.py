@@ -48,14 +48,13 @@ def show_plan(config: Config, as_json: bool) -> int:
         }
         print(json.dumps(shown))
         return 0
-    lines = plan_lines(found, full.out, workers_of(config, num_slices))
-    for line in lines + [f"note: {note}" for note in plan.notes]:
+    for line in plan_lines(found, full.out, workers_of(config, num_slices)):
         print(printable(line), file=sys.stderr)
     return 0
 
 
 def plan_lines(found: Estimate, out: str, workers: str) -> list[str]:
-    """A plan and its expected output, for a person."""
+    """A plan and its expected output, for a person. The plan's notes are among the estimate's."""
     size = shown_bytes(found.output_bytes[found.format] or 0)
     about = "" if found.method == "counted" else "about "
     return [

@@ -1,4 +1,4 @@
-"""`tokenmill estimate`: how many tokens, how large, how long; in seconds, before any work.
+"""`tokenmill estimate`: tokens, size and time of a run, within seconds and before any work.
 
 The estimate is the result, so it goes to stdout: lines for people, --json for programs, and with -q
 only the number of tokens.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "estimate",
-        help="how many tokens will it be, how large, how long? in seconds",
+        help="how many tokens, how large, how long? an answer within seconds",
         description="Estimate the result of `tokenmill prepare`, from footers and a sample of "
         "the text: tokens with a 95% interval, bytes per token, the size in every format, time on "
         "this machine, disk. Writes nothing.",
@@ -41,7 +41,7 @@ examples:
   tokenmill estimate corpus/ -q                  the number of tokens, for a script""",
     )
     run_options.add_sources(parser)
-    parser.add_argument("-o", "--out", help="where the output would go: is there room?")
+    parser.add_argument("-o", "--out", help="where the output would go: also checks the free space")
     run_options.add_choosing_options(run_options.add_reading_options(parser))
     run_options.add_encoding_options(parser)
     parser.add_argument(
@@ -49,9 +49,7 @@ examples:
         metavar="NAME",
         help=f"the format whose defaults apply (default: {Config.format})",
     )
-    parser.add_argument(
-        "--num-proc", type=int, metavar="N", help="workers (default: the CPUs there are)"
-    )
+    parser.add_argument("--num-proc", type=int, metavar="N", help="workers (default: one per CPU)")
     parser.add_argument("--json", action="store_true", help="the estimate as JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="only the number of tokens")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -106,18 +104,18 @@ def shown_tokens(found: Estimate) -> str:
 
 def _shown_time(found: Estimate) -> str:
     if found.seconds is None or found.text_bytes_per_second is None:
-        return "not known: nothing was encoded"
+        return "unknown: nothing was encoded"
     rate = ""
     if found.sampled_bytes >= MIN_RATED_BYTES:
         rate = f" ({shown_rate(found.text_bytes_per_second)} a worker)"
     return (
-        f"about {shown_seconds(found.seconds)} with {counted(found.num_proc, 'worker')}, if this "
-        f"machine does as it did for the sample{rate}"
+        f"about {shown_seconds(found.seconds)} with {counted(found.num_proc, 'worker')}, at the "
+        f"speed of the sample{rate}"
     )
 
 
 def _sizes(found: Estimate) -> list[tuple[str, list[str]]]:
-    """Formats by the size of their output, the smallest first; last those that refuse."""
+    """Formats by the size of their output, smallest first; last those that are not possible."""
     names: dict[str, list[str]] = {}
     known = [(size, name) for name, size in found.output_bytes.items() if size is not None]
     for size, name in sorted(known):

@@ -1,4 +1,4 @@
-"""`tokenmill fineweb`: the preset. FineWeb or FineWeb-Edu, downloaded and prepared in one go."""
+"""`tokenmill fineweb`: downloads and prepares FineWeb or FineWeb-Edu with one command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "fineweb",
         help="download FineWeb and prepare it",
-        description="Download a sample of FineWeb-Edu (or FineWeb) and prepare it; each file is "
+        description="Download a sample of FineWeb-Edu (or FineWeb) and prepare it; files are "
         "encoded while the next ones arrive. Takes every option of `tokenmill prepare`.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
@@ -33,7 +33,7 @@ examples:
     parser.add_argument(
         "--revision", help="commit or branch of the dataset (default: a pinned one)"
     )
-    parser.add_argument("--local-dir", metavar="DIR", help="read the files from here; no network")
+    parser.add_argument("--local-dir", metavar="DIR", help="read the files from here, offline")
     run_options.add_options(parser)
     parser.set_defaults(run=run)
 

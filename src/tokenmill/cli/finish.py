@@ -11,7 +11,7 @@ def add_parser(commands: Any) -> None:
         "finish",
         help="assemble the work of `prepare --partition` tasks",
         description="Assemble the work of `tokenmill prepare --partition I/N` tasks. "
-        "Needs only OUT; the same command continues an interrupted run.",
+        "Needs only OUT; the same command resumes an interrupted run.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
@@ -19,18 +19,16 @@ examples:
   tokenmill prepare corpus/ -o data/mine --partition 2/2
   tokenmill finish data/mine
 
-exit code 6 if a task is still running, or has not done its share""",
+exit code 6 if a task is still running, or has slices left""",
     )
-    parser.add_argument("out", metavar="OUT", help="the output folder that the tasks were given")
+    parser.add_argument("out", metavar="OUT", help="the output folder of the tasks")
     parser.add_argument(
         "--max-bad-fraction",
         type=float,
         metavar="F",
-        help="fail beyond this share of bad documents (default: 0.001)",
+        help="fail if a larger fraction of rows is bad (default: 0.001)",
     )
-    parser.add_argument(
-        "--num-proc", type=int, metavar="N", help="workers (default: the CPUs there are)"
-    )
+    parser.add_argument("--num-proc", type=int, metavar="N", help="workers (default: one per CPU)")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -40,14 +38,13 @@ exit code 6 if a task is still running, or has not done its share""",
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.cli.progress import stderr_progress
     from tokenmill.cli.summary import print_summary
-    from tokenmill.errors import ConfigError
+    from tokenmill.config.options import require_positive
     from tokenmill.run.finish import finish
     from tokenmill.runners.machine import available_cpus
     from tokenmill.words.plural import counted
 
     num_proc = arguments.num_proc
-    if num_proc is not None and num_proc < 1:
-        raise ConfigError(f"--num-proc must be positive, got {num_proc}")
+    require_positive("--num-proc", num_proc)
     workers = counted(num_proc or available_cpus(), "worker")
     with stderr_progress(lambda num_slices: workers, arguments.quiet) as progress:
         manifest = finish(arguments.out, progress, arguments.max_bad_fraction, num_proc)

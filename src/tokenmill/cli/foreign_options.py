@@ -1,5 +1,5 @@
-"""Folders that do not say what their tokens are: the options of `inspect`, `report` and `view`, and
-how these open a folder."""
+"""Options that describe a folder which tokenmill did not write, for `inspect`, `report` and `view`,
+and how these commands open a folder."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tokenmill.cli.screen import tell_of_tries
-from tokenmill.errors import InputError, TokenmillError
+from tokenmill.cli.screen import report_retries
+from tokenmill.errors import ConfigError, InputError, TokenmillError
 
 if TYPE_CHECKING:
     from tokenmill.dataset.inspect import LookedInto
@@ -20,9 +20,7 @@ _NAMES = ("tokenizer", "pattern", "eot_token", "eot", "format", "dtype")
 
 def add_foreign_options(parser: argparse.ArgumentParser) -> None:
     tokens = parser.add_argument_group("what the folder does not say about itself")
-    tokens.add_argument(
-        "--tokenizer", metavar="NAME|FILE", help="what made the tokens, if it was a file of yours"
-    )
+    tokens.add_argument("--tokenizer", metavar="NAME|FILE", help="the tokenizer of its tokens")
     tokens.add_argument("--pattern", metavar="NAME|REGEX", help="for a .tiktoken file")
     tokens.add_argument("--eot-token", metavar="TEXT", help="the special token between documents")
     tokens.add_argument(
@@ -32,17 +30,25 @@ def add_foreign_options(parser: argparse.ArgumentParser) -> None:
     tokens.add_argument("--dtype", choices=("uint16", "uint32"), help="of files without a header")
 
 
+def require_tokenizer_with(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for options of a tokenizer that is not named."""
+    for option in ("pattern", "eot_token"):
+        if getattr(arguments, option) is not None and arguments.tokenizer is None:
+            name = option.replace("_", "-")
+            raise ConfigError(f"--{name} needs --tokenizer", hint="--tokenizer FILE")
+
+
 def looked_into(folder: str, arguments: argparse.Namespace) -> LookedInto:
     from tokenmill.dataset.inspect import look_into
 
-    tell_of_tries()
+    report_retries()
     given = _given(arguments)
     return look_into(folder, format_name=given.pop("format", None), **given)
 
 
 @contextlib.contextmanager
 def readable() -> Iterator[None]:
-    """A file that cannot be read is an error of the input."""
+    """Turn an OSError about a file into an InputError."""
     try:
         yield
     except OSError as error:
@@ -52,7 +58,7 @@ def readable() -> Iterator[None]:
 
 
 def commands_of(looked: LookedInto, arguments: argparse.Namespace) -> Commands:
-    """Commands that repeat these options."""
+    """Suggested commands, which repeat these options."""
     from tokenmill.report.places import Commands
 
     options = [(f"--{name.replace('_', '-')}", text) for name, text in _given(arguments).items()]

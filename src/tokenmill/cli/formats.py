@@ -1,4 +1,4 @@
-"""`tokenmill formats`: what can be written and read, and which trainers read it."""
+"""`tokenmill formats`: lists the formats, their files, defaults and trainers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "formats",
         help="list the formats and the trainers that read them",
-        description="List the formats, ours and those of installed packages.",
+        description="List the formats: tokenmill's own and those of installed plugins.",
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -21,7 +21,9 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    rows = [_row(name) for name in _names()]
+    from tokenmill.formats import format_names
+
+    rows = [_row(name) for name in sorted(format_names())]
     if arguments.json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -31,12 +33,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(printable(f"{'':<{width}}    {row['files']}"))
         print(printable(f"{'':<{width}}    {row['by default']}"))
     return 0
-
-
-def _names() -> list[str]:
-    from tokenmill.formats import format_names
-
-    return sorted(format_names())
 
 
 def _row(name: str) -> dict[str, str]:
@@ -52,7 +48,7 @@ def _row(name: str) -> dict[str, str]:
 
 
 def defaults_of(name: str) -> list[str]:
-    """The format's defaults, for people."""
+    """The format's defaults in words."""
     from tokenmill.cli.screen import shown_count
     from tokenmill.formats import get_format
 

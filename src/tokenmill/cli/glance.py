@@ -1,4 +1,4 @@
-"""What `tokenmill inspect` says at a glance, as lines of text."""
+"""The overview that `tokenmill inspect` prints without options."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _EOT_WORDS = {
 
 
 def glance_lines(found: Glance) -> list[str]:
-    made = "" if found.has_manifest else "; not written by tokenmill: as far as the files tell"
+    made = "" if found.has_manifest else "; not written by tokenmill: inferred from the files"
     lines = [f"{found.folder}: format {found.format} ({found.trainers}){made}"]
     if found.tokenizer is None:
-        lines.append("  tokenizer  not known; name it with --tokenizer")
+        lines.append("  tokenizer  unknown; name it with --tokenizer")
     else:
         name, sha256 = found.tokenizer["name"], found.tokenizer["sha256"]
         lines.append(
             f"  tokenizer  {name}, {counted(found.tokenizer['n_vocab'], 'id')}, "
             f"sha256 {sha256[:12]}"
         )
-    eot = "not known" if found.eot is None else _EOT_WORDS[found.eot]
+    eot = "unknown" if found.eot is None else _EOT_WORDS[found.eot]
     if found.eot_token is not None and found.eot != "none":
         eot += f": {found.eot_token}, {found.eot_id}"
     if "eot" in found.inferred:
@@ -107,7 +107,7 @@ def lengths_lines(found: Glance) -> list[str]:
 
 
 def table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Rows as lines: the first column to the left, the others to the right."""
+    """Rows as lines: the first column aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -1,4 +1,4 @@
-"""`tokenmill inspect`: what is in a folder of tokens, as numbers and as text."""
+"""`tokenmill inspect`: shows a folder of tokens as numbers and as text, and searches it."""
 
 from __future__ import annotations
 
@@ -44,10 +44,9 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "inspect",
         help="look into a folder of tokens: numbers, documents as text, search",
-        description="What is in a folder of tokens, tokenmill's or not: without options at a "
-        "glance, or documents as text with their token boundaries, or the documents that contain a "
-        "text. Reads only what is shown. Control characters are shown escaped; "
-        "--json has the raw text.",
+        description="Show what is in a folder of tokens, tokenmill's or not: an overview, "
+        "documents as text with their token boundaries, or the documents that contain a text. "
+        "Reads only what it shows. Control characters are escaped; --json has the raw text.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
@@ -67,7 +66,7 @@ examples:
     )
     what.add_argument("--doc", action="append", metavar="K", help="document K, from 0; repeatable")
     what.add_argument("--token-offset", metavar="N", help="the document that holds token N")
-    what.add_argument("--random", action="store_true", help="any document")
+    what.add_argument("--random", action="store_true", help="a random document")
     what.add_argument("--grep", metavar="TEXT", help="find documents by their text")
     what.add_argument("--grep-ids", metavar="IDS", help="find documents by ids: '464 3290'")
     shown.add_argument("--split", metavar="NAME", help="train (default) or val; --grep: both")
@@ -79,13 +78,13 @@ examples:
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
-        help="of tokens (default: auto, on a terminal)",
+        help="colour tokens (default: auto, on a terminal)",
     )
     how.add_argument(
-        "--max-tokens", metavar="N", help=f"of a document (default: {MAX_TOKENS}; 0: all)"
+        "--max-tokens", metavar="N", help=f"shown of a document (default: {MAX_TOKENS}; 0: all)"
     )
     how.add_argument("--limit", metavar="N", help=f"hits of a search (default: {LIMIT})")
-    how.add_argument("--seed", type=int, metavar="S", help="of --random and of samples")
+    how.add_argument("--seed", type=int, metavar="S", help="for --random and samples")
     how.add_argument("--json", action="store_true", help="as JSON on stdout")
     how.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
 
@@ -98,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     require_effect(arguments)
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")  # where the locale is not UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")  # if the locale is not UTF-8
     stop = SignalStop()
     stop.install()
     try:
@@ -113,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def require_effect(arguments: argparse.Namespace) -> None:
-    """Raise ConfigError for an option that would be ignored, because its user expects an effect."""
+    """Raise ConfigError for an option that would have no effect."""
 
     def is_given(option: str) -> bool:
         return getattr(arguments, option) not in (None, False)
@@ -143,13 +142,11 @@ def show_config(looked: LookedInto) -> None:
     from tokenmill.dataset.remaking import config_text
 
     if looked.dataset.manifest is None:
-        raise ConfigError(
-            f"{looked.dataset.name} has no manifest, which would know how it was made"
-        )
+        raise ConfigError(f"{looked.dataset.name} has no manifest: how it was made is unknown")
     print(config_text(looked.dataset.manifest), end="")
 
 
-# At a glance
+# Overview
 
 
 def show_glance(looked: LookedInto, arguments: argparse.Namespace) -> None:
@@ -182,7 +179,7 @@ def show_views(looked: LookedInto, arguments: argparse.Namespace) -> None:
 
 
 def has_to_count(looked: LookedInto, split: str | None) -> bool:
-    """Whether finding a document by its number will take long."""
+    """Whether finding a document by its number takes long."""
     from tokenmill.dataset.inspect import COUNT_TOKENS
 
     stream = looked.stream(split)
@@ -206,7 +203,7 @@ def views(looked: LookedInto, arguments: argparse.Namespace) -> Iterator[View]:
 
 
 def parsed_number(option: str, text: str) -> int:
-    """A count, or a negative number, for which the caller has its own error."""
+    """A count; or a negative number, which the caller refuses with its own message."""
     try:
         return int(text)
     except ValueError:
@@ -246,7 +243,7 @@ def show_view(looked: LookedInto, view: View, arguments: argparse.Namespace) -> 
 
 
 def kept_lines(kept: dict[str, Any]) -> list[str]:
-    """What was kept of a document (--keep), one column a line."""
+    """What was kept of a document (--keep), one column per line."""
     width = max(map(len, kept), default=0)
     return [f"    {name:<{width}}  {shown_value(value)}" for name, value in kept.items()]
 
@@ -257,7 +254,7 @@ def shown_value(value: Any) -> str:
 
 
 def header(view: View) -> str:
-    """The place of a view, on one line."""
+    """Where a view is in the dataset, on one line."""
     if not view.is_document:
         what = f"{view.split}, around token {view.token_offset:,}"
     elif view.document is None:
@@ -323,7 +320,7 @@ def show_search(looked: LookedInto, arguments: argparse.Namespace) -> None:
         found = f"{counted(len(hits), 'place')} in {counted(num_tokens, 'token')}"
     else:
         found = f"{len(hits):,} of {counted(num_documents, 'document')}"
-    more = "" if is_complete else f", and no further: --limit {10 * limit} for more"
+    more = "" if is_complete else f", then stopped: --limit {10 * limit} for more"
     print(f"{found}{more}", file=sys.stderr)
 
 

@@ -1,6 +1,5 @@
-"""How far a command is, for a person: one moving line on a terminal or in a notebook, an occasional
-line elsewhere.
-"""
+"""A progress line: rewritten in place on a terminal or in a notebook, printed now and then
+elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +15,8 @@ NOTEBOOK_COLUMNS = 100
 
 
 class MovingLine:
-    """Nothing in the first `quick_seconds`; and nothing elsewhere, if not `is_logged`."""
+    """Shows nothing in the first `quick_seconds`; and only on a terminal or in a notebook, unless
+    `is_logged`."""
 
     def __init__(
         self, stream: TextIO, quiet: bool = False, quick_seconds: float = 0, is_logged: bool = True
@@ -35,7 +35,7 @@ class MovingLine:
         return not self._is_off and now - self.shown_at >= self._every_seconds
 
     def show(self, what: str, done: int, total: int) -> None:
-        """How much of it is done, and how long the rest takes."""
+        """Show the share that is done, and the time left."""
         now = time.monotonic()
         if what != self._what:
             self._what, self._began = what, now
@@ -45,7 +45,7 @@ class MovingLine:
             self.write(now, [f"{what}  {share:4.0%}  {shown_seconds(left)} left"])
 
     def show_tokens(self, done: int, total: int) -> None:
-        """How many tokens are done, and how fast."""
+        """Show how many tokens are done, and how fast."""
         now = time.monotonic()
         if self.is_due(now):
             speed = f"{shown_count(done / (now - self._began))} tokens/s"
@@ -68,7 +68,7 @@ class MovingLine:
             self._move("")
 
     def _move(self, text: str) -> None:
-        """Replace the line by the text. A notebook understands no escape code except `\\r`."""
+        """Replace the line by the text. The only control code that a notebook knows is `\\r`."""
         if self._is_terminal:
             self._stream.write(f"\r{text}\x1b[K")
         else:

@@ -1,7 +1,7 @@
-"""`web=corpus/web/`: sources with a name, as they are typed.
+"""`web=corpus/web/`: sources with a name, on the command line.
 
-A word that is a file, a folder or a glob here is that, as `year=2024/` often is; a name is only
-what could be nothing else.
+A word that exists as a file, a folder or a glob is that path, as `year=2024/` often is; only
+otherwise does it name a source.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ def typed_sources(words: Sequence[str]) -> dict[str, dict[str, str]] | list[str]
     found: dict[str, dict[str, str]] = {}
     others: list[str] = []
     for word in words:
-        name, path = _parted(word)
+        name, path = _name_and_path(word)
         if not name:
             others.append(word)
             continue
         if name in found:
             raise ConfigError(
                 f"two sources are named {name}: {found[name]['paths']} and {path}",
-                hint=f"two names, or in a tokenmill.toml: [source.{name}] "
+                hint=f"use two names, or in a tokenmill.toml: [source.{name}] "
                 f'paths = ["{found[name]["paths"]}", "{path}"]',
             )
         found[name] = {"paths": path}
     if found and others:
         raise ConfigError(
             f"{others[0]} has no name, and other sources have one",
-            hint=f"give it one: NAME={others[0]}",
+            hint=f"name it: NAME={others[0]}",
         )
     return found or others
 
 
-def _parted(word: str) -> tuple[str, str]:
-    """The name and what it stands for; no name if there is none."""
+def _name_and_path(word: str) -> tuple[str, str]:
+    """The name and the path; the name is empty if there is none."""
     name, equals, path = word.partition("=")
     if not equals or not NAME.fullmatch(name) or (_is_here(word) and not _is_here(path)):
         return "", word

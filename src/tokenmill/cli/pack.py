@@ -1,4 +1,4 @@
-"""`tokenmill pack`: rows of whole documents, planned before training."""
+"""`tokenmill pack`: plans rows of whole documents before training."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def add_parser(commands: Any) -> None:
         "pack",
         help="plan rows of whole documents for training",
         description="Plan rows of whole documents, for tokenmill.Loader(..., packed=True): a small "
-        "file beside the dataset says which documents go into which row. The tokens stay as they "
-        "are. What it does to the documents is printed.",
+        "file beside the dataset says which documents go into which row. The tokens do not change. "
+        "Prints what happens to the documents.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
   tokenmill pack data/mine --seq-len 2048
   tokenmill pack data/mine --seq-len 2048 --long truncate
-  tokenmill pack data/mine --seq-len 2048 --method crop         no padding, as nanochat does it
+  tokenmill pack data/mine --seq-len 2048 --method crop         no padding, as in nanochat
   tokenmill pack data/mine --seq-len 2048 --write s3://bucket/rows --format mds""",
     )
     parser.add_argument("folder", metavar="OUT", help="folder or URL of a dataset")
@@ -43,18 +43,19 @@ examples:
     parser.add_argument(
         "--long",
         metavar="POLICY",
-        help="of fit: documents longer than a row are split (default), truncate or drop",
+        help="with fit, for documents longer than a row: split (default), truncate or drop",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the order of rows")
-    parser.add_argument("--plan", metavar="FILE", help="where the plan goes (default: into OUT)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="for the order of rows")
+    parser.add_argument("--plan", metavar="FILE", help="the plan's file (default: one in OUT)")
     parser.add_argument(
         "--write", metavar="DIR", help="also write the rows, padded, as a dataset: a folder or URL"
     )
-    parser.add_argument("--format", metavar="NAME", help="of --write (default: that of OUT)")
+    parser.add_argument("--format", metavar="NAME", help="of --write (default: OUT's)")
     parser.add_argument(
         "--overwrite",
         action="store_true",
-        help="replace a plan of other options, and the dataset in DIR once it is complete",
+        help="replace a plan with other options, and the dataset in DIR once the new one is "
+        "complete",
     )
     parser.add_argument("--tokenizer", metavar="NAME|FILE", help="if tokenmill did not write OUT")
     parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
@@ -104,7 +105,7 @@ def pack_and_report(
 
 
 def pack_prepared(out: str, options: PackOptions, is_quiet: bool, overwrite: bool) -> None:
-    """`prepare --pack`: the plan of a dataset that was just finished."""
+    """`prepare --pack`: plan the rows of the dataset that was just finished."""
     from tokenmill.dataset.opened import opened
     from tokenmill.packing.pack import pack
 
@@ -124,6 +125,6 @@ def report(plan: RowPlan, arguments: argparse.Namespace) -> None:
 
 def _show(plan: RowPlan) -> None:
     lines = [line for name, one in plan.splits.items() for line in one.report.lines(name)]
-    there = "" if plan.is_new else " (was there already)"
+    there = "" if plan.is_new else " (already there)"
     for line in [*lines, f"plan: {plan.path}{there}"]:
         print(printable(line), file=sys.stderr)

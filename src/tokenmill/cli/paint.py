@@ -1,7 +1,7 @@
-"""Tokens on a terminal: each on its own colour, control characters visible, nothing raw.
+"""Tokens on a terminal: in alternating colours, with control characters escaped.
 
 Foreground and background are both set, so that it looks the same on dark and light screens. Colours
-end before every line break: a terminal fills the rest of a line with the current colour.
+end before every line break, because a terminal fills the rest of a line with the current colour.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LABELS = {
 
 
 def is_coloured(choice: str, stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether to use colours: as the user says, else if the stream is a terminal with colours."""
+    """Whether to use colours: as the user chose, or for "auto" if the stream is a terminal."""
     if choice != "auto":
         return choice == "always"
     is_plain = environment.get("NO_COLOR") or environment.get("TERM") == "dumb"
@@ -49,7 +49,7 @@ def labelled(line: str, stream: TextIO, environment: Mapping[str, str]) -> str:
 
 
 def coloured(pieces: Sequence[TextPiece], asked_for: int | None = None) -> str:
-    """Tokens on alternating colours; `asked_for` is the number of a token to highlight."""
+    """Tokens in alternating colours; `asked_for` is the number of a token to highlight."""
     found, num_tokens = [], 0
     for number, piece in enumerate(pieces):
         colour = _TOKENS[number % len(_TOKENS)]
@@ -76,7 +76,7 @@ def plain(pieces: Sequence[TextPiece], boundaries: bool) -> str:
 
 
 def marked(before: str, match: str, after: str, with_colour: bool) -> str:
-    """A hit on one line."""
+    """A search hit on one line."""
     start, end = (_MATCH, RESET) if with_colour else ("[[", "]]")
     return f"{printable(before)}{start}{printable(match)}{end}{printable(after)}"
 

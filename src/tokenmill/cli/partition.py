@@ -1,5 +1,4 @@
-"""`tokenmill prepare --partition I/N`: one task of many. Ends with a report of the missing
-slices."""
+"""`tokenmill prepare --partition I/N`: runs one task of many, and says how many slices are left."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def run_and_report(config: Config, partition: Partition, arguments: argparse.Nam
 
 
 def finish_command(config: Config, arguments: argparse.Namespace) -> str:
-    """What to type when all tasks are done."""
+    """The command to type when all tasks are done."""
     words = ["tokenmill", "finish", config.out]
     usual = type(config).max_bad_fraction
     if arguments.max_bad_fraction is not None or config.max_bad_fraction != usual:
@@ -58,7 +57,7 @@ def summary(report: PartitionReport, command: str, seconds: float, text_bytes: i
         f"partition {report.partition}: {report.num_own:,} of {counted(report.num_slices, 'slice')}"
     )
     if report.is_finished:
-        return [f"{head}; the run is complete already, nothing to do"]
+        return [f"{head}; the run is already complete, nothing to do"]
     lines = [
         f"{head}, {counted(report.counts.num_written, 'document')}, "
         f"{counted(report.num_tokens, 'token')}{shown_speed(seconds, text_bytes)}"

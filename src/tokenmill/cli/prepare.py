@@ -1,4 +1,4 @@
-"""`tokenmill prepare`: text in, shards out."""
+"""`tokenmill prepare`: turns text into shards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "prepare",
         help="turn text into training-ready token shards",
-        description="Turn text into training-ready token shards. The same command continues an "
+        description="Turn text into training-ready token shards. The same command resumes an "
         "interrupted run, whatever interrupted it.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     share = None if arguments.partition is None else Partition.parsed(arguments.partition)
     if arguments.pack is not None and share is not None:
         raise ConfigError(
-            "--pack needs the whole dataset, and --partition makes a share of it",
+            "--pack needs the whole dataset, and --partition encodes only a share of it",
             hint=f"after `tokenmill finish`: tokenmill pack OUT --seq-len {arguments.pack}",
         )
     if arguments.dry_run:
@@ -76,7 +76,7 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
 
 
 def _packing(arguments: argparse.Namespace) -> PackOptions | None:
-    """What --pack asks for, which `demo` has not; a mistake in it is noticed before the run."""
+    """The options of --pack, which `demo` does not have. A mistake is noticed before the run."""
     if getattr(arguments, "pack", None) is None:
         return None
     from tokenmill.packing.pack import PackOptions

@@ -1,8 +1,7 @@
-"""Progress of a run, for a person: one moving line on a terminal or in a notebook, a line every few
-seconds elsewhere, nothing with -q.
+"""The progress of a run: one moving line on a terminal or in a notebook, a line every few seconds
+elsewhere, nothing with -q.
 
-While files are downloaded, the line shows that beside the encoding, and the time left is that of
-whichever takes longer.
+While files are downloaded, the line shows both download and encoding, and the longer time left.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ DOWNLOAD_SECONDS = 0.5  # a rate that changes more often cannot be read
 
 
 class DownloadWatch:
-    """A download as it was at most half a second ago, and the time that it needs."""
+    """The progress of a download, at most half a second old, and its time left."""
 
     def __init__(self, progress: Callable[[], DownloadProgress | None]) -> None:
         self._progress = progress
@@ -53,7 +52,7 @@ class DownloadWatch:
 
     @property
     def seconds_left(self) -> float:
-        """By all that has arrived; 0 as long as nothing has."""
+        """At the average speed so far; 0 if nothing has arrived."""
         if self._now is None or self._now.num_bytes <= self._first_bytes:
             return 0.0
         seconds = self._looked_at - self._began
@@ -84,8 +83,8 @@ class Progress:
         self._made_at = self._began = self._moving.shown_at = time.monotonic()
         self._total_bytes = self._done_bytes = 0
         self._resumed_bytes = 0
-        self._heard_at = self._began  # of any slice
-        self._idle_seconds = 0.0  # in which all workers waited for files
+        self._heard_at = self._began  # the last event of any slice
+        self._idle_seconds = 0.0  # while all workers waited for files
         self._in_flight: dict[int, tuple[int, int, int]] = {}  # slice -> rows, tokens, bytes
         self._first = 0  # the first slice to encode
         self._sizes = array("q")  # of each slice from there on: estimated bytes of text
@@ -152,12 +151,12 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Since the command began."""
+        """The time since the command began."""
         return time.monotonic() - self._made_at
 
     @property
     def has_worked(self) -> bool:
-        """False if the dataset was there already."""
+        """Whether this run encoded or resumed anything: False if the dataset was complete."""
         return self.num_rows > 0 or self.resumed_slices > 0
 
     @property
@@ -174,7 +173,7 @@ class Progress:
         self._moving.end()
 
     def conclude(self, manifest: Manifest, out: str) -> None:
-        """Replace the moving line by one that says what was made."""
+        """Replace the moving line by the first line of the summary, and the notes."""
         from tokenmill.cli.summary import summary
 
         seconds = time.monotonic() - self._began if self.has_worked else None
@@ -193,8 +192,8 @@ class Progress:
             self._moving.write(now, self._fields(now))
 
     def _size(self, index: int) -> int:
-        place = index - self._first
-        return self._sizes[place] if place < len(self._sizes) else 0  # one that is cut short
+        at = index - self._first
+        return self._sizes[at] if at < len(self._sizes) else 0  # encoded again (--limit-tokens)
 
     def _fields(self, now: float) -> list[str]:
         in_flight = self._in_flight.items()
@@ -217,13 +216,12 @@ class Progress:
             fields.append(self._workers)
         if self.plan is not None and not self._missing:
             fields.append("writing shards")
-        elif left:  # else nobody knows
+        elif left:  # else it is unknown
             fields.append(f"{shown_seconds(left)} left")
         return fields
 
     def _speed(self, now: float, text_bytes: int, done: int) -> tuple[float, float]:
-        """Bytes of text per second of encoding, and the seconds that the rest takes; 0 if nobody
-        knows."""
+        """Bytes of text per second of encoding, and the seconds left; 0 if unknown."""
         fresh = done - self._resumed_bytes
         seconds = now - self._began - self._idle_seconds - self._waited(now)
         if fresh <= 0 or seconds <= 0:
@@ -236,14 +234,14 @@ class Progress:
         self._heard_at = now
 
     def _waited(self, now: float) -> float:
-        """For how long no slice has moved, because none of their files was here."""
+        """The time since the last event, if all workers are waiting for files."""
         silent = now - self._heard_at
         return silent if self._download is not None and silent > IDLE_SECONDS else 0.0
 
 
 @contextlib.contextmanager
 def stderr_progress(workers: Callable[[int], str], quiet: bool) -> Iterator[Progress]:
-    """Progress of a command. A signal stops it in order, and then ends the process."""
+    """The progress of a command. A signal stops it gracefully, then ends the process."""
     from tokenmill.runners import Stopped
 
     stop = SignalStop()
@@ -265,8 +263,8 @@ def stderr_progress(workers: Callable[[int], str], quiet: bool) -> Iterator[Prog
 
 @contextlib.contextmanager
 def shown_progress(workers: Callable[[int], str]) -> Iterator[Progress]:
-    """Progress for a caller in Python, whose signal handlers are not changed."""
-    # A notebook shows stderr on red.
+    """The progress for a caller in Python, whose signal handlers are not changed."""
+    # A notebook shows stderr with a red background.
     stream = sys.stdout if is_notebook(sys.stdout) else sys.stderr
     progress = Progress(SignalStop(), workers, False, stream)
     try:

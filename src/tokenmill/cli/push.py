@@ -1,4 +1,4 @@
-"""`tokenmill push`: a finished dataset, shared on the Hugging Face Hub."""
+"""`tokenmill push`: uploads a finished dataset to the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def add_parser(commands: Any) -> None:
         "push",
         help="upload a finished dataset to the Hugging Face Hub",
         description="Upload a finished dataset to a dataset repository on the Hugging Face Hub, "
-        "with its manifest and a dataset card. It is verified before, and what the Hub lists is "
-        "compared with the manifest after. The same command continues an interrupted upload: what "
-        "is there is not sent again.",
+        "with its manifest and a dataset card. It is verified first, and afterwards the Hub's "
+        "listing is compared with the manifest. The same command resumes an interrupted upload: "
+        "files that are there are not sent again.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
@@ -32,24 +32,24 @@ examples:
   tokenmill push data/mine my-lab/mine --private
   tokenmill push data/meg my-name/mine --revision megatron    a branch for another format
 
-The Hub must know you: `hf auth login`, or HF_TOKEN. The card names no licence; add
-one on the page. A README.md that you wrote or edited there is kept.""",
+Log in first: `hf auth login`, or set HF_TOKEN. The card names no licence; add one on
+the page. A README.md that you wrote or edited there is kept.""",
     )
     parser.add_argument("folder", metavar="OUT", help="the folder of the dataset")
-    parser.add_argument("repo", metavar="OWNER/NAME", help="made if it does not exist")
+    parser.add_argument("repo", metavar="OWNER/NAME", help="created if it does not exist")
     parser.add_argument(
-        "--private", action="store_true", help="only for you, or for OWNER's members"
+        "--private", action="store_true", help="create it for you or OWNER's members only"
     )
     parser.add_argument(
         "--revision",
         default="main",
         metavar="BRANCH",
-        help="made if it does not exist (default: main)",
+        help="created if it does not exist (default: main)",
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="replace another dataset that is there"
     )
-    parser.add_argument("--json", action="store_true", help="print what is there now on stdout")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
     parser.set_defaults(run=run)
@@ -92,7 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _leave_bars(are_shown: bool) -> None:
-    """Inside a file only the client knows how far it is: on a terminal its own bars say so."""
+    """Show the client's own progress bars on a terminal only: they alone show the progress within
+    a file."""
     import huggingface_hub.utils
 
     client: Any = huggingface_hub
@@ -105,13 +106,13 @@ def summary(folder: str, pushed: Pushed, seconds: float) -> list[str]:
         sent = f"{counted(pushed.num_sent, 'file')}, {shown_bytes(pushed.sent_bytes)} sent"
         head = f"{folder} -> {pushed.repo}: {sent} in {shown_seconds(seconds)}"
     else:
-        head = f"{pushed.repo} has all of {folder} already; nothing to do"
+        head = f"{pushed.repo} already has all of {folder}; nothing to do"
     at = "" if pushed.revision == "main" else f"/tree/{pushed.revision}"
     lines = [
         head,
         f"  {pushed.url}{at}",
         f"  {counted(pushed.num_files, 'file')}, {shown_bytes(pushed.num_bytes)}: sizes and hashes "
-        f"on the Hub are those of the manifest; commit {pushed.commit[:12]}",
+        f"on the Hub match the manifest; commit {pushed.commit[:12]}",
     ]
     if pushed.has_own_card:
         lines.append("  note: README.md there is yours and was kept")

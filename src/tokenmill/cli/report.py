@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
-import signal
+import shlex
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.foreign_options import add_foreign_options, commands_of, looked_into, readable
+from tokenmill.cli.foreign_options import (
+    add_foreign_options,
+    commands_of,
+    looked_into,
+    readable,
+    require_tokenizer_with,
+)
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import printable, shown_bytes
+from tokenmill.config.options import require_positive
 from tokenmill.errors import ConfigError, ConflictError
 
 if TYPE_CHECKING:
@@ -27,16 +34,18 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
         help="one page with plots: lengths, tokens, sources, outliers, documents in colour",
-        description="What is in a dataset, tokenmill's or not, as one HTML file without scripts "
-        "that loads nothing: document lengths, bytes per token along the corpus, the tokens in "
-        "use, sources, quarantine, duplicates, and documents with their tokens in colour. With two "
-        "datasets, what differs. A large dataset is sampled, at the same places every time.",
+        description="Show what is in a dataset, tokenmill's or not, as one HTML file without "
+        "scripts that loads nothing: document lengths, bytes per token along the corpus, the "
+        "tokens in use, sources, quarantine, duplicates, and documents with their tokens in "
+        "colour. For two datasets, show what differs. A large dataset is sampled, in the same way "
+        "every time.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
   tokenmill report data/mine
   tokenmill report data/mine --exact -o mine.html
   tokenmill report data/gpt2 data/o200k -o compared.html
+  tokenmill report data/mine --timings timings.jsonl
   tokenmill report data/mine --markdown
   tokenmill report s3://bucket/mine
   tokenmill report llmc-shards/ --tokenizer gpt2""",
@@ -48,11 +57,18 @@ examples:
     )
     how = parser.add_argument_group("what is read and shown")
     how.add_argument("--exact", action="store_true", help="read all tokens, on all cores")
-    how.add_argument("--no-text", action="store_true", help="no documents: a page to pass on")
+    how.add_argument("--no-text", action="store_true", help="no documents: for a page to share")
+    how.add_argument(
+        "--timings",
+        action="append",
+        metavar="FILE",
+        help="draw the run's speed, from what `prepare --timings FILE` wrote; for several "
+        "--partition tasks, repeat it, or give a glob in quotes",
+    )
     how.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
     how.add_argument("--markdown", action="store_true", help="a card for a README on stdout")
     how.add_argument(
-        "--num-proc", type=int, metavar="N", help="processes for --exact (default: the CPUs)"
+        "--num-proc", type=int, metavar="N", help="processes for --exact (default: one per CPU)"
     )
     how.add_argument("-q", "--quiet", action="store_true", help="only errors")
     how.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -66,39 +82,35 @@ def run(arguments: argparse.Namespace) -> int:
         from tokenmill.runners.spawn import stay_single_threaded
 
         stay_single_threaded()  # so that it may fork
-    require_sense(arguments)
+    require_consistent(arguments)
     moving = MovingLine(sys.stderr, arguments.quiet)
     try:
         folders = [arguments.folder, *([arguments.other] if arguments.other else [])]
         with readable():
             found = [surveyed(folder, arguments, moving) for folder in folders]
-    except KeyboardInterrupt:
-        from tokenmill.cli.signals import SignalStop
-
-        moving.end()
-        SignalStop.die_by(signal.SIGINT)
-        raise
     finally:
         moving.end()
     show(found, arguments)
     return 0
 
 
-def require_sense(arguments: argparse.Namespace) -> None:
-    if arguments.num_proc is not None and arguments.num_proc < 1:
-        raise ConfigError(f"--num-proc must be positive, got {arguments.num_proc}")
+def require_consistent(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for options that contradict each other."""
+    require_positive("--num-proc", arguments.num_proc)
     if arguments.json and arguments.markdown:
-        raise ConfigError("--json and --markdown are two answers", hint="leave one of them out")
+        raise ConfigError("--json and --markdown exclude each other", hint="leave one of them out")
     for option in ("json", "markdown"):
         if getattr(arguments, option) and arguments.out is not None:
             raise ConfigError(
                 f"--{option} goes to standard output, and -o names a page",
                 hint=f"tokenmill report {arguments.folder} --{option} > {arguments.out}",
             )
-    for option in ("pattern", "eot_token"):
-        if getattr(arguments, option) is not None and arguments.tokenizer is None:
-            name = option.replace("_", "-")
-            raise ConfigError(f"--{name} needs --tokenizer", hint="--tokenizer FILE")
+    if arguments.timings and arguments.other:
+        raise ConfigError(
+            "--timings is of one run, and there are two datasets",
+            hint=f"tokenmill report {shlex.quote(arguments.folder)} --timings FILE",
+        )
+    require_tokenizer_with(arguments)
     if arguments.out not in (None, "-"):
         require_replaceable(arguments.out)
     elif arguments.out is None and not (arguments.json or arguments.markdown):
@@ -106,7 +118,7 @@ def require_sense(arguments: argparse.Namespace) -> None:
 
 
 def require_replaceable(path: str) -> None:
-    """Raise ConflictError for a file that is no report: it would be lost."""
+    """Raise ConflictError if the file exists and is not a report."""
     from tokenmill.report.blocks import MARK
     from tokenmill.storage import files
 
@@ -114,11 +126,11 @@ def require_replaceable(path: str) -> None:
         raise ConflictError(f"{path} is not a regular file", hint="-o another.html")
     if files.exists(path) and MARK.encode() not in files.read_file(path)[:200]:
         raise ConflictError(
-            f"{path} is there already, and is no report of tokenmill", hint="-o another.html"
+            f"{path} exists and is not a report of tokenmill", hint="-o another.html"
         )
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Surveyed:
     looked: LookedInto
     commands: Commands
@@ -131,13 +143,19 @@ def surveyed(folder: str, arguments: argparse.Namespace, moving: MovingLine) -> 
 
     looked = looked_into(folder, arguments)
     commands = commands_of(looked, arguments)
+    throughput = None
+    if arguments.timings:
+        from tokenmill.report.throughput import throughput_of
+
+        throughput = throughput_of(arguments.timings, looked.dataset.manifest, folder)
     reading = SurveyOptions(
         is_exact=arguments.exact,
         with_text=not arguments.no_text,
         num_proc=arguments.num_proc or available_cpus(),
         progress=moving.show,
     )
-    return Surveyed(looked, commands, survey(looked, reading, commands))
+    figures = survey(looked, reading, commands)
+    return Surveyed(looked, commands, dataclasses.replace(figures, throughput=throughput))
 
 
 def show(found: list[Surveyed], arguments: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
-"""The options of a run, as they are typed, and the Config that they make.
+"""The options of a run on the command line, and the Config that they make.
 
-Commands that start a run, or that read text as one would, take their options from here."""
+For every command that starts a run, or reads text as a run does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenmill.cli.named_sources import typed_sources
 from tokenmill.cli.screen import parsed_separator
-from tokenmill.config import (
+from tokenmill.config.options import (
     BAD_DOCUMENT_POLICIES,
     BOS_POLICIES,
     DEDUP_POLICIES,
@@ -33,19 +33,19 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         ".jsonl on also .gz .zst .bz2 .xz .lz4); - for standard input, with --input-format; "
         "OWNER/NAME[:CONFIG[/SPLIT]][@REVISION] or hf://datasets/OWNER/NAME[@REVISION]/GLOB on the "
         "Hugging Face Hub; s3://BUCKET/PREFIX/, gs://, az:// and others of fsspec, also with globs"
-        "; NAME=SOURCE for a name that tokens are counted by",
+        "; NAME=SOURCE names a source, whose tokens are then counted separately",
     )
     parser.add_argument(
         "--config",
         action=_ConfigPath,
         metavar="FILE",
-        help="a tokenmill.toml with options, sources and what differs between sources; what is "
-        "typed wins",
+        help="a tokenmill.toml with options, sources and options of sources; typed options "
+        "override it",
     )
 
 
 class _ConfigPath(argparse.Action):
-    """What must be typed otherwise may stand in the file."""
+    """With --config, SOURCE and -o are no longer required: the file may have them."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, _: str | None = None) -> None:
         setattr(namespace, self.dest, values)
@@ -55,7 +55,7 @@ class _ConfigPath(argparse.Action):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Every option of a run, for commands that start one. Each has the name of Config's field."""
+    """Add every option of a run. Each has the name of its field in Config."""
     parser.add_argument(
         "-o", "--out", required=True, help="output folder, or a URL: s3://bucket/folder"
     )
@@ -74,7 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--max-bad-fraction",
         type=float,
         metavar="F",
-        help=f"fail beyond this share (default: {Config.max_bad_fraction})",
+        help=f"fail if a larger fraction of rows is bad (default: {Config.max_bad_fraction})",
     )
 
     how = add_encoding_options(parser)
@@ -82,6 +82,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--empty", choices=EMPTY_POLICIES, help="empty documents (default: the format's)"
     )
 
+    _add_writing_options(parser)
+    _add_running_options(parser)
+
+
+def _add_writing_options(parser: argparse.ArgumentParser) -> None:
     shards = parser.add_argument_group("what is written")
     shards.add_argument(
         "--format",
@@ -112,19 +117,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=int,
         metavar="S",
-        help=f"of the shuffle, the split and the sample (default: {Config.seed})",
+        help=f"for the shuffle, the split and the sample (default: {Config.seed})",
     )
 
     shards.add_argument(
         "--pack",
         metavar="N",
-        help="then plan rows of N tokens of whole documents, as `tokenmill pack OUT --seq-len N`",
+        help="also plan rows of N tokens, as `tokenmill pack OUT --seq-len N` does",
     )
 
+
+def _add_running_options(parser: argparse.ArgumentParser) -> None:
     running = parser.add_argument_group("how it runs")
-    running.add_argument(
-        "--num-proc", type=int, metavar="N", help="workers (default: the CPUs there are)"
-    )
+    running.add_argument("--num-proc", type=int, metavar="N", help="workers (default: one per CPU)")
     running.add_argument(
         "--partition",
         metavar="I/N",
@@ -134,25 +139,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     running.add_argument(
         "--runner",
         metavar="NAME",
-        help="inline, processes or ray (default: by --num-proc, inline for 1, else processes)",
+        help="inline, processes or ray (default: inline for --num-proc 1, else processes)",
     )
     running.add_argument(
         "--ray-address",
         metavar="ADDR",
-        help="of the cluster (default: RAY_ADDRESS, else the one that `ray start` started here, "
+        help="of the cluster (default: RAY_ADDRESS, else a cluster that `ray start` started here, "
         "else a new one for this run)",
     )
     running.add_argument(
-        "--worker-cpus", type=float, metavar="N", help="CPUs of a cluster per worker (default: 1)"
+        "--worker-cpus", type=float, metavar="N", help="with ray: CPUs per worker (default: 1)"
     )
-    running.add_argument(
-        "--worker-memory", metavar="N", help="memory of a cluster per worker, as in 2G"
-    )
+    running.add_argument("--worker-memory", metavar="N", help="with ray: memory per worker: 2G")
     running.add_argument(
         "--stall-timeout",
         type=float,
         metavar="S",
-        help=f"give up on a silent worker (default: {Config.stall_timeout:g})",
+        help=f"replace a worker that is silent for S seconds (default: {Config.stall_timeout:g})",
     )
     running.add_argument(
         "--keep-downloads",
@@ -164,6 +167,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--overwrite",
         action="store_true",
         help="replace the dataset in OUT once the new one is complete",
+    )
+    running.add_argument(
+        "--timings",
+        metavar="FILE",
+        help="append to FILE, about once a second, what is done: for `report OUT --timings FILE`",
     )
     running.add_argument("--dry-run", action="store_true", help="show the plan, write nothing")
     running.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
@@ -182,13 +190,13 @@ def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     what.add_argument(
         "--template",
         metavar="TEXT",
-        help=r"the text of a row from several columns: '{title}\n\n{text}'",
+        help=r"a row's text from several columns: '{title}\n\n{text}'",
     )
     what.add_argument(
         "--lists",
         choices=LIST_POLICIES,
-        help="a text column of lists of strings: join them (with --separator between, by default a "
-        "blank line), or a document of each",
+        help="for a column of lists of strings: join them (with --separator, by default a blank "
+        "line), or make documents of them",
     )
     what.add_argument(
         "--separator",
@@ -198,24 +206,24 @@ def add_reading_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     what.add_argument(
         "--input-format",
         metavar="NAME",
-        help="read every source as this kind, whatever its name: parquet, arrow, jsonl, csv, tsv "
-        "or text; in a folder: the files of this kind; for text, every file that may be text",
+        help="read every file as this kind, whatever its name: parquet, arrow, jsonl, csv, tsv or "
+        "text; in a folder, the files of this kind, or for text every file that may be text",
     )
     return what
 
 
 def add_choosing_options(what: argparse._ArgumentGroup) -> None:
-    """Options for which rows go in."""
+    """Options that choose rows."""
     what.add_argument(
         "--where",
         metavar="EXPR",
-        help="only rows that pass, as in 'int_score >= 3 and language == \"en\"'; "
+        help="only rows that satisfy this: 'int_score >= 3 and language == \"en\"'; "
         "docs/choosing-rows.md has the grammar",
     )
     what.add_argument(
         "--sample",
         metavar="F",
-        help="only this share of the rows, over the whole corpus, by a hash of --seed and row",
+        help="only this fraction of the rows, across the whole corpus, by a hash of --seed and row",
     )
     what.add_argument(
         "--dedup",
@@ -233,8 +241,8 @@ def add_keeping_option(what: argparse._ArgumentGroup) -> None:
     what.add_argument(
         "--keep",
         metavar="COLUMNS",
-        help="columns to keep beside the tokens, as in id,url,dump, with the file and row of each "
-        "document; '' for only those",
+        help="columns to keep beside the tokens (id,url,dump), with the file and row of each "
+        "document; '' for the latter alone",
     )
 
 
@@ -251,7 +259,7 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
     how.add_argument(
         "--pattern",
         metavar="NAME|REGEX",
-        help="for a file of ranks that is not known: gpt2, cl100k, o200k, qwen or the expression",
+        help="for an unknown file of ranks: gpt2, cl100k, o200k, qwen or a regular expression",
     )
     how.add_argument(
         "--eot-token", metavar="TEXT|ID|TEXT=ID", help="the special token that marks documents"
@@ -267,11 +275,11 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> argparse._ArgumentG
         help="the special token that begins documents (default: the tokenizer's); implies --bos "
         "prepend",
     )
-    how.add_argument("--bos", choices=BOS_POLICIES, help="whether documents begin with it (none)")
+    how.add_argument("--bos", choices=BOS_POLICIES, help="where it goes (default: none)")
     how.add_argument(
         "--special-tokens",
         choices=SPECIAL_TOKENS,
-        help="BOS and EOT as the tokenizer's own template has them",
+        help="BOS and EOT as in the tokenizer's own template",
     )
     return how
 
@@ -292,8 +300,7 @@ def config_from(arguments: argparse.Namespace) -> Config:
 
 
 def typed_config(arguments: argparse.Namespace, **more: Any) -> Config:
-    """The Config of what was typed, and of a configuration file; the rest is left to its
-    defaults."""
+    """The Config of the typed options and the configuration file, with defaults for the rest."""
     names = (field.name for field in dataclasses.fields(Config))
     given = {name: getattr(arguments, name, None) for name in names} | more
     if arguments.separator is not None:
@@ -308,8 +315,8 @@ def typed_config(arguments: argparse.Namespace, **more: Any) -> Config:
     }
     if getattr(arguments, "config", None) is None:
         return Config(**typed)
-    from tokenmill.config.file import ConfigFile  # 10 ms that only its users should pay
+    from tokenmill.config.file import ConfigFile  # takes 10 ms, which only --config should pay
 
     file = ConfigFile.read(arguments.config)
-    with file.blamed(typed):
+    with file.naming_lines(typed):
         return Config(**file.completed(typed))

@@ -1,4 +1,4 @@
-"""What people see: readable numbers, and text that cannot control the terminal."""
+"""What the terminal shows: readable numbers, safe text, and errors of stdout."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from tokenmill.words.escapes import printable as printable  # noqa: PLC0414
 from tokenmill.words.quantities import parsed_count as parsed_count  # noqa: PLC0414
 from tokenmill.words.quantities import shown_bytes as shown_bytes  # noqa: PLC0414
 from tokenmill.words.quantities import shown_count as shown_count  # noqa: PLC0414
+from tokenmill.words.quantities import shown_rate as shown_rate  # noqa: PLC0414
 
 
 class CheckedStdout:
-    """stdout; a failed write is blamed on the user's disk, not reported as our bug."""
+    """stdout, with failed writes as OutputError, so that a full disk is not reported as our bug."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -49,7 +50,7 @@ def _as_output_error() -> Iterator[None]:
 
 
 def abandon_stdout() -> None:
-    """Discard what is left in its buffer, which Python would try to write again at exit."""
+    """Discard the rest of stdout's buffer, which Python would try to write again at exit."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -64,13 +65,6 @@ def parsed_separator(text: str) -> str:
     )
 
 
-def shown_rate(bytes_per_second: float) -> str:
-    """A speed in megabytes, with only significant digits: 250 MB/s, 3.1 MB/s."""
-    if bytes_per_second >= 10e6:
-        return f"{bytes_per_second / 1e6:,.0f} MB/s"
-    return f"{shown_bytes(bytes_per_second)}/s"
-
-
 def shown_seconds(seconds: float) -> str:
     if seconds < 0.1:
         return f"{max(seconds, 0.01):.2f} s"
@@ -81,8 +75,8 @@ def shown_seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def tell_of_tries() -> None:
-    """Have requests that are retried for a while reported on stderr."""
+def report_retries() -> None:
+    """Report requests that are retried for a while on stderr."""
     from tokenmill.storage import objects
 
     objects.report_retries_to(

@@ -1,4 +1,4 @@
-"""Completion scripts in the language of each shell; completion.py supplies what they complete."""
+"""The completion scripts of each shell; completion.py says what they complete."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ complete -o bashdefault -o default -F _tokenmill tokenmill
 
 
 def bash(commands: Sequence[CommandCompletion]) -> str:
-    """If nothing matches, bash completes files."""
+    """The script for bash, which completes files if nothing matches."""
     values, options = [], []
     for command in commands:
         for option in command.options:

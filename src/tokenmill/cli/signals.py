@@ -1,4 +1,4 @@
-"""Signals become an orderly stop."""
+"""Turns signals into an orderly stop."""
 
 from __future__ import annotations
 
@@ -10,19 +10,32 @@ from types import FrameType
 
 
 class Interrupted(BaseException):
-    """A signal asked the process to end. A BaseException, so that no error handler swallows it."""
+    """A signal asked the process to end. A BaseException, so that no handler swallows it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.signum = signum
 
 
-class SignalStop:
-    """SIGINT, SIGTERM and SIGHUP: the first signal stops in order, the second at once.
+def unwind_on_signals() -> None:
+    """Have SIGTERM and SIGHUP raise `Interrupted`, as Ctrl-C raises KeyboardInterrupt: a command
+    that does not stop in an order of its own then removes its temporary files on its way out."""
 
-    While slices are encoded, a first signal is only recorded, and the runner ends in order. At
-    other times, and on a second signal, `Interrupted` is raised immediately. Another signal during
-    that ends the process. Every commit is atomic, so there is no wrong moment.
+    def unwind(signum: int, frame: FrameType | None) -> None:
+        signal.signal(signum, signal.SIG_DFL)  # another one ends the process
+        raise Interrupted(signum)
+
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) is signal.SIG_DFL:
+            signal.signal(signum, unwind)
+
+
+class SignalStop:
+    """SIGINT, SIGTERM and SIGHUP: the first signal stops gracefully, the second at once.
+
+    While slices are encoded, the first signal is only noted, and the runner ends gracefully. At
+    other times, and on a second signal, `Interrupted` is raised. Another signal during that ends
+    the process. Every commit is atomic, so any moment is safe.
     """
 
     def __init__(self) -> None:
@@ -32,7 +45,7 @@ class SignalStop:
 
     def install(self) -> None:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(signum) is not signal.SIG_IGN:  # by nohup, by a shell's &
+            if signal.getsignal(signum) is not signal.SIG_IGN:  # as set by nohup or a shell's &
                 signal.signal(signum, self._handle)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
@@ -55,8 +68,8 @@ class SignalStop:
 
 
 def _say(text: str) -> None:
-    """Write to stderr from a signal handler: past its buffer, which may be in use, and not at all
-    if the write would block."""
+    """Write to stderr from a signal handler: bypasses its buffer, which may be in use, and does not
+    write if that would block."""
     with contextlib.suppress(OSError):
         if select.select((), (2,), (), 0)[1]:
             os.write(2, text.encode())

@@ -1,4 +1,4 @@
-"""A finished run in a few lines worth pasting."""
+"""The summary of a finished run: a few lines worth pasting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tokenmill.cli.progress import Progress
     from tokenmill.dataset.manifest import Manifest
 
-# With less text than this, the speed would measure Python's start.
+# With less text than this, the speed would be that of Python's start.
 MIN_RATED_BYTES = 1_000_000
 _EOT_WORDS = {"append": "appended", "prepend": "prepended", "both": "at both ends"}
 _MAX_FILES = 6
@@ -25,7 +25,7 @@ _MAX_FILES = 6
 def print_summary(
     manifest: Manifest, out: str, arguments: argparse.Namespace, progress: Progress, text_bytes: int
 ) -> None:
-    """For a person, or as JSON; `text_bytes` were encoded since the command began."""
+    """Print it as lines or JSON. `text_bytes` were encoded since the command began."""
     seconds = progress.seconds
     if arguments.json:
         print(json.dumps({"seconds": round(seconds, 3), "out": out, **manifest.to_plain()}))
@@ -35,9 +35,9 @@ def print_summary(
 
 
 def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int) -> list[str]:
-    """`seconds` is None if the run was finished before; `text_bytes` were encoded in that time."""
+    """The lines. `text_bytes` were encoded in `seconds`; None if the run was already finished."""
     counts, options = manifest.counts, manifest.identity["options"]
-    head = f"{out} is complete already; nothing to do. " if seconds is None else ""
+    head = f"{out} is already complete; nothing to do. " if seconds is None else ""
     lines = [
         f"{head}{counted(counts.num_written, 'document')}, {shown_bytes(counts.text_bytes)} of "
         f"text -> {counted(manifest.num_tokens, 'token')}{shown_speed(seconds, text_bytes)}",
@@ -61,7 +61,7 @@ def shown_speed(seconds: float | None, text_bytes: int) -> str:
 
 
 def note_lines(notes: Iterable[str]) -> list[str]:
-    """Notes, marked as such; a command in a note gets its own line."""
+    """Notes, each with its label; further lines of a note, such as a command, are indented."""
     return [
         f"  note: {line}" if number == 0 else f"    {line}"
         for note in notes

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import re
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli import run_options
+from tokenmill.cli.comparison_table import ComparisonTable
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import printable, shown_bytes, shown_count
 from tokenmill.errors import ConfigError
@@ -16,14 +19,18 @@ from tokenmill.words.plural import counted
 from tokenmill.words.quantities import count_of
 
 if TYPE_CHECKING:
-    from tokenmill.vocabulary.comparison import Compared
+    from tokenmill.config import Config
     from tokenmill.vocabulary.training import Trained
+
+REPORTED = ("gpt2", "cl100k_base", "o200k_base")  # what a new tokenizer is compared with
+REPORT_BYTES = 1 << 20  # of each named source or file
+REPORT_FILES = 20
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "tokenizer",
-        help="train a tokenizer of your own, or compare some on your text",
+        help="train a tokenizer, or compare tokenizers on your text",
         description="Train a byte-pair tokenizer on a corpus, or compare tokenizers on one.",
     )
     parser.set_defaults(run=lambda arguments: _say_what_to_type(parser), verbose=False)
@@ -43,7 +50,7 @@ def _add_train(actions: Any) -> None:
         help="learn a vocabulary from a corpus",
         description="Learn a byte-pair vocabulary from a corpus. Writes FILE.json, a "
         "tokenizer.json for `tokenizers` and `prepare`, and FILE.tiktoken, its ranks. The same "
-        "corpus and options give the same file. An interrupted run continues counting.",
+        "corpus and options give the same file. The same command resumes an interrupted run.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
@@ -72,23 +79,26 @@ examples:
         "--ties",
         choices=("tokenizers", "bytes"),
         default="tokenizers",
-        help="of two pairs that are equally frequent, which first: by the letters that stand for "
-        "bytes, as `tokenizers` does (default), or by bytes, as rustbpe does",
+        help="how equally frequent pairs are ordered: by the letters that stand for bytes, as in "
+        "`tokenizers` (default), or by bytes, as in rustbpe",
     )
     reading = run_options.add_reading_options(parser)
     reading.add_argument("--where", metavar="EXPR", help="only rows for which this is true")
     reading.add_argument(
         "--sample",
         metavar="SIZE|F",
-        help="learn from about so much text (2GB), or this fraction of the rows (0.1), spread over "
-        "the corpus (default: all)",
+        help="learn from about this much text (2GB), or this fraction of the rows (0.1), spread "
+        "over the corpus (default: all)",
     )
-    parser.add_argument("--seed", type=int, metavar="S", help="of the sample (default: 0)")
-    parser.add_argument(
-        "--num-proc", type=int, metavar="N", help="threads (default: the CPUs there are)"
-    )
+    parser.add_argument("--seed", type=int, metavar="S", help="for the sample (default: 0)")
+    parser.add_argument("--num-proc", type=int, metavar="N", help="threads (default: one per CPU)")
     parser.add_argument(
         "--overwrite", action="store_true", help="replace FILE.json and FILE.tiktoken"
+    )
+    parser.add_argument(
+        "--no-report",
+        action="store_true",
+        help="do not compare it with gpt2, cl100k_base and o200k_base on the corpus",
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
@@ -100,12 +110,14 @@ def _add_compare(actions: Any) -> None:
     parser = actions.add_parser(
         "compare",
         help="bytes per token of several tokenizers on your text",
-        description="Encode a sample of a corpus with several tokenizers: bytes per token, file by "
-        "file (one file per language or source says most), and how many tokens are never used.",
+        description="Encode a sample of a corpus with several tokenizers and compare the bytes per "
+        "token, by source (de=german/ fr=french/; file by file without names), and how many tokens "
+        "are never used.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
-  tokenmill tokenizer compare my.json gpt2 o200k_base --corpus corpus/*.parquet""",
+  tokenmill tokenizer compare my.json gpt2 o200k_base --corpus corpus/*.parquet
+  tokenmill tokenizer compare my.json gpt2 --corpus de=german/ fr=french/""",
     )
     parser.add_argument("tokenizers", nargs="+", metavar="TOKENIZER", help="names or files")
     parser.add_argument(
@@ -113,7 +125,10 @@ examples:
     )
     run_options.add_reading_options(parser)
     parser.add_argument(
-        "--bytes-per-file", default="8M", metavar="N", help="of text at most (default: 8M)"
+        "--bytes-per-file",
+        default="8M",
+        metavar="N",
+        help="at most, of text, for each file or named source (default: 8M)",
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -130,7 +145,7 @@ def run_train(arguments: argparse.Namespace) -> int:
         special_tokens=tuple(arguments.special_token or ("<|endoftext|>",)),
         ties=arguments.ties,
     )
-    arguments.pattern = None  # not for a tokenizer that exists
+    arguments.pattern = None  # it is of the new tokenizer, not an option of Config
     config = run_options.typed_config(arguments, sample=sample, overwrite=False)
     line = MovingLine(sys.stderr, arguments.quiet)
     try:
@@ -143,12 +158,31 @@ def run_train(arguments: argparse.Namespace) -> int:
         )
     finally:
         line.end()
+    is_reported = not arguments.no_report and (arguments.json or not arguments.quiet)
+    report = _report(trained, config) if is_reported else None
     if arguments.json:
-        print(json.dumps(trained.to_plain()))
+        found = {} if report is None else {"comparison": report.to_plain()}
+        print(json.dumps(trained.to_plain() | found))
     elif not arguments.quiet:
-        for text in summary(trained, options.vocab_size):
+        lines = summary(trained, options.vocab_size)
+        for text in lines if report is None else [*lines, "", *report.lines()]:
             print(printable(text))
     return 0
+
+
+def _report(trained: Trained, config: Config) -> ComparisonTable | None:
+    """The new tokenizer beside those that come with the package, on some of its corpus; None if
+    that is on the Hub, and has to be downloaded again."""
+    from tokenmill.encodings import get_encoding
+    from tokenmill.vocabulary.comparison import are_here, compare
+
+    config = dataclasses.replace(config, sample=None)  # less of each source is read anyway
+    if not are_here(config):
+        return None
+    own = get_encoding(trained.path, eot=next(iter(trained.special_tokens)))
+    encodings = {own.name: own, **{name: get_encoding(name) for name in REPORTED}}
+    found = compare(encodings, config, REPORT_BYTES, max_files=REPORT_FILES)
+    return ComparisonTable(found, {name: one.n_vocab for name, one in encodings.items()})
 
 
 def _watch(line: MovingLine, vocab_size: int) -> Any:
@@ -175,16 +209,22 @@ def _watch(line: MovingLine, vocab_size: int) -> Any:
 
 
 def summary(trained: Trained, asked: int) -> list[str]:
+    from tokenmill.encodings.tokenizer_json import USUAL_EOT
+
+    first = next(iter(trained.special_tokens))
+    is_usual = any(text in trained.special_tokens for text in USUAL_EOT)
+    eot = "" if is_usual else f" --eot-token {shlex.quote(first)}"
     lines = [
         f"learned {trained.vocab_size:,} tokens from {shown_bytes(trained.text_bytes)} of text: "
         f"{counted(trained.num_documents, 'document')}, "
         f"{shown_count(trained.num_words)} different words",
-        f"        {trained.bytes_per_token:.3f} bytes per token on that text",
+        f"        {trained.bytes_per_token:.3f} bytes per token on that text, which never uses "
+        f"{trained.num_unused:,} of them",
         f"saved   {trained.path} and {trained.ranks_path}",
-        f"next    tokenmill prepare SOURCE --tokenizer {trained.path} -o OUT",
+        f"next    tokenmill prepare SOURCE --tokenizer {shlex.quote(trained.path)}{eot} -o OUT",
     ]
     if trained.vocab_size < asked:
-        lines.insert(2, f"        {asked:,} were asked for: there is no pair left to merge")
+        lines.insert(2, f"        {asked:,} were asked for, but there is no pair left to merge")
     if trained.dropped_share:
         lines.insert(
             2, f"        {trained.dropped_share:.2%} of all words were too rare to be kept"
@@ -209,56 +249,21 @@ def run_compare(arguments: argparse.Namespace) -> int:
     from tokenmill.encodings import get_encoding
     from tokenmill.vocabulary.comparison import compare
 
-    encodings = [get_encoding(name) for name in arguments.tokenizers]
+    typed = {name: get_encoding(name) for name in arguments.tokenizers}
+    names = [encoding.name for encoding in typed.values()]
+    encodings = {  # in two folders, files may have one name
+        (name if names.count(encoding.name) > 1 else encoding.name): encoding
+        for name, encoding in typed.items()
+    }
     found = compare(
         encodings,
         run_options.typed_config(arguments),
         count_of("--bytes-per-file", arguments.bytes_per_file),
     )
-    names = [encoding.name for encoding in encodings]
-    sizes = {encoding.name: encoding.n_vocab for encoding in encodings}
+    table = ComparisonTable(found, {name: one.n_vocab for name, one in encodings.items()})
     if arguments.json:
-        print(json.dumps([_plain(one, names) for one in found], indent=1))
+        print(json.dumps(table.to_plain(), indent=1))
         return 0
-    for text in table(found, names, sizes):
+    for text in table.lines():
         print(printable(text))
     return 0
-
-
-def table(found: list[Compared], names: list[str], sizes: dict[str, int]) -> list[str]:
-    """Bytes per token: a line for each file, a column for each tokenizer, the best marked."""
-    width = max(len(one.name) for one in found)
-    columns = [max(8, len(name)) for name in names]
-    header = "  ".join(f"{name:>{w}}" for name, w in zip(names, columns, strict=True))
-    lines = [f"{'bytes per token':<{width}}  {header}"]
-    for one in found:
-        rates = [one.bytes_per_token(name) for name in names] if one.num_documents else []
-        cells = (
-            f"{rate:.3f}{'*' if rate == max(rates) else ' '}".rjust(w)
-            for rate, w in zip(rates, columns, strict=False)
-        )
-        lines.append(f"{one.name:<{width}}  {'  '.join(cells)}")
-    unused = (
-        f"{found[-1].usage[name].num_unused / sizes[name]:.1%}".rjust(w)
-        for name, w in zip(names, columns, strict=True)
-    )
-    lines.append(f"{'never used':<{width}}  {'  '.join(unused)}")
-    lines.append(f"{shown_bytes(found[-1].text_bytes)} of text; * the most bytes per token")
-    return lines
-
-
-def _plain(one: Compared, names: list[str]) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "text_bytes": one.text_bytes,
-        "documents": one.num_documents,
-        "tokenizers": {
-            name: {
-                "tokens": one.usage[name].num_tokens,
-                "bytes_per_token": one.bytes_per_token(name),
-                "never_used": one.usage[name].num_unused,
-            }
-            for name in names
-            if name in one.usage
-        },
-    }

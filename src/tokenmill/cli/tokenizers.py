@@ -1,4 +1,4 @@
-"""`tokenmill tokenizers`: the vocabularies that are known, and how to name each."""
+"""`tokenmill tokenizers`: lists the known vocabularies and how to name them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def add_parser(commands: Any) -> None:
         "tokenizers",
         help="list the known tokenizers and how to name them",
         description="List the tokenizers that come with the package, the rank files that are "
-        "recognised by their sha256, and the files that say everything themselves.",
+        "recognised by their sha256, and the kinds of files that need no other option.",
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -42,7 +42,7 @@ _FILES = {
     "of a model": "--tokenizer OWNER/NAME[@REVISION], from the Hub, such as Qwen/Qwen3-0.6B",
     "any other": "--tokenizer FILE",
     "tokenizer.json": "  tokenizers' ids",
-    "vocab.json": "  with merges.txt, GPT-2's and RoBERTa's way: tokenizers' ids",
+    "vocab.json": "  with merges.txt, as for GPT-2 and RoBERTa: tokenizers' ids",
     "tekken.json": "  mistral-common's ids",
     "SentencePiece": "  sentencepiece's ids; unigram and others: pip install "
     "'tokenmill[sentencepiece]'",
@@ -63,7 +63,7 @@ def _rows() -> Iterator[dict[str, Any]]:
 
     for family in (*OPENAI, *FAMILIES):
         specials = family.special_tokens
-        bos = usual_bos(family.bos, specials)  # that --bos prepend takes
+        bos = usual_bos(family.bos, specials)  # what --bos prepend uses
         is_shipped = family in OPENAI
         yield {
             "tokenizer": family.name,

@@ -1,6 +1,6 @@
-"""Explains a wrong command line in one line and a hint: what is wrong, and what to type instead.
+"""Explains a wrong command line with one line and a hint: what is wrong, and what to type instead.
 
-argparse prints the whole usage first, and reports missing arguments before misspelt ones.
+argparse alone would print the whole usage first, and report missing arguments before misspelt ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from tokenmill.errors import ConfigError
 from tokenmill.words.synonyms import command_meant, option_called, option_meant
 
-_MAX_WORDS = 8  # of a command that is short enough to repeat
+_MAX_WORDS = 8  # a longer command is not repeated in a hint
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 _RESUME = ("resume", "continue", "resume_from_checkpoint", "skip_existing")
 
@@ -26,7 +26,7 @@ class CommandParser(argparse.ArgumentParser):
     _words: Sequence[str] = ()
 
     def __init__(self, **options: Any) -> None:
-        # No abbreviations: --shard 8 would mean --shard-tokens 8, and --input a --input-format.
+        # No abbreviations: --shard 8 would mean --shard-tokens 8, and --input X --input-format X.
         super().__init__(**{"allow_abbrev": False, **options})
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -56,10 +56,10 @@ class CommandParser(argparse.ArgumentParser):
         return f"{self.prog} --help"
 
     def example(self) -> str:
-        """A command that works, from the help."""
+        """A working command, from the help text."""
         lines = (self.epilog or "").removeprefix("example: ").splitlines()
         examples = [line.strip() for line in lines if line.strip().startswith(self.prog)]
-        # A remark may follow, after many spaces.
+        # A remark may follow after four or more spaces.
         return examples[0].partition("    ")[0] if examples else self.help_command()
 
     def action_of(self, name: str) -> argparse.Action:
@@ -96,7 +96,7 @@ class CommandParser(argparse.ArgumentParser):
                 f"{before} needs a value, got {word!r}",
                 hint=f"for a value that begins with -, write {shlex.quote(f'{before}={word}')}",
             )
-        # -o may be followed directly by its value, but -out means --out.
+        # A value may follow -o directly, but -out means --out.
         dests = [action.dest for action in options.values()]
         if name[:2] not in options or option_called(name[1:].replace("-", "_"), dests):
             raise ConfigError(f"unknown option {name}", hint=self._advice(name, options))
@@ -104,7 +104,7 @@ class CommandParser(argparse.ArgumentParser):
     def _advice(self, name: str, options: dict[str, argparse.Action]) -> str:
         said = name.lstrip("-").replace("-", "_")
         if said in _RESUME:
-            return "leave it out: the same command continues an interrupted run"
+            return "leave it out: the same command resumes an interrupted run"
         if commands_of(self):
             called = f"{self.prog} COMMAND {name}"
             return f"options follow the command: {called}; see {self.help_command()}"
@@ -124,7 +124,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def commands_of(parser: argparse.ArgumentParser) -> dict[str, CommandParser]:
-    """A parser's commands by name; none if it is a command itself."""
+    """A parser's commands by name; none if it is itself a command."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)
@@ -145,7 +145,7 @@ def unknown_command(
 
 
 def _is_option(word: str) -> bool:
-    """Whether argparse takes it for one, known or not."""
+    """Whether argparse takes it for an option, known or not."""
     return (
         word.startswith("-")
         and word != "-"
@@ -158,7 +158,7 @@ def _takes_value(action: argparse.Action | None) -> bool:
     return action is not None and action.nargs is None
 
 
-# What argparse says -> what we say
+# From argparse's messages to ours
 
 
 def _missing(parser: CommandParser, names: str) -> ConfigError:
@@ -210,7 +210,7 @@ def _exclusive(parser: CommandParser, name: str, other: str) -> ConfigError:
 
 
 def _short(name: str) -> str:
-    """Of an option with two names, as argparse has it (`-o/--out`), the first."""
+    """The first name of an option that argparse calls `-o/--out`."""
     return name.partition("/")[0]
 
 

@@ -1,24 +1,25 @@
-"""`tokenmill verify`: is this folder what it says it is?"""
+"""`tokenmill verify`: checks a dataset against its manifest, and its sources if asked to."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tokenmill.cli.foreign_options import require_tokenizer_with
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.paint import labelled
 from tokenmill.cli.screen import (
     parsed_count,
     printable,
+    report_retries,
     shown_bytes,
     shown_count,
     shown_seconds,
-    tell_of_tries,
 )
+from tokenmill.config.options import require_positive
 from tokenmill.errors import ConfigError, IntegrityError, UncheckedError
 from tokenmill.words.plural import noun_for
 
@@ -64,25 +65,29 @@ could not be checked: a source has changed or moved, a tokenizer file is not her
         help="where the inputs are now, if they moved: a file, a folder or a glob; repeatable",
     )
 
-    told = parser.add_argument_group("folders that tokenmill did not write")
-    told.add_argument("--format", metavar="NAME", help="`tokenmill formats` lists them")
-    told.add_argument(
-        "--dtype", choices=("uint16", "uint32"), help="of files that do not say (default: inferred)"
+    foreign = parser.add_argument_group("folders that tokenmill did not write")
+    foreign.add_argument("--format", metavar="NAME", help="`tokenmill formats` lists them")
+    foreign.add_argument(
+        "--dtype",
+        choices=("uint16", "uint32"),
+        help="of files without a header (default: inferred)",
     )
-    told.add_argument(
+    foreign.add_argument(
         "--tokenizer",
         metavar="NAME|FILE",
-        help="whose ids they are; of our own datasets, where its file is now: --tokenizer alone "
-        "is enough, and it is compared",
+        help="the tokenizer of its tokens; for tokenmill's own datasets, the tokenizer's file, if "
+        "it moved: its hash is compared",
     )
-    told.add_argument("--pattern", metavar="NAME|REGEX", help="for a .tiktoken file")
-    told.add_argument("--eot-token", metavar="TEXT", help="the special token that marks documents")
-    told.add_argument(
+    foreign.add_argument("--pattern", metavar="NAME|REGEX", help="for a .tiktoken file")
+    foreign.add_argument(
+        "--eot-token", metavar="TEXT", help="the special token that marks documents"
+    )
+    foreign.add_argument(
         "--eot", choices=("append", "prepend", "both", "none"), help="where it must be"
     )
 
     parser.add_argument(
-        "--num-proc", type=int, metavar="N", help="files at a time (default: the CPUs there are)"
+        "--num-proc", type=int, metavar="N", help="files at a time (default: one per CPU)"
     )
     parser.add_argument("--json", action="store_true", help="the report as JSON on stdout")
     parser.add_argument(
@@ -93,8 +98,7 @@ could not be checked: a source has changed or moved, a tokenizer file is not her
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.num_proc is not None and arguments.num_proc < 1:
-        raise ConfigError(f"--num-proc must be positive, got {arguments.num_proc}")
+    require_positive("--num-proc", arguments.num_proc)
     sample = 0 if arguments.sample is None else parsed_count(arguments.sample)
     if arguments.sample is not None and not sample:
         raise ConfigError("--sample must be positive", hint="--sample 100")
@@ -102,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from tokenmill.dataset.verify import verify
 
-        tell_of_tries()
+        report_retries()
         report = verify(
             arguments.folder,
             format_name=arguments.format,
@@ -115,12 +119,6 @@ def run(arguments: argparse.Namespace) -> int:
             num_proc=arguments.num_proc,
             progress=moving.show,
         )
-    except KeyboardInterrupt:
-        from tokenmill.cli.signals import SignalStop
-
-        moving.end()
-        SignalStop.die_by(signal.SIGINT)
-        raise
     finally:
         moving.end()
     if arguments.json:
@@ -141,11 +139,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tokenizer(arguments: argparse.Namespace) -> NamedTokenizer | None:
+    require_tokenizer_with(arguments)
     if arguments.tokenizer is None:
-        for option in ("pattern", "eot_token"):
-            if getattr(arguments, option) is not None:
-                name = option.replace("_", "-")
-                raise ConfigError(f"--{name} needs --tokenizer", hint="--tokenizer FILE")
         return None
     from tokenmill.dataset.made_with import NamedTokenizer
 
@@ -153,8 +148,7 @@ def _tokenizer(arguments: argparse.Namespace) -> NamedTokenizer | None:
 
 
 def shown(report: Report, quiet: bool = False) -> list[str]:
-    """A report as lines for a terminal: every check, every fault, and a last line with the
-    verdict."""
+    """A report as lines for a terminal: every check, every fault, and the verdict."""
     lines = [] if quiet else _check_lines(report)
     for failure in report.failures:
         lines.append(f"wrong: {failure.place}: {failure.message}")
@@ -163,7 +157,7 @@ def shown(report: Report, quiet: bool = False) -> list[str]:
     for reason, names in _undone(report).items():
         lines.append(f"not checked: {', '.join(names)}: {reason}")
     if not report.is_whole:
-        lines.append(f"error: {report.folder} is not as it should be")
+        lines.append(f"error: {report.folder} failed verification")
         return [*lines, f"hint: {_advice(report)}"]
     if quiet or not report.is_complete:
         return lines
@@ -203,12 +197,13 @@ def _advice(report: Report) -> str:
     if status.get("manifest") == "failed":
         if report.format is not None and "sizes" in status and status["sizes"] == "skipped":
             return (
-                f"someone else's shards: tokenmill verify {report.folder} --format {report.format}"
+                "for shards that tokenmill did not write: "
+                f"tokenmill verify {report.folder} --format {report.format}"
             )
-        return "put back the tokenmill.json that was written, or prepare the dataset again"
+        return "restore the original tokenmill.json, or prepare the dataset again"
     if status.get("sources") == "skipped" and status.get("files") == "passed":
         return (
-            f"which documents are wrong, from the sources: tokenmill verify {report.folder} --full;"
-            " to make it again: the `tokenmill prepare` command with --overwrite"
+            f"to find the wrong documents: tokenmill verify {report.folder} --full; "
+            "to make the dataset again: the `tokenmill prepare` command with --overwrite"
         )
-    return "to make it again: the `tokenmill prepare` command with --overwrite"
+    return "to make the dataset again: the `tokenmill prepare` command with --overwrite"

@@ -1,4 +1,4 @@
-"""`tokenmill view`: a page on this machine that opens any document or token of a dataset."""
+"""`tokenmill view`: serves a page to this machine that opens any document or token of a dataset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.foreign_options import add_foreign_options, commands_of, looked_into, readable
+from tokenmill.cli.foreign_options import (
+    add_foreign_options,
+    commands_of,
+    looked_into,
+    readable,
+    require_tokenizer_with,
+)
 from tokenmill.cli.screen import printable
 from tokenmill.errors import ConfigError, unknown_name
 
@@ -27,9 +33,9 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "view",
         help="look into a dataset in the browser: any document or token, in colour, with search",
-        description="Serve a page to this machine alone that opens any document or token offset of "
-        "a dataset, tokenmill's or not, local or on object storage: token boundaries in colour, "
-        "ids and bytes, search, links. Nothing is written, and nothing is loaded from a network. "
+        description="Serve a page, to this machine only, that opens any document or token offset "
+        "of a dataset, tokenmill's or not, local or in object storage: token boundaries in colour, "
+        "ids and bytes, search, links. Writes nothing; the page loads nothing from the network. "
         "Ctrl-C ends it.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
@@ -47,7 +53,7 @@ examples:
     where.add_argument("--split", metavar="NAME", help="train (default) or val")
     where.add_argument("--at", metavar="PLACE", help="train/doc/17, train/token/1000")
     where.add_argument(
-        "--compare", metavar="NAME|FILE", help="show the same text in this tokenizer's tokens, too"
+        "--compare", metavar="NAME|FILE", help="also show the text in this tokenizer's tokens"
     )
     where.add_argument(
         "--loader",
@@ -63,13 +69,13 @@ examples:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    require_sense(arguments)
+    require_consistent(arguments)
     with readable():
         server = server_of(arguments)
     with server:
         url = server.guard.url + fragment(server.view.looked, arguments)
         print(printable(url), flush=True)
-        tell_of_tunnel(server.guard.port)
+        print_how_to_reach(server.guard.port)
         if not arguments.no_browser and has_screen():
             threading.Thread(target=open_browser, args=(url,), daemon=True).start()
         try:
@@ -79,13 +85,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def require_sense(arguments: argparse.Namespace) -> None:
+def require_consistent(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for options that are wrong or contradict each other."""
     if not 0 <= arguments.port < 1 << 16:
         raise ConfigError(f"--port must be 0 to 65535, got {arguments.port}", hint="leave it out")
-    for option in ("pattern", "eot_token"):
-        if getattr(arguments, option) is not None and arguments.tokenizer is None:
-            name = option.replace("_", "-")
-            raise ConfigError(f"--{name} needs --tokenizer", hint="--tokenizer FILE")
+    require_tokenizer_with(arguments)
     if arguments.at is None:
         return
     if not _AT.fullmatch(arguments.at):
@@ -93,7 +97,7 @@ def require_sense(arguments: argparse.Namespace) -> None:
             f"--at takes a place, got {arguments.at!r}", hint="--at train/doc/17, or train/token/0"
         )
     if arguments.split is not None:
-        raise ConfigError("--at names the split already", hint="leave --split out")
+        raise ConfigError("--at already names the split", hint="leave --split out")
 
 
 def server_of(arguments: argparse.Namespace) -> ViewServer:
@@ -112,14 +116,14 @@ def server_of(arguments: argparse.Namespace) -> ViewServer:
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
-        why = "is in use" if error.errno == errno.EADDRINUSE else "is not yours to use"
+        why = "is in use" if error.errno == errno.EADDRINUSE else "needs privileges"
         raise ConfigError(
             f"port {arguments.port} of 127.0.0.1 {why}", hint="leave --port out for a free one"
         ) from None
 
 
 def fragment(looked: LookedInto, arguments: argparse.Namespace) -> str:
-    """The place at which the page opens, as its links have it."""
+    """The URL fragment of the place where the page opens."""
     from urllib.parse import quote
 
     if arguments.at is None and arguments.split is None:
@@ -132,15 +136,16 @@ def fragment(looked: LookedInto, arguments: argparse.Namespace) -> str:
     return f"#{quote(split, safe='')}/{rest}"
 
 
-def tell_of_tunnel(port: int) -> None:
+def print_how_to_reach(port: int) -> None:
     if os.environ.get("SSH_CONNECTION"):
         line = f"from your own machine: ssh -L {port}:127.0.0.1:{port} {os.uname().nodename}"
         print(printable(line), file=sys.stderr)
-    print("for this machine and this address only; Ctrl-C ends it", file=sys.stderr, flush=True)
+    line = "only this machine can open it, and only at this address; Ctrl-C ends it"
+    print(line, file=sys.stderr, flush=True)
 
 
 def has_screen() -> bool:
-    """Whether a browser would have a window; one in the terminal would take it over."""
+    """Whether a browser can open a window; a browser in the terminal would take it over."""
     return sys.platform == "darwin" or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )

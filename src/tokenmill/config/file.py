@@ -6,9 +6,9 @@
     [source.web]                        a named source: its paths, repeat, and its own options
     paths = "corpus/web/"
 
-Whatever is wrong in it is said with its line. tomllib has no lines for values, so the line of a key
-is looked for when something is wrong with it: the last one that has the key's text, and before
-which the file has no such key.
+Errors name the line. tomllib does not report the lines of values, so `line_of` searches for a key
+only when there is an error: the last line that contains the key's text, and above which the file
+parses without that key.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tokenmill.config.options import COUNTS, Config
 from tokenmill.errors import ConfigError
 from tokenmill.words.synonyms import option_meant
 
-MAX_BYTES = 2 << 20  # what a command line may have on Linux: any list of sources fits
+MAX_BYTES = 2 << 20  # the limit of a Linux command line: any list of sources fits
 _TYPES = {f.name: str(f.type) for f in dataclasses.fields(Config) if f.name != "named"}
-_SPELLED = {"no_val": 'val = "none"', "val_first_shard": 'val = "first-shard"'}
-_TYPED = ("config", "partition", "dry_run", "json", "quiet", "verbose")
-_MOST_LINES = 100  # looked at for the line of a key
-_MOST_BYTES = 1 << 20  # parsed for it
-# tomllib takes quadratic time for a key of many parts; ours have three at most.
+_TOML_SPELLING = {"no_val": 'val = "none"', "val_first_shard": 'val = "first-shard"'}
+_COMMAND_LINE_ONLY = ("config", "partition", "dry_run", "json", "quiet", "verbose")
+_MOST_LINES = 100  # candidates tried for the line of a key
+_MOST_BYTES = 1 << 20  # parsed while trying them
+# tomllib takes quadratic time for a key of many parts; ours have at most three.
 _DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){20}""")
 _KINDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 
@@ -46,7 +46,7 @@ class ConfigFile:
 
     @staticmethod
     def read(path: str) -> ConfigFile:
-        """Raises ConfigError, with the line of what is wrong."""
+        """Raises ConfigError with the line at fault."""
         text = _text_of(path)
         plain = _parsed(path, text)
         sources = plain.pop("source", {})
@@ -54,26 +54,26 @@ class ConfigFile:
         for key, value in plain.items():
             file._require_option(key, value)
         if not isinstance(sources, dict):
-            raise file.error(("source",), "source is a table", "[source.web]")
+            raise file.error(("source",), "source must be a table", "[source.web]")
         for name, table in sources.items():
             file.tables[name] = file._source(name, table)
         if sources and "sources" in plain:
-            what = "there are sources without a name and sources with one"
-            raise file.error(("sources",), what, "give each a name: [source.web]")
+            what = "some sources have a name and some have none"
+            raise file.error(("sources",), what, "name each source: [source.web]")
         return file
 
     def completed(self, typed: Mapping[str, Any]) -> dict[str, Any]:
-        """What was typed, which wins, and the rest from the file. Sources without a name are a
-        list, named ones a mapping."""
+        """The options that were typed, and the file's for the rest. Sources are a list, or a
+        mapping if they have names."""
         given = {**self.options, **typed}
         for name in ("val", "val_fraction"):
             if {"val", "val_fraction"} & typed.keys() and name not in typed:
-                given.pop(name, None)  # of the file: they contradict each other
+                given.pop(name, None)  # the typed one also overrides the file's other one
         sources = typed.get("sources")
         if self.tables and sources and not isinstance(sources, Mapping):
             raise ConfigError(
                 f"{sources[0]} has no name, and {self.path} has named sources",
-                hint=f"give it one: {next(iter(self.tables))}={sources[0]}",
+                hint=f"name it: {next(iter(self.tables))}={sources[0]}",
             )
         if self.tables:
             tables = {n: {**self.tables.get(n, {}), **t} for n, t in (sources or {}).items()}
@@ -84,8 +84,8 @@ class ConfigFile:
         return given
 
     @contextlib.contextmanager
-    def blamed(self, typed: Mapping[str, Any]) -> Iterator[None]:
-        """Have an error about an option that is in the file, and was not typed, say its line."""
+    def naming_lines(self, typed: Mapping[str, Any]) -> Iterator[None]:
+        """Add the file's line to a ConfigError about an option that was not typed."""
         try:
             yield
         except ConfigError as error:
@@ -100,12 +100,11 @@ class ConfigFile:
             raise self.error(keys, error.message, error.hint) from error
 
     def error(self, keys: tuple[str, ...], what: str, hint: str | None = None) -> ConfigError:
-        """An error about a key."""
         line = self.line_of(keys)
         return ConfigError(f"{self.path}{f', line {line}' if line else ''}: {what}", hint=hint)
 
     def line_of(self, keys: tuple[str, ...]) -> int | None:
-        """Where a key is; None if that cannot be told."""
+        """The line of a key, counted from 1; None if it is not found."""
         lines = self.text.split("\n")
         found = [number for number, line in enumerate(lines) if keys[-1] in line]
         num_bytes = 0
@@ -133,14 +132,14 @@ class ConfigFile:
         return own
 
     def _require_option(self, key: str, value: Any) -> None:
-        if key in _SPELLED:
-            raise self.error((key,), f"unknown key {key!r}", f"write {_SPELLED[key]}")
-        if key == "pack":  # it makes another file, of a dataset that is already whole
+        if key in _TOML_SPELLING:
+            raise self.error((key,), f"unknown key {key!r}", f"write {_TOML_SPELLING[key]}")
+        if key == "pack":  # packing comes after the run
             found = value.get("seq_len") if isinstance(value, dict) else value
             seq_len = found if type(found) is int and not _is_huge(found) else "N"
             hint = f"after the run: tokenmill pack OUT --seq-len {seq_len}"
             raise self.error((key,), f"unknown key {key!r}", hint)
-        if key in _TYPED:
+        if key in _COMMAND_LINE_ONLY:
             hint = f"--{key.replace('_', '-')} belongs on the command line"
             raise self.error((key,), f"unknown key {key!r}", hint)
         if key not in _TYPES:
@@ -148,11 +147,11 @@ class ConfigFile:
             hint = f"did you mean {meant!r}?" if meant else f"there are {', '.join(_TYPES)}"
             raise self.error((key,), f"unknown key {key!r}", hint)
         if key == "sources" and isinstance(value, dict):
-            raise self.error((key,), "sources is a list", "did you mean [source.NAME]?")
+            raise self.error((key,), "sources must be a list", "did you mean [source.NAME]?")
         self._require_kind((key,), value, _TYPES[key])
 
     def _require_kind(self, keys: tuple[str, ...], value: Any, kind: str) -> None:
-        """Refuse a value of another type than the field's. `kind` is its annotation."""
+        """Refuse a value of the wrong type. `kind` is the field's annotation."""
         if kind.startswith("tuple"):
             some = value if isinstance(value, list) else [value]
             is_right, what = all(isinstance(one, str) for one in some), "text, or a list of texts"
@@ -166,7 +165,7 @@ class ConfigFile:
                 allowed, what = [int, float, str], 'a whole number, such as 1000 or "100M"'
             is_right = type(value) in allowed and not _is_huge(value)
         if not is_right:
-            raise self.error(keys, f"{keys[-1]} is {what}, got {_shown(value)}")
+            raise self.error(keys, f"{keys[-1]} must be {what}, got {_shown(value)}")
 
 
 def _text_of(path: str) -> str:
@@ -179,7 +178,7 @@ def _text_of(path: str) -> str:
             hint="`tokenmill inspect OUT --config` prints the configuration of a dataset",
         ) from None
     if len(data) > MAX_BYTES:
-        raise ConfigError(f"{path} is no configuration: over {MAX_BYTES:,} bytes")
+        raise ConfigError(f"{path} is not a configuration file: it is over {MAX_BYTES:,} bytes")
     try:
         return data.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -194,7 +193,7 @@ def _parsed(path: str, text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise ConfigError(f"{path}: nested too deeply for a configuration") from None
-    except ValueError as error:  # also for a number of 5,000 digits
+    except ValueError as error:  # TOMLDecodeError, or a number of 5,000 digits
         place = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", str(error), re.DOTALL)
         if place is None:
             what = str(error).replace(" (at end of document)", " at its end")
@@ -210,7 +209,7 @@ def _value_at(plain: Any, keys: tuple[str, ...]) -> Any:
 
 
 def _is_huge(value: Any) -> bool:
-    """Whether it is a number over 64 bits: TOML has none, but tomllib reads them."""
+    """Whether it is an integer over 64 bits: TOML forbids them, but tomllib reads them."""
     return isinstance(value, int) and value.bit_length() > 64
 
 

@@ -1,8 +1,7 @@
-"""A named source: a part of the corpus with a name, which counts are kept for, and with options of
-its own where they differ from the run's.
+"""A named source: a part of the corpus that is counted separately and may override options.
 
-Plain data, and how a user may write it: a path, several paths, or a table of `paths`, `repeat` and
-options. `Config.by_source` is what the options come to.
+A user writes a path, several paths, or a table of `paths`, `repeat` and options.
+`Config.by_source` resolves the options.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from tokenmill.words.quantities import share_of
 from tokenmill.words.synonyms import option_meant
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-MAX_REPEAT = 1000  # each copy has slices of its own in the plan
-# Fields of Config that a source may have for itself.
+MAX_REPEAT = 1000  # each copy adds its own slices to the plan
+# Fields of Config that a source may override.
 OWN_OPTIONS = ("text_column", "template", "lists", "separator", "input_format", "where", "sample")
-# What takes back an option of the whole run: TOML has no null.
-WITHOUT: dict[str, Any] = {"template": "", "separator": "", "where": "", "sample": 1.0}
+# Values that unset an option of the whole run for one source: TOML has no null.
+UNSET: dict[str, Any] = {"template": "", "separator": "", "where": "", "sample": 1.0}
 KEYS = ("paths", "repeat", *OWN_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class NamedSource:
     name: str
-    paths: tuple[str, ...] = ()  # files, folders, globs, URLs; not known to `finish` and `verify`
-    repeat: int = 1  # how many times its documents are in the dataset
-    options: tuple[tuple[str, Any], ...] = ()  # name and value of those that differ
+    paths: tuple[str, ...] = ()  # files, folders, globs, URLs; `finish` and `verify` have none
+    repeat: int = 1  # how many times each of its documents is written
+    options: tuple[tuple[str, Any], ...] = ()  # (name, value) of overridden options
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -43,12 +42,12 @@ class NamedSource:
             raise ConfigError(
                 f"source {self.name}: repeat is a whole number from 1 to {MAX_REPEAT:,}, got "
                 f"{self.repeat!r}",
-                hint="repeat = 2 has every document twice; sample = 0.5 takes half of the rows",
+                hint="repeat = 2 writes every document twice; sample = 0.5 takes half of the rows",
             )
 
     @staticmethod
-    def written(name: str, given: Any) -> NamedSource:
-        """The source as a user wrote it: a path, several, or a table."""
+    def from_user(name: str, given: Any) -> NamedSource:
+        """The source that a user wrote as a path, several paths, or a table."""
         table = dict(given) if isinstance(given, Mapping) else {"paths": given}
         for key in table:
             if key not in KEYS:
@@ -68,7 +67,7 @@ class NamedSource:
 
     @staticmethod
     def all_from(plain: Any) -> tuple[NamedSource, ...]:
-        """The sources in an identity, or as `dataclasses.asdict` has them."""
+        """The sources of an identity, or of `dataclasses.asdict`."""
         if not isinstance(plain, Mapping):
             return tuple(
                 one
@@ -86,7 +85,7 @@ class NamedSource:
         )
 
     def identity(self, place: int) -> dict[str, Any]:
-        """What decides the bytes, besides the inputs."""
+        """What determines the bytes, besides the inputs."""
         repeat = {"repeat": self.repeat} if self.repeat > 1 else {}
         return {"place": place, **repeat, **dict(self.options)}
 

@@ -1,10 +1,9 @@
-"""The configuration of one run: validated once, built alike by Python and the command line.
-`Partition` is one command's share of a run (`--partition I/N`).
+"""The configuration of one run: built alike by Python, the command line and a config file, and
+validated when it is made.
 
-Options left at None follow the format (docs: `tokenmill prepare --help`), resolved by `resolved()`.
-`identity()` holds the options that determine the output's bytes; a run can only be resumed with the
-same ones. The others (number of workers, retries, tolerated bad documents) may change between
-attempts.
+Options left at None follow the format; `settings.resolved` fills them in. `identity()` holds the
+options that determine the output's bytes: a run can only be resumed with the same ones. The others
+(number of workers, tolerated bad documents) may change between attempts.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-from tokenmill.config.named_source import OWN_OPTIONS, WITHOUT, NamedSource
+from tokenmill.config.named_source import OWN_OPTIONS, UNSET, NamedSource
 from tokenmill.errors import ConfigError, InputError, unknown_name
 from tokenmill.words.quantities import count_of, seq_len_of, share_of
 
@@ -33,7 +32,7 @@ BAD_DOCUMENT_POLICIES = ("quarantine", "replace", "error")
 EMPTY_POLICIES = ("drop", "keep")
 LIST_POLICIES = ("join", "documents")
 RUNNERS = ("inline", "processes", "ray")
-# What --keep keeps of every document, besides columns of the corpus: encode/kept_file.py.
+# What --keep writes for every document besides columns of the corpus (encode/kept_file.py).
 OWN_COLUMNS = ("_source", "_file", "_byte", "_row", "_tokens")
 VAL_POLICIES = ("fraction", "first-shard", "none")
 # Options that accept "100M"; seq_len also accepts "document".
@@ -53,30 +52,28 @@ class Config:
 
     sources: tuple[str, ...] = _not_in_identity(())
     out: str = _not_in_identity("")
-    tokenizer: str = _not_in_identity("gpt2")  # the encoding's own identity covers these three
-    pattern: str | None = _not_in_identity(
-        None
-    )  # how a .tiktoken file's text is split: gpt2, cl100k, o200k
+    # The encoding's own identity covers the next five.
+    tokenizer: str = _not_in_identity("gpt2")
+    pattern: str | None = _not_in_identity(None)  # of a .tiktoken file: gpt2, cl100k, o200k, regex
     eot_token: str | None = _not_in_identity(None)  # the special token that ends a document
     bos_token: str | None = _not_in_identity(None)  # the special token that begins a document
-    # "template": BOS and EOT as the tokenizer's own template has them, unless they are given.
-    special_tokens: str | None = _not_in_identity(None)
+    special_tokens: str | None = _not_in_identity(None)  # "template": as in the tokenizer's own
     format: str = "nanogpt"
-    input_format: str | None = None  # read every source as this kind, whatever its name
+    input_format: str | None = None  # read every file as this kind, whatever its name
     text_column: str = "text"
     separator: str | None = None
-    template: str | None = None  # the text of a row from several columns: '{title}\n\n{text}'
-    lists: str | None = None  # a column of lists of strings: "join" them, or "documents" of each
-    where: str | None = None  # an expression: only rows that pass go in (tokenmill.where)
-    sample: float | None = None  # only this share of the rows, by a hash
+    template: str | None = None  # a row's text from several columns: '{title}\n\n{text}'
+    lists: str | None = None  # for a column of lists of strings: "join" or "documents"
+    where: str | None = None  # an expression that rows must satisfy (tokenmill.where)
+    sample: float | None = None  # this fraction of the rows, chosen by a hash
     dedup: str | None = None  # "exact": only the first of equal texts
     limit_docs: int | None = None
-    limit_tokens: int | None = None  # whole documents, in order, until there are so many
-    # Columns that are kept beside the tokens, as comma-separated values; "": only where each
-    # document comes from. Without it the identity is as if the option did not exist.
+    limit_tokens: int | None = None  # whole documents, in order, until there are this many tokens
+    # Columns to keep beside the tokens, comma-separated; "": only where each document comes from.
+    # If None, it is not part of the identity.
     keep: str | None = field(default=None, metadata={"identity": "if given"})
     shard_tokens: int | None = None
-    seq_len: int | None = None  # tokens per sample, for formats of samples; 0: one document each
+    seq_len: int | None = None  # tokens per sample, in formats of samples; 0: a document is one
     name: str | None = None
     dtype: str = "auto"
     eot: str | None = None
@@ -97,10 +94,11 @@ class Config:
     stall_timeout: float = _not_in_identity(300.0)
     overwrite: bool = _not_in_identity(False)
     keep_downloads: bool = _not_in_identity(True)  # of Hub files, in the cache of huggingface_hub
+    timings: str | None = _not_in_identity(None)  # a file that records the speed of the run
     named: tuple[NamedSource, ...] = _not_in_identity(())  # their paths are `sources`, too
 
     def __post_init__(self) -> None:
-        self._understand()
+        self._normalize()
         if not self.sources:
             raise ConfigError("no source given", hint="tokenmill prepare corpus/ -o out/")
         self._check_places()
@@ -111,23 +109,23 @@ class Config:
         _require_known("--empty", self.empty, EMPTY_POLICIES)
         _require_known("validation split", self.val, VAL_POLICIES)
         _require_known("--on-bad-document", self.on_bad_document, BAD_DOCUMENT_POLICIES)
-        _require_positive("--shard-tokens", self.shard_tokens)
+        require_positive("--shard-tokens", self.shard_tokens)
         if self.seq_len is not None and not 0 <= self.seq_len < 1 << 31:
             raise ConfigError(
                 f"--seq-len must be at least 1, got {self.seq_len}", hint="--seq-len 2048"
             )
-        _require_positive("--limit-docs", self.limit_docs)
-        _require_positive("--limit-tokens", self.limit_tokens)
-        _require_positive("--num-proc", self.num_proc)
-        _require_positive("--stall-timeout", self.stall_timeout)
+        require_positive("--limit-docs", self.limit_docs)
+        require_positive("--limit-tokens", self.limit_tokens)
+        require_positive("--num-proc", self.num_proc)
+        require_positive("--stall-timeout", self.stall_timeout)
         self._check_runner()
-        _require_positive("slice_bytes", self.slice_bytes)
+        require_positive("slice_bytes", self.slice_bytes)
         self._check_text()
         self._check_choice()
         if self.val_fraction is not None and not 0 < self.val_fraction < 1:
             raise ConfigError(
                 f"--val-fraction must lie between 0 and 1, got {self.val_fraction}",
-                hint="--val-fraction 0.0005 holds out one document in 2,000; --no-val none",
+                hint="--val-fraction 0.0005 holds out one document in 2,000, --no-val none",
             )
         if self.val_fraction is not None and self.val not in (None, "fraction"):
             raise ConfigError("choose one of --val-fraction, --val-first-shard and --no-val")
@@ -143,24 +141,26 @@ class Config:
             raise ConfigError(f"--name {self.name!r} cannot be part of a file name")
         for source in self.named:
             with of_source(source.name):
-                self._only(source)
+                self._for_source(source)
 
-    def _understand(self) -> None:
+    def _normalize(self) -> None:
         """Accept what Python callers may pass: paths, an Encoding, numbers such as "10M"."""
         given: Any = self.sources
         named = NamedSource.all_from(self.named)
         if isinstance(given, Mapping):
-            named = tuple(NamedSource.written(name, value) for name, value in given.items())
+            named = tuple(NamedSource.from_user(name, value) for name, value in given.items())
             given = [path for source in named for path in source.paths]
         if isinstance(given, (str, os.PathLike)):
             given = (given,)
         found: dict[str, Any] = {
-            "named": tuple(self._differing(source) for source in named),
+            "named": tuple(map(self._without_usual, named)),
             "sources": _paths("sources", given),
             "out": _paths("out", [self.out])[0],
             **_tokenizer_options(self),
             "keep": _kept_text(self.keep),
         }
+        if self.timings is not None:
+            found["timings"] = _paths("timings", [self.timings])[0]
         for name in COUNTS:
             value: Any = getattr(self, name)
             if value is not None:
@@ -173,7 +173,7 @@ class Config:
         _require_types(self)
 
     def _check_places(self) -> None:
-        # Late: the command line has its defaults from here, and `--help` answers at once.
+        # Imported late: the command line takes its defaults from here, and `--help` must be quick.
         from tokenmill.storage.objects import is_url, require_lasting, require_output, require_plain
 
         for url in filter(is_url, (*self.sources, self.out)):
@@ -181,6 +181,23 @@ class Config:
         require_output(self.out)
         if self.runner != "inline":
             require_lasting(self.out)
+        if self.timings is not None:
+            self._check_timings(self.timings)
+
+    def _check_timings(self, path: str) -> None:
+        from tokenmill.storage.objects import is_url
+
+        if not path or is_url(path) or os.path.isdir(path):
+            what = "is a folder" if os.path.isdir(path) else "is not a local file"
+            raise ConfigError(f"--timings {path!r} {what}", hint="--timings timings.jsonl")
+        real, out = os.path.realpath(path), os.path.realpath(self.out)
+        if self.out and not is_url(self.out) and os.path.commonpath([real, out]) == out:
+            beside = os.path.normpath(os.path.join(self.out, "..", os.path.basename(path)))
+            raise ConfigError(
+                f"--timings {path} is inside of {self.out}: a dataset holds nothing that depends "
+                "on time",
+                hint=f"a file outside of it: --timings {shlex.quote(beside)}",
+            )
 
     def _check_text(self) -> None:
         _require_known("--lists", self.lists, LIST_POLICIES)
@@ -193,8 +210,8 @@ class Config:
             if value != getattr(Config, option):
                 name = option.replace("_", "-")
                 raise ConfigError(
-                    f"--template makes the text of columns, so --{name} has no meaning",
-                    hint=f"leave out --{name}; a column in a template is written {{text}}",
+                    f"--template already names the columns, so --{name} has no meaning",
+                    hint=f"leave out --{name}; a template writes a column as {{text}}",
                 )
 
     def _check_choice(self) -> None:
@@ -210,7 +227,7 @@ class Config:
         if self.dedup is not None and self.has_repeats:
             raise ConfigError(
                 "--dedup would remove what `repeat` repeats",
-                hint="leave out one of them; a loader can repeat a source by its weight",
+                hint="leave out one of them; the loader can repeat a source by its weight",
             )
 
     def _check_bos(self) -> None:
@@ -220,14 +237,14 @@ class Config:
             raise ConfigError("--bos-token with --bos none", hint="leave one of them out")
         if self.special_tokens is not None and (self.bos or self.bos_token) is not None:
             raise ConfigError(
-                "--special-tokens template says itself whether documents begin with BOS",
+                "--special-tokens template already decides whether documents begin with BOS",
                 hint="leave --bos and --bos-token out, or leave --special-tokens out",
             )
 
     def _check_runner(self) -> None:
         _require_known("--runner", self.runner, RUNNERS)
-        _require_positive("--worker-cpus", self.worker_cpus)
-        _require_positive("--worker-memory", self.worker_memory)
+        require_positive("--worker-cpus", self.worker_cpus)
+        require_positive("--worker-memory", self.worker_memory)
         if self.runner == "inline" and self.num_proc not in (None, 1):
             raise ConfigError(
                 f"--runner inline has one worker, not --num-proc {self.num_proc}",
@@ -241,7 +258,7 @@ class Config:
 
     @property
     def has_bos(self) -> bool:
-        """Whether documents are to begin with a BOS token."""
+        """Whether documents begin with a BOS token."""
         return self.bos == "prepend" or self.bos_token is not None
 
     def identity(self) -> dict[str, Any]:
@@ -252,23 +269,22 @@ class Config:
             for f, is_part in options.items()
             if is_part and not (is_part == "if given" and getattr(self, f.name) is None)
         }
-        if self.named:  # only then, so that plans and manifests of other runs stay as they were
+        if self.named:  # else absent, as in plans made before sources had names
             found["named"] = {s.name: s.identity(place) for place, s in enumerate(self.named)}
         return found
 
     @property
     def kept_columns(self) -> tuple[str, ...] | None:
-        """The columns of --keep; None: nothing is kept."""
+        """The columns of --keep; None without --keep."""
         return None if self.keep is None else columns_in(self.keep)
 
     # Named sources
 
     def by_source(self) -> dict[str, Config]:
-        """The configuration of each named source alone, in order; of a run without any, its own
-        under ""."""
+        """The configuration of each named source, in order. Without named sources: {"": self}."""
         if not self.named:
             return {"": self}
-        return {source.name: self._only(source) for source in self.named}
+        return {source.name: self._for_source(source) for source in self.named}
 
     def repeat_of(self, name: str) -> int:
         return next((source.repeat for source in self.named if source.name == name), 1)
@@ -277,23 +293,23 @@ class Config:
     def has_repeats(self) -> bool:
         return any(source.repeat > 1 for source in self.named)
 
-    def _only(self, source: NamedSource) -> Config:
+    def _for_source(self, source: NamedSource) -> Config:
         own: dict[str, Any] = {
-            name: None if value == WITHOUT.get(name) else value for name, value in source.options
+            name: None if value == UNSET.get(name) else value for name, value in source.options
         }
         return dataclasses.replace(self, named=(), sources=source.paths or self.sources, **own)
 
-    def _differing(self, source: NamedSource) -> NamedSource:
-        """The source without options that the whole run has, too."""
+    def _without_usual(self, source: NamedSource) -> NamedSource:
+        """The source without options that equal those of the whole run."""
         usual = {name: getattr(self, name) for name, _ in source.options}
-        usual = {n: WITHOUT.get(n) if value is None else value for n, value in usual.items()}
+        usual = {n: UNSET.get(n) if value is None else value for n, value in usual.items()}
         options = tuple((name, value) for name, value in source.options if value != usual[name])
         return dataclasses.replace(source, options=tuple(sorted(options)))
 
 
 @contextlib.contextmanager
 def of_source(name: str) -> Iterator[None]:
-    """Have errors say which named source they are about."""
+    """Have errors raised inside say which named source they are about."""
     try:
         yield
     except (ConfigError, InputError) as error:
@@ -306,7 +322,7 @@ def of_source(name: str) -> Iterator[None]:
 
 
 def columns_in(text: str) -> tuple[str, ...]:
-    """Column names, separated by commas; one that has a comma itself is in double quotes."""
+    """Column names separated by commas; a name that contains a comma is in double quotes."""
     try:
         rows = list(csv.reader([text], skipinitialspace=True))
     except csv.Error as error:
@@ -315,17 +331,16 @@ def columns_in(text: str) -> tuple[str, ...]:
 
 
 def _kept_text(given: Any) -> str | None:
-    """The option as comma-separated values, also of what Python callers pass: names in a list."""
+    """--keep as comma-separated values; Python callers may also pass a list of names."""
     if given is None:
         return None
     if isinstance(given, str):
         given = columns_in(given.strip())
     names = tuple(map(str, given))
     if own := [name for name in names if name in OWN_COLUMNS]:
-        others = ",".join(name for name in names if name not in OWN_COLUMNS)
+        others = _comma_separated(name for name in names if name not in OWN_COLUMNS)
         raise ConfigError(
-            f"--keep {own[0]}: tokenmill's own column of this name is kept of every document, and "
-            "would take the place of one in the files",
+            f"--keep {own[0]}: tokenmill writes a column of this name itself, for every document",
             hint=f"--keep {shlex.quote(others)}; to keep a column {own[0]} of the files, rename it",
         )
     if "" in names:
@@ -334,17 +349,21 @@ def _kept_text(given: Any) -> str | None:
             hint="--keep id,url; a column without a name cannot be kept: rename it",
         )
     if any("\n" in name or "\r" in name for name in names):
-        raise ConfigError("--keep: a column name holds a line break", hint="--keep id,url")
+        raise ConfigError("--keep: a column name contains a line break", hint="--keep id,url")
     for name in names:
         if name != name.encode(errors="replace").decode():
             raise ConfigError(f"--keep: {name!r} is not valid Unicode", hint="--keep id,url")
+    return _comma_separated(names)
+
+
+def _comma_separated(names: Iterable[str]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(names)
     return text.getvalue()
 
 
 def _paths(option: str, given: Any) -> tuple[str, ...]:
-    """What Python callers pass as paths, as text."""
+    """Paths as text; Python callers may pass anything."""
     given = given if isinstance(given, Iterable) else [given]
     for one in given if isinstance(given, (list, tuple)) else ():
         if not isinstance(one, (str, os.PathLike)):
@@ -353,14 +372,14 @@ def _paths(option: str, given: Any) -> tuple[str, ...]:
 
 
 def _tokenizer_options(config: Config) -> dict[str, str | None]:
-    """How every process finds the tokenizer. An `Encoding` is passed as its identity, which has the
-    path of its file unless the encoding comes with the package."""
+    """The options by which any process finds the tokenizer: for an `Encoding`, those of its
+    identity, with the path of its file unless the encoding comes with the package."""
     tokenizer: Any = config.tokenizer
     identity = getattr(tokenizer, "identity", None)
     if identity is None:
         return {"tokenizer": _paths("tokenizer", [tokenizer])[0]}
     if config.pattern is not None or config.eot_token is not None:
-        raise ConfigError("an Encoding has its pattern and eot_token already")
+        raise ConfigError("an Encoding already has its pattern and eot_token")
     return {
         "tokenizer": identity.source or identity.name,
         "pattern": identity.pattern,
@@ -377,7 +396,7 @@ _KINDS = {
 
 
 def _require_types(config: Config) -> None:
-    """Python callers may pass anything."""
+    """Raise ConfigError for a field of the wrong type: Python callers may pass anything."""
     for known in dataclasses.fields(config):
         value, names = getattr(config, known.name), str(known.type).split(" | ")
         if names[0] not in _KINDS or (value is None and "None" in names):
@@ -395,6 +414,6 @@ def _require_known(option: str, value: str | None, known: tuple[str, ...]) -> No
         raise unknown_name(option, value, known)
 
 
-def _require_positive(option: str, value: float | None) -> None:
+def require_positive(option: str, value: float | None) -> None:
     if value is not None and not value > 0:  # so that nan is refused too
         raise ConfigError(f"{option} must be positive, got {value}")

@@ -1,4 +1,4 @@
-"""`--partition I/N`: which slices of a divided run are one task's."""
+"""`--partition I/N`: which slices of a divided run belong to one task."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from tokenmill.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The slices of one task of a divided run: `number` of `count`, counted from 1, such as 1/3,
-    2/3, 3/3.
+    """One task of a divided run: `number` of `count`, counted from 1, such as 1/3, 2/3, 3/3.
 
-    A partition has neighbouring slices, so that a task reads few files, and most files are read (or
-    fetched) by one task only. Every Nth slice would balance a corpus whose slices differ in cost,
-    but slices have the same amount of text, so there is little to balance. The rule affects only
-    the division of work: any N gives the same bytes, and tasks with different Ns may follow one
-    another.
+    Its slices are adjacent, so that most files are read (or fetched) by one task only. Taking every
+    Nth slice would balance slices of different cost, but all hold about the same amount of text.
+    The rule affects only who does the work: any N gives the same bytes, and tasks with different Ns
+    may work on one run.
     """
 
     number: int
@@ -26,7 +24,7 @@ class Partition:
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.count:
             raise ConfigError(
-                f"there is no partition {self}: they are numbered from 1",
+                f"there is no partition {self}: partitions are numbered from 1",
                 hint=f"--partition 1/{max(1, self.count)} to "
                 f"--partition {max(1, self.count)}/{max(1, self.count)}, one for each task",
             )

@@ -1,11 +1,19 @@
 """Where text comes from: sources become inputs, inputs spans, spans slices, and slices the plan.
 
-spans.py, slices.py, plan.py    inputs, spans and slices as plain data; in compact form; frozen
-input_spans.py, planning.py     an input cut into spans, and spans into slices
-inputs.py, source_files.py      the corpus in order; the files that a source names
-skipped.py                      the ones that are not read
-hub.py, fineweb.py, fetch.py    the Hugging Face Hub; the files of FineWeb; downloads
-opening.py, prefetch.py         opens local and remote inputs; starts reading the next slice early
+source_files.py, inputs.py      the files that a source names; all inputs in order
+skipped.py, undivided.py        notes: files that are not read; text files that are one document
+standard_input.py               `-` as a source
+spans.py, slices.py, plan.py    inputs, spans and slices as plain data; compact; frozen in a plan
+input_spans.py, planning.py     cut an input into spans, and spans into slices
+opening.py, prefetch.py         open local and remote inputs; start reading the next slice early
 unchanged.py                    whether an input is still the one that was planned
-readers/                        one file for each kind of input: parquet, arrow, jsonl, text
+readers/                        one file for each kind of input: parquet, arrow, jsonl, csv, text
+
+fetch.py                        inputs on the Hub: downloads them in the order of the plan
+hub.py                          the Hub and its cache; hub_errors.py explains what it answers
+hub_names.py, hub_listing.py    how a dataset is written; which files it means
+dataset_card.py, presets.py     its configs and splits; what well-known names stand for
+fineweb.py                      the files of FineWeb's versions
+xet.py, xet_process.py          the Hub's Xet storage
+download/                       the downloads themselves
 """

@@ -1,4 +1,4 @@
-"""How a dataset is divided: the configs and splits that its card lists, and which are meant.
+"""The configs and splits that a dataset card lists, and which of them a name means.
 
 A card is the README.md of a dataset; the YAML at its top may hold
 
@@ -9,9 +9,9 @@ A card is the README.md of a dataset; the YAML at its top may hold
       - split: train
         path: sample/10BT/*          or a list of such globs
 
-Without a config, the default one is meant; without a split, `train`, because held-out documents do
-not belong in a training set. Where a card lists nothing, the names of the files say which split
-they are of, by the words that `datasets` looks for.
+Without a config, the name means the default one; without a split, `train`, because held-out
+documents do not belong in a training set. If a card lists nothing, file names tell the split, by
+the words that `datasets` looks for.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SPLIT_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class CardConfig:
-    """One config. `splits` has the globs of each split's files; none: the names of files say it."""
+    """One config. `splits` has the globs of each split's files; if empty, file names tell it."""
 
     name: str
     splits: Mapping[str, tuple[str, ...]]
@@ -47,14 +47,14 @@ class CardConfig:
 
 
 def card_configs(readme: str) -> list[CardConfig]:
-    """The configs that a card lists. What is malformed is left out: cards are written by hand."""
+    """The configs that a card lists, without malformed ones: cards are written by hand."""
     import yaml  # type: ignore[import-untyped]
 
     match = re.match(r"\ufeff?\s*---[ \t]*\r?\n(.*?)\r?\n---[ \t]*\r?(?:\n|\Z)", readme, re.DOTALL)
     if match is None:
         return []
     # Every scalar stays a string: a config may be called `no`, which is false in YAML. The C loader
-    # reads FineWeb-2's 2,000 configs at once, the other one takes seconds.
+    # reads FineWeb-2's 2,000 configs instantly, the other one takes seconds.
     loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
         card = yaml.load(match[1], loader)
@@ -90,7 +90,7 @@ def _splits(config: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def meant_globs(name: DatasetName, configs: Sequence[CardConfig]) -> tuple[str, ...]:
-    """The globs of the files that a name means; () if only the files themselves can say."""
+    """The globs of the files that a name means; () if only the file names can tell."""
     preset = preset_of(name.repo)
     if not configs and preset is not None and preset.files:
         configs = [CardConfig(DEFAULT, preset.files)]
@@ -123,7 +123,7 @@ def _default_configs(configs: Sequence[CardConfig]) -> list[str]:
 
 
 def recommended_configs(name: DatasetName, configs: Sequence[CardConfig]) -> list[str]:
-    """The configs that a bare name stands for by a preset, where the card has no default."""
+    """The configs that a preset chooses for a bare name, if the card has no default."""
     preset = preset_of(name.repo)
     if preset is None or name.config is not None or _default_configs(configs):
         return []
@@ -176,7 +176,7 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def of_split(name: DatasetName, paths: Sequence[str]) -> list[str]:
-    """Of files that no card divides, those of the split that is meant, by their names."""
+    """The files of the split that a name means, by their names, if the card lists no splits."""
     by_split: dict[str, list[str]] = {}
     for path in paths:
         by_split.setdefault(_split_named(path), []).append(path)

@@ -1,14 +1,14 @@
-"""Remote inputs, downloaded in the order of the plan while earlier ones are encoded.
+"""Inputs on the Hub, downloaded in the order of the plan while earlier ones are encoded.
 
 The plan needs only a parquet file's footer, so it is made before any file is downloaded: the footer
-goes into a sparse file of the right size, and a reader needs no more to cut spans. Files of other
-kinds must be downloaded whole before they can be cut.
+goes into a sparse file of the right size, which is all that a reader needs to cut spans. Files of
+other kinds must be downloaded whole before they can be cut.
 
-`download/` fetches several ranges at a time, of the first file first. Where every file is sure to
-be needed, it begins before the plan, whose footers come beside it. A slice waits for its whole
-files, because only a whole file can be compared with its hash. Without --keep-downloads the files
-go into the work folder. No more than AHEAD_BYTES are there at a time (or as many as one slice
-needs), and each is removed once the last of its slices has a record.
+`download/` fetches several ranges at a time, those of the first file first. If every file is
+certainly needed, it starts before the plan is made. A slice waits for its whole files, because only
+a whole file can be compared with its hash. Without --keep-downloads the files go into the work
+folder: at most AHEAD_BYTES at a time (or as many as one slice needs), and each is removed once the
+last of its slices has a record.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.hub_names import DatasetName, HubFile, HubSource, hub_source
 from tokenmill.corpus.spans import Input, Slice
 from tokenmill.storage import disk, files
-from tokenmill.storage.range_reader import Begun
+from tokenmill.storage.range_reader import BackgroundCall
 from tokenmill.storage.retry import Notice
 
 if TYPE_CHECKING:
     from tokenmill.corpus.download.downloads import Downloads
 
 AHEAD_BYTES = 4 << 30
-NUM_FOOTERS = 32  # asked for at a time
+NUM_FOOTERS = 32  # requested at a time
 
 
 def most_bytes_ahead(sizes: Sequence[int]) -> int:
-    """The disk space that files of these sizes take at most, if they are not kept."""
+    """The most disk space that files of these sizes take, if they are not kept."""
     return min(sum(sizes), AHEAD_BYTES + max(sizes, default=0))
 
 
@@ -59,7 +59,7 @@ class RemoteInputs:
         self.inputs: list[Input] = []
         self.again: list[str] = []  # names of files that more than one source named
         if any(map(hub_source, config.sources)):
-            from tokenmill.corpus.hub import Hub  # 70 ms that only the Hub's inputs should pay
+            from tokenmill.corpus.hub import Hub  # takes 70 ms, which only Hub inputs should pay
 
             folder = None if self._keeps else os.path.join(work, "downloads")
             self._hub = Hub(folder, notice, revisions)
@@ -67,14 +67,14 @@ class RemoteInputs:
                 with of_source(name):
                     self._add(name, own)
         self._numbers = {source.name: i for i, source in enumerate(self.inputs)}
-        self._footers: dict[str, Begun[bytes]] = {}
+        self._footers: dict[str, BackgroundCall[bytes]] = {}
         self._uses: collections.Counter[str] = collections.Counter()  # slices to be encoded
-        self._held: dict[str, int] = {}  # bytes of files that are begun and still needed
+        self._held: dict[str, int] = {}  # bytes of files that are started and still needed
         self._awaited: set[str] = set()  # files that the next slice needs
         self._changed = threading.Condition()
-        self._whole_files: Downloads | None = None  # of kinds that cannot be cut before
+        self._whole_files: Downloads | None = None  # of kinds that must be whole to be cut
         self._downloads: Downloads | None = None
-        self._queue: list[str] = []  # what it fetches
+        self._queue: list[str] = []  # the files of `_downloads`, in order
 
     def _listed(self, sources: Iterable[HubSource | DatasetName]) -> list[HubFile]:
         try:
@@ -84,7 +84,7 @@ class RemoteInputs:
             raise
 
     def _add(self, name: str, config: Config) -> None:
-        """Add the inputs of a named source, or of all."""
+        """Add the inputs of a named source, or of all sources if they have no names."""
         found: dict[str, HubFile] = {}
         sources = [source for source in map(hub_source, config.sources) if source is not None]
         for file in self._listed(sources):
@@ -102,11 +102,11 @@ class RemoteInputs:
 
     @property
     def is_offline(self) -> bool:
-        """Whether the inputs are those that the cache has."""
+        """Whether the inputs come from the cache alone."""
         return bool(self._files) and self._hub.is_offline
 
     def keep_revisions(self) -> None:
-        """Have the cache say so, too, for offline mode, if it has all the files."""
+        """Save the revisions in the cache, for offline mode, if it has all the files."""
         if self._files and all(map(self._hub.is_here, self._files.values())):
             self._hub.keep_revisions()
 
@@ -116,15 +116,15 @@ class RemoteInputs:
         if file is None or self._hub.is_here(file):
             return source
         if source.kind != "parquet":
-            self._bring(source.name)
+            self._download_whole(source.name)
             return source
         footer = self._footer(source.name)
         path = os.path.join(self._structures, f"{next(self._structure_numbers):08d}.parquet")
         disk.write_sparse_file(path, source.num_bytes, {source.num_bytes - len(footer): footer})
         return dataclasses.replace(source, path=path)
 
-    def _bring(self, name: str) -> None:
-        """Download a whole file, and the next ones like it meanwhile, if all will be needed."""
+    def _download_whole(self, name: str) -> None:
+        """Download a whole file; meanwhile the next ones like it, if all will be needed."""
         if not self._looks_ahead:
             self._hub.download(self._files[name])
             return
@@ -135,24 +135,24 @@ class RemoteInputs:
         self._whole_files.wait_for(name)
 
     def _footer(self, name: str) -> bytes:
-        """A file's footer. Those of the next files are asked for, too, if all will be needed."""
+        """A file's footer. Also requests those of the next files, if all will be needed."""
         at = self._numbers[name]
         for near in self.inputs[at : at + (NUM_FOOTERS if self._looks_ahead else 1)]:
             file = self._files[near.name]
             is_lacking = near.kind == "parquet" and not self._hub.is_here(file)
-            is_wanted = near.name == name or is_lacking  # it may have arrived just now
+            is_wanted = near.name == name or is_lacking  # the file itself may have just arrived
             if is_wanted and near.name not in self._footers:
-                self._footers[near.name] = Begun(partial(self._hub.parquet_footer, file))
+                self._footers[near.name] = BackgroundCall(partial(self._hub.parquet_footer, file))
         return self._footers.pop(name).result()
 
     def begin_all(self, inputs: Iterable[Input]) -> None:
-        """Start to fetch the files of a new run before it has slices, in their order, if each of
-        them is sure to be needed."""
+        """Start to download the files of a new run before it has slices, if each is certainly
+        needed."""
         if self._is_whole and all(source.kind == "parquet" for source in self.inputs):
             self._fetch([source.name for source in inputs if source.name in self._files])
 
     def begin(self, slices: Iterable[Slice]) -> None:
-        """Start to fetch the files of these slices, in order."""
+        """Start to download the files of these slices, in order."""
         queue: list[str] = []
         for slice_ in slices if self._files else ():
             for name in filter(self._files.__contains__, _names(slice_)):
@@ -197,12 +197,12 @@ class RemoteInputs:
                     self._changed.notify_all()
 
     def close(self) -> None:
-        under_way = [d for d in (self._whole_files, self._downloads) if d is not None]
-        for downloads in under_way:
+        active = [d for d in (self._whole_files, self._downloads) if d is not None]
+        for downloads in active:
             downloads.stop()
         if self._files:
             self._hub.close()
-        for downloads in under_way:
+        for downloads in active:
             downloads.close()
 
     def progress(self) -> DownloadProgress | None:

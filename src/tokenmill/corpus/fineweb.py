@@ -1,7 +1,7 @@
-"""FineWeb and FineWeb-Edu: the dataset files of each version.
+"""The files of each version of FineWeb and FineWeb-Edu.
 
-The samples' config names differ from their paths: `sample-10BT` is at `sample/10BT/`. Revisions are
-pinned, so that the same command gives the same bytes next year.
+The config `sample-10BT` is at the path `sample/10BT/`. Revisions are pinned, so that the same
+command gives the same bytes next year.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fineweb_source(version: str, edu: bool = True, revision: str | None = None) 
 
 
 def local_fineweb_source(folder: str, version: str) -> str:
-    """The same files, already downloaded: below `folder` as `hf download` leaves them, or in it."""
+    """The same files, already downloaded: below `folder`, as by `hf download`, or in it."""
     for source in (
         os.path.join(folder, VERSIONS[version], "*.parquet"),
         os.path.join(folder, "*.parquet"),
@@ -43,5 +43,5 @@ def local_fineweb_source(folder: str, version: str) -> str:
             return source
     raise InputError(
         f"no {VERSIONS[version]}/*.parquet and no *.parquet in {folder}",
-        hint="--local-dir is the folder that you gave to `hf download --local-dir`",
+        hint="--local-dir DIR is the folder that you passed to `hf download --local-dir`",
     )

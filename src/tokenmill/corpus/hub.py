@@ -1,11 +1,11 @@
-"""Datasets on the Hugging Face Hub: what files there are, what they must hash to, and the files.
+"""Datasets on the Hugging Face Hub: lists their files, downloads them and compares their hashes.
 
-`huggingface_hub` knows the endpoint, the token, the cache and offline mode, which are as users know
-them (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE), and its session asks the Hub. Its own
-download (2.4) checks a file's size but not its hash, starts over after an interruption, and gives
-up on 5xx and on a reset connection. So the bytes are fetched by `download/`: continued where they
-ended, compared with the hash that the Hub names, with storage/retry.py for what passes, and put
-where its cache expects them. Nothing here writes a token or a signed URL anywhere.
+`huggingface_hub` provides the endpoint, the token, the cache and offline mode (HF_ENDPOINT,
+HF_TOKEN, HF_HOME, HF_HUB_OFFLINE), and makes the requests to the Hub. Its own download (2.4) checks
+a file's size but not its hash, starts over after an interruption, and gives up on 5xx and on a
+reset connection. So `download/` fetches the bytes: it resumes, retries transient failures
+(storage/retry.py), compares the hash with the Hub's, and puts files where the cache of
+`huggingface_hub` expects them. Nothing here writes a token or a signed URL anywhere.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from tokenmill.storage import disk, files
 from tokenmill.storage.retry import Notice, Retry
 
 MAX_REDIRECTS = 5
-PUBLIC_HEADERS = ("user-agent",)  # for whoever it is that the Hub leads to
-# What is read of a parquet file's end at first: of FineWeb's files of 2.1 GB as much as is enough
-# for their footers (0.3 MB), of others less.
+PUBLIC_HEADERS = ("user-agent",)  # the only ones sent to servers that the Hub redirects to
+# How much of a parquet file's end is read at first: for FineWeb's files of 2.1 GB enough for their
+# footers (0.3 MB), for others less.
 END_BYTES = 64 << 10
 
 
 class Hub:
-    """A connection to the Hub. `folder`: where files go; None: the cache, to be kept there.
-    `revisions`: what branches stood for when the run began, if it did."""
+    """A connection to the Hub. Files go to `folder`; None: to the cache, where they stay.
+    `revisions` has the commits of branches when the run began, if it is resumed."""
 
     def __init__(
         self, folder: str | None, notice: Notice, revisions: Mapping[str, str] | None = None
@@ -67,7 +67,7 @@ class Hub:
         self._sources: dict[str, ByteSource] = {}  # by URL: each knows its file's address
 
     def files(self, source: HubSource | DatasetName) -> list[HubFile]:
-        """The files that a source means, by name. From the cache alone in offline mode."""
+        """The files that a source means, sorted by name. In offline mode, from the cache alone."""
         listing = HubListing(self._client, self._retry, self._notice, self._text_of, self.revisions)
         return listing.files(source)
 
@@ -76,7 +76,7 @@ class Hub:
         return bool(self._client.constants.HF_HUB_OFFLINE)
 
     def keep_revisions(self) -> None:
-        """Have the cache say what the branches stood for, as `huggingface_hub` does."""
+        """Save the commits of the branches in the cache, as `huggingface_hub` does."""
         if self._folder is not None or self.is_offline:
             return
         for name, commit in self.revisions.used.items():
@@ -103,7 +103,7 @@ class Hub:
         return files.size(self.local_path(file)) == file.num_bytes
 
     def download(self, file: HubFile) -> None:
-        """Bring the file to its local path, hash compared."""
+        """Download the file to its local path, and compare its hash."""
         with contextlib.closing(self.downloads([file])) as downloads:
             downloads.wait()
 
@@ -113,7 +113,7 @@ class Hub:
         may_begin: Callable[[str], bool] = lambda name: True,
         changed: threading.Condition | None = None,
     ) -> Downloads:
-        """Begin to bring files to their local paths. They are known by their URLs there."""
+        """Start to download files to their local paths. `Downloads` knows them by their URLs."""
         remote = map(self._remote_file, wanted)
         return Downloads(remote, self._retry, self._notice, may_begin, changed)
 
@@ -155,7 +155,7 @@ class Hub:
         return self._range(file, size - footer_bytes, size - len(end)) + end
 
     def _text_of(self, file: HubFile) -> str:
-        """A small file as text. One that is kept can be read again in offline mode."""
+        """A small file as text. In the cache, it can be read again in offline mode."""
         if self._folder is None:
             self.download(file)
             with open(self.local_path(file), "rb") as kept:
@@ -174,8 +174,8 @@ class Hub:
         return self._folder is None and files.size(self._blob_path(file)) == file.num_bytes
 
     def _is_right(self, file: HubFile) -> bool:
-        """Whether the file has the right bytes. A blob gets its link here, if it has none: a run
-        was killed before it made it, or the file is the same in another commit."""
+        """Whether the file has the right bytes. Also links a blob that has no link: a run was
+        killed before that, or another commit has the same file."""
         if self.is_here(file):
             return _has_digest(self.local_path(file), file.digest)
         if self._has_blob(file) and _has_digest(self._blob_path(file), file.digest):
@@ -188,7 +188,7 @@ class Hub:
             return self._retry.result_of(request)
 
     def _range(self, file: HubFile, start: int, stop: int) -> bytes:
-        """Some bytes of a file. Raises ConnectionError if it is no longer the file it was."""
+        """Some bytes of a file. Raises ConnectionError if the file has changed."""
         if start == stop:
             return b""
         try:
@@ -198,7 +198,7 @@ class Hub:
             raise ConnectionError(str(change)) from None
 
     def _address(self, file: HubFile) -> Address:
-        """Where the file is: on the Hub itself, or where the Hub leads, which gets no token."""
+        """Where the file is: on the Hub, or where the Hub redirects to, which gets no token."""
         url = self._client.hf_hub_url(
             file.repo, file.path, repo_type="dataset", revision=file.commit
         )
@@ -217,7 +217,7 @@ class Hub:
         raise ConnectionError(f"the Hub redirects {file.url} again and again")
 
     def _partial_path(self, file: HubFile) -> str:
-        """Beside where the file will be, named after what it must be: continued by any run."""
+        """Beside the file's final place, named after its hash, so that any run can resume it."""
         name = file.digest.partition(":")[2] + ".tokenmill-partial"
         if self._folder is not None:
             return os.path.join(self._folder, name)
@@ -233,7 +233,7 @@ class Hub:
         self._link(file)
 
     def _link(self, file: HubFile) -> None:
-        """The cache's own layout: blobs by hash, and snapshots that link to them."""
+        """Link the snapshot's file to its blob, as in the layout of the cache."""
         target = self.local_path(file)
         files.make_folder(os.path.dirname(target))
         disk.symlink(os.path.relpath(self._blob_path(file), os.path.dirname(target)), target)
@@ -252,7 +252,7 @@ def _has_digest(path: str, digest: str) -> bool:
 
 
 def _is_plain(client: Any) -> bool:
-    """Whether its session is as it comes: nobody has called `set_client_factory`."""
+    """Whether the session is the default one: `set_client_factory` was not called."""
     module = client.utils._http
     default = getattr(module, "default_client_factory", None)
     return getattr(module, "_GLOBAL_CLIENT_FACTORY", default) is default

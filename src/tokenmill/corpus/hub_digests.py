@@ -1,4 +1,4 @@
-"""Hashes of files as the Hub writes them: "sha256:..." of an LFS file, "git:..." of a small one."""
+"""Hashes in the Hub's terms: "sha256:..." of an LFS file, "git:..." (a blob id) of a small one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What the Hub's answers mean for the user: who may read what, what does not exist, what is down.
+"""Turns the Hub's answers into errors: no access, no such thing, not reachable.
 
-Only the Hub itself speaks of rights. Files come from a CDN behind it, whose signed addresses
-expire: after its 401 or 403 the Hub is asked for another address (`download/http_source.py`).
+A 401 or 403 means "no access" only from the Hub itself. Files come from a CDN behind it, whose
+signed addresses expire: there it means that the Hub must be asked for a new address
+(`download/http_source.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tokenmill.corpus.download.http_source import AddressRefused
 from tokenmill.corpus.hub_names import DatasetName, HubSource
 from tokenmill.corpus.presets import PRESETS
 from tokenmill.errors import ConfigError, InputError, NetworkError
-from tokenmill.storage.retry import is_of_the_network, message_of, status_of
+from tokenmill.storage.retry import is_network_error, message_of, status_of
 
 _MISSING = ("EntryNotFoundError", "RemoteEntryNotFoundError")
 _SHOWN_NAMES = 3
@@ -23,7 +24,7 @@ _SHOWN_NAMES = 3
 
 @contextlib.contextmanager
 def explained(source: HubSource | DatasetName, client: Any) -> Iterator[None]:
-    """Turn what the client raises into our errors; anything else passes."""
+    """Turn the client's exceptions into our errors; others pass unchanged."""
     try:
         yield
     except (ConfigError, InputError, NetworkError):
@@ -46,7 +47,7 @@ def explained(source: HubSource | DatasetName, client: Any) -> Iterator[None]:
                 f"{source.repo} at {source.revision} has no {source.pattern}: {message_of(error)}",
                 hint="the dataset's page lists its files; @main is the newest revision",
             ) from None
-        if not is_of_the_network(error) and kind != AddressRefused.__name__:
+        if not is_network_error(error) and kind != AddressRefused.__name__:
             raise
         raise _unreachable(source, message_of(error)) from None
 
@@ -82,8 +83,8 @@ def _not_found(source: HubSource | DatasetName, client: Any) -> InputError:
 
 
 def _similar(repo: str, client: Any) -> list[str]:
-    """Datasets that may have been meant, nearest first: what the Hub's search has, if it answers,
-    and those that we know."""
+    """Datasets with a similar name, nearest first, from the Hub's search, if it answers, and the
+    presets."""
     owner, name = repo.split("/")
     api = client.HfApi()
     found = set(PRESETS)
@@ -92,7 +93,7 @@ def _similar(repo: str, client: Any) -> list[str]:
         lambda: api.list_datasets(author=owner, limit=100),
     ]
     for search in searches:
-        with contextlib.suppress(Exception):  # it would only have been a help
+        with contextlib.suppress(Exception):  # only suggestions are lost
             found |= {str(info.id) for info in search()}
     near = nearest_first(repo, found, LIKE)
     return near[:_SHOWN_NAMES]

@@ -1,11 +1,11 @@
 """Which files of a dataset a source means, each at a fixed commit with the hash it must have.
 
-A glob is matched against the names of the files. A dataset's name is divided as its card says
-(`dataset_card.py`). If no reader takes the files that it leads to (.csv, a script), those of the
-Hub's own conversion to parquet are meant, unless that holds only a part of the data.
+A glob is matched against file names. A dataset's name means the config and split that its card
+lists (`dataset_card.py`). If no reader takes those files (.csv, a script), the name means the Hub's
+own conversion to parquet, unless that holds only a part of the data.
 
-A branch moves, so it is asked for its commit once per run: `Revisions` has what an earlier attempt
-was told, and what this one was.
+A branch moves, so its commit is looked up once per run: `Revisions` has the commits of an earlier
+attempt, and those of this one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class HubListing:
         self._text_of = text_of
 
     def files(self, source: HubSource | DatasetName) -> list[HubFile]:
-        """The files, by name. From the cache alone in offline mode."""
+        """The files, sorted by name. In offline mode, from the cache alone."""
         if self._client.constants.HF_HUB_OFFLINE:
             found = self._cached_files(source)
         else:
@@ -123,8 +123,8 @@ class HubListing:
         return list(found.values())
 
     def _converted(self, name: DatasetName, unread: list[HubFile]) -> list[HubFile]:
-        """The same data in the branch that the Hub's own converter writes: CONFIG/SPLIT/*.parquet,
-        or CONFIG/partial-SPLIT/*.parquet for the first 5 GB."""
+        """The same data in the branch of the Hub's own converter: CONFIG/SPLIT/*.parquet, or
+        CONFIG/partial-SPLIT/*.parquet for the first 5 GB."""
         names = [f.path.rpartition("/")[2] for f in unread if f.path != _CARD]
         endings = collections.Counter(ending(name) or name for name in names if name[0] != ".")
         seen = f" (there are: {shown_endings(endings)})" if endings else ""
@@ -160,7 +160,7 @@ class HubListing:
     def _commit(self, repo: str, revision: str) -> str:
         commit = self._revisions.kept(repo, revision)
         if commit is None:
-            # Also of a commit: without a network this fails at once, the client's listing in 23 s.
+            # Also for a commit: without a network this fails at once, the client's listing in 23 s.
             info = self._retry.result_of(
                 lambda: self._api.repo_info(repo, revision=revision, repo_type="dataset")
             )
@@ -213,7 +213,7 @@ class HubListing:
                 "folder as SOURCE, or, to `tokenmill fineweb`, as --local-dir DIR",
             )
         if self._revisions.kept(source.repo, source.revision) is None:
-            # Nobody wrote down which files there are on the Hub.
+            # The cache does not say which files the Hub has.
             self._notice(
                 f"HF_HUB_OFFLINE is set: of {source.repo}, this reads the "
                 f"{counted(len(found), 'file')} in the cache; the Hub may have more"
@@ -247,7 +247,7 @@ class HubListing:
 
 
 def _is_below(path: str) -> bool:
-    """Whether a path that a server names stays in the folder to which it is downloaded."""
+    """Whether a path that a server sends stays within the download folder."""
     return not {"", ".", ".."} & set(path.split("/"))
 
 
@@ -266,8 +266,8 @@ def _cached_file(repo: str, folder: str, path: str) -> HubFile:
 
 
 def _readable(files: list[HubFile]) -> list[HubFile]:
-    """The data among a dataset's files. Beside other data, plain .json is metadata. Of .csv and
-    .tsv the Hub's own parquet copy is read: it can be planned before it is downloaded."""
+    """The data among a dataset's files. Beside other data, .json is metadata. Not .csv and .tsv:
+    the Hub's parquet copy of them can be planned before it is downloaded."""
     kept = [
         file
         for file in files
@@ -280,7 +280,8 @@ def _readable(files: list[HubFile]) -> list[HubFile]:
 
 
 def _undivided(name: DatasetName, files: list[HubFile]) -> list[HubFile]:
-    """Of data files that no card lists, those that are meant; two kinds are a question."""
+    """The files that a name means if no card lists any. Raises InputError for two kinds of
+    data."""
     kinds = collections.Counter(ending(file.path) for file in files)
     if len({kind_of(file.path) for file in files}) > 1:
         most = kinds.most_common(1)[0][0]
@@ -305,13 +306,13 @@ def _converted_configs(files: Iterable[HubFile]) -> list[CardConfig]:
 
 
 def folder_of(pattern: str) -> str | None:
-    """The longest folder without a wildcard: what has to be listed."""
+    """The longest folder without a wildcard, which has to be listed."""
     fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
     return fixed.rpartition("/")[0] or None
 
 
 def matches(path: str, pattern: str) -> bool:
-    """As a shell would: * stays within a folder, ** does not."""
+    """Whether a path matches a glob, as in a shell: * stays within a folder, ** does not."""
     parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", pattern)
     names = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     expression = "".join(

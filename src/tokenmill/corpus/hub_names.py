@@ -1,12 +1,12 @@
-"""How a source on the Hub is written.
+"""How a user writes a source on the Hub.
 
     OWNER/NAME[:CONFIG[/SPLIT]][@REVISION]             a dataset, as its card divides it
     hf://datasets/OWNER/NAME[@REVISION]/GLOB           files of it
-    hf://datasets/OWNER/NAME[:CONFIG[/SPLIT]]          a dataset, whatever is called that here
+    hf://datasets/OWNER/NAME[:CONFIG[/SPLIT]]          a dataset, even if a local path has that name
 
-OWNER/NAME may be a path, too. What is here wins. A name that can only be a path (it has a corpus
-file's extension, or its first folder is here) is never looked for on the Hub, so that a mistyped
-path costs no request.
+OWNER/NAME may also be a local path, which then wins. A name that can only be a path (it has a
+corpus file's extension, or its first folder exists) is never looked up on the Hub, so that a
+mistyped path costs no request.
 """
 
 from __future__ import annotations
@@ -29,9 +29,13 @@ _NAME = re.compile(
 _URL = re.compile(rf"{SCHEME}datasets/({_REPO})(?:@([^/:]+))?/(.+)")
 
 
+def is_hub_url(path: str) -> bool:
+    return path.startswith(SCHEME)
+
+
 @dataclass(frozen=True, slots=True)
 class HubSource:
-    """`hf://datasets/OWNER/NAME[@REVISION]/GLOB`, taken apart."""
+    """`hf://datasets/OWNER/NAME[@REVISION]/GLOB`, parsed."""
 
     repo: str
     revision: str
@@ -49,19 +53,19 @@ class HubSource:
 
     @property
     def download_command(self) -> str:
-        """How to fetch the files on a machine that has a network."""
+        """The command that downloads the files on a machine with a network."""
         return _download_command(self.repo, self.revision, (self.pattern,))
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetName:
-    """`OWNER/NAME[:CONFIG[/SPLIT]][@REVISION]`, taken apart."""
+    """`OWNER/NAME[:CONFIG[/SPLIT]][@REVISION]`, parsed."""
 
     repo: str
     revision: str = MAIN
     config: str | None = None
     split: str | None = None
-    may_be_path: bool = False  # the user may have meant a file here
+    may_be_path: bool = False  # the user may have meant a local file
 
     @staticmethod
     def parsed(text: str) -> DatasetName | None:
@@ -93,7 +97,7 @@ class DatasetName:
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """One file of a dataset at a fixed commit. `digest` is what its bytes must hash to."""
+    """One file of a dataset at a fixed commit, with the hash that it must have."""
 
     repo: str
     commit: str
@@ -108,14 +112,14 @@ class HubFile:
 
 
 def _download_command(repo: str, revision: str, globs: tuple[str, ...]) -> str:
-    """A repository may hold a hundred times what is meant, so the files are always named."""
+    """Always names the files: the repository may hold a hundred times as much."""
     included = " ".join(f"--include '{glob}'" for glob in globs)
     at = f"--repo-type dataset --revision {revision}"
     return f"hf download {repo} {at} {included} --local-dir DIR"
 
 
 def hub_source(source: str) -> HubSource | DatasetName | None:
-    """What a source means on the Hub; None if it is something else."""
+    """What a source means on the Hub; None if it is not on the Hub."""
     if source.startswith(SCHEME):
         name = DatasetName.parsed(source.removeprefix(SCHEME))
         if name is None or _URL.fullmatch(source) or not source.startswith(f"{SCHEME}datasets/"):
@@ -129,7 +133,7 @@ def hub_source(source: str) -> HubSource | DatasetName | None:
 
 
 def local_note(source: str) -> str | None:
-    """What to say of a path here that could be meant as a dataset on the Hub."""
+    """A note on a local path that could also be a dataset on the Hub; None if it could not."""
     name = DatasetName.parsed(source)
     if name is None or not os.path.lexists(source):
         return None
@@ -140,5 +144,5 @@ def local_note(source: str) -> str | None:
 
 
 def _revision(text: str | None) -> str:
-    # A branch such as refs/convert/parquet is written with %2F, as huggingface_hub does it.
+    # A branch such as refs/convert/parquet is written with %2F, as in huggingface_hub.
     return (text or MAIN).replace("%2F", "/")

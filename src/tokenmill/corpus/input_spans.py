@@ -1,4 +1,4 @@
-"""The spans of one input: what can be read of it on its own.
+"""Cuts one input into spans, which can be read independently.
 
 Native code parses footers, and a crafted footer can kill the process that reads it. So the caller
 chooses where `cut` runs: the processes runner runs it in its workers, which may die.
@@ -29,7 +29,7 @@ class InputCutter(Protocol):
     def __call__(
         self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None
     ) -> Iterator[Cut]:
-        """The result of `cut` for each input, in order; may draw a few inputs ahead."""
+        """The result of `cut` for each input, in order; may take a few inputs in advance."""
 
 
 def cut(
@@ -38,7 +38,8 @@ def cut(
     max_rows: int | None = None,
     alive: Callable[[], None] = lambda: None,
 ) -> Cut:
-    """Cut one input into spans; with `max_rows`, only its first rows that go in.
+    """Cut one input into spans; with `max_rows`, up to that many rows that --where and --sample let
+    in.
 
     If the file does not state its number of rows, they are counted; `alive` is called meanwhile.
     """
@@ -51,10 +52,10 @@ def cut(
     left = max_rows
     for span in spans:
         found, last = span.num_rows, left
-        if found is None or options.is_choosy:
+        if found is None or options.filters_rows:
             found, last = _reach(reader, span, left, alive)
         if found >= left:
-            share = 1.0 if options.is_choosy else left / found
+            share = 1.0 if options.filters_rows else left / found
             text_bytes = max(1, int(span.text_bytes * share))
             limited.append(dataclasses.replace(span, max_rows=last, text_bytes=text_bytes))
             return Cut(tuple(limited), max_rows, types)
@@ -64,7 +65,7 @@ def cut(
 
 
 def _reach(reader: Reader, span: Span, wanted: int, alive: Callable[[], None]) -> tuple[int, int]:
-    """How many rows of the span go in, up to `wanted`, and after how many rows that is."""
+    """How many rows of the span go in, at most `wanted`, and how many rows that takes."""
     found = 0
     for batch in reader.batches(span):
         alive()
@@ -75,7 +76,7 @@ def _reach(reader: Reader, span: Span, wanted: int, alive: Callable[[], None]) -
 
 
 def _kept_types_of(reader: Reader, source: Input) -> str:
-    # It loads pyarrow, which a process that only plans need not wait for.
+    # Imports pyarrow, which a process that only plans should not wait for.
     from tokenmill.corpus.readers.kept_columns import kept_types_of
 
     return kept_types_of(reader, source)

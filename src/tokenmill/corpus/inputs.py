@@ -1,4 +1,5 @@
-"""The inputs of the corpus: the files of all its sources, in order; no option is without effect."""
+"""The inputs of the corpus: the files of all sources, in order. Refuses options that would have no
+effect on them."""
 
 from __future__ import annotations
 
@@ -30,15 +31,15 @@ class FoundInputs:
 def found_inputs(
     config: Config, hub_inputs: Iterable[Input] = (), hub_again: Iterable[str] = ()
 ) -> FoundInputs:
-    """Every input of a run. `hub_inputs` come from its sources on the Hub; `hub_again` are the
-    names of files that several of these sources named.
+    """Every input of a run. `hub_inputs` are those on the Hub; `hub_again` names the ones that
+    several sources named.
 
     Raises ConfigError for an option that applies to no input.
     """
     if config.named:
         return _found_by_source(config, list(hub_inputs), set(hub_again))
     found = _found(config, hub_inputs, hub_again)
-    _require_heeded(config, {source.kind for source in found.inputs})
+    _require_applicable(config, {source.kind for source in found.inputs})
     return found
 
 
@@ -63,10 +64,10 @@ def _found_by_source(config: Config, hub_inputs: list[Input], hub_again: set[str
         on_hub = [source for source in hub_inputs if source.source == name]
         with of_source(name):
             found = _found(own, on_hub, hub_again & {source.name for source in on_hub})
-            _require_heeded(own, {source.kind for source in found.inputs}, own_options[name])
+            _require_applicable(own, {source.kind for source in found.inputs}, own_options[name])
         inputs += [dataclasses.replace(source, source=name) for source in found.inputs]
         notes += [f"source {name}: {note}" for note in found.notes]
-    _require_heeded(config, {source.kind for source in inputs})
+    _require_applicable(config, {source.kind for source in inputs})
     _require_val_apart(config, inputs)
     return FoundInputs(tuple(inputs), (*notes, *_notes_on_shared(inputs)))
 
@@ -85,8 +86,8 @@ def shared_inputs(inputs: Iterable[Input]) -> dict[str, list[str]]:
 
 
 def _require_val_apart(config: Config, inputs: Iterable[Input]) -> None:
-    """Refuse to hold out the first shard if its documents are in another source, too. Sources that
-    read other columns, or that have each a --where of its own, are taken to have other ones."""
+    """Refuse to hold out the first shard if another source has the same documents. Sources that
+    read different columns, or have different --where, are taken to have different documents."""
     if config.val != "first-shard" or config.dedup is not None:
         return
     by_source = config.by_source()
@@ -97,26 +98,26 @@ def _require_val_apart(config: Config, inputs: Iterable[Input]) -> None:
             if has_same_texts and may_have_same_rows:
                 raise ConfigError(
                     f"{path} belongs to the sources {' and '.join(names)}, so documents of the "
-                    "first shard, which is the validation split, would be in the training split, "
-                    "too",
-                    hint="--val-fraction 0.0005 has all copies of a document in one split; "
-                    "--dedup exact has it once; --no-val",
+                    "first shard, the validation split, would also be in the training split",
+                    hint="--val-fraction 0.0005 keeps all copies of a document in one split; "
+                    "--dedup exact keeps one copy; or --no-val",
                 )
 
 
 def _notes_on_shared(inputs: Iterable[Input]) -> Iterator[str]:
-    """On files of several sources: perhaps on purpose, perhaps a folder in another's folder."""
+    """A note on files of several sources, which may be a mistake: one folder within another."""
     shared = shared_inputs(inputs)
     for name, names in list(shared.items())[:1]:
         more = f", and {len(shared) - 1:,} more like it," if len(shared) > 1 else ""
         yield f"{name}{more} belongs to the sources {' and '.join(names)}: it is read for each"
 
 
-HEEDED = ("separator", "text_column", "template", "lists")  # by some kinds of input only
+# Options that apply to some kinds of input only.
+_BY_KIND = ("separator", "text_column", "template", "lists")
 
 
-def _require_heeded(config: Config, found: set[str], given: Container[str] = HEEDED) -> None:
-    """Raise ConfigError for an option given that applies to none of the kinds of input found."""
+def _require_applicable(config: Config, found: set[str], given: Container[str] = _BY_KIND) -> None:
+    """Raise ConfigError for a given option that applies to none of the kinds of input found."""
     if found - set(KINDS) or not found:  # a plugin's reader may use any option
         return
     shown = " and ".join(sorted(found))

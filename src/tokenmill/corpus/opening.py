@@ -1,7 +1,7 @@
 """Opens inputs for reading: a local file, or an object read in ranges.
 
-While one input is read, the first bytes needed of the next ones (whole small objects, footers of
-tables) are prefetched: `with_small_ahead`, `with_structure_ahead`.
+While one input is read, the first bytes that the next ones need are prefetched: whole small objects
+(`with_small_ahead`), footers of tables (`with_structure_ahead`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tokenmill.storage.range_reader import (
     ByteFile,
     Range,
     RangedFile,
-    fetch_ahead,
+    prefetch_edge,
 )
 from tokenmill.storage.store import store_of
 
@@ -46,7 +46,7 @@ def opened(source: Input, expected: Iterable[Range] = ()) -> Iterator[ByteFile]:
 
 
 def unreadable_input(source: Input, error: Exception) -> TokenmillError:
-    """The error for an input that cannot be read; a network failure is not blamed on the input."""
+    """The error for an input that cannot be read; a network failure stays one."""
     if isinstance(error, TokenmillError):
         return error
     reason = getattr(error, "strerror", None) or error
@@ -54,13 +54,15 @@ def unreadable_input(source: Input, error: Exception) -> TokenmillError:
 
 
 def with_small_ahead(spans: Iterable[Span]) -> Iterator[Span]:
-    """The spans; small objects, which take one request each, are prefetched while an earlier span
+    """The spans. Small objects, which take one request each, are prefetched while an earlier span
     is processed."""
-    return _with_edges_ahead(spans, lambda span: span.input, _whole_if_small, _is_read)
+    return _with_edges_ahead(
+        spans, lambda span: span.input, _whole_if_small, lambda span: not span.is_ruled_out
+    )
 
 
 def with_structure_ahead(sources: Iterable[Input]) -> Iterator[Input]:
-    """The inputs; the footers or heads of the next ones are prefetched while one is processed."""
+    """The inputs. Footers or heads of the next ones are prefetched while one is processed."""
     return _with_edges_ahead(sources, lambda source: source, _structure_edge)
 
 
@@ -76,15 +78,11 @@ def _with_edges_ahead(
         is_here = store_of(source.path).has_quick_calls or not is_read(item)
         edge = None if is_here else wanted(source)
         if edge is not None:
-            fetch_ahead(source.path, source.digest, edge)
+            prefetch_edge(source.path, source.digest, edge)
         waiting.append(item)
         if edge is None or len(waiting) > MAX_AHEAD_OBJECTS:
             yield waiting.popleft()
     yield from waiting
-
-
-def _is_read(span: Span) -> bool:
-    return not span.is_ruled_out
 
 
 def _whole_if_small(source: Input) -> Range | None:

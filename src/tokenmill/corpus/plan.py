@@ -1,7 +1,7 @@
 """The plan: inputs and configuration, frozen into a list of slices before any work begins.
 
 planning.py makes it. It is written once, as `plan.json`, and only read after that: a later attempt
-continues with its slices if `differences` finds no change.
+resumes with its slices if `differences` finds no change.
 """
 
 from __future__ import annotations
@@ -27,15 +27,12 @@ class Plan:
     identity: dict[str, Any]  # what determines the bytes: options, encoding, versions
     inputs: tuple[Input, ...]
     slices: SliceTable
-    # Notes on how the corpus was found. Saved with the plan, so that every attempt and `finish` say
-    # the same, but not part of `plan_id`, because they affect no byte.
-    notes: tuple[str, ...] = ()
-    # The commits that branches and tags of the Hub stood for when the run began. Every attempt
-    # reads these. The names of the inputs have them too, so they are no part of `plan_id`, either.
-    revisions: Mapping[str, str] = field(default_factory=dict)
+    # Notes, revisions and source_paths affect no byte of the output, so they are saved with the
+    # plan but are not part of `plan_id`.
+    notes: tuple[str, ...] = ()  # on how the corpus was found
+    revisions: Mapping[str, str] = field(default_factory=dict)  # commits of the Hub's branches
     saved_id: str = field(default="", compare=False)  # the id in the loaded file
-    # What each named source was given, for the manifest: affects no byte, either.
-    source_paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    source_paths: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by named source
     kept_types: str | None = None  # of the columns of --keep (corpus/readers/kept_columns.py)
 
     @property
@@ -51,7 +48,7 @@ class Plan:
         return json.dumps(self._to_plain(), sort_keys=True).encode()
 
     def create(self, path: str) -> bool:
-        """Save the plan unless one exists; whether this plan was saved."""
+        """Save the plan unless one exists; returns whether it was saved."""
         return files.create_file(path, self._checksummed())
 
     @staticmethod
@@ -94,7 +91,7 @@ class Plan:
         beside |= {"source_paths": self.source_paths}
         beside = {name: value for name, value in beside.items() if value}
         if not beside:
-            return checksummed(self.to_json())  # whose checksum is the plan's id
+            return checksummed(self.to_json())  # its checksum is the plan's id
         plain = {**self._to_plain(), **beside, "plan_id": self.plan_id}
         return checksummed(json.dumps(plain, sort_keys=True).encode())
 
@@ -119,7 +116,7 @@ def identity_differences(old: dict[str, Any], new: dict[str, Any], prefix: str =
         if isinstance(before, dict) and isinstance(after, dict):
             found = identity_differences(before, after, f"{prefix}{key}.")
             renamed = [line for line in found if line.startswith("encoding.name: ")]
-            lines += renamed or found  # of another tokenizer, its name says it all
+            lines += renamed or found  # if the tokenizer's name differs, that is enough
         elif before != after:
             lines.append(f"{prefix}{key}: was {before!r}, now {after!r}")
     return lines
@@ -137,7 +134,7 @@ def input_differences(
             if now[0] != then[0]:
                 what = f"was {then[0]:,} bytes, now {now[0]:,}"
             elif now[1] != then[1]:
-                what = "same size, other content"
+                what = "same size, different content"
             else:
                 what = "modified since (same size; its modification time changed)"
             lines.append(f"input changed: {path}: {what}")

@@ -1,7 +1,7 @@
-"""Prefetch: reading of the next slice's first span starts while the current slice is encoded.
+"""Prefetch: starts reading the next slice's first span while the current slice is encoded.
 
 Only for text that comes over a network. Without it, a worker waits for the first bytes of each
-slice: 0.1 s at 40 ms per request, where encoding takes 0.2 s. One batch is read ahead, and the
+slice: 0.1 s at 40 ms per request, where encoding takes 0.2 s. Prefetched are one batch, and the
 ranges that readers expect (storage/range_reader.py), at most 32 MiB.
 """
 
@@ -13,16 +13,16 @@ from collections.abc import Iterator
 
 from tokenmill.corpus.readers import Reader, ReadOptions, TextBatch, reader_for
 from tokenmill.corpus.spans import Span
-from tokenmill.storage.range_reader import Begun
+from tokenmill.storage.range_reader import BackgroundCall
 from tokenmill.storage.store import store_of
 
 
 class _BegunSpan:
-    """A span that a thread reads; what goes wrong is raised when its batches are taken."""
+    """A span that a thread is reading; errors are raised when its batches are taken."""
 
     def __init__(self, span: Span, options: ReadOptions) -> None:
         self.reader = reader_for(span.input.kind, options)
-        self._begun = Begun(lambda: self._begin(span))
+        self._begun = BackgroundCall(lambda: self._begin(span))
 
     def _begin(self, span: Span) -> tuple[list[TextBatch], Iterator[TextBatch]]:
         batches = self.reader.batches(span)
@@ -35,7 +35,7 @@ class _BegunSpan:
         yield from rest
 
 
-# A worker has at most two slices: one that it encodes or is about to encode, and one that waits.
+# A worker has at most two slices: the current one and the next.
 _MAX_BEGUN = 2
 _begun: dict[tuple[Span, ReadOptions], _BegunSpan] = {}
 _lock = threading.Lock()

@@ -1,10 +1,9 @@
 """Corpora that people train on: what the bare name of their repository stands for.
 
-`files` stands in where the dataset card lists no configs; `recommended` where it lists several and
-names no default; `example` is the config that a message shows where nobody but the user can choose;
-`samples` are where some configs are, for messages when the card cannot be read.
-All of them keep their text in the column `text`, the default of --text-column. Each row says where
-its facts were found; what could not be found is not here.
+`files` is used if the dataset card lists no configs, `recommended` if it lists several and no
+default. `example` is a config for messages, if only the user can choose; `samples` has the paths of
+some configs, for messages when the card cannot be read. All keep their text in the column `text`,
+the default of --text-column. Each entry says where its facts were found.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tokenmill.corpus.fineweb import REPOS, VERSIONS
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """What is known of one repository beside its dataset card."""
+    """What is known of one repository besides its dataset card."""
 
     source: str  # where this was found
     recommended: tuple[str, ...] = ()  # configs
@@ -26,7 +25,7 @@ class Preset:
     samples: Mapping[str, str] = field(default_factory=dict)  # globs by config
 
     def globs(self, config: str | None, split: str | None) -> tuple[str, ...]:
-        """The files that are meant, as far as is known without the card."""
+        """The files of a config and split, as far as they are known without the card."""
         if config is None:
             return self.files.get(split or "train", ())
         return (self.samples[config],) if config in self.samples else ()
@@ -81,5 +80,5 @@ _BY_LOWER_CASE = {repo.lower(): preset for repo, preset in PRESETS.items()}
 
 
 def preset_of(repo: str) -> Preset | None:
-    """The Hub does not tell upper from lower case, either."""
+    """The preset of a repository, whose name is not case-sensitive on the Hub either."""
     return _BY_LOWER_CASE.get(repo.lower())

@@ -1,4 +1,4 @@
-"""Files that sources name and a run does not read, collected and reported once, in the summary.
+"""Files that sources name but a run does not read, collected and reported once, in the summary.
 
 None of this changes the output, so none of it is part of a plan's identity.
 """
@@ -15,7 +15,7 @@ _SHOWN_ENDINGS = 5
 
 
 class Skipped:
-    """Collects while sources are listed; `notes` is the final report."""
+    """Collects them while sources are listed; `notes` is the report."""
 
     def __init__(self, input_format: str | None) -> None:
         self._input_format = input_format

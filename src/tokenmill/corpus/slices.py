@@ -1,5 +1,5 @@
-"""A plan's slices in compact form: 60 bytes per span, where objects take 350. Slices are made on
-access.
+"""A plan's slices in compact form: 60 bytes per span, where objects take 350. `Slice` objects are
+created on access.
 
 A corpus of 15 trillion tokens has two million slices, and the driver holds the plan during the
 whole run. Light to import: plain arrays, no NumPy.
@@ -126,7 +126,7 @@ class SliceTable(Sequence[Slice]):
 
     def _part(self, start: int, stop: int, step: int) -> SliceTable:
         if step != 1:
-            raise ValueError("only neighbours")
+            raise ValueError("only consecutive slices")
         stop = max(start, stop)
         part = SliceTable(self._inputs, self._first + start)
         first, last = self._row(start), self._row(stop)

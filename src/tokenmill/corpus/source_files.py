@@ -1,10 +1,10 @@
 """The files and objects that sources name: paths, folders, globs, URLs.
 
-A folder means the corpus files below it, all of one kind. Other files are skipped and reported;
-with two kinds of corpus files, the user must choose. With --input-format a folder means the files
-of that kind; `text` takes every file that no reader claims and that may be text. The same holds for
-objects and prefixes in a store. An object's identity is what the store says about it, so no object
-is read.
+A folder means the corpus files below it, all of one kind. Other files are skipped and reported; if
+there are two kinds of corpus files, the user must choose. With --input-format a folder means the
+files of that kind; `text` takes every file that no reader claims and that may be text. The same
+holds for objects and prefixes in a store. An object's identity comes from the store, so that no
+object is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tokenmill.corpus.readers import KINDS, kind_of, kinds
-from tokenmill.corpus.readers.naming import ending, kind_named, may_be_text, way_out
+from tokenmill.corpus.readers.naming import conversion_hint, ending, kind_named, may_be_text
 from tokenmill.corpus.skipped import Skipped, shown_endings
 from tokenmill.corpus.spans import TAG, Input
 from tokenmill.corpus.standard_input import STDIN, kept_file, unkept
@@ -36,8 +36,8 @@ _DATASETS_FILES = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json
 def inputs_of(
     sources: Iterable[str], input_format: str | None, unread: Skipped | None = None
 ) -> list[Input]:
-    """Every file and object that the sources name, each once, even if several sources name it;
-    what is passed over is noted in `unread`."""
+    """Every file and object that the sources name, each once, even if several sources name it.
+    What is skipped is added to `unread`."""
     unread = Skipped(input_format) if unread is None else unread
     if input_format is not None and input_format not in kinds():
         raise unknown_name("input format", input_format, kinds())
@@ -57,7 +57,9 @@ def _local_inputs(sources: Iterable[str], input_format: str | None, unread: Skip
     inputs: list[Input] = []
     for source in sources:
         if kept := kept_file(source):
-            inputs.append(_standard_input(*kept, input_format))
+            path, digest = kept
+            found = _input(path, input_format)
+            inputs.append(replace(found, origin=STDIN, mtime_ns=0, digest=digest))
             continue
         for path in _paths_of(source, input_format, unread):
             name, place = os.path.normpath(path), os.path.realpath(path)
@@ -65,11 +67,6 @@ def _local_inputs(sources: Iterable[str], input_format: str | None, unread: Skip
                 unread.add_again(name, paths[place])
             paths.setdefault(place, name)
     return [*inputs, *(_input(path, input_format) for path in sorted(paths.values()))]
-
-
-def _standard_input(path: str, digest: str, input_format: str | None) -> Input:
-    found = _input(path, input_format)
-    return replace(found, origin=STDIN, mtime_ns=0, digest=digest)
 
 
 def object_digest(found: objects.ObjectInfo) -> str:
@@ -131,7 +128,7 @@ def _no_such_source(source: str) -> InputError:
 
 def _folder_paths(folder: str, input_format: str | None, unread: Skipped) -> list[str]:
     """The corpus files below a folder, of one kind, without hidden files and folders."""
-    # A dataset of ours: shards are not text.
+    # Folders with tokenmill's own datasets are skipped: shards are not text.
     found = listing.files_below(
         folder, lambda names: "tokenmill.json" in names or ".tokenmill" in names
     )
@@ -154,7 +151,7 @@ def _of_one_kind(
         seen = ", ".join(f"{len(paths)} {kind}" for kind, paths in sorted(by_kind.items()))
         raise InputError(
             f"{folder} holds more than one kind of input: {seen}",
-            hint=f"say which: --input-format {max(by_kind, key=lambda kind: len(by_kind[kind]))}",
+            hint=f"choose one: --input-format {max(by_kind, key=lambda kind: len(by_kind[kind]))}",
         )
     unread.add_files(sorted(others))
     return next(iter(by_kind.values()))
@@ -200,8 +197,8 @@ def _nothing_to_read(folder: str, others: list[str], input_format: str | None) -
         example = next(path for path in others if most in (ending(path), os.path.basename(path)))
         if may_be_text(example):
             hint += "; if these are plain text: --input-format text"
-        elif way := way_out(example):
-            hint += f"; for {example}: {way}"
+        elif command := conversion_hint(example):
+            hint += f"; for {example}: {command}"
     return InputError(f"no {input_format or 'corpus'} files in {folder}{seen}", hint=hint)
 
 
@@ -236,8 +233,7 @@ def _object_inputs(urls: Iterable[str], input_format: str | None, unread: Skippe
 def _objects_of(
     url: str, input_format: str | None, unread: Skipped
 ) -> dict[str, objects.ObjectInfo]:
-    """The object of that URL, or those that match a glob, or those below a prefix, as in a
-    folder."""
+    """The object of that URL, or those that match a glob, or those below a prefix."""
     if hub := re.fullmatch(
         r"https?://huggingface\.co/datasets/([\w.-]+/[\w.-]+)(/tree/.*)?/?", url
     ):
@@ -279,7 +275,7 @@ def _where_to_look(url: str) -> str:
 
 
 def _visible(urls: Iterable[str], prefix: str) -> list[str]:
-    """The URLs without hidden ones and without our own datasets."""
+    """The URLs without hidden objects and tokenmill's own datasets."""
     names = {url: url.removeprefix(prefix).split("/") for url in urls}
     ours = {
         tuple(parts[:depth])

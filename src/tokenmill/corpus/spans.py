@@ -1,8 +1,8 @@
 """The corpus as plain data: inputs, the spans that readers cut them into, slices of spans.
 
 An `Input` is one file with its identity. A `Span` is a piece of it that can be read on its own:
-whole parquet row groups, arrow batches, or a byte range cut at document ends. A `Slice` is a run of
-consecutive spans holding about 32 MB of text, the unit of work, retry and resume; it may cross file
+whole parquet row groups, arrow batches, or a byte range cut at document ends. A `Slice` is a
+sequence of spans with about 32 MB of text, the unit of work, retry and resume; it may cross file
 boundaries, so that a million small files do not become a million parts.
 """
 
@@ -33,7 +33,7 @@ class Input:
 
     def to_plain(self) -> tuple[Any, ...]:
         fields = tuple(getattr(self, name) for name in self.__slots__)
-        return fields if self.source else fields[:-1]  # as plans have it that know no names
+        return fields if self.source else fields[:-1]  # as in plans made before sources had names
 
     @property
     def name(self) -> str:
@@ -42,12 +42,12 @@ class Input:
 
     @property
     def label(self) -> str:
-        """Its name and that of its source: a file may belong to two sources."""
+        """Its name with that of its source: a file may belong to two sources."""
         return f"{self.source}={self.name}" if self.source else self.name
 
     @property
     def has_tag(self) -> bool:
-        """Whether its store has a tag for it, which changes with the content."""
+        """Whether its store gave it a tag, which changes with the content."""
         return self.digest.startswith(TAG)
 
 
@@ -59,8 +59,8 @@ class Span:
     start: int
     stop: int
     text_bytes: int  # an estimate: for progress, for slices of even size
-    first_row: int = 0  # row number of the span's first row in its file, where known
-    num_rows: int | None = None  # rows in the span, where the file says so
+    first_row: int = 0  # number of the span's first row in its file, if known
+    num_rows: int | None = None  # rows in the span, if the file states them
     max_rows: int | None = None  # read no further than this (--limit-docs)
 
     @property
@@ -75,9 +75,9 @@ class Slice:
     index: int
     spans: tuple[Span, ...]
     max_tokens: int | None = None  # it ends with the document that reaches this (--limit-tokens)
-    # Of a slice that is made from another one of the plan: that one's index, and which of its
-    # documents are copies of earlier ones, to be left out (--dedup; encode/pruning.py).
-    place: int | None = None
+    # If it is made from a slice of the plan: that slice's index, and which of its documents are
+    # copies of earlier ones, to be left out (--dedup; encode/pruning.py).
+    original: int | None = None
     copies: str = ""
 
     @property
@@ -86,7 +86,7 @@ class Slice:
 
     @property
     def source(self) -> str:
-        """The named source that all of it comes from; "" if sources have no names."""
+        """The named source of the whole slice; "" if sources have no names."""
         return self.spans[0].input.source
 
     @property
@@ -99,13 +99,13 @@ class Slice:
         """The inputs whose content is needed, each once."""
         return list(dict.fromkeys(span.input for span in self.spans if not span.is_ruled_out))
 
-    def read_from(self, places: Mapping[str, str]) -> Slice:
-        """The same slice, with the inputs that `places` names at the paths given there."""
-        if not places:
+    def read_from(self, moved: Mapping[str, str]) -> Slice:
+        """The same slice, with new paths for inputs that have moved; `moved` has them by name."""
+        if not moved:
             return self
         spans = (
-            replace(span, input=replace(span.input, path=places[span.input.name]))
-            if span.input.name in places
+            replace(span, input=replace(span.input, path=moved[span.input.name]))
+            if span.input.name in moved
             else span
             for span in self.spans
         )
@@ -118,7 +118,7 @@ class Slice:
         return {
             "index": self.index,
             "max_tokens": self.max_tokens,
-            "place": self.place,
+            "original": self.original,
             "copies": self.copies,
             "inputs": [source.to_plain() for source in inputs],
             "spans": [
@@ -139,5 +139,5 @@ class Slice:
     def from_plain(plain: dict[str, Any]) -> Slice:
         inputs = [Input(*fields) for fields in plain["inputs"]]
         spans = tuple(Span(inputs[i], *rest) for i, *rest in plain["spans"])
-        rest = (plain[name] for name in ("max_tokens", "place", "copies"))
+        rest = (plain[name] for name in ("max_tokens", "original", "copies"))
         return Slice(plain["index"], spans, *rest)

@@ -1,7 +1,7 @@
-"""`-` as a source: standard input, kept in a temporary file for the time of a run.
+"""`-` as a source: standard input, saved in a temporary file for the duration of a run.
 
-A plan needs to know what there is, and workers read it in any order, so a stream must become a file
-first. It can be read once: another attempt continues the run only if the same bytes come again.
+A plan needs all of the input, and workers read it in any order, so a stream must become a file
+first. It can be read only once: another attempt resumes the run only if it gets the same bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tokenmill.storage import files
 from tokenmill.storage.scratch import scratch_folder
 
 STDIN = "-"
-_KEPT = "stdin:"  # begins a source that is the file it is kept in
+_KEPT = "stdin:"  # prefix of a source that is the saved file
 _READ_BYTES = 1 << 20
 _SAVE = "save it first: cat > corpus.jsonl, then give corpus.jsonl as SOURCE"
 
@@ -29,14 +29,14 @@ _SAVE = "save it first: cat > corpus.jsonl, then give corpus.jsonl as SOURCE"
 def kept_standard_input(
     config: Config, notice: Callable[[str], None], between_reads: Callable[[], None]
 ) -> Iterator[Config]:
-    """The configuration with a file in place of `-`, which is gone afterwards."""
+    """The configuration with a temporary file in place of `-`."""
     if STDIN not in config.sources:
         yield config
         return
     _require_readable(config)
     notice(
-        "reading standard input: it cannot be read twice, so if this run is interrupted, it is "
-        "continued only by the same command with the same bytes"
+        "reading standard input: it cannot be read twice, so if this run is interrupted, only the "
+        "same command with the same bytes can resume it"
     )
     with scratch_folder() as folder:
         with files.new_file(folder, "stdin", is_durable=False) as file:
@@ -58,7 +58,7 @@ def _require_readable(config: Config) -> None:
     owns = [own for own in config.by_source().values() if STDIN in own.sources]
     if any(own.input_format is None for own in owns):
         raise ConfigError(
-            "standard input has no name that shows how to read it",
+            "standard input has no file name that shows how to read it",
             hint=f"--input-format jsonl, or one of {', '.join(KINDS)}",
         )
     if config.runner == "ray":
@@ -68,7 +68,7 @@ def _require_readable(config: Config) -> None:
 
 
 def kept_file(source: str) -> tuple[str, str] | None:
-    """(path, digest of all bytes) of the file that a source is kept in, if it is standard input."""
+    """(path, digest) of the saved file, if a source is standard input."""
     if not source.startswith(_KEPT):
         return None
     digest, _, path = source.removeprefix(_KEPT).partition(":")
@@ -80,9 +80,9 @@ def as_typed(source: str) -> str:
 
 
 def unkept() -> ConfigError:
-    """The error for `-` where nothing keeps it."""
+    """The error for `-` in a command that does not save it."""
     return ConfigError(
-        "standard input can be read once, so only a whole `prepare` reads it: not an estimate, "
-        "--dry-run or --partition",
+        "standard input can be read only once, so only a whole `prepare` reads it, not an "
+        "estimate, --dry-run or --partition",
         hint=_SAVE,
     )

@@ -1,7 +1,7 @@
-"""Whether an input is still the one that was planned; if not, the run stops with a conflict.
+"""Checks that an input is still the one that was planned; if not, the run stops with a conflict.
 
 A file is checked before it is read. An object has a tag and is checked once, after a slice has read
-it: if it is the planned object then, everything read before came from that object.
+it: if its tag is still the planned one, everything that was read came from that object.
 """
 
 from __future__ import annotations

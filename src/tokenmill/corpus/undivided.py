@@ -1,6 +1,6 @@
-"""Text files that are one document each, and that were probably meant to be many: what to type.
+"""Notes on text files that are one document each, but were probably meant to be many.
 
-Looks at the first 64 KiB of the largest plain file, and at the sizes of all.
+Looks at the first 64 KiB of the largest uncompressed file, and at the sizes of all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tokenmill.errors import TokenmillError
 from tokenmill.storage.store import store_of
 from tokenmill.words.quantities import shown_bytes
 
-MARKERS = ("<|endoftext|>", "<|end_of_text|>")  # that people write between documents
+MARKERS = ("<|endoftext|>", "<|end_of_text|>")  # common separators of documents
 LARGE_BYTES = 4_000_000  # more than nearly all books
 _HEAD_BYTES = 1 << 16
 
@@ -28,8 +28,8 @@ def notes_on_undivided(inputs: Iterable[Input]) -> Iterator[str]:
         source = max(plain, key=_size)
         if marker := _marker_in(source):
             yield (
-                f"{source.name} has {marker} in it, as text; without --separator it is one "
-                f"document: --separator {shlex.quote(marker)} makes one of each piece"
+                f"{source.name} has {marker} in it, as text; without --separator the file is one "
+                f"document: --separator {shlex.quote(marker)} makes a document of each piece"
             )
             return
     large = [source for source in texts if source.num_bytes >= LARGE_BYTES]
@@ -38,12 +38,12 @@ def notes_on_undivided(inputs: Iterable[Input]) -> Iterator[str]:
         more = f", and so are {len(large) - 1:,} other large files" if len(large) > 1 else ""
         yield (
             f"{largest.name}, {shown_bytes(largest.num_bytes)}, is one document{more}: "
-            r"--separator '\n\n' would make one of each paragraph"
+            r"--separator '\n\n' would make a document of each paragraph"
         )
 
 
 def _is_near(source: Input) -> bool:
-    """Whether a look costs nothing, or is worth a request."""
+    """Whether reading its head costs nothing, or is worth a request."""
     if source.name.startswith(HUB_SCHEME):
         return False
     return store_of(source.path).has_quick_calls or source.num_bytes >= LARGE_BYTES
@@ -54,7 +54,7 @@ def _size(source: Input) -> int:
 
 
 def _marker_in(source: Input) -> str | None:
-    """What is between the documents of a file, if it is there more than once."""
+    """The marker between the documents of a file, if it occurs more than once."""
     head = b""
     with contextlib.suppress(OSError, TokenmillError), opened(source, [(0, _HEAD_BYTES)]) as file:
         head = file.read(min(_HEAD_BYTES, source.num_bytes))

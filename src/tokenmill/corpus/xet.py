@@ -1,13 +1,13 @@
-"""Files from the Hub's Xet storage, streamed by `hf_xet`, with HTTP as the way out.
+"""Files from the Hub's Xet storage, streamed by `hf_xet`, with HTTP as the fallback.
 
 `hf_xet` downloads blocks of up to 64 MB in parallel and yields them in order, from any byte on. It
-has been seen to hang without an error, so it runs in a process of its own (`xet_process.py`), which
-is killed after 30 seconds without a byte from the network. Whatever goes wrong, Xet is off for
-the rest of the run: a stream just ends, and the caller goes on over HTTP from the byte where it
-ended. The bytes are checked like all others, by their sha256.
+has been seen to hang without an error, so it runs in its own process (`xet_process.py`), which is
+killed after 30 seconds without a byte from the network. After any failure Xet is off for the rest
+of the run: a stream just ends, and the caller continues over HTTP from that byte. The bytes are
+checked like all others, by their sha256.
 
-A file comes this way if the listing has its Xet hash and the Hub itself hands out tokens for it.
-A mirror that only repeats what huggingface.co said names huggingface.co's route for tokens: there
+Xet is used for a file if the listing has its Xet hash and the Hub itself hands out tokens for it.
+A mirror that only repeats huggingface.co's answers names huggingface.co's route for tokens: there
 the storage may be out of reach, so files come from the mirror, over HTTP.
 """
 
@@ -37,8 +37,8 @@ from tokenmill.storage.retry import Notice, message_of
 MAX_TIMEOUTS = 3  # of HF_HUB_DOWNLOAD_TIMEOUT, 10 s by default: hf_xet itself tries again first
 REAP_SECONDS = 1.0
 EXPIRY_SECONDS = 60  # a token that ends sooner is not used for another file
-# What users set themselves counts. By default, hf_xet buffers 2 GB, keeps logs below HF_HOME and
-# reports each transfer to the storage.
+# The user's own settings override these. By default, hf_xet buffers 2 GB, keeps logs below HF_HOME
+# and reports each transfer to the storage.
 ENVIRONMENT = {
     "HF_XET_RECONSTRUCTION_MIN_RECONSTRUCTION_FETCH_SIZE": "16mb",
     "HF_XET_RECONSTRUCTION_MAX_RECONSTRUCTION_FETCH_SIZE": "16mb",
@@ -71,6 +71,10 @@ class XetSource:
     @property
     def fills_line(self) -> bool:
         return self._xet.may_have(self._file)
+
+    @property
+    def latency_seconds(self) -> float:
+        return 0.0 if self.fills_line else self._http.latency_seconds
 
     def stream(self, start: int, stop: int) -> Generator[memoryview, None, None]:
         if not self._xet.may_have(self._file):
@@ -107,8 +111,8 @@ class Xet:
         return self._is_on and file.xet_hash is not None and is_offered
 
     def stream(self, file: HubFile, start: int, stop: int) -> Generator[memoryview, None, None]:
-        """The bytes from `start` to `stop`. Ends early if Xet storage does not have the file after
-        all, or if something goes wrong: then Xet is off, and the user has been told."""
+        """The bytes from `start` to `stop`. Ends early if Xet storage does not have the file, or
+        if something goes wrong: then Xet is off, and the user has been told."""
         at = start
         try:
             with contextlib.closing(self._data(file, start, stop)) as stream:
@@ -121,17 +125,17 @@ class Xet:
             self.give_up(str(failure), file, at)
 
     def give_up(self, why: str, file: HubFile, at: int) -> None:
-        """Ask Xet storage for nothing more in this run."""
+        """Do not use Xet storage any more in this run."""
         with self._lock:
             was_on, self._is_on = self._is_on, False
         if was_on and not self._is_closed:
             self._notice(
-                f"Xet storage {why}; going on over HTTP from byte {at:,} of {file.url} "
+                f"Xet storage {why}; continuing over HTTP from byte {at:,} of {file.url} "
                 "(HF_HUB_DISABLE_XET=1 skips Xet)"
             )
 
     def close(self) -> None:
-        """End the process. Who waits for a stream finds that it has ended."""
+        """End the process; all streams end."""
         with self._lock:
             self._is_closed, self._is_on = True, False
             process, self._process = self._process, None
@@ -166,7 +170,7 @@ class Xet:
         url: str = client.hf_hub_url(
             file.repo, file.path, repo_type="dataset", revision=file.commit
         )
-        with contextlib.suppress(Exception):  # HTTP will meet it, too, and explain it
+        with contextlib.suppress(Exception):  # HTTP will fail the same way, and explain it
             response = client.utils.get_session().head(
                 url,
                 headers=self._headers,
@@ -181,7 +185,7 @@ class Xet:
         return None
 
     def _connection(self, route: str) -> dict[str, Any]:
-        """What `hf_xet` needs to connect, with a token that several files share."""
+        """What `hf_xet` needs to connect, including a token that several files share."""
         known = self._connections.get(route)
         if known is None or known["token_expiry_unix_secs"] < time.time() + EXPIRY_SECONDS:
             known = self._connections[route] = self._new_connection(route)
@@ -207,7 +211,7 @@ class Xet:
             "token_expiry_unix_secs": expiry,
             "token_refresh_url": route,
             "token_refresh_headers": self._headers,
-            # The storage has tokens of its own.
+            # Not the Hub's token: the storage has its own.
             "custom_headers": {k: v for k, v in self._headers.items() if k.lower() == "user-agent"},
         }
 
@@ -217,7 +221,7 @@ class Xet:
 
 
 class XetProcess:
-    """Our end of the process that runs `hf_xet`. It ends with this one, at the latest."""
+    """Our end of the process that runs `hf_xet`, which ends when this process does."""
 
     def __init__(self, stall_seconds: float) -> None:
         self.stall_seconds = stall_seconds
@@ -230,7 +234,7 @@ class XetProcess:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={**ENVIRONMENT, **os.environ},
-                start_new_session=True,  # Ctrl-C is for us to handle
+                start_new_session=True,  # Ctrl-C is handled here
             )
 
     def stretch(
@@ -247,13 +251,13 @@ class XetProcess:
             socket.send_fds(self._requests, [LENGTH.pack(len(text))], [theirs])
             self._requests.sendall(text)
         except OSError:
-            pass  # it is dead: the pipe will show that
+            pass  # the process is dead, as the pipe will show
         finally:
             os.close(theirs)
         return XetStretch(self, ours)
 
     def kill(self) -> None:
-        """From any thread: all streams end."""
+        """End all streams. May be called from any thread."""
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel
             self._process.wait(REAP_SECONDS)
@@ -269,7 +273,7 @@ class XetStretch:
         self._buffer = memoryview(bytearray(FRAME_BYTES))
         self._is_readable = select.poll()
         self._is_readable.register(fd, select.POLLIN)
-        with contextlib.suppress(AttributeError, OSError):  # Linux alone has it; a limit for users
+        with contextlib.suppress(AttributeError, OSError):  # only on Linux, and within a limit
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, FRAME_BYTES)
 
     def __enter__(self) -> XetStretch:
@@ -279,7 +283,7 @@ class XetStretch:
         os.close(self._fd)
 
     def data(self) -> Iterator[memoryview]:
-        """Each view is valid until the next one is asked for."""
+        """The bytes, in views that are valid until the next one is requested."""
         while True:
             kind, num_bytes = HEADER.unpack(self._bytes(HEADER.size))
             if kind == DATA:

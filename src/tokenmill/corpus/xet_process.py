@@ -1,15 +1,15 @@
 """The process in which `hf_xet` runs. `xet.py` is the other end.
 
-A process of its own, because native threads that hang cannot be ended in any other way, and its
-buffers and threads are not the driver's. All streams of a run share it, as they share connections,
-buffers and what `hf_xet` has learned about the line. It imports nothing of tokenmill.
+It is a separate process because native threads that hang cannot be ended in any other way, and to
+keep its buffers and threads out of the driver. All streams of a run share it, and with it
+connections, buffers and what `hf_xet` has learned about the line. It imports nothing of tokenmill.
 
-On stdin, which is a socket: a request (JSON) for each stream, with a pipe for it. On that pipe,
-frames: a kind, the length of what follows, and that.
+On stdin, which is a socket, comes a request (JSON) for each stream, with a pipe for it. On that
+pipe go frames: a kind, the length of the data, the data.
 
     DATA    the next bytes
-    ALIVE   bytes have come over the network, but no block is whole
-    END     that was all
+    ALIVE   bytes have come over the network, but no block is complete
+    END     the end of the stream
     FAILED  what went wrong, as text
 """
 
@@ -30,7 +30,7 @@ HEADER = struct.Struct("<cI")
 LENGTH = struct.Struct("<I")  # of a request
 FRAME_BYTES = 1 << 20
 TICK_SECONDS = 1.0
-# Two streams and the buffers of xet.py: so much may arrive before a stream has its next block.
+# With two streams and the buffers of xet.py, this much may arrive before a stream's next block.
 MAX_BYTES_WITHOUT_BLOCK = 1 << 30
 _BYTES_RECEIVED = slice(128, 136)  # tcpi_bytes_received in linux/tcp.h
 
@@ -48,7 +48,7 @@ class FrameWriter:
             self._write(kind, data)
 
     def send_alive(self) -> None:
-        """Unless data is being sent, which says the same, and may have to wait for its reader."""
+        """Send ALIVE, unless data is being sent, which says the same and may block."""
         if self._lock.acquire(blocking=False):
             try:
                 self._write(ALIVE, b"")
@@ -71,17 +71,17 @@ class FrameWriter:
 
 
 class ReceivedBytes:
-    """What all connections have received. `hf_xet` itself only reports whole blocks of a stream."""
+    """The bytes that all connections have received; `hf_xet` reports only whole blocks."""
 
     def __init__(self) -> None:
         self.total = 0
         self._last: dict[int, int] = {}
 
     def update(self) -> bool:
-        """Whether there was anything new."""
+        """Count again; returns whether anything has arrived."""
         now = dict(_received_by_connection())
         new = {fd: count - self._last.get(fd, 0) for fd, count in now.items()}
-        # Fewer than before: another connection by the same number.
+        # Fewer than before: a new connection has the same descriptor.
         arrived = sum(count if count >= 0 else now[fd] for fd, count in new.items())
         self.total += arrived
         self._last = now
@@ -90,9 +90,9 @@ class ReceivedBytes:
 
 def _received_by_connection() -> list[tuple[int, int]]:
     found = []
-    with contextlib.suppress(OSError, AttributeError):  # Linux alone has these
+    with contextlib.suppress(OSError, AttributeError):  # only on Linux
         for fd in map(int, os.listdir("/proc/self/fd")):
-            with contextlib.suppress(OSError):  # no socket, no TCP, or closed just now
+            with contextlib.suppress(OSError):  # not a socket, not TCP, or just closed
                 connection = socket.socket(fileno=fd)
                 try:
                     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
@@ -114,13 +114,13 @@ class Streams:
 
     def run(self, frames: FrameWriter, request: dict[str, Any]) -> None:
         self._active.add(frames)
-        with contextlib.suppress(BrokenPipeError):  # nobody wants the rest
+        with contextlib.suppress(BrokenPipeError):  # the reader does not want the rest
             try:
                 self._send(frames, **request)
                 frames.send(END)
             except BrokenPipeError:
                 raise
-            except BaseException as error:  # a panic of Rust is no Exception
+            except BaseException as error:  # a Rust panic is not an Exception
                 frames.send(FAILED, f"{type(error).__name__}: {error}".encode())
         self._active.discard(frames)
         frames.close()
@@ -152,8 +152,8 @@ class Streams:
                 self._groups[key] = self._session.new_download_stream_group(**connection)
             return self._groups[key]
 
-    def report_for_ever(self) -> None:
-        """Tell the streams that wait for a block whether bytes are coming in."""
+    def send_heartbeats(self) -> None:
+        """Tell streams that wait for a block that bytes are arriving. Never returns."""
         while True:
             time.sleep(TICK_SECONDS)
             if not self._received.update():
@@ -168,11 +168,11 @@ def main(paths: list[str]) -> None:
     sys.path += paths
     orders = socket.socket(fileno=os.dup(0))
     streams = Streams()
-    threading.Thread(target=streams.report_for_ever, daemon=True).start()
+    threading.Thread(target=streams.send_heartbeats, daemon=True).start()
     while True:
         head, fds, _, _ = socket.recv_fds(orders, LENGTH.size, 1)
         if len(head) < LENGTH.size or not fds:
-            os._exit(0)  # the other end is gone, and so are we, whatever our threads do
+            os._exit(0)  # the other end is gone: exit at once, whatever the threads do
         text = orders.recv(LENGTH.unpack(head)[0], socket.MSG_WAITALL)
         arguments = (FrameWriter(fds[0]), json.loads(text))
         threading.Thread(target=streams.run, args=arguments, daemon=True).start()

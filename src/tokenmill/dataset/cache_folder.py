@@ -1,8 +1,8 @@
-"""Things that can be made again, kept in a folder between processes, up to a number of bytes.
+"""A cache on disk, shared by processes, up to a number of bytes.
 
-An entry's name is a hash of what it was made from, so there is nothing to update; it carries a
-checksum, so half of one is no entry. Those used least recently are removed when there are too many.
-A folder that cannot be written is no error: the thing is made again.
+An entry's name is a hash of its key, so entries are never updated; each has a checksum, so half an
+entry is a miss. The least recently used ones are removed to make room. A folder that cannot be
+written is not an error.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _HEAD_BYTES = 8
 
 
 class CacheFolder:
-    """`suffix` tells its entries from other files in the folder."""
+    """`suffix` distinguishes its entries from other files in the folder."""
 
     def __init__(self, folder: str, max_bytes: int, suffix: str) -> None:
         self.folder = folder
         self._max_bytes = max_bytes
         self._suffix = suffix
-        self._num_new_bytes = max_bytes  # since the folder was last looked through
+        self._num_new_bytes = max_bytes  # since the folder was last listed
 
     def get(self, key: Any) -> memoryview | None:
-        """What was put there; None if there is nothing, or not all of it."""
+        """The body of an entry; None if it is missing or damaged."""
         path = self._path(key)
         try:
             with open(path, "rb") as file:

@@ -1,8 +1,8 @@
-"""What identifies the tokens of a split, wherever its files are: for states and plans of rows.
+"""Identifies the tokens of a split, wherever its files are, for loader states and row plans.
 
 With a manifest, the sha256 of every shard. Without one, the number of tokens and 64 tokens at each
-of 64 places: other data is recognised, a single changed token is not. Hashing all of them would
-take a trainer minutes at every start.
+of 64 places: other data is noticed, a single changed token is not. Hashing all of them would take a
+trainer minutes at every start.
 """
 
 from __future__ import annotations

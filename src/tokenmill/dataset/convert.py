@@ -1,12 +1,12 @@
-"""Convert: a finished dataset in another format, without tokenizing again.
+"""`convert`: writes a finished dataset in another format, without tokenizing again.
 
 Each split's token stream stays the same, including EOT ids; only cuts and file layout change.
 Whatever the target cannot hold is refused before work begins, or left out if the user says so.
 
 Like a run, a conversion keeps its work in OUT/.tokenmill and resumes from there: `plan.json` holds
 the request, and each finished shard task has a record (assemble/). The source is scanned once
-before that (convert_source.py). Threads of this process do all of it: hashing, reading and writing
-take the time, and these release the GIL.
+before that (convert_source.py). Threads of this process do all of it: most of the time goes into
+hashing, reading and writing, which release the GIL.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class ConvertRequest:
                 f"{path} is damaged: {error}", hint="start again with --overwrite"
             ) from error
         raise ConflictError(
-            f"{path} is that of `tokenmill prepare`, which was not finished",
+            f"{path} is from an unfinished `tokenmill prepare`",
             hint="run the same `tokenmill prepare` again: it resumes; or use --overwrite",
         )
 
@@ -167,7 +167,7 @@ class _Conversion:
         return OutputNames(get_format(self.layout.format), self.layout.name)
 
     def dataset(self) -> Manifest | None:
-        """The dataset; None: try again, see Workspace."""
+        """The dataset; None: call again (see Workspace.dataset)."""
         workspace, overwrite = Workspace(self.target.out), self.target.overwrite
         return workspace.dataset(self.request, self._attempt, overwrite, lambda message: None)
 
@@ -202,14 +202,14 @@ def _write_shards(
     segments = {split: tokens.segments(split) for split in SPLITS}
     for _ in in_threads(lambda check: check(), tokens.checks(), num_threads):
         pass
-    looked = in_threads(tokens.look_through, itertools.chain(*segments.values()), num_threads)
+    scanned = in_threads(tokens.scan, itertools.chain(*segments.values()), num_threads)
     for number, split in enumerate(SPLITS):
         stream = books.add_stream(layout, number, tokens)
         if segments[split]:
-            found = itertools.islice(looked, len(segments[split]))
+            found = itertools.islice(scanned, len(segments[split]))
             for block in tokens.blocks(split, found):
                 books.due.extend(stream.feed(block))
-            for _ in found:  # finish the comparison
+            for _ in found:  # finish the hashing
                 pass
         books.due.extend(stream.finish())
     num_done = 0
@@ -221,13 +221,12 @@ def _write_shards(
 
 
 def _require_files(source: Dataset) -> None:
-    """Raise IntegrityError, before work begins, for a file that the manifest lists and that is not
-    there whole."""
+    """Raise IntegrityError, before work begins, for a file of the manifest that is missing or has
+    another size."""
     for file in source.manifest.files if source.manifest is not None else ():
         if source.files.size(file.name) != file.num_bytes:
             raise IntegrityError(
-                f"{source.files.path_of(file.name)} is missing or has another size than the "
-                "manifest says",
+                f"{source.files.path_of(file.name)} is missing, or its size is not the manifest's",
                 hint=f"what else is wrong? tokenmill verify {shlex.quote(source.name)}",
             )
 

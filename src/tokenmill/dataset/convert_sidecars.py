@@ -1,5 +1,5 @@
-"""The sidecars of a dataset that is converted (--keep): a conversion changes neither documents nor
-their order, so they are copied."""
+"""Copies the sidecars (--keep) of a dataset that is converted: its documents and their order stay
+the same."""
 
 from __future__ import annotations
 

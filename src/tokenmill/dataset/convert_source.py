@@ -2,8 +2,8 @@
 
 The source is scanned once before anything is written, in parallel segments: a piece of a raw file,
 or a whole shard. Each segment is compared with its sha256, so that a fresh manifest never covers
-damaged tokens. If the target stores document boundaries, the scan records them. After that a block
-is a stretch of a split, of whole documents, and any number of tasks may read at once.
+damaged tokens. If the target stores document boundaries, the scan records them. After that, a block
+is a stretch of whole documents, and any number of tasks may read at once.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class DatasetTokens:
                 found.append(Segment(split, position, start, stop, piece))
         return found
 
-    def look_through(self, segment: Segment) -> npt.NDArray[np.int64]:
-        """Compare a segment with its sha256. Returns where documents end in it, in tokens of the
-        split, as far as the segment alone shows that (`blocks` does the rest)."""
+    def scan(self, segment: Segment) -> npt.NDArray[np.int64]:
+        """Compare a segment with its sha256, and return where documents end in it, in tokens of the
+        split, as far as the segment alone shows it (`blocks` does the rest)."""
         stream = self._stream(segment.split)
         name = stream.shards[segment.shard].name
         if segment.piece is not None:
@@ -100,8 +100,8 @@ class DatasetTokens:
         ]
         return np.concatenate([np.empty(0, np.int64), *found])
 
-    def blocks(self, split: str, looked: Iterable[npt.NDArray[np.int64]]) -> Iterator[Block]:
-        """The split as blocks, from the results of `look_through` for each of its segments."""
+    def blocks(self, split: str, scanned: Iterable[npt.NDArray[np.int64]]) -> Iterator[Block]:
+        """The split as blocks, given the results of `scan` for each of its segments."""
         stream = self._source.streams[split]
         if not self._layout.has_boundaries:
             for segment in self.segments(split):
@@ -109,7 +109,7 @@ class DatasetTokens:
                 yield Block((_SPLIT_NUMBERS[split], begin, -1), segment.stop - segment.start, 0)
             return
         done = num_eot = number = 0
-        for found in looked:
+        for found in scanned:
             ends = _document_ends(stream, found, num_eot)
             num_eot += len(found)
             if len(ends):
@@ -132,7 +132,7 @@ class DatasetTokens:
 
     def tokens(self, stretch: Stretch) -> Iterator[Any]:
         split, begin, _ = stretch.key
-        if self._is_read_as_it_is:
+        if self._is_same_on_disk:
             yield from self._bytes(SPLITS[split], begin + stretch.start, begin + stretch.stop)
             return
         stream = self._stream(SPLITS[split])
@@ -152,7 +152,7 @@ class DatasetTokens:
     # Reading
 
     @functools.cached_property
-    def _is_read_as_it_is(self) -> bool:
+    def _is_same_on_disk(self) -> bool:
         """Whether source and target store tokens as the same bytes. Raw reads avoid memory maps, on
         which the threads of a process would wait for each other."""
         is_local = not self._source.files.is_far and not self._is_foreign
@@ -166,7 +166,7 @@ class DatasetTokens:
             shard, within = stream.shard_at(start)
             count = min(stop - start, shard.num_tokens - within)
             path = self._source.files.local_path(shard.name)
-            assert path is not None, "objects are not read as they are"
+            assert path is not None, "objects are not read raw"
             header = self._files[shard.name].num_bytes - shard.num_tokens * width
             first = header + within * width
             yield from files.read_in_order(path, first, first + count * width, COPY_BYTES)

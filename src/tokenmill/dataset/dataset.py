@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tokenmill.config import EOT_POLICIES, VAL_POLICIES
+from tokenmill.config.options import EOT_POLICIES, VAL_POLICIES
 from tokenmill.dataset.files import files_at
 from tokenmill.dataset.inference import Inference, inferred_dtype, inferred_eot
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, manifest_data
@@ -36,7 +36,7 @@ class Dataset:
     format: Format
     manifest: Manifest | None  # None: tokenmill did not write it
     streams: dict[str, Stream]  # by split
-    # Where the ids are that tell documents apart: EOT's, or BOS's where there is only that. None:
+    # Where the ids are that separate documents: EOT ids, or BOS ids if there are only these. None:
     # unknown.
     eot: str | None
     eot_id: int | None
@@ -54,7 +54,7 @@ class Dataset:
 
     @property
     def dtype(self) -> str:
-        """NumPy's name of the stored dtype; opens a shard."""
+        """NumPy's name for the stored dtype; opens a shard."""
         shards = [shard for stream in self.streams.values() for shard in stream.shards]
         return shards[0].open().dtype if shards else "uint16"
 
@@ -113,6 +113,17 @@ def dataset_of(files: DatasetFiles, manifest: Manifest) -> Dataset:
         if shards:
             streams[split] = Stream(split, shards, has_boundaries, eot, eot_id)
     return Dataset(files, format_, manifest, streams, eot, eot_id, bos_id=bos_id)
+
+
+def require_agreement(manifest: Manifest, asked: Mapping[str, str | None]) -> None:
+    """Raise ConfigError for an option that contradicts the manifest."""
+    for option, value in asked.items():
+        said = manifest.identity["options"][option]
+        if value not in (None, said):
+            raise ConfigError(
+                f"--{option} {value}, but the manifest says {said}",
+                hint=f"leave --{option} out: it is for folders without {MANIFEST_NAME}",
+            )
 
 
 def found_shards(files: DatasetFiles, format_name: str | None) -> tuple[Format, list[FoundShard]]:
@@ -174,7 +185,7 @@ def _foreign_dataset(
 def _sure_dtype(width: Inference, files: DatasetFiles) -> str:
     if width.value is None or not width.is_sure:
         raise ConfigError(
-            f"{files.label} does not say how wide its tokens are, and they do not show it: "
+            f"{files.label} does not state how wide its tokens are, and it cannot be inferred: "
             f"{width.why}",
             hint="name it: --dtype uint16 or uint32 (convert: --from-dtype), or the tokenizer "
             "that made them",
@@ -185,7 +196,7 @@ def _sure_dtype(width: Inference, files: DatasetFiles) -> str:
 def _foreign_shards(
     files: DatasetFiles, format_: Format, found: Sequence[FoundShard], dtype: str | None
 ) -> tuple[dict[str, list[StreamShard]], bool]:
-    """Shards by split, and whether all of them say where documents end."""
+    """Shards by split, and whether all of them store document boundaries."""
     shards: dict[str, list[StreamShard]] = {split: [] for split in SPLITS}
     has_boundaries = True
     for one in found:  # one at a time: a map keeps its file open, and open files are limited
@@ -197,7 +208,8 @@ def _foreign_shards(
 
 
 def _require_no_datasets_inside(files: DatasetFiles) -> None:
-    """Raise ConfigError for a folder of datasets: the shards of one must not pass for all."""
+    """Raise ConfigError for a folder of datasets, whose shards must not be taken for one
+    dataset."""
     inside = [name for name in files.names() if name.endswith(f"/{MANIFEST_NAME}")]
     if inside:
         names = [os.path.dirname(name) for name in inside]
@@ -212,7 +224,7 @@ def _require_no_datasets_inside(files: DatasetFiles) -> None:
 def foreign_dtype(
     files: DatasetFiles, format_: Format, found: Sequence[FoundShard], encoding: EncodingId | None
 ) -> Inference | None:
-    """How wide the tokens of foreign shards are; None if the files say so themselves."""
+    """The inferred width of foreign tokens; None if the files state it."""
     # The largest shard of each split is the best evidence.
     by_size = sorted(found, key=lambda one: files.size(one.name) or 0)
     largest = {one.split: one for one in by_size}

@@ -1,12 +1,12 @@
-"""Where the documents of a split begin and end, by number and by token, in microseconds once known.
+"""The document index: where documents of a split begin and end, by number and by token.
 
-    units      a split is cut into units: a shard whose format says where documents end, or a
-               stretch of up to 16M tokens whose EOT ids are looked for (the manifest's marks)
+    units      a split is cut into units: a shard whose format stores document boundaries, or a
+               stretch of up to 16M tokens that is searched for EOT ids (the manifest's marks)
     ends       of a unit's documents, found when first needed; the last 64 MB stay in memory, and
                what took long to find goes into the cache on disk (index_cache.py)
-    counts     of ends in each unit. The manifest says them; without one, all units are scanned
+    counts     of ends in each unit. The manifest has them; without one, all units are scanned
 
-A document that no EOT id ends, because the split was cut there, is the last one.
+If the split was cut inside a document, that document has no EOT id and is the last one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tokenmill.runners.threads import in_threads
 
 UNIT_TOKENS = 16 << 20
 MAX_KEPT_BYTES = 64 << 20
-MIN_CACHED_TOKENS = 1 << 20  # a smaller unit is scanned again sooner than a file is opened
+MIN_CACHED_TOKENS = 1 << 20  # scanning a smaller unit is faster than opening a file
 READ_TOKENS = 4 << 20
 
 Numbers = npt.NDArray[np.int64]
@@ -95,7 +95,7 @@ class DocumentBounds:
         return ends[np.searchsorted(ends, start, "right") : np.searchsorted(ends, stop, "right")]
 
     def all_ends(self) -> Iterator[Numbers]:
-        """Where documents end, in order, those of a unit at a time."""
+        """Where documents end, in order, one unit at a time."""
         for unit in range(len(self._units)):
             yield self._ends(unit) + self._starts[unit]
         if self._has_tail:
@@ -136,7 +136,7 @@ class DocumentBounds:
 
     @functools.cached_property
     def _before(self) -> Numbers:
-        """How many documents end before each unit, and in all."""
+        """The number of documents that end before each unit, and the total."""
         marks, stream = self._num_marks, self._stream
         total = np.concatenate([[0], np.cumsum(marks, dtype=np.int64)])
         if stream.has_boundaries:
@@ -158,8 +158,7 @@ class DocumentBounds:
         return marks[(before + 1 + self._stream.has_lead()) % 2 :: 2]
 
     def _marks(self, unit: int) -> Numbers:
-        """The ends that the format names, or those that EOT ids would make if each ended a
-        document (prepend: if each began one)."""
+        """The ends that the format stores, or the positions after EOT ids (prepend: of EOT ids)."""
         with self._lock:
             if unit in self._kept:
                 self._kept.move_to_end(unit)

@@ -2,14 +2,14 @@
 
 A dataset that tokenmill wrote to a URL is found by name: the manifest names every file, and a
 request per file tells whether it exists and how large it is. Objects are listed only if there is no
-manifest, or if the caller also wants to know the other files (`verify`).
+manifest, or if the caller needs to know about other files (`verify`).
 """
 
 from __future__ import annotations
 
 import os
 
-from tokenmill.dataset.hub_snapshot import is_hub_url, snapshot_files
+from tokenmill.corpus.hub_names import is_hub_url
 from tokenmill.dataset.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
 from tokenmill.dataset.places import WORK_NAME, plan_path
 from tokenmill.dataset.publication import settle_to_read
@@ -29,6 +29,8 @@ def files_at(folder: str, with_others: bool = False) -> DatasetFiles:
     """
     folder = objects.local_path(folder) or folder
     if is_hub_url(folder):
+        from tokenmill.dataset.hub_snapshot import snapshot_files  # imports HTTP
+
         return snapshot_files(folder)
     if is_url(folder):
         return _below_url(folder.rstrip("/"), with_others)
@@ -62,7 +64,7 @@ def _below_url(url: str, with_others: bool) -> DatasetFiles:
 def _unfinished(folder: str) -> IntegrityError:
     return IntegrityError(
         f"{folder} is not finished: a run is under way or was interrupted",
-        hint="run the command that makes it once more: it resumes",
+        hint="run the command that makes it again: it resumes",
     )
 
 

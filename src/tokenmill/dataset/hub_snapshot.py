@@ -1,8 +1,8 @@
 """A dataset on the Hugging Face Hub, read through its cache: `hf://datasets/OWNER/NAME[@REVISION]`.
 
-Its files are downloaded once, hashes compared (corpus/hub.py), to where `huggingface_hub` keeps
-them, so that offline mode finds them. A snapshot there is a folder of links to blobs by hash: links
-that stay within the repository's part of the cache are followed.
+Its files are downloaded once into `huggingface_hub`'s cache, with their hashes compared
+(corpus/hub.py), so that offline mode finds them. A snapshot there is a folder of links to blobs:
+links that stay within the repository's part of the cache are followed.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from typing import TYPE_CHECKING
 
-from tokenmill.corpus.hub import Hub
 from tokenmill.corpus.hub_names import MAIN, SCHEME, HubFile, HubSource
 from tokenmill.errors import ConfigError
 from tokenmill.storage.folder_files import FolderFiles
 
+if TYPE_CHECKING:
+    from tokenmill.corpus.hub import Hub
+
 _URL = re.compile(rf"{SCHEME}(?:datasets/)?(\w[\w.-]*/\w[\w.-]*)(?:@([^/:]+))?(/.*)?")
 
 
-def is_hub_url(path: str) -> bool:
-    return path.startswith(SCHEME)
-
-
 def snapshot_files(url: str) -> FolderFiles:
-    """The files of a dataset, or of a folder of it, once all of them are here."""
+    """The files of a dataset, or of a folder of it, after downloading those that are missing."""
+    from tokenmill.corpus.hub import Hub  # 25 ms, and every run imports this module
+
     match = _URL.fullmatch(url)
     if match is None:
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""Where the documents of a dataset end, kept between processes: `~/.cache/tokenmill/index`.
+"""The cache of document ends, shared by processes: `~/.cache/tokenmill/index`.
 
-Finding them may take a scan of all tokens. The result does not go beside the dataset, which may be
-read-only, shared or in a bucket. The oldest are removed once there are more than 4 GiB.
+Finding them may take a scan of all tokens. They are not stored beside the dataset, which may be
+read-only, shared or in a bucket. The oldest are removed when there are more than 4 GiB.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def cache_folder() -> str:
-    """The only place where a library of ours asks the environment: it decides no result."""
+    """The only place outside cli/ that reads the environment; it affects no result."""
     return os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tokenmill", "index"
     )
@@ -35,7 +35,7 @@ class IndexCache:
         return self._entries.folder
 
     def get(self, key: Any) -> Numbers | None:
-        """The numbers that were put there; None if there are none, or not all of them."""
+        """The numbers of an entry; None if it is missing or damaged."""
         body = self._entries.get(key)
         return None if body is None else np.frombuffer(body, "<i8")
 

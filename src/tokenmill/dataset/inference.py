@@ -1,7 +1,7 @@
-"""What shards without a manifest do not say, inferred from their tokens: the width of a token, and
-where EOT ids are. `inspect`, `verify` and `convert` all use this module, so that they agree.
+"""Infers what shards without a manifest do not state: the width of a token, and where EOT ids are.
+`inspect`, `verify` and `convert` all use this module, so that they agree.
 
-    dtype     The widest reading whose ids are all in the vocabulary, if the file is silent. Tokens
+    dtype     The widest reading whose ids are all in the vocabulary. Tokens
               read twice as wide as they are give ids far beyond any vocabulary; tokens read half as
               wide have 0 or nearly 0 in every second place.
     EOT       Only edges distinguish `append` from `prepend`: a whole split ends with an EOT id, or
@@ -55,7 +55,7 @@ class Inference:
 def inferred_dtype(
     opens: Sequence[Callable[[str | None], ShardReader]], max_id: int | None
 ) -> Inference | None:
-    """How wide the tokens of shards are; None if the files say so themselves.
+    """How wide the tokens of shards are; None if the files state it.
 
     `opens` open some of the shards as a dtype; `max_id` is the tokenizer's largest id.
     """

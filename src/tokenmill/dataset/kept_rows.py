@@ -1,7 +1,7 @@
-"""What is kept of a split's documents (--keep), read back from its sidecars: row i is document i.
+"""Reads the sidecars of a split back (--keep): row i belongs to document i.
 
-A row group is decoded to show one document, and the last ones stay in memory. As everything that is
-read back, sidecars are hostile: they must hold as many rows as the manifest says.
+Reading one row decodes its row group; the last ones stay in memory. Sidecars are hostile, like
+everything that is read back: they must hold as many rows as the manifest says.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 MAX_HELD_BYTES = 256 << 20  # of row groups
-MAX_GROUP_BYTES = 1 << 32  # decoded: more is no row group of ours
+MAX_GROUP_BYTES = 1 << 32  # decoded; ours are smaller
 
 
 def sidecars_of(manifest: Manifest, split: str) -> list[OutputFile]:
@@ -41,7 +41,7 @@ def is_sidecar(file: OutputFile) -> bool:
 
 
 def kept_rows_of(files: DatasetFiles, manifest: Manifest | None, split: str) -> KeptRows | None:
-    """None: nothing was kept."""
+    """The kept rows of a split; None if nothing was kept."""
     if manifest is None or manifest.identity["options"].get("keep") is None:
         return None
     return KeptRows(files, sidecars_of(manifest, split))
@@ -118,7 +118,7 @@ class KeptRows:
                 self._files.open(listed.name) as data,
                 pq.ParquetFile(
                     data, page_checksum_verification=True, pre_buffer=False
-                ) as file,  # no thread of Arrow may start while a short command ends
+                ) as file,  # no Arrow thread may start while a short command ends
             ):
                 self._require_announced(file.metadata, listed, path)
                 yield file
@@ -139,7 +139,7 @@ class KeptRows:
 
 
 def jsonable(value: Any) -> Any:
-    """A kept value as JSON has it: bytes in hexadecimal, times and other things as text."""
+    """A kept value for JSON: bytes in hexadecimal, times and other types as text."""
     if isinstance(value, dict):
         return {str(name): jsonable(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):

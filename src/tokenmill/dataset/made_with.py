@@ -28,7 +28,7 @@ class NamedTokenizer:
     eot: str | None = None
 
     def encoding(self) -> Encoding:
-        """For shards that say nothing about their tokenizer. Raises ConfigError."""
+        """The encoding, for shards that do not state their tokenizer. Raises ConfigError."""
         return get_encoding(self.name, pattern=self.pattern, eot=self.eot)
 
     def encoding_of(self, made_with: EncodingId) -> Encoding:
@@ -37,7 +37,7 @@ class NamedTokenizer:
         pattern = self.pattern
         if pattern is None and os.path.isfile(self.name) and not self.name.endswith(".json"):
             pattern = made_with.pattern
-        # A file of ranks has no EOT: the manifest gives its text and its id.
+        # A rank file has no EOT: the manifest has its text and id.
         eots = (made_with.eot_option, None) if self.eot is None else (self.eot,)
         candidates = []
         for eot in eots:
@@ -70,7 +70,7 @@ def is_same(found: EncodingId, expected: EncodingId) -> bool:
 
 
 def vocabulary_file(made_with: EncodingId) -> str:
-    """A description of the needed file that its owner recognises."""
+    """A description of the needed file, for the user."""
     files = {
         "tiktoken": "a .tiktoken file",
         "tekken": "a tekken.json",

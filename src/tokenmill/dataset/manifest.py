@@ -77,7 +77,7 @@ class SplitTotals:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Manifest:
-    """What `tokenmill.json` says: what was made, of what, how, and the sums of it."""
+    """The content of `tokenmill.json`: what was made, from what, how, and its totals."""
 
     identity: dict[str, Any]  # options, encoding and versions: what determines the bytes
     inputs: tuple[ManifestInput, ...]
@@ -87,7 +87,7 @@ class Manifest:
     # The number of documents from each slice in each split: it tells where a document came from.
     slice_documents: dict[str, list[int]] = field(default_factory=dict)
     converted_from: dict[str, Any] | None = None  # the format and the sha256 of its manifest
-    notes: tuple[str, ...] = ()  # what a person should know before training on this
+    notes: tuple[str, ...] = ()  # what to know before training on this
     # How validation data was chosen: documents, tokens (the last ones), first-shard, or none.
     split_rule: str = ""
     # The commits that branches and tags of the Hub stood for, by OWNER/NAME@REVISION.
@@ -280,7 +280,7 @@ def require_inside(name: str) -> None:
 
 
 def _sources(plain: dict[str, Any], options: dict[str, Any]) -> dict[str, SourceTotals]:
-    """In the order of the run."""
+    """The sources in the order of the run."""
     named = options.get("named", {})
     if not all(isinstance(own, dict) and type(own["place"]) is int for own in named.values()):
         raise TypeError("named")

@@ -1,17 +1,16 @@
-"""The manifest of a run or a conversion, made once its sums come out: otherwise there is none."""
+"""Makes the manifest of a run or a conversion, after checking that nothing was lost or added."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenmill.assemble.books import Output
 from tokenmill.assemble.task import Tail
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan
-from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import (
     QUARANTINE_NAME,
     Manifest,
@@ -29,6 +28,9 @@ from tokenmill.encodings.bos import with_bos
 from tokenmill.errors import ConfigError, InputError, IntegrityError
 from tokenmill.formats import Shard
 from tokenmill.storage import files
+
+if TYPE_CHECKING:
+    from tokenmill.dataset.dataset import Dataset
 
 
 def make_manifest(
@@ -138,18 +140,18 @@ def foreign_manifest(source: Dataset, encoding: EncodingId | None) -> Manifest:
     """A manifest for a foreign folder, as far as its content is known."""
     if encoding is None:
         raise ConfigError(
-            f"{source.name} does not say which tokenizer made it",
+            f"{source.name} does not state its tokenizer",
             hint="name it: --tokenizer gpt2",
         )
     if source.eot is None:
         raise ConfigError(
-            f"{source.name} does not say where its EOT ids are, and its tokens do not show it: "
+            f"{source.name} does not state where its EOT ids are, and it cannot be inferred: "
             f"{source.inferred['eot'].why}",
-            hint="say it: --eot append if documents end with one, prepend if they begin with one, "
+            hint="--eot append if documents end with one, prepend if they begin with one, "
             f"both or none; {source.format.name} usually has {source.format.defaults.eot}",
         )
     eot, bos = source.eot, None
-    if source.bos_id is not None:  # only BOS tells its documents apart
+    if source.bos_id is not None:  # only BOS ids separate its documents
         eot, bos, encoding = "none", "prepend", with_bos(encoding)
     config = Config(sources=(source.name,), format=source.format.name, eot=eot, bos=bos)
     identity = {
@@ -227,8 +229,8 @@ def _require_conserved(
 
 
 def _require_tokens(output: Output, num_documents: int, seq_len: int | None) -> None:
-    """Raise InputError for a dataset without a token: nobody can train on it, and its manifest
-    would look like that of a lost dataset."""
+    """Raise InputError for a dataset without tokens: nobody can train on it, and its manifest would
+    look like that of a lost dataset."""
     if any(shard.num_tokens for shard in output.shards):
         return
     num_left_out = sum(tail.num_tokens for tail in output.tails.values())

@@ -1,4 +1,7 @@
-"""What a person should know about a finished dataset before training on it, as plain strings."""
+"""Notes: what to know about a finished dataset before training on it, as plain strings.
+
+They are part of the manifest, so rewording one changes its bytes.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,9 @@ class Finished(Protocol):
     def split_rule(self) -> str: ...
 
 
-# A validation split of fewer documents gets a note: chance decides too much about it.
+# A validation split of fewer documents gets a note: it depends too much on chance.
 FEW_DOCUMENTS = 10
-# A trainer takes blocks of 1,024 tokens and the token after; of a smaller split, it takes none.
+# A trainer reads blocks of 1,024 tokens and the token after; a smaller split has none.
 BLOCK_TOKENS = 1025
 
 
@@ -52,7 +55,7 @@ def split_rule_of(options: Mapping[str, Any]) -> str:
 
 
 def split_words(finished: Finished) -> str:
-    """How the validation split was chosen, for a person."""
+    """How the validation split was chosen, in words."""
     rule, options = finished.split_rule, finished.identity["options"]
     if rule == "tokens" and "val" not in finished.splits:
         rule = "none"
@@ -69,7 +72,7 @@ def split_words(finished: Finished) -> str:
 
 
 def notes_of(finished: Finished) -> list[str]:
-    """A note may have a second line: a command, to be pasted as it stands."""
+    """A note may have a second line: a command to paste."""
     options = finished.identity["options"]
     encoding = EncodingId.from_plain({**finished.identity["encoding"], "source": None})
     return [
@@ -156,7 +159,7 @@ def _too_few(options: Mapping[str, Any], splits: Mapping[str, SplitSums]) -> str
 
 
 def _larger_fraction(options: Mapping[str, Any], splits: Mapping[str, SplitSums]) -> str:
-    """One that holds out documents and tokens enough, by chance."""
+    """A fraction that holds out enough documents and tokens, on average."""
     num_documents = sum(split.num_documents for split in splits.values())
     num_tokens = sum(split.num_tokens for split in splits.values())
     needed = max(2 * FEW_DOCUMENTS / max(1, num_documents), 2 * BLOCK_TOKENS / num_tokens)

@@ -1,8 +1,8 @@
-"""The shards of a split that are open at the moment, for reads at random places.
+"""The open shards of a split, for random access.
 
-A map keeps a file descriptor, and processes have few (often 1,024), so the shards used least
-recently are closed. Reading a map beyond the end of a file that was cut off meanwhile kills the
-process with SIGBUS: the size of a local file is therefore compared again, once a second.
+A map keeps a file descriptor, and processes have few (often 1,024), so the least recently used
+shards are closed. Reading a map beyond the end of a file that was truncated since kills the process
+with SIGBUS, so the size of a local file is compared again once a second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHECK_SECONDS = 1.0
 
 
 class OpenShards:
-    """Safe for threads: maps are read at the same time, and shards that are decoded in turn."""
+    """Thread-safe: maps are read in parallel, shards that must be decoded one at a time."""
 
     def __init__(self, files: DatasetFiles, stream: Stream) -> None:
         self._files = files
@@ -52,7 +52,7 @@ class OpenShards:
             return opened.reader.tokens(start, stop)
         with opened.lock:
             found = opened.reader.tokens(start, stop).view()
-        found.flags.writeable = False  # it may be what the reader keeps
+        found.flags.writeable = False  # it may be the reader's own buffer
         return found
 
     def ends(self, position: int) -> npt.NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""A dataset that was opened to be read: `tokenmill.open`."""
+"""A dataset opened for reading: `tokenmill.open`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tokenmill.dataset.split import Split
 from tokenmill.encodings import Encoding, EncodingId
 from tokenmill.errors import unknown_name
 
-ROWS_SUFFIX = ".rows"  # of plans (packing/), which say nothing about the tokens
+ROWS_SUFFIX = ".rows"  # of plans (packing/), which are not part of the content
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a dataset was opened: what another process needs to open it, too."""
+    """How a dataset was opened: what another process needs to open it."""
 
     path: str
     format_name: str | None = None
@@ -33,7 +33,7 @@ class Opening:
 
 
 def opened(path: str, **options: Any) -> OpenedDataset:
-    """Open a dataset to read it; options are the fields of Opening."""
+    """Open a dataset for reading; options are the fields of Opening."""
     return reopened(Opening(path, **options))
 
 
@@ -51,54 +51,49 @@ def reopened(opening: Opening) -> OpenedDataset:
 
 
 class OpenedDataset:
-    """Its splits by name: `data["train"]`. Use it in a `with`, or `close()` it; the arrays that it
-    gave out stay valid."""
+    """Its splits by name: `data["train"]`. Use it in a `with`, or `close()` it; arrays that it
+    returned stay valid."""
 
     def __init__(
         self, opening: Opening, looked: LookedInto, cache: IndexCache | None = None
     ) -> None:
         self.opening = opening
-        self._looked = looked
+        self.looked = looked  # as other commands see the dataset
         self._cache = IndexCache() if cache is None else cache
         self._opened: dict[str, Split] = {}
 
     @property
-    def looked(self) -> LookedInto:
-        """The dataset as other commands see it."""
-        return self._looked
-
-    @property
     def made_with(self) -> EncodingId | None:
         """The tokenizer that made the tokens, if it is known."""
-        return self._looked.made_with
+        return self.looked.made_with
 
     @property
     def path(self) -> str:
         """The folder or URL, as the user named it."""
-        return self._looked.dataset.name
+        return self.looked.dataset.name
 
     @property
     def manifest(self) -> Manifest | None:
         """What `tokenmill.json` says; None for shards that tokenmill did not write."""
-        return self._looked.dataset.manifest
+        return self.looked.dataset.manifest
 
     @property
     def format(self) -> str:
-        return self._looked.dataset.format.name
+        return self.looked.dataset.format.name
 
     @property
     def splits(self) -> tuple[str, ...]:
-        return tuple(self._looked.dataset.streams)
+        return tuple(self.looked.dataset.streams)
 
     @property
     def num_tokens(self) -> int:
-        return self._looked.dataset.num_tokens
+        return self.looked.dataset.num_tokens
 
     def __getitem__(self, split: str) -> Split:
-        if split not in self._looked.dataset.streams:
+        if split not in self.looked.dataset.streams:
             raise unknown_name(f"split of {self.path}", split, self.splits)
         if split not in self._opened:
-            self._opened[split] = Split(self._looked, split, self._key_of_content, self._cache)
+            self._opened[split] = Split(self.looked, split, self._key_of_content, self._cache)
         return self._opened[split]
 
     def __iter__(self) -> Iterator[str]:
@@ -119,14 +114,14 @@ class OpenedDataset:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Other processes open it again."""
+        """Other processes reopen it."""
         return reopened, (self.opening,)
 
     def _key_of_content(self) -> Any:
         return self.content_key
 
     def __repr__(self) -> str:
-        dataset, encoding = self._looked.dataset, self._looked.made_with
+        dataset, encoding = self.looked.dataset, self.looked.made_with
         splits = ", ".join(f"{name} {s.num_tokens:,}" for name, s in dataset.streams.items())
         made = f", {encoding.name}" if encoding is not None else ""
         ours = "" if self.manifest is not None else ", no manifest"
@@ -137,7 +132,7 @@ class OpenedDataset:
         """Identifies the files' content: by the manifest, or else by their sizes and times."""
         if self.manifest is not None:
             return manifest_sha256_of(self.manifest.to_plain())
-        files = self._looked.dataset.files
+        files = self.looked.dataset.files
         names = [
             name
             for name in files.names()

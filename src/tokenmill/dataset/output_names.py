@@ -43,7 +43,7 @@ class OutputNames:
         return _listed_names(out) | self._alike_in(out)
 
     def unlisted_in(self, out: str) -> list[str]:
-        """Those of the replaced files that no manifest lists; they may belong to somebody else."""
+        """Those of the replaced files that no manifest lists; they may be somebody else's."""
         return sorted(self._alike_in(out) - _listed_names(out))
 
     def _alike_in(self, out: str) -> set[str]:
@@ -62,12 +62,12 @@ class OutputNames:
         ]
         if others := [name for name in others if name not in going]:
             raise ConflictError(
-                f"{out} holds something else: {', '.join(others[:5])}",
+                f"{out} holds other files: {', '.join(others[:5])}",
                 hint="choose another folder with -o, or remove them",
             )
 
     def require_kinds(self, out: str) -> None:
-        """Raise an error for a folder in the place of one of our files, or a file in the place of a
+        """Raise ConflictError if a folder has the name of one of our files, or a file that of a
         folder."""
         folders = {os.path.dirname(self._shard_name(split)) for split in SPLITS} | {SIDECAR_FOLDER}
         try:

@@ -1,6 +1,6 @@
-"""The run that an output folder was begun with: which commits of the Hub the same command reads.
-
-A branch moves. A run asks for its commit when it begins, and plan and manifest keep the answer.
+"""The commits on the Hub that the run in an output folder reads, so that the same command reads
+them again. A branch moves; a run resolves it when it begins, and stores the commit in plan and
+manifest.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tokenmill.words.plural import counted
 
 @dataclass(frozen=True, slots=True)
 class BegunRun:
-    """What the run in the output folder began with, as far as the Hub is concerned."""
+    """What the run in the output folder reads from the Hub."""
 
     revisions: Mapping[str, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()  # of all its inputs
 
     def require_cached(self, remote: RemoteInputs) -> None:
-        """Raise NetworkError if, in offline mode, the cache lacks files of this run: they are no
+        """Raise NetworkError if, in offline mode, the cache lacks files of this run: that is not a
         change of its inputs."""
         here = {source.name for source in remote.inputs}
         lacking = [n for n in self.names if n.startswith(HUB_SCHEME) and n not in here]
@@ -60,9 +60,9 @@ def begun_in(config: Config, identity: dict[str, Any]) -> BegunRun:
 
 
 def is_surely_made_from(config: Config, manifest: Manifest) -> bool:
-    """Whether a dataset's inputs are what these sources name, as far as names can tell, because
-    whoever has them does not answer. Which files a dataset's name on the Hub
-    means, with a config or without, only its card says."""
+    """Whether a dataset's inputs are certainly those that these sources name, judged by names
+    alone, because the server does not answer. Which files a dataset's name on the Hub means, only
+    its card says, so such a name is never certain."""
     for name, own in config.by_source().items():
         paths = [one.path for one in manifest.inputs if one.source == name]
         if not _are_named(own.sources, paths, manifest):
@@ -91,7 +91,7 @@ def _are_named(sources: Sequence[str], paths: Iterable[str], manifest: Manifest)
 
 
 def _is_named_by(pattern: str, path: str) -> bool:
-    """A file is named by its own name, by a folder's, or by a glob."""
+    """Whether a pattern is the file's name, its folder's, or a glob that matches it."""
     from tokenmill.corpus.hub_listing import matches  # imports HTTP, which local runs do not need
 
     return path == pattern or path.startswith(f"{pattern}/") or matches(path, pattern)

@@ -204,8 +204,8 @@ def _complete(out: str) -> None:
         files.remove_folder(os.path.join(out, WORK_NAME))
 
 
-# In a store both are copies of staged objects, as shards are: a late run, even a request that was
-# sent long ago, finds nothing left to copy and does no harm.
+# In a store both are copies of staged objects, like shards: a late run, or a request that was sent
+# long ago, finds nothing left to copy and does no harm.
 
 
 def _withdraw_manifest(out: str, staged: str) -> None:

@@ -13,7 +13,7 @@ from tokenmill.corpus.spans import HUB_SCHEME
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.encode.record import Counts
 from tokenmill.encodings import EncodingId
-from tokenmill.encodings.builtin import ENCODING_NAMES, shipped_identity
+from tokenmill.encodings.builtin import ENCODING_NAMES, builtin_identity
 from tokenmill.encodings.hub_model import pinned_name
 from tokenmill.errors import ConfigError
 from tokenmill.formats import get_format
@@ -21,9 +21,9 @@ from tokenmill.words.toml_text import toml_text
 
 
 def config_text(manifest: Manifest, local: str | None = None) -> str:
-    """Sources as they were given if they have names, else the list of files; of branches on the
-    Hub, the commits. Local paths are replaced by `local`, if it is given. Raises ConfigError for a
-    conversion, which no run makes."""
+    """Sources as they were given if they have names, else the list of files; branches on the Hub
+    are replaced by their commits, and local paths by `local`, if given. Raises ConfigError for a
+    conversion."""
     if manifest.converted_from is not None or not manifest.inputs:
         raise ConfigError(
             "this dataset was converted, and not made by `tokenmill prepare`",
@@ -57,7 +57,7 @@ def _tokenizer(manifest: Manifest) -> dict[str, str]:
     if encoding.bos_option is not None:
         found["bos_token"] = encoding.bos_option
     if encoding.name in ENCODING_NAMES:
-        usual = shipped_identity(encoding.name, None, None)
+        usual = builtin_identity(encoding.name, None, None)
         return found | ({"eot_token": encoding.eot} if encoding.eot != usual.eot else {})
     if encoding.pattern is not None:
         found["pattern"] = encoding.pattern
@@ -65,7 +65,7 @@ def _tokenizer(manifest: Manifest) -> dict[str, str]:
 
 
 def _options(config: Config, counts: Counts) -> dict[str, Any]:
-    """Options of the run that are not the defaults of every run."""
+    """The options of the run that differ from the defaults."""
     given = {name: value for name, value in config.identity().items() if name != "named"}
     found = {n: v for n, v in given.items() if v is not None and v != getattr(Config, n)}
     if found.get("seq_len") == 0:

@@ -1,7 +1,7 @@
-"""What became of each named source: its rows, documents and tokens, as the manifest has them.
+"""The totals of each named source, for the manifest: rows, documents and tokens.
 
-A slice belongs to one source, so the sums of records are exact. In a split that is in the order of
-the corpus the sources follow one another, so these counts also say where each of them begins.
+A slice belongs to one source, so these sums are exact. In an unshuffled split the sources follow
+one another, so the counts also say where each of them begins.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class SourceTotals:
     paths: tuple[str, ...]  # as the run was given them
     counts: Counts  # with repeat = 2, every row twice
     num_tokens: int
-    splits: dict[str, SourceSplit] = field(default_factory=dict)  # none if a token divides them
+    splits: dict[str, SourceSplit] = field(default_factory=dict)  # empty if one is cut
 
     def to_plain(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "counts": self.counts.to_plain()}
 
 
 def source_totals(plan: Plan, records: Ledger, has_splits: bool) -> dict[str, SourceTotals]:
-    """The totals of every named source, in order; of none, if sources have no names. `has_splits`:
-    every document belongs to one split as a whole."""
+    """The totals of every named source, in order; empty if sources have no names. `has_splits`: no
+    document is cut between splits."""
     named = plan.identity["options"].get("named", {})
     sums = {name: _Sums() for name in sorted(named, key=lambda name: named[name]["place"])}
     if not sums:

@@ -1,6 +1,6 @@
-"""One split of an open dataset, as people read it: tokens by place, documents by number, texts.
+"""One split of an open dataset: tokens by position, documents by number, texts.
 
-    split.tokens(0, 1024)        a view of the mapped file where one shard holds them all
+    split.tokens(0, 1024)        a view of the mapped file if one shard holds them all
     split.document(41)           found by the index (document_bounds.py)
     split.kept(41)               its url, file and row, if they were kept (kept_rows.py)
     for tokens in split: ...     documents in order, without an index
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Split:
-    """`looked` is the dataset that it belongs to; `key` says what identifies it in the cache."""
+    """A split of `looked`; `key` returns what identifies its content in the cache."""
 
     def __init__(
         self, looked: LookedInto, name: str, key: Callable[[], Any], cache: IndexCache | None
@@ -85,7 +85,7 @@ class Split:
     # Tokens and documents
 
     def tokens(self, start: int = 0, stop: int | None = None) -> Tokens:
-        """Tokens `start` to `stop`, as for a slice; a view where one shard holds them all."""
+        """Tokens `start` to `stop`, as in a slice; a view if one shard holds them all."""
         start, stop, _ = slice(start, stop).indices(self.num_tokens)
         pieces = list(self._pieces(start, stop))
         if not pieces:
@@ -154,7 +154,7 @@ class Split:
     # Texts and tables
 
     def text(self, number: int) -> str:
-        """A document as text, without EOT and BOS ids. Bytes that are no UTF-8 become U+FFFD."""
+        """A document as text, without EOT and BOS ids. Bytes that are not UTF-8 become U+FFFD."""
         encoding = self._looked.encoding
         if encoding is None:
             why = (self._looked.missing or "").replace("--tokenizer ", "tokenizer=")
@@ -172,7 +172,7 @@ class Split:
             ) from None
 
     def to_arrow(self) -> pa.RecordBatchReader:
-        """The documents as Arrow record batches with a column `input_ids`, made as they are read:
+        """The documents as Arrow record batches with a column `input_ids`, made on demand:
         `.to_arrow().read_all()` is the table."""
         import pyarrow as pa
 
@@ -205,8 +205,8 @@ class Split:
         )
 
     def _groups(self) -> Iterator[tuple[Tokens, npt.NDArray[np.int64]]]:
-        """Some documents at a time: their tokens, and where each ends in these."""
-        _ = self.bounds  # which refuses what has no documents
+        """Groups of documents: their tokens, and where each ends among these."""
+        _ = self.bounds  # raises an error if there are no documents
         stream = self._stream.with_shards(self._stream.shards)
         for documents in stream.documents(READ_TOKENS):
             assert documents.lengths is not None, "its bounds are known"

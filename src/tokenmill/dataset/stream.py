@@ -70,40 +70,28 @@ class Stream:
         self.split = split
         self.shards = tuple(shards)
         self.has_boundaries = has_boundaries
-        self._eot = eot if eot_id is not None and eot != "none" else None
-        self.eot_id = self._eot_id = eot_id
+        # Where EOT ids are in a document, if they separate documents.
+        self.eot = eot if eot_id is not None and eot != "none" else None
+        self.eot_id = eot_id
         self._starts = [0, *itertools.accumulate(shard.num_tokens for shard in shards)]
         self._last_opened: tuple[int, ShardReader] | None = None
         self._last_ends: tuple[int, npt.NDArray[np.int64]] | None = None
 
     def with_shards(self, shards: Sequence[StreamShard]) -> Stream:
         """The same stream with other shards."""
-        return Stream(self.split, shards, self.has_boundaries, self._eot, self._eot_id)
-
-    @property
-    def eot(self) -> str | None:
-        """Where EOT ids are in a document, if they separate documents."""
-        return self._eot
+        return Stream(self.split, shards, self.has_boundaries, self.eot, self.eot_id)
 
     @property
     def num_tokens(self) -> int:
         return self._starts[-1]
 
-    def has_lead(self) -> int:
-        """1 if the split begins in the middle of a document, else 0."""
-        return self._has_lead()
-
     def start_of(self, position: int) -> int:
         """Where a shard begins, in tokens of the split."""
         return self._starts[position]
 
-    def ends_of(self, position: int) -> npt.NDArray[np.int64]:
-        """The end of each document of a shard, in tokens of the shard, from the format."""
-        return self._ends_of(position)
-
     @property
     def knows_documents(self) -> bool:
-        return self.has_boundaries or self._eot is not None
+        return self.has_boundaries or self.eot is not None
 
     def position_of(self, token: int) -> int:
         """The position of the shard that holds a token."""
@@ -118,7 +106,7 @@ class Stream:
         """Tokens `start` to `stop` of the split."""
         stop = min(stop, self.num_tokens)
         pieces: list[Tokens] = []
-        position = bisect.bisect_right(self._starts, start, hi=len(self.shards)) - 1
+        position = self.position_of(start)
         while start < stop:
             at, end = self._starts[position], min(stop, self._starts[position + 1])
             if start < end:
@@ -140,28 +128,28 @@ class Stream:
         also start there do not change what follows.
         """
         if self.has_boundaries:
-            yield from self._kept_apart(max_tokens, first)
-        elif self._eot is None:
+            yield from self._stored_documents(max_tokens, first)
+        elif self.eot is None:
             for position in range(start, self.num_tokens, max_tokens):
                 yield Documents(0, self.tokens(position, position + max_tokens), None)
         else:
-            yield from self._told_apart(max_tokens, first, start)
+            yield from self._separated_documents(max_tokens, first, start)
 
     def document(self, number: int) -> tuple[int, int] | None:
         """The first and the end token of a document; None if there is no such document."""
         if number < 0 or not self.num_tokens:
             return None
         if self.has_boundaries:
-            return self._kept_document(number)
-        if self._eot == "append":
+            return self._stored_document(number)
+        if self.eot == "append":
             start = 0 if number == 0 else self._after_eot(number - 1)
             end = self._after_eot(number)
-        elif self._eot == "prepend":
-            lead = self._has_lead()
+        elif self.eot == "prepend":
+            lead = self.has_lead()
             start = 0 if number == 0 else self._eot_position(number - lead)
             end = self._eot_position(number + 1 - lead)
-        elif self._eot == "both":
-            lead = self._has_lead()
+        elif self.eot == "both":
+            lead = self.has_lead()
             start = 0 if number == 0 else self._after_eot(2 * number - 1 - lead)
             end = self._after_eot(2 * number + 1 - lead)
         else:
@@ -175,13 +163,13 @@ class Stream:
         if not self.knows_documents or not 0 <= token < self.num_tokens:
             return None
         if self.has_boundaries:
-            return self._kept_number(token)
+            return self._stored_number(token)
         # With EOT at the end, the number of a document is the number of EOTs before it.
-        if self._eot == "prepend":
-            return self._num_eot_before(token + 1) - 1 + self._has_lead()
+        if self.eot == "prepend":
+            return self._num_eot_before(token + 1) - 1 + self.has_lead()
         num_before = self._num_eot_before(token)
-        if self._eot == "both":
-            return (num_before + self._has_lead()) // 2
+        if self.eot == "both":
+            return (num_before + self.has_lead()) // 2
         return num_before
 
     def num_documents(self) -> int | None:
@@ -189,25 +177,25 @@ class Stream:
         counts = [shard.num_documents for shard in self.shards]
         if self.has_boundaries:
             return sum(self._count_of(position) for position in range(len(self.shards)))
-        if not self.knows_documents or self._eot == "both" or None in counts:
+        if not self.knows_documents or self.eot == "both" or None in counts:
             return None
         total = sum(count for count in counts if count is not None)
         if not self.num_tokens:
             return 0
-        if self._eot == "prepend":
-            return total + self._has_lead()
+        if self.eot == "prepend":
+            return total + self.has_lead()
         last = int(self.tokens(self.num_tokens - 1, self.num_tokens)[0])
-        return total + (last != self._eot_id)
+        return total + (last != self.eot_id)
 
     # Boundaries stored by the format
 
-    def _kept_apart(self, max_tokens: int, skipped: int) -> Iterator[Documents]:
+    def _stored_documents(self, max_tokens: int, skipped: int) -> Iterator[Documents]:
         first = 0
         for position in range(len(self.shards)):
             if first + self._count_of(position) <= skipped:
                 first += self._count_of(position)
                 continue
-            ends = self._ends_of(position)
+            ends = self.ends_of(position)
             reader = self._opened(position)
             document = max(0, skipped - first)
             start = int(ends[document - 1]) if document else 0
@@ -220,40 +208,40 @@ class Stream:
                 document, start = following, stop
             first += len(ends)
 
-    def _kept_document(self, number: int) -> tuple[int, int] | None:
+    def _stored_document(self, number: int) -> tuple[int, int] | None:
         for position in range(len(self.shards)):
             count = self._count_of(position)
             if number < count:
-                ends, at = self._ends_of(position), self._starts[position]
+                ends, at = self.ends_of(position), self._starts[position]
                 start = int(ends[number - 1]) if number else 0
                 return at + start, at + int(ends[number])
             number -= count
         return None
 
-    def _kept_number(self, token: int) -> int:
-        position = bisect.bisect_right(self._starts, token, hi=len(self.shards)) - 1
+    def _stored_number(self, token: int) -> int:
+        position = self.position_of(token)
         before = sum(self._count_of(earlier) for earlier in range(position))
         within = token - self._starts[position]
-        return before + int(np.searchsorted(self._ends_of(position), within, "right"))
+        return before + int(np.searchsorted(self.ends_of(position), within, "right"))
 
     def _count_of(self, position: int) -> int:
         known = self.shards[position].num_documents
-        return len(self._ends_of(position)) if known is None else known
+        return len(self.ends_of(position)) if known is None else known
 
     # Documents separated by EOT ids
 
-    def _told_apart(self, max_tokens: int, first: int, start: int) -> Iterator[Documents]:
+    def _separated_documents(self, max_tokens: int, first: int, start: int) -> Iterator[Documents]:
         held: Tokens = np.empty(0, np.uint16)
-        per_document = 2 if self._eot == "both" else 1
-        lead = self._has_lead() if self._eot == "both" and not start else 0
+        per_document = 2 if self.eot == "both" else 1
+        lead = self.has_lead() if self.eot == "both" and not start else 0
         num_tokens_read = start
         while num_tokens_read < self.num_tokens or len(held):
             stop = num_tokens_read + max_tokens - num_tokens_read % max_tokens
             read = self.tokens(num_tokens_read, stop)
             num_tokens_read += len(read)
             held = np.concatenate([held, read]) if len(held) else read
-            found = np.flatnonzero(held == self._eot_id)
-            if self._eot == "prepend":
+            found = np.flatnonzero(held == self.eot_id)
+            if self.eot == "prepend":
                 cuts = found[found > 0]
             else:
                 cuts = found[per_document - 1 - lead :: per_document] + 1
@@ -266,15 +254,15 @@ class Stream:
                 first += len(lengths)
                 held, lead = held[cuts[-1] :], 0
 
-    def _has_lead(self) -> int:
+    def has_lead(self) -> int:
         """1 if the split begins in the middle of a document, else 0. With two EOT ids per document,
         an odd number of leading EOT ids means a whole first document: a pair for each empty
         document, then its own EOT. An even number means that the split begins inside a document."""
-        if self._eot != "both":
-            return int(self.tokens(0, 1)[0] != self._eot_id)
+        if self.eot != "both":
+            return int(self.tokens(0, 1)[0] != self.eot_id)
         num_eot = 0
         for first, stop in _steps(0, self.num_tokens):
-            is_text = self.tokens(first, stop) != self._eot_id
+            is_text = self.tokens(first, stop) != self.eot_id
             if is_text.any():
                 return int((num_eot + int(np.argmax(is_text))) % 2 == 0)
             num_eot += stop - first
@@ -294,7 +282,7 @@ class Stream:
             before, start = marks[-1] if marks else (0, 0)
             number -= before
             for first, stop in _steps(at + start, at + shard.num_tokens):
-                found = np.flatnonzero(self.tokens(first, stop) == self._eot_id)
+                found = np.flatnonzero(self.tokens(first, stop) == self.eot_id)
                 if number < len(found):
                     return first + int(found[number])
                 number -= len(found)
@@ -313,10 +301,10 @@ class Stream:
             total += before
             for first in range(at + start, min(token, at + shard.num_tokens), READ_TOKENS):
                 stop = min(first + READ_TOKENS, token, at + shard.num_tokens)
-                total += int(np.count_nonzero(self.tokens(first, stop) == self._eot_id))
+                total += int(np.count_nonzero(self.tokens(first, stop) == self.eot_id))
         return total
 
-    # Threads may ask for different shards at the same time: each returns what it looked at.
+    # Threads may use different shards at the same time, so each returns what it opened itself.
 
     def _opened(self, position: int) -> ShardReader:
         last = self._last_opened
@@ -330,7 +318,8 @@ class Stream:
             self._last_opened = last = position, reader
         return last[1]
 
-    def _ends_of(self, position: int) -> npt.NDArray[np.int64]:
+    def ends_of(self, position: int) -> npt.NDArray[np.int64]:
+        """The end of each document of a shard, in tokens of the shard, from the format."""
         last = self._last_ends
         if last is None or last[0] != position:
             ends = self._opened(position).ends()

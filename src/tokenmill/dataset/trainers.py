@@ -1,7 +1,7 @@
-"""The changes that a trainer's own script needs before it can train on a dataset.
+"""The changes that a trainer's script needs before it can train on a dataset.
 
-Some trainers hard-code GPT-2's vocabulary and dtype. They read other tokens once one or two values
-are changed; our note gives a command that writes a changed copy beside the script. nanoGPT would
+Some trainers hard-code GPT-2's vocabulary and dtype. To read other tokens, one or two values must
+be changed; our note gives a command that writes a changed copy beside the script. nanoGPT would
 take the vocabulary size from a `meta.pkl`, but we write no pickle.
 """
 
@@ -15,14 +15,14 @@ _ROUNDED_TO = 128  # GPUs multiply matrices of such sizes faster
 
 
 def embedding_rows(n_vocab: int) -> int:
-    """How many ids a model should have room for."""
+    """The vocabulary size of the model: `n_vocab`, rounded up."""
     return -(-n_vocab // _ROUNDED_TO) * _ROUNDED_TO
 
 
 def trainer_notes(format_name: str, dtype: str, n_vocab: int) -> list[str]:
     """Notes on what to change; empty if the trainer reads the tokens without changes.
 
-    A note may have a second line: a command, to be pasted as it stands.
+    A note may have a second line: a command to paste.
     """
     if format_name == "nanogpt":
         return _nanogpt(dtype, n_vocab)

@@ -1,4 +1,4 @@
-"""The output folder as a run sees it: finished or not, who may write, begin or continue.
+"""The output folder of a run: finished or not, who may write, begin or continue.
 
 A run is a function of the user's request. So every attempt looks at the folder in this order:
 
@@ -172,7 +172,7 @@ class Workspace:
             if not publication.settle(self.out):
                 return None
         except IntegrityError:
-            return None  # only good to be discarded
+            return None  # it can only be discarded
         with contextlib.suppress(ConflictError, IntegrityError):
             return self.finished(request)
         return None
@@ -197,7 +197,7 @@ class Workspace:
                 hint="run the same command again",
             ) from None
         if changes := request.changes_since(plan):
-            raise _conflict(f"the {request.what} in {self.out} was begun differently", changes)
+            raise _conflict(f"the {request.what} in {self.out} was started differently", changes)
         return plan
 
     def is_continued(self, request: Request[P]) -> bool:

@@ -1,8 +1,8 @@
-"""Explains why a script dies: what this machine really allows it, and what killed its workers.
+"""Explains why a script dies: what this machine allows it, and what killed its workers.
 
 `examine` looks at the machine and needs no script; `watch` runs a script and watches all its
-processes; `causes_of` names the causes that fit. Everything here only observes: it changes,
-installs and ends nothing.
+processes; `causes_of` names the causes that fit. Everything here only observes: nothing is changed,
+installed or killed.
 """
 
 from tokenmill.doctor.causes import Cause as Cause

@@ -1,4 +1,4 @@
-"""From observations to causes: the known causes, the most certain first.
+"""From observations to known causes, the most certain first.
 
 Each rule reads a `Watched` and returns None, or one cause with its evidence and advice. The texts
 that users see, and why each cause comes out as "abruptly died": docs/abruptly-died.md.
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from tokenmill.doctor.findings import gigabytes
 from tokenmill.doctor.machine_findings import DOCKER_SHM_BYTES
-from tokenmill.doctor.watch import Watched, is_spawned, signal_name
+from tokenmill.doctor.watch import Watched, is_spawned
 from tokenmill.runners import machine
+from tokenmill.runners.exit_diagnosis import signal_name
 from tokenmill.words.plural import counted
 
 _NATIVE = {signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP}
@@ -54,7 +55,7 @@ def _killed(watched: Watched, *signals: int) -> list[int]:
     return [member.pid for member in members if member.signal in signals]
 
 
-def _heard(watched: Watched, sign: str) -> tuple[str, ...]:
+def _stderr_line(watched: Watched, sign: str) -> tuple[str, ...]:
     return (f"stderr: {watched.signs[sign]}",) if sign in watched.signs else ()
 
 
@@ -106,7 +107,7 @@ def _memory_refused(watched: Watched) -> Cause | None:
     return Cause(
         "memory refused",
         "it asked for memory and got none (ulimit -v, a full cgroup, one huge batch)",
-        (*_heard(watched, "memory"), _memory_words(watched)),
+        (*_stderr_line(watched, "memory"), _memory_words(watched)),
         (FEWER, PREPARE),
     )
 
@@ -118,11 +119,11 @@ def _panic(watched: Watched) -> Cause | None:
         "panic",
         "a Rust panic (tiktoken on a pathological document); pools do not catch it, so the "
         "worker dies",
-        _heard(watched, "panic"),
+        _stderr_line(watched, "panic"),
         (
             "in tokenize(): try: ... except BaseException: return {'ids': [], 'len': 0}",
             f"{TOKENIZE}: encodes such documents, or names them",
-            "tokenmill prepare data.parquet -o out: quarantines such a document and goes on",
+            "tokenmill prepare data.parquet -o out: quarantines such a document and continues",
         ),
     )
 
@@ -133,7 +134,7 @@ def _no_main_guard(watched: Watched) -> Cause | None:
     return Cause(
         "no main guard",
         "the script has no if __name__ == '__main__': guard, and its workers run all of it again",
-        _heard(watched, "no main guard"),
+        _stderr_line(watched, "no main guard"),
         (
             "put everything but imports and functions under if __name__ == '__main__':",
             "tokenmill prepare data.parquet -o out: its workers do not import your script",
@@ -147,7 +148,7 @@ def _pickle(watched: Watched) -> Cause | None:
     return Cause(
         "pickle",
         "something the workers need cannot be pickled, such as the encoder (tiktoken before 0.6)",
-        _heard(watched, "pickle"),
+        _stderr_line(watched, "pickle"),
         (GET_ENCODING, TOKENIZE, "or load the encoder inside the function that workers call"),
     )
 
@@ -156,11 +157,11 @@ def _vocabulary(watched: Watched, lacking: str | None) -> Cause | None:
     silent = watched.silent
     if "vocabulary" not in watched.signs and not (silent and is_spawned(silent)):
         return None
-    evidence = list(_heard(watched, "vocabulary"))
+    evidence = list(_stderr_line(watched, "vocabulary"))
     if silent:
         evidence.append(
-            f"child {silent.pid} ended with code 0 and without a word: so ends a pool's worker "
-            "that gets an OSError while it unpickles its task"
+            f"child {silent.pid} ended with code 0 and no message, like a pool's worker that gets "
+            "an OSError while it unpickles its task"
         )
     if lacking:
         evidence.append(lacking)
@@ -185,7 +186,7 @@ def _shared_memory(watched: Watched) -> Cause | None:
     return Cause(
         "shared memory",
         "/dev/shm is full" if low else "a bus error: /dev/shm full, or a mapped file cut short",
-        (*_heard(watched, "shared memory"), f"at the least, {free} of /dev/shm were free"),
+        (*_stderr_line(watched, "shared memory"), f"at its lowest, {free} of /dev/shm were free"),
         ("docker run --shm-size=8g (or --ipc=host)", "DataLoader(num_workers=0)"),
     )
 
@@ -196,7 +197,7 @@ def _disk(watched: Watched) -> Cause | None:
     return Cause(
         "disk",
         "a disk is full",
-        _heard(watched, "disk"),
+        _stderr_line(watched, "disk"),
         (
             "HF_HOME=/big/disk/huggingface TMPDIR=/big/disk/tmp: datasets.map caches the ids as "
             "64-bit numbers, 8 bytes per token",
@@ -209,7 +210,7 @@ def _open_files(watched: Watched) -> Cause | None:
     if "open files" not in watched.signs:
         return None
     advice = ("ulimit -n 65536, in the shell that starts the script", FEWER)
-    return Cause("open files", "too many open files", _heard(watched, "open files"), advice)
+    return Cause("open files", "too many open files", _stderr_line(watched, "open files"), advice)
 
 
 def _processes(watched: Watched) -> Cause | None:
@@ -218,7 +219,7 @@ def _processes(watched: Watched) -> Cause | None:
     return Cause(
         "processes",
         "no more processes or threads may be started (ulimit -u, the cgroup's pids.max)",
-        _heard(watched, "processes"),
+        _stderr_line(watched, "processes"),
         (FEWER, "OMP_NUM_THREADS=1 RAYON_NUM_THREADS=1", "docker run --pids-limit=-1"),
     )
 
@@ -230,8 +231,8 @@ def _native_crash(watched: Watched) -> Cause | None:
     ended = {signal_name(m.signal) for m in [*watched.dead, watched.head] if m.signal in _NATIVE}
     return Cause(
         "native crash",
-        "a crash in native code: a broken library, or two that do not go together",
-        (*(f"ended by {name}" for name in sorted(ended)), *_heard(watched, "segfault")),
+        "a crash in native code: a broken library, or two that are incompatible",
+        (*(f"ended by {name}" for name in sorted(ended)), *_stderr_line(watched, "segfault")),
         (
             "PYTHONFAULTHANDLER=1 python ...: shows the Python line",
             "pip install -U datasets pyarrow tiktoken numpy, in a fresh environment",
@@ -250,7 +251,7 @@ def _hang(watched: Watched) -> Cause | None:
     if watched.dead:
         return Cause(
             "lost worker",
-            "a worker died and its pool waits for the result for ever (multiprocessing.Pool)",
+            "a worker died and its pool waits for its result forever (multiprocessing.Pool)",
             (idle, locks),
             ("see above why the worker died", PREPARE),
         )
@@ -259,7 +260,7 @@ def _hang(watched: Watched) -> Cause | None:
         "a deadlock: most often fork in a process with threads, which copies held locks"
         if hang.num_on_locks or "fork with threads" in watched.signs
         else "it waits: for the network, for input, or for a process that is gone",
-        (idle, locks, *_heard(watched, "fork with threads")),
+        (idle, locks, *_stderr_line(watched, "fork with threads")),
         (
             "py-spy dump --pid PID: shows where each process waits",
             "TOKENIZERS_PARALLELISM=false, and call map before anything that starts threads",
@@ -273,7 +274,7 @@ def _hub(watched: Watched) -> Cause:
     return Cause(
         "hub",
         "the Hugging Face Hub could not be reached, or the files are not in its cache",
-        _heard(watched, "hub"),
+        _stderr_line(watched, "hub"),
         ("fetch the files elsewhere; tokenmill prepare 'folder/*.parquet' -o out reads them",),
     )
 

@@ -1,4 +1,4 @@
-"""All findings that need no run of a script, the most helpful first."""
+"""All findings about the machine that need no script, the most helpful first."""
 
 from __future__ import annotations
 

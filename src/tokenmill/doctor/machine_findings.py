@@ -120,7 +120,7 @@ def threads_finding(environment: Mapping[str, str], root: str = "/") -> Finding:
     settings = [f"{name}={environment[name]}" for name in _THREAD_VARIABLES if name in environment]
     what = f"{count} in this process; " + (", ".join(settings) or "no variable limits their number")
     if count > 1:
-        advice = "fork copies locks that other threads hold, and the worker waits for ever: call "
+        advice = "fork copies locks that other threads hold, and the worker waits forever: call "
         advice += "map before what starts threads, or use the start method spawn"
         return Finding("note", "threads", what, advice)
     return Finding("ok", "threads", what)
@@ -137,7 +137,9 @@ def disk_finding(topic: str, folder: str) -> Finding:
         return Finding("note", topic, f"{folder}: {error.strerror}")
     what = f"{gigabytes(usage.free)} free in {folder}"
     if files.f_files and not files.f_favail:
-        return Finding("problem", topic, f"{what}, but no inode", "delete files: none can be made")
+        return Finding(
+            "problem", topic, f"{what}, but no inode", "delete files: no new ones can be created"
+        )
     level: Level = "ok"
     if usage.free < LITTLE_DISK_BYTES:
         level = "problem" if usage.free < NO_DISK_BYTES else "note"

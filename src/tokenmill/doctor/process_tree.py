@@ -27,12 +27,12 @@ from dataclasses import dataclass
 from tokenmill.doctor import proc
 
 _PR_SET_CHILD_SUBREAPER = 36
-# Of more new pids only the last are checked; the others are left to the listing of /proc.
-MAX_BIRTHS = 32
+# If there are more new pids, only the last are checked; `look` finds the others.
+MAX_NEW_PIDS = 32
 # A pid is assigned before its process is visible.
 _NUM_TRIES = 3
-# A process this young may still replace itself by another program (exec).
-YOUNG_SECONDS = 0.1
+# A process this new may still exec another program.
+RECENT_SECONDS = 0.1
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Member:
     cpu_seconds: float = 0.0
     state: str = "R"
     pidfd: int | None = None
-    is_newborn: bool = False  # its command may still be its parent's
+    is_before_exec: bool = False  # its command may still be that of its parent
 
     @property
     def signal(self) -> int:
@@ -61,18 +61,18 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-class Family:
+class ProcessTree:
     """The processes of one command; `look` and `measure` bring them up to date."""
 
     def __init__(self, pid: int, root: str = "/") -> None:
         self._root = root
         self._began = time.monotonic()
         self._unrelated: set[int] = set()
-        self._news: list[Member] = []
+        self._ended_members: list[Member] = []
         self._last_pid = proc.LastPid(root)
         self._last_seen = self._last_pid.read() or 0
         self._awaited: dict[int, int] = {}  # pid -> how often it was looked for
-        self._young: list[Member] = []
+        self._recent: list[Member] = []
         self._child_faults = 0  # of the head
         self.poll = select.poll()
         self.members: list[Member] = []
@@ -96,8 +96,8 @@ class Family:
         seen = any(member.parent == self.head.pid for member in self.members)
         return self._child_faults > 0 and not seen
 
-    def see_births(self) -> None:
-        """Find members that were born since the last call. Far cheaper than `look`."""
+    def find_new(self) -> None:
+        """Find members that started since the last call. Far cheaper than `look`."""
         last = self._last_pid.read()
         if last is not None and last != self._last_seen:
             self._await(range(self._last_seen + 1, last + 1))
@@ -105,7 +105,7 @@ class Family:
         for pid in list(self._awaited):
             if self._is_placed(pid):
                 del self._awaited[pid]
-        self._young = [member for member in self._young if self._grows_up(member)]
+        self._recent = [member for member in self._recent if self._reread_command(member)]
 
     def close(self) -> None:
         self._last_pid.close()
@@ -116,17 +116,18 @@ class Family:
         `ready` are file descriptors that `poll` has just returned. They come first, because a
         parent may reap within microseconds.
         """
-        self._news = []
+        self._ended_members = []
         for member in list(self.living.values()):
             if member.pidfd is None or member.pidfd in ready:
                 self._see_whether_ended(member)
         self.reap()
         present = set(proc.process_ids(self._root))
         self._unrelated &= present
-        # In order of birth, mostly: a child has a larger pid than its parent, until they wrap.
+        # Mostly in the order they started: a child's pid is larger than its parent's, until they
+        # wrap.
         for pid in sorted(present - self._unrelated - self.living.keys()):
             self._place(pid, present)
-        return self._news
+        return self._ended_members
 
     def measure(self) -> None:
         """Update the memory and CPU time of living members."""
@@ -181,7 +182,7 @@ class Family:
 
     def _await(self, pids: range) -> None:
         known = self.living.keys() | self._unrelated
-        self._awaited.update((pid, 0) for pid in pids[-MAX_BIRTHS:] if pid not in known)
+        self._awaited.update((pid, 0) for pid in pids[-MAX_NEW_PIDS:] if pid not in known)
 
     def _is_placed(self, pid: int) -> bool:
         """Look for a process by an assigned pid; returns whether the search for it is over.
@@ -194,19 +195,19 @@ class Family:
             return pid in self.living or self._awaited[pid] >= _NUM_TRIES
         if self._is_ours(stat) and proc.process_status(pid, self._root).leader == pid:
             member = self._add(pid, stat.parent)
-            member.is_newborn = True
-            self._young.append(member)
+            member.is_before_exec = True
+            self._recent.append(member)
         return True
 
-    def _grows_up(self, member: Member) -> bool:
-        """Read a young member's command once more; whether to do so again."""
+    def _reread_command(self, member: Member) -> bool:
+        """Read a recent member's command again; returns whether to do so once more."""
         self._read_command(member)
-        return member.ended is None and self.seconds - member.began < YOUNG_SECONDS
+        return member.ended is None and self.seconds - member.began < RECENT_SECONDS
 
     def _read_command(self, member: Member) -> None:
         """Read the command; until exec, a child has its parent's."""
         if command := proc.command_line(member.pid, self._root):
-            member.command, member.is_newborn = command, False
+            member.command, member.is_before_exec = command, False
 
     def _see_whether_ended(self, member: Member) -> None:
         stat = proc.process_stat(member.pid, self._root)
@@ -232,4 +233,4 @@ class Family:
             member.pidfd = None
         self.living.pop(member.pid, None)
         self._unrelated.add(member.pid)  # it stays in /proc until its parent has reaped it
-        self._news.append(member)
+        self._ended_members.append(member)

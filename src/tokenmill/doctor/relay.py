@@ -1,4 +1,4 @@
-"""The command's stderr: passed on immediately, byte for byte, and searched meanwhile.
+"""Passes the command's stderr on, byte for byte, and searches it.
 
 On a terminal the command gets its own terminal, so that progress bars look the same.
 """

@@ -1,4 +1,4 @@
-"""Searches a command's stderr, line by line, for texts that known causes leave.
+"""Searches a command's stderr, line by line, for the messages of known causes.
 
 The whole stream is searched and only the first line of each kind is kept, so that a panic in the
 first minute is still known after an hour of progress bars.

@@ -1,4 +1,4 @@
-"""tiktoken's cache and the network behind it. tokenmill itself needs neither.
+"""tiktoken's vocabulary cache and its download host. tokenmill itself needs neither.
 
 tiktoken keeps a file per URL, named by the URL's sha1, in TIKTOKEN_CACHE_DIR, else in
 DATA_GYM_CACHE_DIR, else in the temporary folder, where reboots and job ends delete it. A worker
@@ -18,8 +18,8 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from tokenmill.doctor.findings import Finding
-from tokenmill.encodings.builtin import SHIPPED_ENCODINGS
-from tokenmill.encodings.vocabulary_file import SHIPPED
+from tokenmill.encodings.builtin import BUILTIN_ENCODINGS
+from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER
 
 HOST = "openaipublic.blob.core.windows.net"
 REACH_SECONDS = 1.5
@@ -35,7 +35,7 @@ FILES: dict[str, dict[str, str]] = {
     },
     **{
         name: {f"https://{HOST}/encodings/{shipped.file}": shipped.file_sha256}
-        for name, shipped in SHIPPED_ENCODINGS.items()
+        for name, shipped in BUILTIN_ENCODINGS.items()
         if name != "gpt2"
     },
 }
@@ -80,7 +80,7 @@ def fill_command(name: str, folder: str) -> str:
     tiktoken's gpt2 is made of other files; its r50k_base has the same ids.
     """
     [url] = FILES[name]
-    source = SHIPPED / SHIPPED_ENCODINGS[name].file
+    source = VOCAB_FOLDER / BUILTIN_ENCODINGS[name].file
     quoted = (folder, str(source), os.path.join(folder, _cache_name(url)))
     return "mkdir -p {} && cp {} {}".format(*map(shlex.quote, quoted))
 

@@ -1,9 +1,9 @@
-"""Run a user's command and watch all its processes until it ends.
+"""Runs a user's command and watches all its processes until it ends.
 
 The command keeps our stdin and stdout; its stderr passes through (relay.py). The command is not
-modified: no tracing, no environment variable, no limit. The pause between two looks is ten times
-the cost of a look, and the same holds for the checks for new processes. Each takes at most a tenth
-of one CPU.
+modified: no tracing, no environment variable, no limit. The pause between two polls is ten times
+as long as a poll takes, and so is that between two checks for new processes: each takes at most a
+tenth of one CPU.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from tokenmill.doctor import proc
-from tokenmill.doctor.process_tree import Family, Member, adopt_orphans
+from tokenmill.doctor.process_tree import Member, ProcessTree, adopt_orphans
 from tokenmill.doctor.relay import Relay
 from tokenmill.errors import ConfigError
 from tokenmill.runners import machine
+from tokenmill.runners.exit_diagnosis import signal_name
 
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.01, 0.2
 # Between two checks for new processes.
-BIRTH_SECONDS = 0.001
+NEW_PIDS_SECONDS = 0.001
 MEASURE_SECONDS = 0.1
 # A process that polls an empty queue 20 times a second, as datasets does, uses less than this.
 IDLE_CPU_SHARE = 0.05
@@ -86,7 +87,7 @@ class Watched:
 
     @property
     def silent(self) -> Member | None:
-        """The worker that just ended, if someone missed it and no other child failed."""
+        """The worker that ended with code 0, if its pool missed it and no other child failed."""
         if "worker gone" not in self.signs or any(member.code is not None for member in self.dead):
             return None
         return next((m for m in self._ended if m.code == 0 and self.is_worker(m)), None)
@@ -100,7 +101,7 @@ class Watched:
         """Whether it is a Python process that another one started to share its work."""
         parents = (other.command for other in self.members if other.pid == member.parent)
         is_python = "python" in member.command.partition(" ")[0]
-        is_fork = not member.is_newborn and member.command in parents
+        is_fork = not member.is_before_exec and member.command in parents
         return is_python and (is_spawned(member) or is_fork)
 
 
@@ -115,7 +116,7 @@ def watch(command: Sequence[str], target: int = 2, hang_seconds: float = 60) -> 
     Reaps every child of the calling process, so that must have no others.
     """
     adopt_orphans()
-    cgroup_kills, machine_kills = machine.oom_kill_count(), proc.machine_oom_kills()
+    cgroup_kills, machine_kills = machine.oom_kill_count(), machine.oom_kill_count_of_machine()
     relay = Relay(target)
     try:
         process = subprocess.Popen(command, stderr=relay.command_end)
@@ -123,55 +124,57 @@ def watch(command: Sequence[str], target: int = 2, hang_seconds: float = 60) -> 
         raise ConfigError(f"{command[0]}: cannot be run: {error.strerror}") from error
     finally:
         relay.begin()
-    family = Family(process.pid)
-    watched = Watched(tuple(command), family.head)
+    tree = ProcessTree(process.pid)
+    watched = Watched(tuple(command), tree.head)
     with _signals_forwarded(process.pid, watched):
-        _Watch(family, relay, watched, hang_seconds).until_the_end()
-    process.returncode = watched.code  # reaped by us; subprocess need not look for it
+        _Watch(tree, relay, watched, hang_seconds).until_the_end()
+    process.returncode = watched.code  # reaped by us, not by subprocess
     relay.close()
-    watched.has_unseen_children = family.has_unseen_children
-    family.close()
-    watched.members, watched.left_behind = family.members, list(family.living.values())
-    watched.seconds, watched.together_bytes = family.seconds, family.together_bytes
+    watched.has_unseen_children = tree.has_unseen_children
+    tree.close()
+    watched.members, watched.left_behind = tree.members, list(tree.living.values())
+    watched.seconds, watched.together_bytes = tree.seconds, tree.together_bytes
     watched.oom_kills = machine.oom_kill_count() - cgroup_kills
-    watched.machine_oom_kills = proc.machine_oom_kills() - machine_kills
+    watched.machine_oom_kills = machine.oom_kill_count_of_machine() - machine_kills
     watched.signs, watched.last_lines = relay.signs.lines, relay.signs.last_lines
     return watched
 
 
 class _Watch:
-    def __init__(self, family: Family, relay: Relay, watched: Watched, hang_seconds: float) -> None:
-        self._family, self._relay, self._watched = family, relay, watched
+    def __init__(
+        self, tree: ProcessTree, relay: Relay, watched: Watched, hang_seconds: float
+    ) -> None:
+        self._tree, self._relay, self._watched = tree, relay, watched
         self._hang_seconds = hang_seconds
         self._measured = self._active = 0.0
         self._active_cpu_seconds = 0.0
 
     def until_the_end(self) -> None:
-        family, relay = self._family, self._relay
-        family.poll.register(relay.source, select.POLLIN)
+        tree, relay = self._tree, self._relay
+        tree.poll.register(relay.source, select.POLLIN)
         pause, looked = MIN_PAUSE_SECONDS, -1.0
-        birth_pause, asked = BIRTH_SECONDS, -1.0
-        while family.head.ended is None:
-            ready = {fd for fd, _ in family.poll.poll(min(pause, birth_pause) * 1000)}
-            if family.seconds - asked >= birth_pause:
-                birth_pause = max(_pause_after(family.see_births), BIRTH_SECONDS)
-                asked = family.seconds
-            if ready - {relay.source} or family.seconds - looked >= pause:
+        pid_pause, asked = NEW_PIDS_SECONDS, -1.0
+        while tree.head.ended is None:
+            ready = {fd for fd, _ in tree.poll.poll(min(pause, pid_pause) * 1000)}
+            if tree.seconds - asked >= pid_pause:
+                pid_pause = max(_pause_after(tree.find_new), NEW_PIDS_SECONDS)
+                asked = tree.seconds
+            if ready - {relay.source} or tree.seconds - looked >= pause:
                 pause = _pause_after(functools.partial(self._look, ready))
                 pause = min(max(pause, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
-                looked = family.seconds
+                looked = tree.seconds
             if relay.source in ready and not relay.pump():
-                family.poll.unregister(relay.source)
+                tree.poll.unregister(relay.source)
         self._drain()
 
     def _look(self, ready: set[int]) -> None:
-        for member in self._family.look(ready):
-            if member is not self._family.head and member.signal not in (0, *_ENDED_BY_PARENT):
+        for member in self._tree.look(ready):
+            if member is not self._tree.head and member.signal not in (0, *_ENDED_BY_PARENT):
                 name = signal_name(member.signal)
                 self._relay.say(f"doctor: child {member.pid} was ended by {name}")
-        if self._family.seconds - self._measured >= MEASURE_SECONDS:
-            self._measured = self._family.seconds
-            self._family.measure()
+        if self._tree.seconds - self._measured >= MEASURE_SECONDS:
+            self._measured = self._tree.seconds
+            self._tree.measure()
             self._note_shared_memory()
             self._note_hang()
 
@@ -181,8 +184,8 @@ class _Watch:
             self._watched.shm_free_bytes = free if least is None else min(free, least)
 
     def _note_hang(self) -> None:
-        now, cpu = self._measured, self._family.cpu_seconds
-        living = self._family.living.values()
+        now, cpu = self._measured, self._tree.cpu_seconds
+        living = self._tree.living.values()
         idle = now - self._active
         used = cpu - self._active_cpu_seconds
         if used > 0.1 + IDLE_CPU_SHARE * idle or any(member.state == "D" for member in living):
@@ -197,9 +200,9 @@ class _Watch:
 
     def _drain(self) -> None:
         until = time.monotonic() + DRAIN_SECONDS
-        while self._relay.pump() and self._family.living and time.monotonic() < until:
+        while self._relay.pump() and self._tree.living and time.monotonic() < until:
             time.sleep(MIN_PAUSE_SECONDS)
-            self._family.look()
+            self._tree.look()
 
 
 def _pause_after(look: Callable[[], None]) -> float:
@@ -207,13 +210,6 @@ def _pause_after(look: Callable[[], None]) -> float:
     began = time.perf_counter()
     look()
     return 10 * (time.perf_counter() - began)
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The buckets of a shuffle: ranges of keys, each small enough to be sorted in memory."""
+"""The buckets of a shuffle: ranges of keys, each small enough to sort in memory."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from tokenmill.formats import DTYPE_BYTES
 
 BUCKET_BYTES = 32 << 20
 MAX_BUCKETS = 4096
-# Bytes of text per token where no text was looked at: English is near 4.4 with gpt2, Chinese 1.5.
+# A nominal value, for text that was not sampled: English is near 4.4 with gpt2, Chinese 1.5.
 TEXT_BYTES_PER_TOKEN = 4.0
 
 
 def num_buckets_of(config: Config, text_bytes: int) -> int:
-    """How many buckets so much text needs; 0 without shuffle. No estimate: every worker must come
-    to one number."""
+    """How many buckets this much text needs; 0 without --shuffle. Not estimated from the text,
+    because every worker must get the same number."""
     if not config.shuffle:
         return 0
     nominal_bytes = int(text_bytes / TEXT_BYTES_PER_TOKEN) * DTYPE_BYTES[config.dtype]

@@ -1,15 +1,15 @@
-"""The checkpoint of a ledger: its rows in one file, which takes the place of their record files.
+"""The checkpoint of a ledger: its rows in one file, which replaces their record files.
 
     records/ledger.bin          the records up to some moment: head, kinds, rows, sha256
-    records/00000042.json       a record since, or one that has no row
+    records/00000042.json       a later record, or one that does not fit into a row
 
 A million record files take 25 s to read; their rows, 153 MB, a fraction of a second. The driver
-saves its ledger whenever it has grown by an eighth. So all checkpoints of a run together are nine
+saves its ledger whenever it has grown by an eighth. So all checkpoints of a run together write nine
 times its ledger, and a resumed run reads at most a ninth of the records from files. A run of fewer
 than MIN_RECORDS slices has no checkpoint.
 
-Where there is a file, it counts, and not the row: files are removed once their rows are durable, so
-one that is there is the same as its row, or newer (its part was damaged, and was made again).
+A record file overrides its row: files are removed once their rows are durable, so a file that is
+there equals its row or is newer (its part was damaged and made again).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tokenmill.encode.ledger import ROW_BYTES, Ledger
 from tokenmill.encode.record import RECORDS_NAME, record_path
 from tokenmill.storage import files
 
-MIN_RECORDS = 4096  # that a checkpoint adds to the one before
+MIN_RECORDS = 4096  # that a checkpoint adds to the previous one
 _NAME = "ledger.bin"
-_VERSION = b"tokenmill ledger 2 "  # a version, which any change of a row raises
-_HEAD = _VERSION + b"%s\n"  # the plan
+_VERSION = b"tokenmill ledger 2 "  # raised by any change of the row format
+_HEAD = _VERSION + b"%s\n"  # the plan's id
 _DIGEST_BYTES = 32
 _REMOVED_AT_ONCE = 4096
 
@@ -32,8 +32,8 @@ _REMOVED_AT_ONCE = 4096
 def saved_ledger(
     work: str, plan_id: str, notice: Callable[[str], None] = lambda message: None
 ) -> Ledger:
-    """The records in the checkpoint. None of them if it is missing, damaged, or of another plan or
-    version: those slices are encoded again, and except for a missing one that is noticed."""
+    """The records in the checkpoint; none if it is missing, damaged, or of another plan or version.
+    Then those slices are encoded again, and `notice` says why, unless it is missing."""
     head = _HEAD % plan_id.encode()
     try:
         data = files.read_file(f"{work}/{RECORDS_NAME}/{_NAME}")
@@ -50,8 +50,8 @@ def saved_ledger(
 
 
 def save_if_grown(work: str, records: Ledger) -> None:
-    """Save the ledger, then remove the record files whose place it takes; only by a driver, and
-    only if enough was added."""
+    """If enough was added, save the ledger, then remove the record files that it replaces. Only for
+    a driver, which has the folder to itself."""
     if records.num_unsaved < max(MIN_RECORDS, len(records) // 9) or not records.covers_checkpoint:
         return
     with files.new_file(f"{work}/{RECORDS_NAME}", _NAME) as file:

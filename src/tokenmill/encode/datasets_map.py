@@ -1,12 +1,11 @@
-"""`Tokenize`: what to give to `datasets.map`, in place of a function over a tiktoken encoder.
+"""`Tokenize`: a function for `datasets.map`, instead of a closure over a tiktoken encoder.
 
     dataset.map(Tokenize("cl100k_base"), batched=True, num_proc=8, remove_columns=["text"])
 
-It consists of an encoding's identity and two words: a few hundred bytes through pickle or dill, the
-same bytes no matter what the process has encoded before. So workers start the same way under fork,
-forkserver and spawn, and equal instances have one fingerprint, by which `datasets` finds its cache.
-Each worker loads its engine at its first row. Not for a whole corpus: `prepare` is faster and
-survives a crash.
+It pickles to a few hundred bytes, an encoding's identity and two words, which do not depend on what
+the process has encoded before. So workers start the same way under fork, forkserver and spawn, and
+equal instances have the same fingerprint, by which `datasets` finds its cache. Each worker loads
+its engine at its first row. Not for a whole corpus: `prepare` is faster and survives a crash.
 
 The return type decides how long `datasets` takes to write it (5.2; a batch of 1,000 documents of
 800 tokens, which took 20 ms to encode): lists of ints 37 ms, a list of NumPy arrays 6, an object
@@ -26,10 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokenmill.arrays import offsets_of
-from tokenmill.config import EOT_POLICIES
+from tokenmill.config.options import EOT_POLICIES
 from tokenmill.corpus.readers.column import is_text
 from tokenmill.corpus.readers.rows import checked_rows, sound_binary
-from tokenmill.encode.documents import data_of, packed
+from tokenmill.encode.documents import data_of, document_bytes
 from tokenmill.encodings import Encoding, get_encoding
 from tokenmill.encodings.encoding import without_surrogates
 from tokenmill.errors import ConfigError, InputError, unknown_name
@@ -40,7 +39,7 @@ _MAX_BATCH_IDS = (1 << 31) - 1  # the limit of an Arrow list's 32-bit offsets
 
 
 class Tokenize:
-    """Rows or batches with a text column in, `ids` and `len` out, as nanoGPT's `process` has them.
+    """Rows or batches with a text column in, `ids` and `len` out, like nanoGPT's `process`.
 
     `tokenizer` is a name, the path of a vocabulary file, or an `Encoding`; `pattern` and
     `eot_token` are `get_encoding`'s. `eot` is where the end-of-text id goes: append, prepend, both
@@ -69,7 +68,7 @@ class Tokenize:
         if not isinstance(tokenizer, Encoding):
             tokenizer = get_encoding(tokenizer, pattern=pattern, eot=eot_token)
         elif pattern is not None or eot_token is not None:
-            raise ConfigError("an Encoding has its pattern and eot_token already")
+            raise ConfigError("an Encoding already has its pattern and eot_token")
         self._encoding = tokenizer
         self._text_column = text_column
         self._eot = eot
@@ -104,14 +103,14 @@ class Tokenize:
     def _batch(
         self, texts: pa.LargeStringArray
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """The ids of all documents, end to end, and where each starts."""
+        """The concatenated ids of all documents, and where each begins and the last ends."""
         tokens = self._encoding.encode_array(texts)
         for row, reason in tokens.failed.items():
             raise InputError(
                 f"column {self._text_column!r}, row {row} of the batch: {self._encoding.name} "
                 f"cannot encode it: {reason}"
             )
-        documents = packed(tokens, _ID.name, self._encoding.eot_token, self._eot)
+        documents = document_bytes(tokens, _ID.name, self._encoding.eot_token, self._eot)
         ids = np.frombuffer(data_of(documents), _ID)
         if len(ids) > _MAX_BATCH_IDS:
             raise InputError(
@@ -150,7 +149,7 @@ def _column(rows: Any, name: str) -> Any:
         raise ConfigError(
             error.message, hint=f"Tokenize(..., text_column={(names or ['NAME'])[0]!r})"
         )
-    # Unless something has read it, datasets' own batch still has its column as Arrow.
+    # The batch of datasets still has the column as Arrow, unless something has read it.
     if type(rows).__name__ == "LazyBatch" and name in getattr(rows, "keys_to_format", ()):
         return rows.pa_table[name]
     return rows[name]
@@ -195,7 +194,7 @@ def _none(name: str, where: str) -> InputError:
 
 
 def _object_array(documents: list[npt.NDArray[np.int32]]) -> npt.NDArray[np.object_]:
-    """An array of arrays, even if all have one length and NumPy would make a matrix."""
+    """An array of arrays, even if all have the same length, of which NumPy would make a matrix."""
     found = np.empty(len(documents), object)
     for position, ids in enumerate(documents):
         found[position] = ids

@@ -1,6 +1,6 @@
 """The arguments of `encode_slice` besides the slice, and its progress reports: plain data.
 
-Light to import, so that runners can start their workers before anything heavy is loaded here.
+Light to import, so that runners can start their workers before this process loads anything heavy.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Job:
     seed: int
     num_buckets: int  # 0: not shuffled
     on_bad_document: str
-    dedup: bool = False  # leave out documents whose text was there before
-    read_by_source: dict[str, ReadOptions] = field(default_factory=dict)  # where they differ
+    dedup: bool = False  # leave out documents with a text that came before
+    read_by_source: dict[str, ReadOptions] = field(default_factory=dict)  # of named sources
 
     @staticmethod
     def of(config: Config, encoding: EncodingId, plan: Plan, work: str) -> Job:
-        """`config` is resolved."""
+        """The job of a plan. `config` must be resolved."""
         from tokenmill.encode.buckets import num_buckets_of
 
         types, by_source = plan.kept_types, config.by_source()
@@ -91,10 +91,10 @@ Report = Callable[[Step], None]
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """How to encode a slice that killed its workers: what to skip, how small the steps are."""
+    """How to encode a slice that killed its workers: what to skip, in which steps."""
 
     skip: dict[tuple[int, int], str] = field(default_factory=dict)  # (span, row) -> reason
-    one_by_one: bool = False  # report and encode each document on its own, to see which one kills
+    one_by_one: bool = False  # report and encode documents one at a time, to see which one kills
 
 
 NO_CAUTION = Caution()

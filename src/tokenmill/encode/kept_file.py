@@ -1,10 +1,10 @@
-"""The kept rows of a part (--keep): where each document comes from, and the columns named, in the
-order of the part's documents.
+"""The kept rows of a part (--keep): where each document comes from, and the columns that were asked
+for, in the order of the part's documents.
 
 Each split has its own file beside its part, `parts/00000000.train.kept`: Arrow record batches
-without their schema, then for each batch, and for the end, a pair of uint64: the byte at which it
-begins and the rows before it. A batch has the rows of a chunk; if shuffled, of one bucket of a
-chunk. So a bucket's rows are read without the others, over a network too.
+without their schema, then a directory: for each batch, and for the end, a pair of uint64 with its
+first byte and the number of rows before it. A batch has the rows of a chunk, or, if shuffled, of
+one bucket of a chunk. So a bucket can be read without the others, also over a network.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tokenmill.errors import DamagedWorkError
 from tokenmill.storage import files
 from tokenmill.storage.new_file import NewFile
 
-KEY = "\n"  # of the shuffle: in parts only, and not a name that --keep takes
-# Of every document: OWN_COLUMNS. Columns of the corpus come after these.
+KEY = "\n"  # the column of shuffle keys, only in parts; --keep refuses this name
+# The OWN_COLUMNS, of every document. Columns of the corpus come after these.
 _PLACE = [
     pa.field("_source", pa.large_string()),  # the name of the source, if it has one
     pa.field("_file", pa.large_string()),
@@ -38,7 +38,7 @@ _TOKENS = pa.field("_tokens", pa.uint32())
 
 
 def kept_schema(types: str | None) -> pa.Schema:
-    """The columns of a sidecar. `types`: of the corpus (corpus/readers/kept_columns.py)."""
+    """The columns of a sidecar; `types` has those of the corpus (readers/kept_columns.py)."""
     return pa.schema([*_PLACE, _TOKENS, *_columns(types)])
 
 
@@ -53,8 +53,8 @@ def _part_schema(types: str | None, is_shuffled: bool) -> pa.Schema:
 def rows_kept(
     span: Span, rows: npt.NDArray[np.int64], columns: pa.StructArray | None, types: str | None
 ) -> pa.StructArray:
-    """What is kept of rows of a span, except for their tokens. If `rows` counts documents, because
-    of --lists documents, `columns` has the numbers of rows."""
+    """What is kept of a span's rows, except the number of tokens. With --lists documents, `rows`
+    counts documents, and `columns` has the row numbers."""
     count, fields = len(rows), _columns(types)
     name, first_byte = span.input.source, span.start if span.input.kind in BYTE_KINDS else 0
     by_name = {}
@@ -97,7 +97,8 @@ class KeptWriter:
         keys: npt.NDArray[np.uint32] | None = None,
         starts: Sequence[int] | None = None,
     ) -> None:
-        """Write a chunk's rows; `starts` are those of its buckets, and the end, if shuffled."""
+        """Write a chunk's rows. If shuffled, `starts` has the first row of each bucket, and the
+        end."""
         schema = _part_schema(self._types, keys is not None)
         arrays = dict(zip((f.name for f in rows.type), rows.flatten(), strict=True))
         arrays[_TOKENS.name] = integers(np.ascontiguousarray(lengths, np.uint32))

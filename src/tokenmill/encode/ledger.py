@@ -1,9 +1,8 @@
 """The ledger: all records of a run in 153 bytes each, where objects take 900.
 
-The driver needs every record until the end, for the manifest, and a run may have a million. Records
-with quarantined rows, several chunks, an early end or a part of another index stay objects: there
-are few. So do all records of a run with --keep.
-checkpoint.py saves the rows as they are.
+The driver needs every record until the end, for the manifest, and a run may have a million. The few
+records with quarantined rows, several chunks, an early end or a part with another index stay
+objects, as do all records of a run with --keep. checkpoint.py saves the rows as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _ROW = struct.Struct(f"<16s16s6q{_NUM_COUNTS}q")
 ROW_BYTES = _ROW.size
 _EXTENT = struct.Struct("<32x6q")
 _NO_ROW = bytes(_ROW.size)
-# Of a slice: no record, in the rows, in the rows and in the checkpoint, an object.
+# The record of a slice: there is none; a row; a row that is in the checkpoint; an object.
 _ABSENT, _PLAIN, _SAVED, _ODD = range(4)
 _AS_SAVED = bytes.maketrans(bytes([_PLAIN, _ODD]), bytes([_SAVED, _ABSENT]))
 _Bytes = bytes | bytearray | memoryview
@@ -30,7 +29,7 @@ class Ledger(Mapping[int, PartRecord]):
     """Records by slice index, in plan order."""
 
     def __init__(self, plan_id: str = "", saved: Saved = (b"", b"")) -> None:
-        """`saved` is what `to_save` returned, with `plan_id`."""
+        """`saved` is what `to_save` returned for the rows of `plan_id`."""
         self.plan_id = plan_id  # of the rows
         self._kinds, self._rows = map(bytearray, saved)
         self._checkpointed = bytes(self._kinds)
@@ -78,15 +77,15 @@ class Ledger(Mapping[int, PartRecord]):
             self._counts = None
 
     def emptied(self) -> Ledger:
-        """A ledger without records, which a checkpoint of this one's records outlives."""
+        """A ledger without records, which remembers what the checkpoint holds."""
         found = Ledger()
         found._checkpointed = self._checkpointed
         return found
 
     @property
     def covers_checkpoint(self) -> bool:
-        """Whether nothing is lost if the checkpoint is replaced: it has all records of the last
-        one, whose files are gone."""
+        """Whether the checkpoint may be replaced: this ledger has all of its records, whose files
+        are gone."""
         return all(kind != _SAVED or index in self for index, kind in enumerate(self._checkpointed))
 
     def keep(self, indices: range) -> None:
@@ -96,7 +95,7 @@ class Ledger(Mapping[int, PartRecord]):
                 self.discard(index)
 
     def to_save(self) -> Saved:
-        """What a checkpoint holds."""
+        """The contents of a checkpoint."""
         return self._kinds.translate(_AS_SAVED), self._rows
 
     def is_saved(self, index: int) -> bool:
@@ -104,7 +103,7 @@ class Ledger(Mapping[int, PartRecord]):
         return self._kinds[index] == _SAVED
 
     def mark_saved(self) -> list[int]:
-        """The slices whose records are in the checkpoint from now on."""
+        """Note that all rows are in the checkpoint; returns the slices that were not before."""
         unsaved = [index for index, kind in enumerate(self._kinds) if kind == _PLAIN]
         for index in unsaved:
             self._kinds[index] = _SAVED
@@ -114,7 +113,7 @@ class Ledger(Mapping[int, PartRecord]):
 
     @property
     def counts(self) -> Counts:
-        """The counts over all rows."""
+        """The sum of all counts."""
         if self._counts is None:
             totals = [0] * _NUM_COUNTS
             for row in _ROW.iter_unpack(self._rows):
@@ -137,7 +136,7 @@ class Ledger(Mapping[int, PartRecord]):
         return train, val
 
     def num_documents(self, split: int) -> list[int]:
-        """How many documents each slice gave to a split, in plan order."""
+        """The number of documents that each slice has in a split, in plan order."""
         found = [row[6 + split] for row in _ROW.iter_unpack(self._rows)]
         for index, record in self._odd.items():
             found[index] = sum(chunk.num_documents[split] for chunk in record.chunks)
@@ -172,7 +171,7 @@ class Ledger(Mapping[int, PartRecord]):
         )
 
     def extent(self, index: int) -> tuple[tuple[int, int], tuple[PartChunk, ...]]:
-        """A record's `num_bytes` and `chunks`, without its other fields."""
+        """A record's `num_bytes` and `chunks`, quicker than the whole record."""
         if self._kinds[index] == _ODD:
             return self._odd[index].num_bytes, self._odd[index].chunks
         row = _EXTENT.unpack_from(self._rows, index * _ROW.size)
@@ -203,7 +202,7 @@ class Ledger(Mapping[int, PartRecord]):
         )
 
     def _grow(self, num_slices: int) -> None:
-        """Make room for `num_slices` and an eighth more, so that it is seldom called."""
+        """Make room for `num_slices` and an eighth more, so that this is rarely called."""
         more = num_slices - len(self._kinds) + num_slices // 8
         self._kinds.extend(bytes(more))
         self._rows.extend(bytes(_ROW.size * more))

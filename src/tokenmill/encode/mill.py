@@ -1,11 +1,10 @@
-"""The mill: read this first. One pure function, `encode_slice`, does the work of the product.
+"""The mill: `encode_slice`, the pure function that does the work of the product.
 
     corpus --plan--> slices --encode_slice--> parts --assemble--> shards --> manifest
 
 `encode_slice` reads one slice as Arrow text, encodes it, applies the document policy and commits a
-part. Its output depends only on the job and the slice, so it may run in this process, in other
-processes or on other machines, once or twice, in any order. run/ plans the slices, hands them to
-a runner and assembles the parts.
+part. Its output depends only on the job and the slice, so it may run in any process on any machine,
+once or twice, in any order. run/ plans the slices, hands them to a runner and assembles the parts.
 
 Text never becomes a Python `str` here, and tokens leave the process only through the part file.
 """
@@ -24,10 +23,10 @@ from tokenmill.corpus.prefetch import batches_of
 from tokenmill.corpus.readers import Reader, TextBatch
 from tokenmill.corpus.spans import Slice, Span
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
-from tokenmill.encode.documents import data_of, held_out, packed, specials_per_document
+from tokenmill.encode.documents import data_of, document_bytes, held_out, specials_per_document
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Report, Step
 from tokenmill.encode.kept_file import rows_kept
-from tokenmill.encode.part import PartWriter
+from tokenmill.encode.part import EncodedBatch, PartWriter
 from tokenmill.encode.pruning import copies_of, pruned
 from tokenmill.encode.record import Counts, PartRecord, Quarantined
 from tokenmill.encode.seen_texts import SeenTexts
@@ -44,7 +43,11 @@ HOLD_BATCHES = 256
 def encode_slice(
     job: Job, slice_: Slice, report: Report | None = None, caution: Caution = NO_CAUTION
 ) -> PartRecord:
-    """Encode one slice and commit its part and record."""
+    """Encode one slice, commit its part and its record, and return the record.
+
+    Raises InputError for a bad document if the job says so; otherwise bad documents are quarantined
+    in the record.
+    """
     if slice_.is_pruning:
         return pruned(job, slice_)
     writer = PartWriter(
@@ -73,7 +76,7 @@ def encode_slice(
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A batch that waits to be encoded."""
+    """A batch that is waiting to be encoded."""
 
     number: int  # of the span in the slice
     span: Span
@@ -83,10 +86,9 @@ class _Held:
     positions: npt.NDArray[np.int64]  # of these texts among the batch's rows
     bad: dict[int, str]  # by such a position
     counts: Counts
-    kept: pa.StructArray | None = None  # of these texts (--keep)
-    # With --dedup: of the texts; and of the copies that were left out, by such a position.
-    hashes: Hashed | None = None
-    copies: dict[int, bytes] = field(default_factory=dict)
+    kept: pa.StructArray | None = None  # what is kept of these texts (--keep)
+    hashes: Hashed | None = None  # of these texts (--dedup)
+    copies: dict[int, bytes] = field(default_factory=dict)  # hashes of left-out copies, by position
 
     @property
     def num_rows(self) -> int:
@@ -116,7 +118,7 @@ class _SliceWork:
         self.forget_texts()
 
     def forget_texts(self) -> None:
-        """With --dedup: begin again, with the texts that are copies of earlier slices' texts."""
+        """With --dedup: forget the texts seen so far, except copies of earlier slices' texts."""
         if self._job.dedup:
             self._seen = SeenTexts()
             if self._slice.copies:
@@ -138,8 +140,8 @@ class _SliceWork:
                 self.encode_held()
 
     def shortened(self, max_tokens: int) -> Slice:
-        """The slice up to the document that reaches `max_tokens`. It is encoded twice to find out,
-        so that its rows are then counted as those of any slice."""
+        """The slice up to the document that reaches `max_tokens`. Finding it encodes the slice once
+        more, so that its rows can then be counted like those of any other slice."""
         for number, span in enumerate(self._slice.spans):
             reader, batches = batches_of(span, self._job.read_of(span.input))
             for batch in batches:
@@ -166,9 +168,8 @@ class _SliceWork:
             return
         texts = pa.concat_arrays([one.texts for one in held]) if len(held) > 1 else held[0].texts
         tokens = self._encoded(held, texts)
-        hashes = None
-        if self._seen is not None:
-            hashes = np.concatenate([one.hashes for one in held if one.hashes is not None])
+        hashes = None if self._seen is None else np.concatenate([one.hashes for one in held])
+        if hashes is not None:
             self._failed |= {hashes["hash"][i].tobytes(): r for i, r in tokens.failed.items()}
         first = 0
         for one in held:
@@ -178,21 +179,19 @@ class _SliceWork:
             self._count(one, {int(one.positions[i]): reason for i, reason in failed.items()})
             first += len(one.texts)
 
-        identity, bos = self._job.encoding, self._job.bos
-        bos_id = identity.bos_token if bos else None
-        documents = packed(tokens, self._job.dtype, identity.eot_token, self._job.eot, bos_id)
-        kept = None
-        if self._job.read.keep is not None:
-            kept = pa.concat_arrays([one.kept for one in held])
+        job = self._job
+        bos_id = job.encoding.bos_token if job.bos else None
+        data = document_bytes(tokens, job.dtype, job.encoding.eot_token, job.eot, bos_id)
+        has_kept = job.read.keep is not None
+        kept = pa.concat_arrays([one.kept for one in held]) if has_kept else None
+        documents = EncodedBatch(data, hashes, kept)
         if tokens.failed:
             good = np.ones(len(texts), np.bool_)
             good[list(tokens.failed)] = False
-            texts, documents = texts.filter(mask(good)), documents.filter(mask(good))
-            hashes = None if hashes is None else hashes[good]
-            kept = None if kept is None else kept.filter(mask(good))
-        self._append(texts, documents, hashes, kept)
+            texts, documents = texts.filter(mask(good)), documents.where(good)
+        self._append(texts, documents)
         text_bytes = len(data_of(texts))
-        self.counts += Counts(num_written=len(documents), text_bytes=text_bytes)
+        self.counts += Counts(num_written=len(texts), text_bytes=text_bytes)
         self._last = (sum(one.num_rows for one in held), len(tokens.ids), text_bytes)
 
     def _sifted(self, number: int, span: Span, reader: Reader, batch: TextBatch) -> _Held:
@@ -269,25 +268,13 @@ class _SliceWork:
             )
         self.quarantined.append(Quarantined(span.input.label, place, reason))
 
-    def _append(
-        self,
-        texts: pa.LargeStringArray,
-        documents: pa.LargeBinaryArray,
-        hashes: Hashed | None,
-        kept: pa.StructArray | None,
-    ) -> None:
-        if not self._job.val_fraction:
-            self._writer.append(0, documents, hashes, kept)
-            return
-        is_val = held_out(texts, self._job.val_fraction, self._job.seed)
-        if is_val.any():
-            own = None if hashes is None else hashes[is_val]
-            own_kept = None if kept is None else kept.filter(mask(is_val))
-            self._writer.append(1, documents.filter(mask(is_val)), own, own_kept)
-            documents = documents.filter(mask(~is_val))
-            hashes = None if hashes is None else hashes[~is_val]
-            kept = None if kept is None else kept.filter(mask(~is_val))
-        self._writer.append(0, documents, hashes, kept)
+    def _append(self, texts: pa.LargeStringArray, documents: EncodedBatch) -> None:
+        if self._job.val_fraction:
+            is_val = held_out(texts, self._job.val_fraction, self._job.seed)
+            if is_val.any():
+                self._writer.append(1, documents.where(is_val))
+                documents = documents.where(~is_val)
+        self._writer.append(0, documents)
 
 
 def _without_copies(held: _Held, seen: SeenTexts) -> _Held:

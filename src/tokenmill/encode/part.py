@@ -1,9 +1,9 @@
 """A part: one slice's encoded tokens and document lengths, committed to disk with its record.
 
 Each split has its own file, so that one can be removed while the other is still needed; a split
-without documents has no file. A part file is a sequence of chunks, nearly always one; a huge
-unsplittable slice (one .jsonl.gz of 20 GB) has one chunk per 64 MB of tokens, so that a worker's
-memory stays flat. A chunk is
+without documents has no file. A part file is a sequence of chunks, nearly always one. A huge
+unsplittable slice (one .jsonl.gz of 20 GB) has a chunk for every 64 MB of tokens, so that a
+worker's memory stays flat. A chunk is
 
     tokens | lengths                                 always
            | keys | starts of buckets                if shuffled
@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from tokenmill.arrays import binary_array_of, indices, offsets_of
+from tokenmill.arrays import indices, mask, offsets_of
 from tokenmill.encode.documents import data_of, shuffle_keys
 from tokenmill.encode.kept_file import KeptWriter
 from tokenmill.encode.record import (
@@ -50,6 +50,22 @@ CHUNK_BYTES = 64 << 20
 PART_CHECKSUM = xxhash.xxh3_128
 
 
+class EncodedBatch(NamedTuple):
+    """Encoded documents, with their hashes (--dedup) and what is kept of them (--keep)."""
+
+    data: pa.LargeBinaryArray
+    hashes: Hashed | None = None
+    kept: pa.StructArray | None = None
+
+    def where(self, flags: npt.NDArray[np.bool_]) -> EncodedBatch:
+        """The documents whose flag is set."""
+        return EncodedBatch(
+            self.data.filter(mask(flags)),
+            None if self.hashes is None else self.hashes[flags],
+            None if self.kept is None else self.kept.filter(mask(flags)),
+        )
+
+
 class PartWriter:
     """Collects a slice's documents and commits them as its part and record."""
 
@@ -65,40 +81,27 @@ class PartWriter:
         has_hashes: bool = False,
         kept_types: str | None = None,
     ) -> None:
-        """`key_index` is the index that a shuffle's keys are made from, if it is another.
-        `has_hashes`: documents come with hashes, which are saved beside the part."""
+        """`key_index` is the index that shuffle keys are made from, if it is not `slice_index`.
+        With `has_hashes`, the documents' hashes are saved beside the part."""
         self._key_index = slice_index if key_index is None else key_index
         self._hashes: list[Hashed] | None = [] if has_hashes else None  # in the part's order
-        self._held_hashes: tuple[list[Hashed], ...] = ([], [])
         self._work = work
         self._slice_index = slice_index
         self._dtype_bytes = DTYPE_BYTES[dtype]
         self._num_buckets = num_buckets  # 0: not shuffled
         self._seed = seed
         self._chunks: list[PartChunk] = []
-        self._held: tuple[list[pa.LargeBinaryArray], ...] = ([], [])
+        self._held: tuple[list[EncodedBatch], ...] = ([], [])  # by split
         self._held_bytes = 0
         self._num_keys = 0
         self._files: dict[int, NewFile] = {}  # by split
         self._kept: dict[int, KeptWriter] = {}  # by split
-        self._held_kept: tuple[list[pa.StructArray], ...] = ([], [])
         self._kept_types = kept_types
 
-    def append(
-        self,
-        split: int,
-        documents: pa.LargeBinaryArray,
-        hashes: Hashed | None = None,
-        kept: pa.StructArray | None = None,
-    ) -> None:
-        """Append documents, and what is kept of them (kept_file.py)."""
-        if len(documents):
+    def append(self, split: int, documents: EncodedBatch) -> None:
+        if len(documents.data):
             self._held[split].append(documents)
-            if hashes is not None:
-                self._held_hashes[split].append(hashes)
-            if kept is not None:
-                self._held_kept[split].append(kept)
-            self._held_bytes += len(data_of(documents))
+            self._held_bytes += len(data_of(documents.data))
         if self._held_bytes >= CHUNK_BYTES:
             self._write_chunk()
 
@@ -150,39 +153,39 @@ class PartWriter:
             PartChunk((num_tokens[0], num_tokens[1]), (num_documents[0], num_documents[1]))
         )
         self._held = ([], [])
-        self._held_kept = ([], [])
-        self._held_hashes = ([], [])
         self._held_bytes = 0
 
-    def _write_split(self, split: int, held: list[pa.LargeBinaryArray]) -> tuple[int, int]:
+    def _write_split(self, split: int, held: list[EncodedBatch]) -> tuple[int, int]:
         """Append one split's chunk to its file; returns its numbers of tokens and documents."""
         tails: list[npt.NDArray[Any]] = []
         order: npt.NDArray[np.int64] | None = None
+        arrays = [documents.data for documents in held]
         if self._num_buckets:
-            held, order, *tails = self._sorted(held)
+            arrays, order, *tails = self._sorted(arrays)
         if self._hashes is not None:
-            hashes = np.concatenate(self._held_hashes[split])
+            hashes = np.concatenate([documents.hashes for documents in held])
             self._hashes.append(hashes if order is None else hashes[order])
         file = self._file_of(split)
-        for documents in held:
-            file.write(data_of(documents))
-        lengths = np.concatenate([np.diff(offsets_of(documents)) for documents in held])
+        for array in arrays:
+            file.write(data_of(array))
+        lengths = np.concatenate([np.diff(offsets_of(array)) for array in arrays])
         lengths //= self._dtype_bytes
-        for array in (lengths.astype("<u4"), *tails):
-            file.write(array)
-        if self._held_kept[split]:
-            self._write_kept(split, lengths, order, tails)
+        for tail in (lengths.astype("<u4"), *tails):
+            file.write(tail)
+        kept = [documents.kept for documents in held if documents.kept is not None]
+        if kept:
+            self._write_kept(split, pa.concat_arrays(kept), lengths, order, tails)
         return int(lengths.sum()), len(lengths)
 
     def _write_kept(
         self,
         split: int,
+        rows: pa.StructArray,
         lengths: npt.NDArray[Any],
         order: npt.NDArray[np.int64] | None,
         tails: list[npt.NDArray[Any]],
     ) -> None:
         """Write what is kept of the documents, in their order."""
-        rows = pa.concat_arrays(self._held_kept[split])
         if split not in self._kept:
             folder, name = os.path.split(kept_path(self._work, self._slice_index, split))
             file = files.new_file(folder, name, PART_CHECKSUM(), is_durable=False)
@@ -204,9 +207,9 @@ class PartWriter:
     def _sorted(
         self, held: list[pa.LargeBinaryArray]
     ) -> tuple[list[pa.LargeBinaryArray], Any, npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
-        """The documents sorted by key, where each was before, their keys, and the bucket starts
-        (documents, tokens)."""
-        documents = pa.concat_arrays(held) if held else binary_array_of([])
+        """The documents sorted by key, the position of each before that, their keys, and the bucket
+        starts (documents, tokens)."""
+        documents = pa.concat_arrays(held)
         keys = shuffle_keys(self._seed, self._key_index, self._num_keys, len(documents))
         self._num_keys += len(documents)
         order = np.argsort(keys, kind="stable")
@@ -226,21 +229,21 @@ def _digest(file: NewFile | None) -> str:
 
 
 class SplitChunk(NamedTuple):
-    """One split's share of a chunk: its byte positions in the split's part file."""
+    """One split's part of a chunk: its byte positions in the split's part file."""
 
     slice_index: int
     num_tokens: int
     num_documents: int
     tokens_at: int
     lengths_at: int
-    keys_at: int  # the next two if shuffled
-    directory_at: int
+    keys_at: int  # if shuffled
+    directory_at: int  # if shuffled
 
 
 def split_chunks(
     slice_index: int, chunks: Iterable[PartChunk], split: int, dtype: str, num_buckets: int = 0
 ) -> Iterator[SplitChunk]:
-    """The positions of a split's chunks in its part file; runs without documents are left out."""
+    """The positions of a split's chunks in its part file; chunks without documents are left out."""
     at = 0
     for chunk in chunks:
         num_tokens, num_documents = chunk.num_tokens[split], chunk.num_documents[split]
@@ -256,5 +259,5 @@ def split_chunks(
 
 
 def bucket_bounds(num_buckets: int) -> npt.NDArray[np.uint64]:
-    """The first key of each bucket, and one past the last key of all."""
+    """The first key of each bucket, and one past the last key."""
     return (np.arange(num_buckets + 1, dtype=np.uint64) << np.uint64(32)) // np.uint64(num_buckets)

@@ -1,8 +1,8 @@
-"""A part without the documents that are copies of earlier ones (`--dedup exact`).
+"""Writes a part again without copies of earlier documents (`--dedup exact`).
 
-A slice is encoded before anybody knows what the slices before it hold. Once that is known, a part
-that has such copies is written again without them, under an index of its own: what has a name never
-changes. The new part is the one that the slice would have without these rows.
+A slice is encoded before the contents of earlier slices are known. Once they are, a part that has
+copies is written again without them, as the slice would have been encoded without those rows. The
+new part has its own index, because a committed file never changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tokenmill.corpus.spans import Slice
 from tokenmill.encode.documents import shuffle_keys
 from tokenmill.encode.job import Job
 from tokenmill.encode.kept_file import KeptFile, KeptReader
-from tokenmill.encode.part import PartWriter, split_chunks
+from tokenmill.encode.part import EncodedBatch, PartWriter, split_chunks
 from tokenmill.encode.record import SPLITS, Counts, PartRecord, committed_record, part_path
 from tokenmill.encode.text_hashes import Hashed, saved_hashes
 from tokenmill.errors import DamagedWorkError
@@ -31,26 +31,26 @@ Flags = npt.NDArray[np.bool_]
 
 
 def packed_flags(flags: Flags) -> str:
-    """Flags as text, for a slice's `copies`."""
+    """Flags as text, for `Slice.copies`."""
     return base64.b64encode(np.packbits(flags).tobytes()).decode()
 
 
 def copies_of(job: Job, slice_: Slice) -> tuple[Hashed, Flags]:
-    """The documents of the slice that this one is made from, and which of them are copies."""
-    assert slice_.place is not None
-    rows = saved_hashes(job.work, job.plan_id, slice_.place)
+    """The hashes of the original slice's documents, and which documents are copies."""
+    assert slice_.original is not None
+    rows = saved_hashes(job.work, job.plan_id, slice_.original)
     if rows is None:
-        raise _gone(f"the hashes of slice {slice_.place}")
+        raise _gone(f"the hashes of slice {slice_.original}")
     bits = np.frombuffer(base64.b64decode(slice_.copies), np.uint8)
     return rows, np.unpackbits(bits, count=len(rows)).astype(np.bool_)
 
 
 def pruned(job: Job, slice_: Slice) -> PartRecord:
-    """Commit the part of slice number `place` again, without its copies."""
-    assert slice_.place is not None
-    record = committed_record(job.work, slice_.place, job.plan_id)
+    """Commit the part of the original slice again, without its copies."""
+    assert slice_.original is not None
+    record = committed_record(job.work, slice_.original, job.plan_id)
     if record is None:
-        raise _gone(f"the record of slice {slice_.place}")
+        raise _gone(f"the record of slice {slice_.original}")
     rows, is_copy = copies_of(job, slice_)
     writer = PartWriter(
         job.work,
@@ -58,20 +58,20 @@ def pruned(job: Job, slice_: Slice) -> PartRecord:
         job.dtype,
         job.num_buckets,
         job.seed,
-        key_index=slice_.place,
+        key_index=slice_.original,
         kept_types=job.read.kept_types,
     )
     try:
         at = 0
         for split, documents, columns in _documents(job, record):
             positions = np.flatnonzero(~is_copy[at : at + len(documents)])
-            if job.num_buckets:  # sorted by key; the writer sorts them again, by keys of their own
-                keys = shuffle_keys(job.seed, slice_.place, at, len(documents))
+            if job.num_buckets:  # undo the sorting by key: the writer sorts by new keys
+                keys = shuffle_keys(job.seed, slice_.original, at, len(documents))
                 original = np.argsort(keys, kind="stable")[positions]
                 positions = positions[np.argsort(original)]
             at += len(documents)
             kept = None if columns is None else columns.take(indices(positions))
-            writer.append(split, documents.take(indices(positions)), kept=kept)
+            writer.append(split, EncodedBatch(documents.take(indices(positions)), kept=kept))
         num_copies = int(np.count_nonzero(is_copy))
         counts = record.counts + Counts(
             num_written=-num_copies,
@@ -86,8 +86,8 @@ def pruned(job: Job, slice_: Slice) -> PartRecord:
 def _documents(
     job: Job, record: PartRecord
 ) -> Iterator[tuple[int, pa.LargeBinaryArray, pa.StructArray | None]]:
-    """The documents of a part, chunk by chunk, train before val, as they are in the part's file,
-    and what is kept of them (--keep)."""
+    """The split, the documents and what is kept of them (--keep), chunk by chunk, train before val,
+    in the order of the part file."""
     num_chunks = len(record.chunks)
     chunks = [
         split_chunks(record.slice_index, record.chunks, split, job.dtype, job.num_buckets)
@@ -114,7 +114,7 @@ def _documents(
 
 
 def _kept_chunks(job: Job, record: PartRecord, split: int) -> Iterator[pa.StructArray | None]:
-    """What is kept of the documents of a split, chunk by chunk."""
+    """What is kept of a split's documents, chunk by chunk."""
     if job.read.keep is None:
         yield from itertools.repeat(None)
     types, num_buckets = job.read.kept_types, job.num_buckets
@@ -129,6 +129,6 @@ def _kept_chunks(job: Job, record: PartRecord, split: int) -> Iterator[pa.Struct
 
 def _gone(what: str) -> DamagedWorkError:
     return DamagedWorkError(
-        f"{what} is gone or damaged, and is needed to leave out duplicates",
+        f"{what} is missing or damaged, and is needed to leave out duplicates",
         hint="run the same command again: it resumes",
     )

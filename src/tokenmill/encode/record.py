@@ -1,6 +1,6 @@
 """The record of a part: a small JSON file that says that a slice is done and accounts for its rows.
 
-Light to import, because records cross the pipe from a worker.
+Light to import, because workers send records through a pipe.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The counts of a slice's rows. Nothing vanishes: `num_rows` is the sum of those written,
-    filtered, empty, null and quarantined, and of duplicates."""
+    """The counts of a slice's rows. None is lost: `num_rows` is the sum of written, filtered,
+    empty, null, quarantined and duplicate rows."""
 
     num_rows: int = 0
     num_written: int = 0
@@ -52,7 +52,7 @@ class Counts:
 
     @property
     def shown_sum(self) -> str:
-        """What became of the rows, for a person."""
+        """What happened to the rows: 9 written + 1 empty + ..."""
         filtered = f"{self.num_filtered:,} filtered + " if self.num_filtered else ""
         return (
             f"{self.num_written:,} written + {filtered}{self.num_empty:,} empty + "
@@ -61,14 +61,14 @@ class Counts:
         )
 
     def to_plain(self) -> dict[str, int]:
-        """Plain data. Without rows that were filtered it is as if the count did not exist, so that
-        manifests keep their sha256; the same for duplicates."""
+        """Plain data. Counts of 0 filtered rows or duplicates are left out, so that manifests have
+        the same sha256 as before these counts existed."""
         optional = ("num_filtered", "num_duplicates")
         return {k: v for k, v in asdict(self).items() if v or k not in optional}
 
 
 class PartChunk(NamedTuple):
-    """Tokens and documents per split, in the order of SPLITS. Records on disk call them runs."""
+    """Tokens and documents per split, in the order of SPLITS. A record's JSON calls them `runs`."""
 
     num_tokens: tuple[int, int]
     num_documents: tuple[int, int]
@@ -166,18 +166,17 @@ def recorded_indices(work: str) -> list[int]:
 def committed_records(
     work: str, slice_indices: Sequence[int], plan_id: str
 ) -> Iterator[PartRecord | None]:
-    """Each slice's record, if it belongs to this plan; None for a torn, edited or foreign
-    record."""
+    """Each slice's record; None if it is missing, torn, edited or of another plan."""
     paths = [record_path(work, index) for index in slice_indices]
     for index, data in zip(slice_indices, files.read_files(paths), strict=True):
-        yield _understood(data, index, plan_id)
+        yield _parsed(data, index, plan_id)
 
 
 def committed_record(work: str, slice_index: int, plan_id: str) -> PartRecord | None:
     return next(committed_records(work, [slice_index], plan_id))
 
 
-def _understood(data: bytes | None, slice_index: int, plan_id: str) -> PartRecord | None:
+def _parsed(data: bytes | None, slice_index: int, plan_id: str) -> PartRecord | None:
     try:
         record = PartRecord.from_plain(checked_object(data or b""))
     except (ValueError, KeyError, TypeError):

@@ -1,8 +1,8 @@
-"""The texts that were seen so far, by their hashes: 16 bytes each, in hash tables of NumPy.
+"""The texts seen so far, by their hashes of 16 bytes, in hash tables of NumPy arrays.
 
-A table has buckets of 16; what finds its bucket full goes to the next one. Tables are never copied:
-when the last one is filled to 80%, another is added, a quarter as large as all before it. So a text
-takes 20 to 25 bytes. Measured on a busy machine: 10 million in 210 MB, and 4 µs each.
+A table has buckets of 16; a hash whose bucket is full goes to the next one. Tables are never
+copied: when the last one is 80% full, another is added, a quarter as large as all before it. So a
+text takes 20 to 25 bytes. Measured on a busy machine: 10 million in 210 MB, and 4 µs each.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from tokenmill.encode.text_hashes import Hashes
 
 WIDTH = 16
 _FULL = 0.8
-_STEP_HASHES = 1 << 14  # looked up at a time: what stays in the cache
+_STEP_HASHES = 1 << 14  # looked up at a time: they stay in the CPU cache
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
 
 class SeenTexts:
-    """`num_buckets` is the size of the first table; memory is taken as it fills."""
+    """A set of hashes that only grows. `num_buckets` is the size of the first table."""
 
     def __init__(self, num_buckets: int = 256) -> None:
         self._min_buckets = num_buckets
         self._tables: list[_Table] = []
 
     def add(self, hashes: Hashes) -> Flags:
-        """Whether each is the first of its kind, among these and all earlier ones."""
+        """Add the hashes; returns which of them are the first of their kind, here and before."""
         is_first = np.zeros(len(hashes), np.bool_)
         if not len(hashes):
             return is_first
@@ -40,7 +40,7 @@ class SeenTexts:
         return is_first
 
     def _added(self, high: Hashes, low: Hashes) -> Flags:
-        """The same for hashes that differ from each other."""
+        """The same for distinct hashes."""
         left = np.arange(len(high))
         for table in self._tables:
             left = left[~table.has(high[left], low[left])]
@@ -64,7 +64,7 @@ class _Table:
         self._used = np.zeros(num_buckets, np.uint8)  # of each bucket
 
     def has(self, high: Hashes, low: Hashes) -> Flags:
-        """Whether it has each. A search goes on in the next bucket as long as they are full."""
+        """Which hashes it has. A search continues in the next bucket while buckets are full."""
         is_found = np.zeros(len(high), np.bool_)
         left, buckets = np.arange(len(high)), self._buckets_of(high)
         while len(left):
@@ -72,12 +72,12 @@ class _Table:
             is_same = self._low[buckets[at], slot] == low[left[at]]
             is_same &= slot < self._used[buckets[at]]
             is_found[left[at[is_same]]] = True
-            goes_on = (self._used[buckets] == WIDTH) & ~is_found[left]
-            left, buckets = left[goes_on], (buckets[goes_on] + 1) % self.num_buckets
+            continues = (self._used[buckets] == WIDTH) & ~is_found[left]
+            left, buckets = left[continues], (buckets[continues] + 1) % self.num_buckets
         return is_found
 
     def insert(self, high: Hashes, low: Hashes) -> None:
-        """Add hashes that it does not have; at most as many as there is room for."""
+        """Add new hashes, at most `room`."""
         self.room -= len(high)
         left, buckets = np.arange(len(high)), self._buckets_of(high)
         while len(left):

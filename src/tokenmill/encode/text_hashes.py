@@ -2,13 +2,13 @@
 
     head (plan, slice), one row per document, checksum
 
-in the order of the part's documents: chunk by chunk, train before val. Texts are equal if their
-128-bit hashes are: among 10 billion different texts, two have the same hash with a chance of
-1 in 7 * 10^18. xxh3 takes 1.1 µs for a document of 4.5 kB, blake2b 14. It does not withstand
-somebody who makes texts with equal hashes on purpose: they could only have each other left out.
+in the order of the part's documents: chunk by chunk, train before val. Texts with the same 128-bit
+hash are taken as equal: among 10 billion different texts, two have the same hash with a probability
+of 1 in 7 * 10^18. xxh3 takes 1.1 µs for a document of 4.5 kB, blake2b 14. An attacker can make
+texts with equal xxh3 hashes, but these could only remove each other.
 
-The file stays until the dataset is complete, also after its part was removed: an attempt that
-continues another finds out from these files which documents are the first of their kind.
+The file stays until the dataset is complete, even after its part is removed: a resumed run finds
+out from these files which documents are the first of their kind.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tokenmill.arrays import offsets_of
 from tokenmill.encode.record import PARTS_NAME
 from tokenmill.storage import files
 
-# Of a document: its hash, and how many bytes its text has.
+# Of a document: its hash, and the size of its text.
 HASHED = np.dtype([("hash", "<u8", (2,)), ("num_bytes", "<u8")])
 Hashed = npt.NDArray[np.void]
 Hashes = npt.NDArray[np.uint64]  # two numbers each
@@ -55,7 +55,7 @@ def save_hashes(work: str, plan_id: str, slice_index: int, rows: Hashed) -> None
 
 
 def saved_hashes(work: str, plan_id: str, slice_index: int) -> Hashed | None:
-    """The rows; None if the file is missing, torn, damaged or of another plan."""
+    """A slice's rows; None if the file is missing, damaged or of another plan."""
     try:
         data = files.read_file(hashes_path(work, slice_index))
     except FileNotFoundError:

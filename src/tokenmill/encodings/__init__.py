@@ -2,8 +2,8 @@
 
     get_encoding("gpt2").encode_array(texts)    Arrow strings in, ids and offsets out
 
-encoding.py is the class; lookup.py finds an identity, loading.py builds what does its work.
-Importing this package imports no tokenizer's library, nor numpy nor pyarrow.
+encoding.py is the class, lookup.py finds an identity, loading.py builds its engine. Importing this
+package imports no tokenizer library, and neither numpy nor pyarrow.
 """
 
 from tokenmill.encodings.builtin import ENCODING_NAMES

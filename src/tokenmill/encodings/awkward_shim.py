@@ -1,14 +1,12 @@
-"""A stand-in for awkward that gives gigatoken its answers from Arrow buffers.
+"""A shim for awkward: the five functions that gigatoken calls, on Arrow buffers.
 
 gigatoken's binding takes strings as an awkward array, and calls awkward to unpack it
 (`without_parameters`, `flatten`, `num`, `to_numpy`) and to assemble the ids (`unflatten`). That
-takes 0.8 ms per call, and importing awkward 0.1 to 0.2 s per process: 6 % of a run over 1 GB. Here
-the same five functions work on the existing Arrow buffers.
+takes 0.8 ms per call, and importing awkward 0.1 to 0.2 s per process: 6 % of a run over 1 GB.
 
-gigatoken imports awkward again for every call, so the stand-in replaces that module only for the
-duration of a call. Still, only our own processes do that (`enable`): in a user's process, another
-thread might import awkward at that moment. Otherwise, or if gigatoken calls another function, the
-real awkward is used.
+gigatoken imports awkward in every call, so the shim replaces that module only during a call. Even
+so, only our own processes do that (`enable`): in a user's process, another thread might import
+awkward at that moment. Without it, or if gigatoken calls another function, awkward itself is used.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ _is_enabled = False
 
 
 def enable() -> None:
-    """Use the stand-in in this process. For workers and our command, which run only our code."""
+    """Use the shim in this process. Only for processes that run nothing but our code."""
     global _is_enabled  # noqa: PLW0603
     _is_enabled = True
 
@@ -45,7 +43,7 @@ def encode_batch(
     import numpy as np
 
     try:
-        with _stood_in():
+        with _shimmed():
             ids, lengths = tokenizer.encode_batch(_Strings(data, offsets), parallel=False)
     except AttributeError:  # it called another function
         return _by_awkward(tokenizer, data, offsets)
@@ -55,9 +53,9 @@ def encode_batch(
 
 
 @contextlib.contextmanager
-def _stood_in() -> Iterator[None]:
+def _shimmed() -> Iterator[None]:
     before = sys.modules.get("awkward")
-    sys.modules["awkward"] = _STAND_IN
+    sys.modules["awkward"] = _SHIM
     try:
         yield
     finally:
@@ -81,9 +79,9 @@ class _Strings:
         return self.data[self.offsets[0] : self.offsets[-1]]
 
 
-def _stand_in() -> types.ModuleType:
+def _shim() -> types.ModuleType:
     module = types.ModuleType("awkward")
-    answers = {
+    functions = {
         "Array": _Strings,
         "without_parameters": lambda strings: strings,
         "flatten": lambda strings: strings.characters(),
@@ -91,11 +89,11 @@ def _stand_in() -> types.ModuleType:
         "to_numpy": lambda array: array,
         "unflatten": lambda ids, lengths: (ids, lengths),
     }
-    module.__dict__.update(answers)
+    module.__dict__.update(functions)
     return module
 
 
-_STAND_IN = _stand_in()
+_SHIM = _shim()
 
 
 def _by_awkward(

@@ -1,7 +1,7 @@
 """The special token that begins a document, and what a tokenizer's own template puts around a text.
 
-A document gets no such token unless it is asked for. The token is the user's (TEXT, ID, or
-TEXT=ID), or the one that the model's own library puts before a text.
+A document gets no such token unless the user asks for it. It is the one that the user names (TEXT,
+ID, or TEXT=ID), or the one that the model's own library puts before a text.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tokenmill.encodings.eot import parsed_eot, special_named
+from tokenmill.encodings.eot import parsed_special, special_named
 from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.loading import special_tokens_of
 from tokenmill.encodings.tiktoken import with_special_token
 from tokenmill.encodings.tokenizer_json import template_bos, template_eos
-from tokenmill.encodings.vocabulary_file import vocabulary_bytes
+from tokenmill.encodings.vocabulary_file import json_beside, vocabulary_bytes
 from tokenmill.errors import ConfigError
 
 # Tried in this order if neither the user nor the tokenizer names one.
@@ -37,7 +37,7 @@ def with_bos(identity: EncodingId, asked: str | None = None) -> EncodingId:
     """The encoding with the token that begins a document. If that is its EOT token, nothing is
     added: documents that begin with EOT are a matter of --eot."""
     specials = special_tokens_of(identity)
-    text, token = (None, None) if asked is None else parsed_eot(asked)
+    text, token = (None, None) if asked is None else parsed_special(asked)
     is_ranks = identity.kind == "tiktoken" and identity.source is not None
     if is_ranks and text is not None and token is not None and text not in specials:
         return with_special_token(identity, text, token)
@@ -89,7 +89,7 @@ def template_of(identity: EncodingId) -> OwnSpecials:
         return OwnSpecials(identity.bos, None)
     path = Path(identity.source)
     processor = json.loads(vocabulary_bytes(path)).get("post_processor")
-    config = _config_beside(path)
+    config = json_beside(path, "tokenizer_config.json", hint="--bos-token TEXT")
     return OwnSpecials(
         _configured("bos", config, template_bos(processor)),
         _configured("eos", config, template_eos(processor)),
@@ -129,14 +129,3 @@ def templated(identity: EncodingId, has_eot: bool) -> EncodingId:
             )
         identity = replace(identity, eot=template.eos, eot_token=specials[template.eos])
     return identity if template.bos is None else with_bos(identity, template.bos)
-
-
-def _config_beside(path: Path) -> Mapping[str, Any]:
-    config = path.with_name("tokenizer_config.json")
-    if not config.is_file():
-        return {}
-    try:
-        plain = json.loads(vocabulary_bytes(config))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{config}: not JSON: {error}", hint="--bos-token TEXT") from None
-    return plain if isinstance(plain, dict) else {}

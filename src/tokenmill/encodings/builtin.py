@@ -1,4 +1,4 @@
-"""The encodings that come with the package: everything about them that is not in their file.
+"""The builtin encodings: everything about them that is not in their vocabulary file.
 
 Constants, so that naming an encoding reads no file. The special tokens and sizes are tiktoken's
 (`tiktoken_ext/openai_public.py`); the files are OpenAI's, unchanged.
@@ -16,7 +16,7 @@ from tokenmill.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class ShippedEncoding:
+class BuiltinEncoding:
     file: str  # in vocab/
     file_sha256: str
     pattern: str
@@ -26,7 +26,7 @@ class ShippedEncoding:
 
 _EOT = "<|endoftext|>"
 
-_R50K = ShippedEncoding(
+_R50K = BuiltinEncoding(
     "r50k_base.tiktoken",
     "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
     "gpt2",
@@ -34,7 +34,7 @@ _R50K = ShippedEncoding(
     50256,
 )
 
-_O200K = ShippedEncoding(
+_O200K = BuiltinEncoding(
     "o200k_base.tiktoken",
     "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
     "o200k",
@@ -54,17 +54,17 @@ _HARMONY = {
 _RESERVED = {f"<|reserved_{i}|>": i for i in (200000, 200001, 200004, *range(200009, 201088))}
 del _RESERVED["<|reserved_200012|>"]
 
-SHIPPED_ENCODINGS = {
+BUILTIN_ENCODINGS = {
     "gpt2": _R50K,
     "r50k_base": _R50K,
-    "p50k_base": ShippedEncoding(
+    "p50k_base": BuiltinEncoding(
         "p50k_base.tiktoken",
         "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069",
         "gpt2",
         {_EOT: 50256},
         50280,
     ),
-    "cl100k_base": ShippedEncoding(
+    "cl100k_base": BuiltinEncoding(
         "cl100k_base.tiktoken",
         "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
         "cl100k",
@@ -85,11 +85,11 @@ SHIPPED_ENCODINGS = {
     ),
 }
 
-ENCODING_NAMES = tuple(SHIPPED_ENCODINGS)
+ENCODING_NAMES = tuple(BUILTIN_ENCODINGS)
 
 
-def shipped_identity(name: str, pattern: str | None, eot: str | None) -> EncodingId:
-    shipped = SHIPPED_ENCODINGS[name]
+def builtin_identity(name: str, pattern: str | None, eot: str | None) -> EncodingId:
+    shipped = BUILTIN_ENCODINGS[name]
     if pattern not in (None, shipped.pattern):
         raise ConfigError(
             f"the encoding {name} has the pattern {shipped.pattern}, not {pattern}",

@@ -1,4 +1,4 @@
-"""GPT-2's letters for bytes, in which byte-level vocabularies are written."""
+"""GPT-2's mapping of bytes to letters, in which byte-level vocabularies are written."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`Encoding`: tiktoken's methods, an array call for the mill, and nothing loaded until used.
+"""`Encoding`: tiktoken's methods, plus arrays in and out; nothing is loaded until it is used.
 
-Creating, comparing and sending an encoding to another process touch only its identity. Ordinary
-text goes to the fast engine, except a single short string: the reference is faster than the
-engine's fixed cost (0.5 ms per call, 1.3 on a fragmented heap). The reference handles special
+Creating, comparing and pickling an encoding touch only its identity. Ordinary text goes to the fast
+engine, except a single short string: the reference takes less than the engine's fixed cost (0.5 ms
+per call, 1.3 on a fragmented heap). The reference handles special
 tokens and decoding.
 """
 

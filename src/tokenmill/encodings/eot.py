@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tokenmill.errors import ConfigError
 
 
-def parsed_eot(asked: str) -> tuple[str | None, int | None]:
+def parsed_special(asked: str) -> tuple[str | None, int | None]:
     """The text and the id that were given; None for the one that was not."""
     if asked.isdecimal():
         return None, int(asked)
@@ -23,7 +23,7 @@ def special_named(
     """The text of the special token that was asked for. Raises ConfigError if there is none."""
     if asked in special_tokens:
         return asked
-    text, token = parsed_eot(asked)
+    text, token = parsed_special(asked)
     for known, its_id in special_tokens.items():
         if text in (None, known) and token == its_id:
             return known
@@ -37,8 +37,8 @@ def special_named(
 
 
 def eot_named(asked: str | None, specials: Mapping[str, int], where: str) -> str:
-    """The special token that ends a document: as asked for by text or id, or a usual one; None if
-    there is no usual one."""
+    """The text of the special token that ends a document. `asked`: the one that the user names, by
+    text or id, or a usual one. Raises ConfigError if it is None or not a special token."""
     if asked is None:
         known = ", ".join(list(specials)[:40]) or "none"
         raise ConfigError(

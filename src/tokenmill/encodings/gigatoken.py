@@ -80,7 +80,7 @@ class GigatokenEngine:
         except NOT_FAILURES:
             raise
         except BaseException:
-            self._drop()  # a panic may have left anything behind
+            self._drop()  # its state after a panic is undefined
         one_by_one = []
         for position in range(len(offsets) - 1):
             try:

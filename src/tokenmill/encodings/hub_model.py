@@ -1,11 +1,10 @@
 """A tokenizer by the name of its model on the Hugging Face Hub: OWNER/NAME[@REVISION].
 
-Only the files that say how text becomes ids are fetched, by `huggingface_hub` into its own cache:
-they are small, and once they are there no network is needed. It repeats a request that nobody
-answers for 23 seconds without a word, so whether the Hub answers is asked first, with our retries
-(10 seconds) and a line for each. It compares sizes, so the hashes that its cache is named by are
-compared here. A run keeps the sha256 of the vocabulary and the commit; its workers read the file in
-the cache and never ask the Hub.
+Only the tokenizer's files are fetched, by `huggingface_hub` into its own cache: they are small, and
+once they are there no network is needed. It silently retries an unanswered request for 23 seconds,
+so we first ask whether the Hub answers, with our own retries (10 seconds) and a message for each.
+It checks sizes only, so the hashes in its cache's file names are compared here. A run keeps the
+sha256 of the vocabulary and the commit; its workers read the cached file and never ask the Hub.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.vocab_merges import BESIDE
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError
-from tokenmill.storage.retry import Retry, is_of_the_network, message_of, say, status_of
+from tokenmill.storage.retry import Retry, is_network_error, message_of, say, status_of
 
 # The first that a model has is its vocabulary.
 VOCABULARIES = ("tokenizer.json", "tekken.json", "tokenizer.model", "qwen.tiktoken", "vocab.json")
-_BESIDE = ("tokenizer_config.json",)  # what says which special token is which
+_BESIDE = ("tokenizer_config.json",)  # names the special tokens
 _BESIDE_OF = {"vocab.json": ("merges.txt", *BESIDE)}
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@([\w./-]+))?")
 _COMMIT = re.compile(r"/snapshots/([0-9a-f]{40})/")
@@ -49,7 +48,7 @@ class HubModel:
         return HubModel(match[1], match[2] or "main")
 
     def vocabulary(self, *, only_cached: bool = False) -> Path:
-        """The path of its vocabulary file in the cache, fetched if need be."""
+        """The path of its vocabulary file in the cache; downloaded if it is not there."""
         import huggingface_hub
         import huggingface_hub.constants
 
@@ -59,18 +58,15 @@ class HubModel:
             for name in VOCABULARIES:
                 path = self._fetched(huggingface_hub, name, self.revision, only_cached)
                 if path is not None:
-                    # Of the same commit, wherever the branch is now.
+                    # Of the same commit, even if the branch has moved since.
                     for other in _BESIDE_OF.get(name, _BESIDE):
                         self._fetched(huggingface_hub, other, commit_of(path), only_cached)
                     return path
         raise self._without_vocabulary(only_cached)
 
     def _is_answered(self, client: Any) -> bool:
-        """Whether the Hub answers. False if it does not and the cache has the vocabulary."""
-        is_cached = any(
-            isinstance(client.try_to_load_from_cache(self.repo, name, revision=self.revision), str)
-            for name in VOCABULARIES
-        )
+        """Whether the Hub answers. False if it does not and the cache has what it would say."""
+        is_cached = self._is_cached(client)
         if not is_cached:
             say(f"{self._typed}: asking {client.constants.ENDPOINT} for its tokenizer")
         url = client.hf_hub_url(self.repo, VOCABULARIES[0], revision=self.revision)
@@ -79,8 +75,8 @@ class HubModel:
             try:
                 client.get_hf_file_metadata(url, timeout=_CONTACT_SECONDS)
             except Exception as error:
-                # What a server says, the request for the file will say again.
-                if status_of(error) is not None or not is_of_the_network(error):
+                # A server's refusal comes again with the request for the file.
+                if status_of(error) is not None or not is_network_error(error):
                     return True
                 if not is_cached:
                     raise
@@ -90,12 +86,30 @@ class HubModel:
 
         return self._retry.result_of(ask)
 
+    def _is_cached(self, client: Any) -> bool:
+        """Whether the cache has the vocabulary that the Hub would give and what says which special
+        token is which. It also knows which files were asked for and are not there. Another
+        program may have fetched one file and not the others: then another vocabulary would be
+        taken, or another EOT."""
+
+        def looked_up(name: str, revision: str) -> Any:
+            return client.try_to_load_from_cache(self.repo, name, revision=revision)
+
+        for name in VOCABULARIES:
+            found = looked_up(name, self.revision)
+            if isinstance(found, str):
+                others = _BESIDE_OF.get(name, _BESIDE)
+                return all(looked_up(other, commit_of(found)) is not None for other in others)
+            if found is None:  # nobody has asked
+                return False
+        return False
+
     @property
     def _retry(self) -> Retry:
         return Retry(lambda message: say(f"{self._typed}: {message}"))
 
     def _fetched(self, client: Any, name: str, revision: str, only_cached: bool) -> Path | None:
-        """None: there is no such file; from the cache alone, that it is not there."""
+        """None if there is no such file, or, with `only_cached`, if it is not in the cache."""
 
         def download() -> str:
             path: str = client.hf_hub_download(
@@ -104,7 +118,8 @@ class HubModel:
             return path
 
         try:
-            path = Path(self._retry.result_of(download))
+            # What the cache does not have, it will not have in a second.
+            path = Path(download() if only_cached else self._retry.result_of(download))
         except Exception as error:
             kinds = {kind.__name__ for kind in type(error).__mro__}
             is_unknown = "LocalEntryNotFoundError" in kinds and not only_cached
@@ -116,7 +131,7 @@ class HubModel:
 
     @contextlib.contextmanager
     def _explained(self, client: Any) -> Iterator[None]:
-        """Turn what the client raises into our errors; anything else passes."""
+        """Turn the client's errors into ours; others pass through."""
         try:
             yield
         except Exception as error:
@@ -140,7 +155,7 @@ class HubModel:
                     hint=f"check the name at {page}; if it is private: `hf auth login`, or set "
                     "HF_TOKEN",
                 ) from None
-            if not is_of_the_network(error):
+            if not is_network_error(error):
                 raise
             raise NetworkError(
                 f"--tokenizer {self._typed}: no such file or folder here, and the Hub cannot be "
@@ -165,8 +180,8 @@ class HubModel:
     def _without_vocabulary(self, is_offline: bool) -> ConfigError | NetworkError:
         if is_offline:
             return NetworkError(
-                f"{self._typed}: the cache of the Hub has no vocabulary of it, and "
-                "HF_HUB_OFFLINE is set",
+                f"{self._typed}: its vocabulary is not in the Hub's cache, and HF_HUB_OFFLINE is "
+                "set",
                 hint=f"unset HF_HUB_OFFLINE; or {self._download_command}",
             )
         return ConfigError(
@@ -177,7 +192,7 @@ class HubModel:
 
 @contextlib.contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Without the warnings of a library that repeats requests: the error says it all."""
+    """Silence a library's warnings about its retries: the final error says it all."""
     import logging  # 5 ms that only a model of the Hub should pay
 
     logger = logging.getLogger(name)
@@ -190,14 +205,14 @@ def _quiet(name: str) -> Iterator[None]:
 
 
 def model_revision(identity: EncodingId) -> dict[str, str]:
-    """The commit that an encoding's vocabulary comes from, by what plans and manifests call it;
-    empty unless it comes from the Hub."""
+    """The commit of an encoding's vocabulary under its key in plans and manifests; empty unless it
+    comes from the Hub."""
     commit = commit_of(identity.source or "")
     return {_key(identity.name): commit} if commit and HubModel.parsed(identity.name) else {}
 
 
 def begun_with(revisions: Mapping[str, str], name: str) -> str | None:
-    """How to name the tokenizer of a run that began with these revisions."""
+    """The option that names the tokenizer of a run with these revisions; None if none is needed."""
     pinned = pinned_name(revisions, name)
     return None if pinned == name else f"--tokenizer {pinned}"
 
@@ -213,7 +228,7 @@ def _key(name: str) -> str:
 
 
 def commit_of(path: Path | str) -> str:
-    """The commit of a file in the Hub's cache; "" of any other file."""
+    """The commit of a file in the Hub's cache; "" for any other file."""
     found = _COMMIT.search(str(path))
     return found[1] if found else ""
 

@@ -1,7 +1,7 @@
 """Encodings made of a `tokenizer.json`: tokenizers is the reference, gigatoken the accelerator.
 
 Ordinary text means: nothing is added around it, special tokens in it are text, and other added
-tokens are recognised as tokenizers does. gigatoken serves when it accepts the file (without its
+tokens are recognised as by tokenizers. gigatoken is used if it accepts the file (without its
 special tokens) and passes the self-check; it refuses most normalizers and unknown expressions. A
 document that the model itself turns into a special token is refused (`_control_tokens`). tokenizers
 alone does 2 to 4 MB/s and is called text by text: its batch calls start threads.
@@ -100,7 +100,7 @@ def huggingface_engine(identity: EncodingId, reference: ReferenceLoader) -> Engi
             return engine
     except (*NOT_FAILURES, ImportError, TokenmillError):
         raise
-    except BaseException:  # it refuses a file with ValueError, or panics on it
+    except BaseException:  # it refuses a file with ValueError, or panics
         remember(identity, False)
     return ReferenceEngine(reference())
 
@@ -134,15 +134,15 @@ def _vocabulary_probes(reference: Reference) -> list[str]:
 
 
 class HuggingFaceReference:
-    """A `tokenizers.Tokenizer` with the methods of `tiktoken.Encoding` that we build on."""
+    """A `tokenizers.Tokenizer` as a Reference."""
 
     def __init__(
         self, tokenizer: tokenizers.Tokenizer, plain: dict[str, Any], special_tokens: dict[str, int]
     ) -> None:
         self._tokenizer = tokenizer
         self._special_tokens = special_tokens
-        cuts_and_joins = json.dumps([plain.get("pre_tokenizer"), plain.get("decoder")])
-        self._byte_level = '"ByteLevel"' in cuts_and_joins
+        splitting_and_joining = json.dumps([plain.get("pre_tokenizer"), plain.get("decoder")])
+        self._byte_level = '"ByteLevel"' in splitting_and_joining
         self._byte_fallback = bool(plain["model"].get("byte_fallback"))
         self._added = {token["content"] for token in plain.get("added_tokens") or []}
         self._never_in_text = _control_tokens(plain["model"], special_tokens)

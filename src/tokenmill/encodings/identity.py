@@ -1,6 +1,6 @@
-"""The identity of an encoding as plain values: the part that travels between processes.
+"""The identity of an encoding as plain values: what is sent between processes.
 
-An `EncodingId` is a few hundred bytes whatever the size of the vocabulary; it goes through pickle,
+An `EncodingId` has a few hundred bytes whatever the size of the vocabulary; it goes through pickle,
 JSON and the manifest. Its `sha256` covers the vocabulary's bytes, the pattern and the special
 tokens: two encodings are the same if these are, whatever their names. (`gpt2` and `r50k_base` are
 one encoding under two names.)
@@ -16,7 +16,7 @@ from typing import Any
 
 from tokenmill.errors import IntegrityError
 
-_OF_BOS = {"bos", "bos_token"}  # which an identity may lack
+_OF_BOS = {"bos", "bos_token"}  # optional fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +43,22 @@ class EncodingId:
 
     @property
     def eot_option(self) -> str:
-        """What to give as --eot-token for the same end of documents."""
+        """The value of --eot-token that selects this token."""
         return f"{self.eot}={self.eot_token}"
 
     @property
     def bos_option(self) -> str | None:
-        """The same for --bos-token; None if documents do not begin with BOS."""
+        """The value of --bos-token; None if documents do not begin with BOS."""
         return None if self.bos_token is None else f"{self.bos}={self.bos_token}"
 
     def to_plain(self) -> dict[str, Any]:
-        """Its values; of BOS only what there is."""
+        """Its values as a dict; without the optional ones that are None."""
         return {k: v for k, v in asdict(self).items() if k not in _OF_BOS or v is not None}
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any]) -> EncodingId:
-        """Rebuild an identity that `to_plain` flattened; the data may come from a hostile file."""
+        """The identity that `to_plain` turned into a dict; the data may come from a hostile
+        file."""
         expected = [field.name for field in fields(EncodingId) if field.name not in _OF_BOS]
         if sorted({*plain} - _OF_BOS) != sorted(expected):
             raise IntegrityError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
-from tokenmill.encodings.builtin import SHIPPED_ENCODINGS, shipped_identity
+from tokenmill.encodings.builtin import BUILTIN_ENCODINGS, builtin_identity
 from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.reference import Engine, Reference, ReferenceEngine
 from tokenmill.encodings.sentencepiece_library import library_reference, library_special_tokens
@@ -19,7 +19,7 @@ from tokenmill.encodings.tekken import tekken_reference, tekken_special_tokens
 from tokenmill.encodings.tiktoken import rank_file_engine, special_tokens, tiktoken_reference
 from tokenmill.errors import IntegrityError
 
-# Whose reference is that library.
+# The kinds whose reference is the library tokenizers.
 _OF_TOKENIZERS = ("huggingface", "sentencepiece", "vocab-merges")
 _ENGINES: dict[str, Engine] = {}
 _REFERENCES: dict[str, Reference] = {}
@@ -28,7 +28,7 @@ _REFERENCES: dict[str, Reference] = {}
 def engine_of(identity: EncodingId) -> Engine:
     engine = _ENGINES.get(identity.sha256)
     if engine is None:
-        _check_shipped(identity)
+        _require_builtin(identity)
         if identity.kind in _OF_TOKENIZERS:
             from tokenmill.encodings.huggingface import huggingface_engine  # 11 ms
 
@@ -44,7 +44,7 @@ def engine_of(identity: EncodingId) -> Engine:
 def reference_of(identity: EncodingId) -> Reference:
     reference = _REFERENCES.get(identity.sha256)
     if reference is None:
-        _check_shipped(identity)
+        _require_builtin(identity)
         if identity.kind in _OF_TOKENIZERS:
             from tokenmill.encodings.huggingface import huggingface_reference
 
@@ -72,12 +72,12 @@ def special_tokens_of(identity: EncodingId) -> dict[str, int]:
     return special_tokens(identity)
 
 
-def _check_shipped(identity: EncodingId) -> None:
-    """An identity may come from a file: what it says about our own encodings must be true."""
+def _require_builtin(identity: EncodingId) -> None:
+    """An identity may come from a file: what it says about a builtin encoding must be true."""
     if identity.source is not None:
         return
-    known = identity.name in SHIPPED_ENCODINGS
-    expected = shipped_identity(identity.name, None, identity.eot) if known else None
+    known = identity.name in BUILTIN_ENCODINGS
+    expected = builtin_identity(identity.name, None, identity.eot) if known else None
     if replace(identity, bos=None, bos_token=None) != expected:
         raise IntegrityError(
             f"the encoding {identity.name} is not the one in this package: sha256 is "

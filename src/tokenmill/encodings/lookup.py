@@ -1,5 +1,5 @@
-"""From what a user types to an encoding: a name, the path of a vocabulary file, or a model's name
-on the Hugging Face Hub."""
+"""The encoding that a user means: by its name, the path of a vocabulary file, or a model's name on
+the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tokenmill.encodings.bos import with_bos
-from tokenmill.encodings.builtin import ENCODING_NAMES, shipped_identity
+from tokenmill.encodings.builtin import ENCODING_NAMES, builtin_identity
 from tokenmill.encodings.encoding import Encoding
 from tokenmill.encodings.families import FAMILIES, WHOLE_FILES
 from tokenmill.encodings.hub_model import VOCABULARIES, HubModel
@@ -21,10 +21,10 @@ from tokenmill.encodings.tokenizer_json import tokenizer_json_identity
 from tokenmill.encodings.vocab_merges import is_vocab, vocab_merges_identity, vocab_of
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError, TokenmillError, unknown_name
-from tokenmill.plugins import outside, outside_names
+from tokenmill.plugins import loaded_plugin, plugin_names
 from tokenmill.words.keywords import suggesting
 
-# Of entry points: functions of plugins that return an Encoding, made by `get_encoding` from the
+# Entry points of plugins: functions that return an Encoding, made by `get_encoding` from the
 # plugin's vocabulary file.
 GROUP = "tokenmill.encodings"
 _FILE_ENDINGS = (".tiktoken", ".json", ".model", ".txt")
@@ -53,10 +53,10 @@ def get_encoding(
 
 def _encoding_named(name: str | os.PathLike[str], pattern: str | None, eot: str | None) -> Encoding:
     if isinstance(name, str) and name in ENCODING_NAMES:
-        return Encoding(shipped_identity(name, pattern, eot))
-    if isinstance(name, str) and name in outside_names(GROUP):
-        plugged: Encoding = outside(GROUP, name)()
-        return plugged
+        return Encoding(builtin_identity(name, pattern, eot))
+    if isinstance(name, str) and name in plugin_names(GROUP):
+        plugin: Encoding = loaded_plugin(GROUP, name)()
+        return plugin
     path = Path(name).expanduser().absolute()
     if path.is_dir():
         found = (path / file for file in VOCABULARIES)
@@ -81,7 +81,7 @@ def cached_model(name: str, *, pattern: str | None, eot: str) -> Encoding | None
 
 
 def _model_named(name: str) -> HubModel | None:
-    """What is here wins: a name whose first folder is here is a mistyped path."""
+    """The model of that name. A name whose first folder exists here is a mistyped path: None."""
     model = HubModel.parsed(name)
     return None if model is None or os.path.isdir(name.partition("/")[0]) else model
 
@@ -132,7 +132,7 @@ def _no_such_encoding(name: str) -> ConfigError:
         return ConfigError(
             f"{name}: no such vocabulary file", hint=f"is it in {os.path.abspath('.')}? see: ls"
         )
-    error = unknown_name("encoding", name, (*ENCODING_NAMES, *outside_names(GROUP)))
+    error = unknown_name("encoding", name, (*ENCODING_NAMES, *plugin_names(GROUP)))
     return ConfigError(
         f"{error.message}, or a path to a .tiktoken file, a tokenizer.json or a tekken.json, "
         "or the name of a model on the Hub, OWNER/NAME",

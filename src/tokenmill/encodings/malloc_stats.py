@@ -1,8 +1,8 @@
-"""The memory in use on the process's C heap; and returning freed memory to the system.
+"""The memory in use on the C heap, and returning freed memory to the system.
 
 glibc's `mallinfo2` counts bytes in use exactly, over all arenas, in under 0.1 ms; resident memory
-is the fallback elsewhere on Linux, which also counts freed memory that was not returned. On other
-systems there is no measure.
+is the fallback elsewhere on Linux, which also counts freed memory that was not returned. Other
+systems have neither.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def heap_bytes() -> int | None:
-    """Bytes in use on the C heap, or the nearest thing that can be measured, or None."""
+    """Bytes in use on the C heap, or resident bytes, or None."""
     mallinfo2 = _libc_function("mallinfo2")
     if mallinfo2 is not None:
         info = mallinfo2()

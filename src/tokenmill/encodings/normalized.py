@@ -1,6 +1,6 @@
-"""Text brought to Unicode's NFC before it is cut, for the patterns whose library does that (Qwen).
+"""Normalization to Unicode's NFC before text is cut, for patterns whose library does that (Qwen).
 
-`unicodedata` does it, as in Qwen's own tokenizer. Documents of ASCII alone are left as they are.
+By `unicodedata`, as in Qwen's own tokenizer. ASCII documents are left as they are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NfcEngine:
 
 
 def nfc_encoding(kind: type[tiktoken.Encoding]) -> type[tiktoken.Encoding]:
-    """The same class of encodings, with NFC before everything else."""
+    """A subclass that normalizes text to NFC first."""
 
     class Nfc(kind):  # type: ignore[misc,valid-type]
         def encode_ordinary(self, text: str) -> list[int]:

@@ -1,7 +1,6 @@
-"""Regular expressions that did not come with the package: tiktoken runs them, and is watched.
+"""Patterns of the user's own: tiktoken runs them, and its output is checked.
 
-tiktoken leaves out any text that the expression does not match, without a word. Here a document
-that loses text is an error.
+tiktoken silently drops text that the expression does not match. Here that is an error.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ def encoding_of_ranks(
 ) -> tiktoken.Encoding:
     import tiktoken
 
-    class Watched(tiktoken.Encoding):
+    class Checked(tiktoken.Encoding):
         def encode_ordinary(self, text: str) -> list[int]:
             ids = super().encode_ordinary(text)
             if self.decode_bytes(ids) != text.encode():
                 raise ValueError("the tokenizer's pattern leaves out a part of the text")
             return ids
 
-    kind = tiktoken.Encoding if pattern.gigatoken_name else Watched
+    kind = tiktoken.Encoding if pattern.gigatoken_name else Checked
     kind = nfc_encoding(kind) if pattern.is_nfc else kind
     return kind(
         name,
@@ -44,7 +43,7 @@ def encoding_of_ranks(
 
 
 def require_whole_pieces(expression: str, where: str) -> None:
-    """Refuse an expression that tiktoken cannot run, or that leaves out a part of a text."""
+    """Raise ConfigError for an expression that tiktoken cannot run, or that drops text."""
     try:
         encoding = encoding_of_ranks("own", Pattern(expression, expression, None), _BYTES, {})
         for text in probe_texts([]):
@@ -54,6 +53,6 @@ def require_whole_pieces(expression: str, where: str) -> None:
     except BaseException as error:
         raise ConfigError(
             f"{where}: the pattern {expression[:80]!r} cannot be used: {reason(error)}",
-            hint="give the expression that the vocabulary was made with; one that ends in "
+            hint="give the expression that the vocabulary was trained with; one that ends in "
             r"|\s+|. usually covers all text",
         ) from None

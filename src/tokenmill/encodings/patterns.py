@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from tokenmill.errors import ConfigError, unknown_name
 
@@ -18,9 +19,10 @@ from tokenmill.errors import ConfigError, unknown_name
 class Pattern:
     name: str
     expression: str
-    gigatoken_name: str | None  # None: an expression of the user's
-    is_nfc: bool = False  # text is brought to NFC first
-    # tiktoken's first form of it, which other libraries know: a new vocabulary is learned with it.
+    gigatoken_name: str | None  # None: the user's own expression
+    is_nfc: bool = False  # text is normalized to NFC first
+    # tiktoken's first form of it, which other libraries can run: new vocabularies are trained with
+    # it.
     portable: str | None = None
 
     @property
@@ -30,7 +32,7 @@ class Pattern:
 
     @property
     def in_any_library(self) -> str:
-        """The expression that Oniguruma, in `tokenizers`, reads as others do."""
+        """The expression in a form that Oniguruma, in `tokenizers`, also runs correctly."""
         return self.portable or self.expression
 
 
@@ -43,8 +45,8 @@ _CL100K = (
     r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 )
 
-# Oniguruma reads `{1,3}+` as a repetition. The two forms cut a document differently that ends in a
-# line break and other white space; no token of OpenAI's shows it.
+# Oniguruma reads `{1,3}+` as a repetition. The two forms differ on a document that ends in a line
+# break and other white space, but never in OpenAI's tokens.
 _CL100K_PORTABLE = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -79,6 +81,15 @@ PATTERNS = {
 _ALIASES = {"r50k": "gpt2", "p50k": "gpt2"}
 
 PATTERN_NAMES = (*PATTERNS, *_ALIASES)
+
+
+def refuse_pattern(pattern: str | None, path: Path, what: str) -> None:
+    """Raise ConfigError if a pattern is given for a file that has its own."""
+    if pattern is not None:
+        raise ConfigError(
+            f"{path}: {what} has its own pattern; the pattern {pattern} is for .tiktoken files",
+            hint="leave the pattern out",
+        )
 
 
 def pattern_named(name: str | None, needed_by: str) -> Pattern:

@@ -1,7 +1,7 @@
-"""Files of ranks (`.tiktoken`): one token a line, base64 of its bytes, a space, its id.
+"""Rank files (`.tiktoken`): one token per line, the base64 of its bytes, a space, its id.
 
 The ids are the merge order. A file that tiktoken would load and then panic on, or that would give
-two tokens one id, is refused here with the line's number.
+two tokens one id, is refused here with the line number.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def parsed_ranks(data: bytes, where: str) -> dict[bytes, int]:
     missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
     if missing:
         raise ConfigError(
-            f"{where}: {len(missing)} of the 256 single bytes are no token (the first is "
-            f"0x{missing[0]:02x}), so there is text that it cannot encode"
+            f"{where}: {len(missing)} of the 256 single bytes are not tokens (the first is "
+            f"0x{missing[0]:02x}), so it cannot encode all text"
         )
     return ranks
 
@@ -57,8 +57,8 @@ def _check_ids(ids: Collection[int], where: str) -> None:
     if len(set(ids)) != len(ids):
         seen: set[int] = set()
         twice = next(rank for rank in ids if rank in seen or seen.add(rank))  # type: ignore[func-returns-value]
-        raise ConfigError(f"{where}: the rank {twice} stands for two tokens")
-    # p50k_base leaves one id free for <|endoftext|>; a table with more holes than tokens is no
+        raise ConfigError(f"{where}: two tokens have the rank {twice}")
+    # p50k_base leaves one id free for <|endoftext|>; a table with more holes than tokens is not a
     # vocabulary, and would cost memory and a wider dtype.
     if max(ids) >= 2 * len(ids):
         raise ConfigError(f"{where}: the largest rank is {max(ids)}, for {len(ids)} tokens")

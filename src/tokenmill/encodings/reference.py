@@ -1,9 +1,8 @@
-"""The reference of an encoding: the library whose ids are the truth, and an engine based on it.
+"""The reference of an encoding: the library whose ids are right by definition, and its engine.
 
 A reference is slow (tiktoken 12 MB/s, tokenizers 2 to 4) and takes Python strings. It encodes
-documents that the fast engine cannot, decodes, and handles special tokens. It is the engine of a
-whole encoding where gigatoken cannot be: `p50k_base`, and files that gigatoken refuses or gets
-wrong.
+documents that the fast engine cannot, decodes, and handles special tokens. It is the only engine
+of `p50k_base` and of files that gigatoken refuses or gets wrong.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def allowed_and_forbidden(
     allowed_special: Literal["all"] | AbstractSet[str],
     disallowed_special: Literal["all"] | Collection[str],
 ) -> tuple[set[str], set[str]]:
-    """Special tokens that `encode` takes as such, and those it refuses to find in a text."""
+    """The special tokens that `encode` encodes as such, and those that it raises ValueError for."""
     allowed = known if allowed_special == "all" else set(allowed_special) & known
     forbidden = known - allowed if disallowed_special == "all" else set(disallowed_special)
     return allowed, forbidden
@@ -80,8 +79,7 @@ class ReferenceEngine:
 def encoded_documents(
     reference: TextEncoder, texts: pa.LargeStringArray, positions: Iterable[int]
 ) -> tuple[dict[int, list[int]], dict[int, str]]:
-    """The ids of the documents at `positions`, and the reasons of those that failed (without
-    ids)."""
+    """The ids of the documents at `positions`; those that failed have none, and a reason."""
     documents: dict[int, list[int]] = {}
     failed: dict[int, str] = {}
     for position in positions:

@@ -1,10 +1,10 @@
-"""Checks that a fast engine agrees with the reference, before it is used for an unknown file.
+"""Checks that the fast engine agrees with the reference, before it is used for an unknown file.
 
 The tests cover the encodings in the package. gigatoken may read parts of a user's tokenizer
-differently (tokens that no merge reaches, an unusual normalizer), so its engine is tried, in a
-process that was not told the verdict (verdict.py), on the probes below and on the vocabulary's own
-tokens. After a single difference only the reference is used: slower, but right. It takes 0.05 s for
-a small vocabulary, 0.5 s for one of 50,000 tokens.
+differently (tokens that no merge reaches, an unusual normalizer), so it is tried on the probes
+below and on the vocabulary's own tokens, unless the process knows the verdict already (verdict.py).
+After a single difference only the reference is used: slower, but right. It takes 0.05 s for a small
+vocabulary, 0.5 s for one of 50,000 tokens.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""SentencePiece's `.model` files: what they say, and those that become a tokenizer.json.
+"""SentencePiece's `.model` files: how they are parsed, and converted to a tokenizer.json.
 
-The file is a protobuf message, read here without a library. BPE with bytes for unknown letters, as
-in Llama 2 and Mistral, becomes a tokenizer.json: a merge for every way to put a piece together from
-two, in the order of the pieces' scores. Compared with sentencepiece 0.2 on Mistral's files. Models
-for which that is not exact (unigram, a table of normalizations, user-defined symbols, equal scores)
-are left to the library itself (sentencepiece_library.py).
+The file is a protobuf message, read here without a library. BPE with byte fallback, as in Llama 2
+and Mistral, becomes a tokenizer.json: a merge for every way to make a piece from two others, in the
+order of the pieces' scores. Compared with sentencepiece 0.2 on Mistral's files. Models for which
+that is not exact (unigram, a normalization table, user-defined symbols, equal scores) are left to
+the library itself (sentencepiece_library.py).
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from typing import Any
 
 from tokenmill.encodings.eot import eot_named
 from tokenmill.encodings.identity import EncodingId, identity_sha256
+from tokenmill.encodings.patterns import refuse_pattern
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.errors import ConfigError
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 _BPE = 2
-_BOS_PIECE, _EOS_PIECE = 46, 47  # fields of the trainer's part
+_BOS_PIECE, _EOS_PIECE = 46, 47  # fields of the trainer's message
 EXTRA = "sentencepiece"  # tokenmill[sentencepiece]
 _MAX_RUN = 50
 _MAX_PIECES, _MAX_PIECE_LETTERS = 1 << 20, 512
@@ -48,7 +49,7 @@ class SentencePieceModel:
 
     @property
     def special_tokens(self) -> dict[str, int]:
-        """Text -> id of the pieces that no text becomes, and of the unknown one."""
+        """Text -> id of the control pieces and the unknown piece."""
         return {
             piece.text: token
             for token, piece in enumerate(self.pieces)
@@ -56,7 +57,7 @@ class SentencePieceModel:
         }
 
     def special_of(self, field: int, *usual: str) -> str | None:
-        """The special token that the trainer calls so; else the first usual one that is there."""
+        """The special token in this field of the trainer, or the first usual one that exists."""
         own = self.trainer.get(field)
         named = own.decode(errors="replace") if isinstance(own, bytes) else None
         specials = self.special_tokens
@@ -69,11 +70,7 @@ def is_sentencepiece(data: bytes) -> bool:
 
 
 def sentencepiece_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
-    if pattern is not None:
-        raise ConfigError(
-            f"{path}: a SentencePiece model says itself how text is cut",
-            hint="leave the pattern out",
-        )
+    refuse_pattern(pattern, path, "a SentencePiece model")
     data = vocabulary_bytes(path)
     model = parsed_model(data, str(path))
     why = _inconvertible(model)
@@ -100,7 +97,7 @@ def sentencepiece_identity(path: Path, pattern: str | None, eot: str | None) -> 
 
 
 def parsed_model(data: bytes, where: str) -> SentencePieceModel:
-    """What the file says. It may be hostile; what no library could use is refused."""
+    """The parsed file, which may be hostile. Raises ConfigError for what no library could use."""
     try:
         model = _parsed(data)
     except (ValueError, IndexError, struct.error) as error:
@@ -114,7 +111,7 @@ def parsed_model(data: bytes, where: str) -> SentencePieceModel:
     }
     why = next((reason for reason, is_true in reasons.items() if is_true), None)
     if why is not None:
-        raise ConfigError(f"{where}: a SentencePiece model {why}, which is not read")
+        raise ConfigError(f"{where}: a SentencePiece model {why}, which is not supported")
     return model
 
 
@@ -123,7 +120,7 @@ def tokenizer_json_of_model(data: bytes, where: str) -> dict[str, Any]:
     model = parsed_model(data, where)
     why = _inconvertible(model)
     if why is not None:
-        raise ConfigError(f"{where}: a SentencePiece model {why} has no equal tokenizer.json")
+        raise ConfigError(f"{where}: a SentencePiece model {why} cannot become a tokenizer.json")
     pieces, normalizer = model.pieces, model.normalizer
     begins_with_space = normalizer.get(3, 1)
     space = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
@@ -172,8 +169,8 @@ def _merges(pieces: list[ModelPiece]) -> list[list[str]]:
 
 
 def _runs_agree(pieces: list[ModelPiece]) -> bool:
-    """Whether runs of spaces come out alike. Their pieces have one score: sentencepiece then merges
-    the leftmost pair, tokenizers the first of its merges."""
+    """Whether both libraries merge runs of spaces alike. Their pieces have equal scores:
+    sentencepiece then merges the leftmost pair, tokenizers the first of its merges."""
     spaces = [piece for piece in pieces if piece.text and not piece.text.strip("▁")]
     pairs = [(len(left), len(right)) for left, right in _merges(spaces)]
     first = {pair: rank for rank, pair in reversed([*enumerate(pairs)])}
@@ -192,7 +189,7 @@ def _merged_run(num_spaces: int, ranks: dict[tuple[int, int], int]) -> list[int]
 
 
 def _inconvertible(model: SentencePieceModel) -> str | None:
-    """What about a model a tokenizer.json cannot do exactly; None if it can do all."""
+    """Why a tokenizer.json cannot encode exactly like the model; None if it can."""
     pieces, trainer, normalizer = model.pieces, model.trainer, model.normalizer
     kinds = {piece.kind for piece in pieces}
     merged = [piece for piece in pieces if piece.kind == _NORMAL and len(piece.text) > 1]
@@ -237,7 +234,7 @@ def _piece(data: Any) -> ModelPiece:
 def _fields(data: Any) -> Iterator[tuple[int, Any]]:
     """The numbers and values of a protobuf message's fields."""
     if not isinstance(data, bytes):
-        raise ValueError("a message is not one")
+        raise ValueError("a field is not a message")
     position = 0
     while position < len(data):
         tag, position = _number(data, position)
@@ -262,4 +259,4 @@ def _number(data: bytes, position: int) -> tuple[int, int]:
         number, position = number | (byte & 0x7F) << shift, position + 1
         if byte < 0x80:
             return number, position
-    raise ValueError(f"a number without end at byte {position}")
+    raise ValueError(f"an endless number at byte {position}")

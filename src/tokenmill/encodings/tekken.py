@@ -1,6 +1,6 @@
 """Mistral's `tekken.json`: ranks, pattern and special tokens in one file. tiktoken runs it.
 
-Special tokens have the first ids and ranks follow them, as mistral-common does it: an unnamed
+Special tokens have the first ids and ranks follow them, as in mistral-common: an unnamed
 special token is `<SPECIAL_n>`, files up to version 7 that name none have `_UNNAMED`, and the
 vocabulary is cut at `default_vocab_size`.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.encodings.eot import special_named
 from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.own_pattern import encoding_of_ranks, require_whole_pieces
-from tokenmill.encodings.patterns import Pattern
+from tokenmill.encodings.patterns import Pattern, refuse_pattern
 from tokenmill.encodings.ranks import parsed_ranks
 from tokenmill.encodings.vocabulary_file import checked_bytes, vocabulary_bytes
 from tokenmill.errors import ConfigError
@@ -47,10 +47,7 @@ def is_tekken(plain: Any) -> bool:
 
 
 def tekken_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
-    if pattern is not None:
-        raise ConfigError(
-            f"{path}: a tekken.json says itself how text is cut", hint="leave the pattern out"
-        )
+    refuse_pattern(pattern, path, "a tekken.json")
     data = vocabulary_bytes(path)
     plain = json.loads(data)
     specials, ranks = _tokens(plain, str(path))
@@ -95,7 +92,7 @@ def _tokens(plain: Mapping[str, Any], where: str) -> tuple[dict[str, int], dict[
     num_special = _size(plain, "default_num_special_tokens", where)
     num_ranks = _size(plain, "default_vocab_size", where) - num_special
     if not 0 < num_ranks <= len(plain["vocab"]):
-        raise _not_tekken(where, f"{num_ranks} ranks wanted, {len(plain['vocab'])} are there")
+        raise _not_tekken(where, f"{num_ranks} ranks expected, got {len(plain['vocab'])}")
     tokens = enumerate(plain["vocab"][:num_ranks])
     ranks = parsed_ranks(
         b"\n".join(_rank_line(token, rank, where) for rank, token in tokens), where
@@ -128,7 +125,7 @@ def _specials(plain: Mapping[str, Any], num_special: int, where: str) -> dict[st
             raise _not_tekken(where, f"a special token is {str(token)[:80]!r}")
         texts[rank] = str(text)
     if len(set(texts)) != num_special:
-        raise _not_tekken(where, "two special tokens have one text")
+        raise _not_tekken(where, "two special tokens have the same text")
     return {text: rank for rank, text in enumerate(texts)}
 
 
@@ -140,7 +137,7 @@ def _named_specials(plain: Mapping[str, Any], where: str) -> list[dict[str, Any]
             raise _not_tekken(where, "it names no special tokens")
         return [{"rank": rank, "token_str": text} for rank, text in enumerate(_UNNAMED)]
     if not isinstance(named, list) or not all(isinstance(token, dict) for token in named):
-        raise _not_tekken(where, "its special_tokens are no list of tokens")
+        raise _not_tekken(where, "its special_tokens are not a list of tokens")
     return named
 
 

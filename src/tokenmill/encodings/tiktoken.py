@@ -1,7 +1,7 @@
-"""Encodings made of a file of ranks: OpenAI's in the package, or a user's `.tiktoken` file.
+"""Encodings made of a rank file: OpenAI's in the package, or a user's `.tiktoken` file.
 
 tiktoken is their reference, built from our own files and never through `tiktoken.get_encoding`,
-which goes to the network. gigatoken is their engine where it can be.
+which uses the network. gigatoken is their engine where it can be.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.encodings.builtin import SHIPPED_ENCODINGS
-from tokenmill.encodings.eot import parsed_eot, special_named
+from tokenmill.encodings.builtin import BUILTIN_ENCODINGS
+from tokenmill.encodings.eot import parsed_special, special_named
 from tokenmill.encodings.families import RankFamily, family_of
 from tokenmill.encodings.gigatoken import GigatokenEngine
 from tokenmill.encodings.identity import EncodingId, identity_sha256
@@ -29,7 +29,7 @@ from tokenmill.encodings.reference import (
 from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
 from tokenmill.encodings.unicode_gap import TIKTOKEN_GAP
 from tokenmill.encodings.verdict import is_exact, remember, verdict_of
-from tokenmill.encodings.vocabulary_file import SHIPPED, checked_bytes, vocabulary_bytes
+from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER, checked_bytes, vocabulary_bytes
 from tokenmill.errors import ConfigError, TokenmillError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _MAX_EOT_TOKEN = 1 << 24
 
 
 def rank_file_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
-    """The identity of a user's file. Its pattern and special ids are its family's, or given."""
+    """The identity of a user's file. Pattern and special tokens are its family's, or the user's."""
     data = vocabulary_bytes(path)
     file_sha256 = hashlib.sha256(data).hexdigest()
     family = family_of(file_sha256)
@@ -80,8 +80,8 @@ def _family_pattern(family: RankFamily, pattern: str | None, path: Path) -> Patt
 def _family_eot(
     family: RankFamily, eot: str | None, ranks: dict[bytes, int], path: Path
 ) -> tuple[str, int]:
-    """One of the family's special tokens, or another that the user gives with its id."""
-    text, token = (None, None) if eot is None else parsed_eot(eot)
+    """One of the family's special tokens, or another that the user names with its id."""
+    text, token = (None, None) if eot is None else parsed_special(eot)
     if text is not None and token is not None and text not in family.special_tokens:
         return _free_id(text, token, {*ranks.values(), *family.special_tokens.values()}, path)
     text = special_named(eot or family.eot, family.special_tokens, str(path))
@@ -89,17 +89,17 @@ def _family_eot(
 
 
 def _given_eot(eot: str | None, ranks: dict[bytes, int], path: Path) -> tuple[str, int]:
-    text, token = (None, None) if eot is None else parsed_eot(eot)
+    text, token = (None, None) if eot is None else parsed_special(eot)
     text, after = text or "<|endoftext|>", max(ranks.values()) + 1
     if text.encode() in ranks:
         raise ConfigError(
-            f"{path}: {text!r} is an ordinary token here, so text could hold it",
+            f"{path}: {text!r} is an ordinary token here, so text may contain it",
             hint=f"choose another text: --eot-token '<|end_of_document|>={after}'",
         )
     if token is None:
         raise ConfigError(
-            f"{path}: which id has {text}, the end of a document? A file of ranks does not say, "
-            f"and this is the file of no family that is known; its ranks end at {after - 1}",
+            f"{path}: which id does {text} have, the end of a document? A rank file does not say, "
+            f"and this one is not of a known model; its ranks end at {after - 1}",
             hint=f"--eot-token '{text}=ID', with the ID from the model's documentation; for a "
             f"vocabulary of your own: --eot-token '{text}={after}'",
         )
@@ -120,7 +120,7 @@ def with_special_token(identity: EncodingId, text: str, token: int) -> EncodingI
     path, ranks = _path(identity), _ranks(identity)
     if text.encode() in ranks:
         raise ConfigError(
-            f"{path}: {text!r} is an ordinary token here, so text could hold it",
+            f"{path}: {text!r} is an ordinary token here, so text may contain it",
             hint=f"choose another text: --bos-token '<|begin_of_document|>={token}'",
         )
     known = special_tokens(identity)
@@ -137,7 +137,7 @@ def with_special_token(identity: EncodingId, text: str, token: int) -> EncodingI
 
 def special_tokens(identity: EncodingId) -> dict[str, int]:
     if identity.source is None:
-        return dict(SHIPPED_ENCODINGS[identity.name].special_tokens)
+        return dict(BUILTIN_ENCODINGS[identity.name].special_tokens)
     family = family_of(identity.file_sha256)
     known = family.special_tokens if family else {}
     found = {**known, identity.eot: identity.eot_token}
@@ -154,7 +154,7 @@ def tiktoken_reference(identity: EncodingId) -> tiktoken.Encoding:
 
 def rank_file_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine:
     """gigatoken, unless the ids have holes or, for a user's file, it differs from tiktoken."""
-    if identity.file_sha256 == SHIPPED_ENCODINGS["p50k_base"].file_sha256:
+    if identity.file_sha256 == BUILTIN_ENCODINGS["p50k_base"].file_sha256:
         return ReferenceEngine(reference())
     pattern = pattern_named(identity.pattern, identity.name)
     scheme = pattern.gigatoken_name
@@ -166,7 +166,7 @@ def rank_file_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine
         checked_bytes(path, identity.file_sha256)
         return gigatoken.Tokenizer.from_tiktoken(path, scheme, special_tokens={})
 
-    if any(identity.file_sha256 == known.file_sha256 for known in SHIPPED_ENCODINGS.values()):
+    if any(identity.file_sha256 == known.file_sha256 for known in BUILTIN_ENCODINGS.values()):
         return GigatokenEngine(build, reference, TIKTOKEN_GAP)
     ranks, family = _ranks(identity), family_of(identity.file_sha256)
     is_refused = family is not None and family.has_unreachable
@@ -187,7 +187,7 @@ def rank_file_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine
 
 def _path(identity: EncodingId) -> Path:
     if identity.source is None:
-        return SHIPPED / SHIPPED_ENCODINGS[identity.name].file
+        return VOCAB_FOLDER / BUILTIN_ENCODINGS[identity.name].file
     return Path(identity.source)
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face's `tokenizer.json`, as far as an identity needs it: read with `json` alone.
+"""What an identity needs from a Hugging Face `tokenizer.json`, read with `json` alone.
 
 Naming an encoding must not load the `tokenizers` library; encoding does (huggingface.py).
 """
@@ -13,7 +13,8 @@ from typing import Any
 
 from tokenmill.encodings.eot import eot_named
 from tokenmill.encodings.identity import EncodingId, identity_sha256
-from tokenmill.encodings.vocabulary_file import vocabulary_bytes
+from tokenmill.encodings.patterns import refuse_pattern
+from tokenmill.encodings.vocabulary_file import json_beside, vocabulary_bytes
 from tokenmill.errors import ConfigError
 
 # Tried in this order if the user names none; each is the token between documents in its family's
@@ -37,12 +38,7 @@ _MAX_ID = 1 << 24
 
 
 def tokenizer_json_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
-    if pattern is not None:
-        raise ConfigError(
-            f"{path}: a tokenizer.json says itself how text is cut; the pattern {pattern} is for "
-            ".tiktoken files",
-            hint="leave the pattern out",
-        )
+    refuse_pattern(pattern, path, "a tokenizer.json")
     data = vocabulary_bytes(path)
     plain = parsed_tokenizer_json(data, str(path))
     specials = special_added_tokens(plain, str(path))
@@ -94,21 +90,19 @@ def special_added_tokens(plain: Mapping[str, Any], where: str) -> dict[str, int]
 
 
 def template_bos(post_processor: Any) -> str | None:
-    """The special tokens that a post-processor puts before a single text; None if there are none.
-
-    It understands the four kinds of post-processor that can do this. Several tokens are separated
-    by spaces.
-    """
-    steps = post_processor.get("processors") if isinstance(post_processor, dict) else None
-    steps = steps if isinstance(steps, list) else [post_processor]
-    return next(filter(None, map(_prefix, steps)), None)
+    """The special tokens that a post-processor puts before a single text, separated by spaces; None
+    if there are none. It understands the four kinds of post-processor that can do this."""
+    return next(filter(None, map(_prefix, _steps(post_processor))), None)
 
 
 def template_eos(post_processor: Any) -> str | None:
     """The same for what it puts after a single text."""
+    return next(filter(None, map(_suffix, _steps(post_processor))), None)
+
+
+def _steps(post_processor: Any) -> list[Any]:
     steps = post_processor.get("processors") if isinstance(post_processor, dict) else None
-    steps = steps if isinstance(steps, list) else [post_processor]
-    return next(filter(None, map(_suffix, steps)), None)
+    return steps if isinstance(steps, list) else [post_processor]
 
 
 def _suffix(post_processor: Any) -> str | None:
@@ -152,17 +146,11 @@ def _usual_eot(path: Path, specials: Mapping[str, int]) -> str | None:
     """A special token with a usual name, or the eos_token of the tokenizer_config.json beside the
     file. In this order, because the eos_token of a chat model ends a turn, not a document."""
     usual = next((text for text in USUAL_EOT if text in specials), None)
-    usual = usual or _configured_eos(path.with_name("tokenizer_config.json"), specials)
+    usual = usual or _configured_eos(path, specials)
     return usual or next((text for text in _LAST_EOT if text in specials), None)
 
 
-def _configured_eos(config: Path, specials: Mapping[str, int]) -> str | None:
-    if not config.is_file():
-        return None
-    try:
-        plain = json.loads(vocabulary_bytes(config))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{config}: not JSON: {error}", hint="--eot-token TEXT") from None
-    eos = plain.get("eos_token") if isinstance(plain, dict) else None
+def _configured_eos(path: Path, specials: Mapping[str, int]) -> str | None:
+    eos = json_beside(path, "tokenizer_config.json", hint="--eot-token TEXT").get("eos_token")
     text = eos.get("content") if isinstance(eos, dict) else eos  # as a string, or an added token
     return text if isinstance(text, str) and text in specials else None

@@ -1,9 +1,9 @@
-"""A vocab.json with its merges.txt: GPT-2's and RoBERTa's way to publish a byte-level BPE.
+"""A vocab.json with its merges.txt: how GPT-2 and RoBERTa publish a byte-level BPE.
 
-The two become a tokenizer.json with GPT-2's way of cutting text, and `tokenizers` and gigatoken do
-the rest. The files do not say how text is cut: a tokenizer_config.json beside them does, by the
-class that it names, and a pair of another class is refused. Which tokens are special is said by
-the files beside, too, or by a token's usual name.
+The two become a tokenizer.json with GPT-2's pre-tokenizer. The files do not state the
+pre-tokenizer: a tokenizer_config.json beside them does, by the class that it names, and other
+classes than GPT-2's are refused. Special tokens are those that the files beside name, or tokens
+with a usual name.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.encodings.byte_level import byte_level_alphabet
-from tokenmill.encodings.eot import eot_named, parsed_eot
+from tokenmill.encodings.eot import eot_named, parsed_special
 from tokenmill.encodings.identity import EncodingId, identity_sha256
+from tokenmill.encodings.patterns import refuse_pattern
 from tokenmill.encodings.tokenizer_json import USUAL_EOT, special_added_tokens
-from tokenmill.encodings.vocabulary_file import vocabulary_bytes
+from tokenmill.encodings.vocabulary_file import json_beside, vocabulary_bytes
 from tokenmill.errors import ConfigError, IntegrityError
 
 KIND = "vocab-merges"
@@ -29,7 +30,7 @@ _CLASSES = ("GPT2", "Roberta", "Longformer", "LED", "Bart", "Blenderbot", "Deber
 _USUAL_SPECIAL = (*USUAL_EOT, "<s>", "<pad>", "<unk>", "<mask>")
 _SIDES = ("single_word", "lstrip", "rstrip", "normalized")
 _MAX_ID = 1 << 24
-_Added = dict[str, tuple[int, Mapping[str, Any]]]  # text -> id, and what its AddedToken says
+_Added = dict[str, tuple[int, Mapping[str, Any]]]  # text -> id, and its AddedToken's fields
 
 
 def is_vocab(plain: Any) -> bool:
@@ -38,7 +39,7 @@ def is_vocab(plain: Any) -> bool:
 
 
 def vocab_of(path: Path) -> Path | None:
-    """The vocab.json of this merges.txt; None if it is not called like one."""
+    """The vocab.json of this merges.txt; None if the name is not that of a merges.txt."""
     for vocab, merges in _PAIRS.items():
         if path.name.endswith(merges):
             return path.with_name(path.name.removesuffix(merges) + vocab)
@@ -47,12 +48,7 @@ def vocab_of(path: Path) -> Path | None:
 
 def vocab_merges_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
     """`path` is the vocab.json."""
-    if pattern is not None:
-        raise ConfigError(
-            f"{path}: with its merges.txt it is cut as GPT-2's; the pattern {pattern} is for "
-            ".tiktoken files",
-            hint="leave the pattern out",
-        )
+    refuse_pattern(pattern, path, "a vocab.json")
     plain = _tokenizer_json(path, None if eot is None else _token_named(path, eot))
     specials = special_added_tokens(plain, str(path))
     usual = _configured_eos(path, specials)
@@ -78,19 +74,19 @@ def tokenizer_json_of_pair(identity: EncodingId) -> dict[str, Any]:
     plain = _tokenizer_json(Path(identity.source), identity.eot)
     if _sha256(plain) != identity.file_sha256:
         raise IntegrityError(
-            f"{identity.source}: it, its merges or the special tokens beside it changed",
+            f"{identity.source}: it, its merges or the special tokens beside it have changed",
             hint="restore the files, or start over with the new ones in a new output folder",
         )
     return plain
 
 
 def _sha256(plain: Mapping[str, Any]) -> str:
-    """Of both files and all special tokens: no file has them all."""
+    """Covers both files and all special tokens, which are in several files."""
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _tokenizer_json(path: Path, eot: str | None) -> dict[str, Any]:
-    config = _json_beside(path, "tokenizer_config.json")
+    config = json_beside(path, "tokenizer_config.json")
     _require_gpt2(path, config)
     vocab = _vocab(path)
     byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
@@ -111,7 +107,7 @@ def _require_gpt2(path: Path, config: Mapping[str, Any]) -> None:
         "Tokenizer"
     ).startswith(_CLASSES):
         raise ConfigError(
-            f"{path}: made for {made_for}, which does not cut text as GPT-2 does; not read",
+            f"{path}: made for {made_for}, which does not cut text as GPT-2 does",
             hint="name the tokenizer.json of the same model",
         )
 
@@ -125,7 +121,7 @@ def _vocab(path: Path) -> dict[str, int]:
         raise ConfigError(f"{path}: not a vocab.json: it does not map texts to ids")
     ids = {*vocab.values()}
     if len(ids) != len(vocab) or min(ids) < 0 or max(ids) >= _MAX_ID:
-        raise ConfigError(f"{path}: not a vocab.json: an id twice, negative or too large")
+        raise ConfigError(f"{path}: not a vocab.json: an id is repeated, negative or too large")
     missing = [letter for letter in byte_level_alphabet() if letter not in vocab]
     if missing:
         raise ConfigError(
@@ -150,8 +146,8 @@ def _merges(path: Path, vocab: Mapping[str, int]) -> Iterator[list[str]]:
         unknown = next((text for text in (*pair, "".join(pair)) if text not in vocab), None)
         if unknown is not None:
             raise ConfigError(
-                f"{merges}: line {number} has {unknown[:60]!r}, which {path.name} has not: they "
-                "are not of one model"
+                f"{merges}: line {number} has {unknown[:60]!r}, which is not in {path.name}: they "
+                "belong to different models"
             )
         yield pair
 
@@ -165,19 +161,17 @@ def _merges_of(path: Path) -> Path:
     merges = path.with_name(next(names, "merges.txt"))
     if not merges.is_file():
         raise ConfigError(
-            f"{path}: a vocab.json, which does not say the merges; there is no {merges.name} "
-            "beside it",
+            f"{path}: a vocab.json needs its merges, and there is no {merges.name} beside it",
             hint=f"put the model's {merges.name} there, or name its tokenizer.json",
         )
     return merges
 
 
 def _added_tokens(path: Path, vocab: Mapping[str, int], eot: str | None) -> list[dict[str, Any]]:
-    """What is added to the model's own tokens, in the order of ids; `eot` is special if it is a
-    token at all."""
-    config = _json_beside(path, "tokenizer_config.json")
+    """The added tokens in the order of their ids; `eot` is special if it is a token at all."""
+    config = json_beside(path, "tokenizer_config.json")
     added = _listed(path, config)
-    named = {*_named_special(config), *_named_special(_json_beside(path, BESIDE[1]))}
+    named = {*_named_special(config), *_named_special(json_beside(path, BESIDE[1]))}
     named = named or {*_USUAL_SPECIAL} & {*vocab}
     for text in sorted(named | ({eot} if eot is not None else set())):
         token, said = added.get(text, (vocab.get(text), {}))
@@ -196,7 +190,7 @@ def _added_tokens(path: Path, vocab: Mapping[str, int], eot: str | None) -> list
 
 
 def _require_ids(path: Path, added: Mapping[str, int], vocab: Mapping[str, int]) -> None:
-    """tokenizers numbers added tokens itself: as in the model, or on from the model's last one."""
+    """tokenizers numbers added tokens itself: as in the model's vocabulary, or after its end."""
     new = sorted((token, text) for text, token in added.items() if text not in vocab)
     expected = dict(zip((text for _, text in new), range(len(vocab), 1 << 30), strict=False))
     for text, token in added.items():
@@ -211,7 +205,7 @@ def _require_ids(path: Path, added: Mapping[str, int], vocab: Mapping[str, int])
 def _listed(path: Path, config: Mapping[str, Any]) -> _Added:
     """The tokens that added_tokens.json and the configuration give an id."""
     found: _Added = {}
-    for text, token in _json_beside(path, "added_tokens.json").items():
+    for text, token in json_beside(path, "added_tokens.json").items():
         found[text] = _checked_id(path, text, token), {"normalized": True}
     decoder = config.get("added_tokens_decoder")
     for token, said in decoder.items() if isinstance(decoder, dict) else ():
@@ -238,25 +232,13 @@ def _named_special(plain: Mapping[str, Any]) -> Iterator[str]:
 
 def _token_named(path: Path, asked: str) -> str | None:
     """The text of the token that was asked for by text or id; None if there is no such id."""
-    text, token = parsed_eot(asked)
+    text, token = parsed_special(asked)
     of_id = (known for known, its_id in _vocab(path).items() if its_id == token)
     return next(of_id, None) if text is None else text
 
 
 def _configured_eos(path: Path, specials: Mapping[str, int]) -> str | None:
-    """A usual name, or else the eos_token that is configured."""
-    beside = (_json_beside(path, name).get("eos_token") for name in BESIDE[:2])
+    """A special token with a usual name, or else the configured eos_token."""
+    beside = (json_beside(path, name).get("eos_token") for name in BESIDE[:2])
     texts = (eos.get("content") if isinstance(eos, dict) else eos for eos in beside)
     return next((text for text in (*USUAL_EOT, *texts) if text in specials), None)
-
-
-def _json_beside(path: Path, name: str) -> dict[str, Any]:
-    """The content of a file beside the vocabulary; empty if there is none."""
-    file = path.with_name(name)
-    if not file.is_file():
-        return {}
-    try:
-        plain = json.loads(vocabulary_bytes(file))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{file}: not JSON: {error}") from None
-    return plain if isinstance(plain, dict) else {}

@@ -1,22 +1,23 @@
-"""Estimates a corpus in seconds, by a sample: its tokens, the size of the output, and the run time.
+"""Estimates a run in seconds, from a sample: its tokens, the size of its output, and its duration.
 
-    estimation.py  read this first: tokens and documents, and the resulting sizes and times
-    text_estimate.py   what the totals of the text: tokens, documents, bytes
-    sampling_frame.py       the plan's slices, known from footers and file sizes alone
-    sample.py      which cells are read: two from each stratum, chosen by a seed
-    survey.py      encodes them; cells.py reads those of tables, stretches.py those of other files
-    publisher_count.py   the `token_count` column, where every file has one
-    ratio.py       sample -> total, with its error
-    bounds.py      the most tokens that files can hold, by their size
-    footprint.py   tokens -> bytes: of the output in each format, of the disk during a run
-    already_here.py    which inputs are local, how much disk an unfinished run holds
-    disk_check.py        the check at the start of a run: does the output fit on the disk?
+    estimation.py       read this first: tokens and documents, and the resulting sizes and times
+    text_estimate.py    the totals of the text: tokens, documents, bytes
+    by_source.py        named sources, estimated one by one and added up
+    sampling_frame.py   the plan's slices, known from footers and file sizes alone
+    sample.py           which cells are read: two from each stratum, chosen by a seed
+    survey.py           encodes them; cells.py reads those of tables, stretches.py of other files
+    publisher_count.py  the `token_count` column, if every file has one
+    ratio.py            sample -> total, with its error
+    bounds.py           the most tokens that files can hold, by their size
+    footprint.py        tokens -> bytes: of the output in each format, of the disk during a run
+    already_here.py     which inputs are local, how much disk an unfinished run holds
+    disk_check.py       the check at the start of a run: does the output fit on the disk?
 
 `tokenmill estimate`, `prepare --dry-run` and the warning at the start of a run show one estimate.
 
-Half an estimate is its interval. A stretch of half a megabyte (a cell) is the unit that varies; the
-corpus is cut into strata of neighbouring cells, so that files which differ (by language, by crawl)
-are each sampled in proportion, and their difference does not widen the interval. Tokens are
+Every estimate has an interval. The sampling unit is a cell, a stretch of half a megabyte. The
+corpus is divided into strata of neighbouring cells, so that files that differ (by language, by
+crawl) are sampled in proportion, and their difference does not widen the interval. Tokens are
 extrapolated as a ratio to what is known of every cell without reading it: the footer's size of the
 text column, or the bytes of the file.
 
@@ -43,7 +44,7 @@ _MODULES = {"Estimate": "estimation", "estimate": "estimation", "Sample": "sampl
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded on access: a run needs only `room`."""
+    """Loaded on access: a run needs only disk_check."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""An estimate made by a process of its own (disk_check.py): config on stdin, estimate on stdout."""
+"""The estimate in a separate process (disk_check.py): config on stdin, estimate on stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What exists already: inputs that can be read now, and the disk space of an unfinished run."""
+"""What is on this machine already: local inputs, and the disk space of an unfinished run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tokenmill.storage import disk_space, files
 from tokenmill.storage.store import store_of
 
 
-def parted(inputs: Iterable[Input]) -> tuple[list[Input], list[Input]]:
-    """The inputs that can be read now, and those on the Hub that have not been fetched."""
+def local_and_remote(inputs: Iterable[Input]) -> tuple[list[Input], list[Input]]:
+    """The inputs that can be read now, and those on the Hub that are not downloaded yet."""
     here: list[Input] = []
     elsewhere: list[Input] = []
     for source in inputs:
@@ -41,7 +41,7 @@ def held_bytes(out: str) -> int:
         return 0
     total = 0
     for folder, below, names in os.walk(os.path.join(out, WORK_NAME)):
-        # There may be a million records, of a few hundred bytes.
+        # Skipped: there may be a million records of a few hundred bytes.
         below[:] = [name for name in below if name not in ("records", "tasks")]
         total += sum(files.size(os.path.join(folder, name)) or 0 for name in names)
     return total

@@ -25,7 +25,7 @@ REPLACED_BYTES = 3  # U+FFFD, for a single bad byte
 class Most:
     num_tokens: int  # with EOT
     num_documents: int
-    num_bad: int  # in a run that succeeds, which bounds it by --max-bad-fraction
+    num_bad: int  # --max-bad-fraction bounds it in a run that succeeds
 
 
 def is_plain(source: Input) -> bool:

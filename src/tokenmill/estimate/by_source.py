@@ -1,4 +1,4 @@
-"""Named sources are surveyed one by one, each as its own options have it, and then added up."""
+"""Named sources: each is estimated with its own options, and then they are added up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SourceEstimate:
 
 
 def first_copy(plan: Plan, name: str, repeat: int) -> Plan:
-    """The plan of one source alone, and of one copy of it."""
+    """The plan of one copy of one source."""
     inputs = tuple(source for source in plan.inputs if source.source == name)
     found = [at for at in range(len(plan.slices)) if plan.slices.source_of(at) == name]
     slices = (plan.slices[at] for at in found[: len(found) // repeat])
@@ -52,17 +52,17 @@ def joined_frame(sources: Sequence[SourceEstimate]) -> Frame:
 
 
 def _once(inputs: Iterable[Input]) -> tuple[Input, ...]:
-    """A file that two sources have is there, or is downloaded, once."""
+    """Each file once: two sources may share it."""
     return tuple({source.name: source for source in inputs}.values())
 
 
 def joined_estimate(sources: Sequence[SourceEstimate]) -> TextEstimate:
-    """The sum. Errors of sources are independent, those of the copies of one are the same."""
+    """The sum. The errors of sources are independent; those of copies of one source are equal."""
     scaled = [_scaled(one.found, one.repeat) for one in sources]
     methods = {found.method for found in scaled}
     num_tokens = sum(found.num_tokens for found in scaled)
-    reaches = [(found.relative_reach, found.num_tokens) for found in scaled]
-    known = [reach * tokens for reach, tokens in reaches if reach is not None]
+    margins = [(found.relative_margin, found.num_tokens) for found in scaled]
+    known = [margin * tokens for margin, tokens in margins if margin is not None]
     timed = [found for found in scaled if found.seconds_per_byte is not None]
     timed_bytes = sum(found.text_bytes for found in timed)
     seconds = sum(found.text_bytes * (found.seconds_per_byte or 0.0) for found in timed)
@@ -71,8 +71,8 @@ def joined_estimate(sources: Sequence[SourceEstimate]) -> TextEstimate:
         text_bytes=sum(found.text_bytes for found in scaled),
         num_documents=sum(found.num_documents for found in scaled),
         num_tokens=num_tokens,
-        relative_reach=None
-        if len(known) < len(reaches)
+        relative_margin=None
+        if len(known) < len(margins)
         else math.hypot(*known) / max(1.0, num_tokens),
         sampled_bytes=sum(one.found.sampled_bytes for one in sources),
         sampled_cells=sum(one.found.sampled_cells for one in sources),

@@ -1,9 +1,9 @@
-"""Cells: stretches of about half a megabyte of text, as the documents that a run would encode.
+"""Cells: stretches of about half a megabyte of text, with the documents that a run would encode.
 
 A unit (a slice of the plan) can be read on its own. Of a table's unit, such as a row group of 4 MB,
 all text is read, which is cheap, and only the drawn cells are encoded, which is not. The length of
 every document then shows exactly how much of the footer's size a cell represents. A unit over
-MAX_READ_BYTES is read from its start: cells of this head stand for those drawn.
+MAX_READ_BYTES is read from its start: cells of this head represent those drawn.
 
 Cells hold whole documents: a document belongs to the cell in which it begins.
 """
@@ -54,7 +54,7 @@ class Reading:
     def kept(
         self, texts: pa.LargeStringArray, num_bad: int, num_rows: int
     ) -> npt.NDArray[np.bool_]:
-        """Which texts a run would encode; counts them all, and the rows without a text."""
+        """Which texts a run would encode. Also counts rows, kept texts and bad rows."""
         self.num_rows += num_rows
         self.num_bad += num_bad
         keep = np.ones(len(texts), np.bool_)
@@ -66,7 +66,7 @@ class Reading:
         return keep
 
     def spent(self, doing: str, seconds: float, text_bytes: int) -> None:
-        """Note how long something took, for how much text."""
+        """Record how long something took, and for how much text."""
         before = self._spent.get(doing, (0.0, 0))
         self._spent[doing] = (before[0] + seconds, before[1] + text_bytes)
 

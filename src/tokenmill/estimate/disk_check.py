@@ -1,9 +1,8 @@
-"""Checks for disk space at the start of a run, before hours of work end in a full disk.
+"""Checks the disk space at the start of a run, before hours of work end in a full disk.
 
 Nearly always one token per byte of text would still fit, and nothing more is checked. Otherwise the
-corpus is sampled, as in `tokenmill estimate`, in a separate process: reading a sample may kill its
-process, and the run must survive that. If there is no answer, the usual number of bytes per token
-is assumed.
+corpus is sampled, as in `tokenmill estimate`, in a separate process, because reading a hostile file
+may kill it. If that fails, the usual number of bytes per token is assumed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan
 from tokenmill.encode.buckets import TEXT_BYTES_PER_TOKEN
 from tokenmill.encode.documents import specials_per_document
-from tokenmill.estimate.already_here import held_bytes, needed_for_downloads, parted
+from tokenmill.estimate.already_here import held_bytes, local_and_remote, needed_for_downloads
 from tokenmill.estimate.footprint import Amount, Footprint, expected_footprint
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.runners.start import num_proc_of
@@ -28,18 +27,19 @@ from tokenmill.storage.store import store_of
 
 CAUTIOUS_BYTES_PER_TOKEN = 1.0
 SAMPLE_SECONDS = 60.0
-DOCUMENT_BYTES = 200  # if files do not state their documents: rather too many
+DOCUMENT_BYTES = 200  # if files do not state their documents; low, to count too many
 
 
-def room_warning(config: Config, plan: Plan) -> str | None:
-    """What to tell the user if the run's output will not fit on its disk. `config` is resolved."""
+def space_warning(config: Config, plan: Plan) -> str | None:
+    """The warning for a run whose output will not fit on its disk; None if it will. `config` is
+    resolved."""
     free = disk_space.free_bytes(config.out)
-    _, elsewhere = parted(plan.inputs)
+    _, elsewhere = local_and_remote(plan.inputs)
     there = held_bytes(config.out) - needed_for_downloads(elsewhere, config)
     cautious = _assumed_footprint(config, plan, CAUTIOUS_BYTES_PER_TOKEN)
     if cautious.disk_bytes - there <= free:
         return None
-    found = _estimated_apart(config)
+    found = _estimated_in_subprocess(config)
     if found is not None:
         output, needed = found["output_bytes"][config.format], found["needed_bytes"]
     else:
@@ -52,12 +52,12 @@ def room_warning(config: Config, plan: Plan) -> str | None:
         f"the disk may be too small: {folder} has {_shown(free)} free, and the run needs about "
         f"{_shown(needed)} there while it runs (the finished output: {_shown(output)})\n"
         "hint: make room, or choose another disk with -o; if it fills up, nothing is lost: the "
-        "same command continues"
+        "same command resumes"
     )
 
 
 def _assumed_footprint(config: Config, plan: Plan, text_bytes_per_token: float) -> Footprint:
-    """By the plan alone, without reading text."""
+    """From the plan alone, without reading text."""
     num_documents = plan.slices.num_rows or plan.text_bytes / DOCUMENT_BYTES
     num_eots = specials_per_document(config.eot, config.bos) * num_documents
     amount = Amount(
@@ -72,8 +72,8 @@ def _assumed_footprint(config: Config, plan: Plan, text_bytes_per_token: float) 
     return expected_footprint(config, amount, num_proc, DTYPE_BYTES[config.dtype])
 
 
-def _estimated_apart(config: Config) -> dict[str, Any] | None:
-    """The estimate, made by a process that may die; None if it does, or takes too long."""
+def _estimated_in_subprocess(config: Config) -> dict[str, Any] | None:
+    """The estimate from a separate process; None if that dies or takes too long."""
     paths = [path for path in sys.path if os.path.isabs(path)]
     try:
         done = subprocess.run(
@@ -82,7 +82,7 @@ def _estimated_apart(config: Config) -> dict[str, Any] | None:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=SAMPLE_SECONDS,
-            # Not from the current folder: a user's random.py would be imported there.
+            # Not from the current folder, where a user's random.py would be imported.
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"},
             check=True,
         )

@@ -35,19 +35,19 @@ from tokenmill.settings import resolved
 from tokenmill.storage import disk_space
 
 # The speed of each of several workers, which also write and hash parts and shards, relative to a
-# worker that only reads and encodes, alone. Fitted to six runs with 2 workers on 2 cores, which
-# other work shared: estimates were 0.8 to 1.6 times what the run then took.
+# single worker that only reads and encodes. Fitted to six runs with 2 workers on 2 cores shared
+# with other work: estimates were 0.8 to 1.6 times the duration of the run.
 WORKER_EFFICIENCY = 0.7
 START_SECONDS = 1.0
 DEDUP_NOTE = (
-    "duplicates are not looked for, because a sample cannot find them: with --dedup, documents, "
-    "tokens and sizes are at most these"
+    "a sample cannot find duplicates: with --dedup, documents, tokens and sizes will be at most "
+    "these"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Approximately what `prepare` would find and make. Plain values; None: unknown."""
+    """Approximately what `prepare` would read and write. Plain values; None: unknown."""
 
     num_inputs: int
     input_bytes: int
@@ -60,7 +60,7 @@ class Estimate:
     num_tokens: int  # with EOT
     num_tokens_low: int | None
     num_tokens_high: int | None
-    confidence: float  # that the true number lies between these
+    confidence: float  # that the true number is between these
     bytes_per_token: float
     method: str  # counted, sample, sample and token_count, or assumed
     sampled_bytes: int
@@ -68,15 +68,15 @@ class Estimate:
     output_bytes: dict[str, int | None]  # by format; None: it cannot hold these tokens
     max_output_bytes: int | None  # in `format`: what the size of the inputs allows
     num_slices: int
-    num_proc: int  # workers that have something to do
-    text_bytes_per_second: int | None  # of one worker that runs alone, as measured here
+    num_proc: int  # workers that would have work
+    text_bytes_per_second: int | None  # of a single worker, as measured here
     seconds: float | None
     disk_bytes: int  # the most that output and work folder will hold together, about
-    max_disk_bytes: int | None  # and what they cannot exceed, whatever the text is
+    max_disk_bytes: int | None  # an upper bound for any text
     shuffled_disk_bytes: int
     download_bytes: int
-    held_bytes: int  # what an unfinished run holds already
-    needed_bytes: int  # the room that is still needed on the output's disk, downloads included
+    held_bytes: int  # what an unfinished run already holds
+    needed_bytes: int  # space still needed on the output's disk, downloads included
     free_bytes: int | None
     estimate_seconds: float
     notes: tuple[str, ...]
@@ -90,10 +90,8 @@ class Estimate:
 
 
 def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = None) -> Estimate:
-    """The estimate of a run with this configuration. Writes nothing.
-
-    If the run's plan exists already, pass it, so that nothing is listed and planned again.
-    """
+    """The estimate of a run with this configuration. Writes nothing. With the run's `plan`, nothing
+    is listed and planned again."""
     began = time.monotonic()
     encoding = encoding_of(asked)
     config = resolved(asked, encoding)
@@ -112,7 +110,7 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
             if is_chosen
             else "are these the right files, and is --text-column the right column?",
         )
-    reach = None if found.relative_reach is None else found.relative_reach * num_tokens
+    margin = None if found.relative_margin is None else found.relative_margin * num_tokens
     num_proc = num_proc_of(config, frame.num_slices)
     most = _max_footprint(frame, config, encoding, found)
     footprint, held = _footprint(config, found, frame), held_bytes(config.out)
@@ -128,8 +126,8 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
         eot=str(config.eot),
         dtype=config.dtype,
         num_tokens=num_tokens,
-        num_tokens_low=None if reach is None else max(0, round(num_tokens - reach)),
-        num_tokens_high=None if reach is None else round(num_tokens + reach),
+        num_tokens_low=None if margin is None else max(0, round(num_tokens - margin)),
+        num_tokens_high=None if margin is None else round(num_tokens + margin),
         confidence=CONFIDENCE,
         bytes_per_token=found.text_bytes / num_tokens,
         method=found.method,
@@ -157,10 +155,10 @@ def estimate(asked: Config, sample: Sample | None = None, plan: Plan | None = No
 def _surveyed(
     config: Config, encoding: EncodingId, sample: Sample, plan: Plan | None
 ) -> tuple[Frame, TextEstimate]:
-    """The corpus and what it comes to before limits, each named source on its own."""
+    """The corpus and its estimate before limits; named sources are estimated one by one."""
     found: list[SourceEstimate] = []
     for name, own in config.by_source().items():
-        # A limit counts the rows of all copies, so a plan that has one is taken as it is.
+        # A limit counts the rows of all copies, so a plan with a limit is used as it is.
         is_whole = plan is not None and config.limit_docs is not None
         repeat = 1 if is_whole else config.repeat_of(name)
         planned = plan if plan is None or not name else first_copy(plan, name, repeat)
@@ -190,27 +188,27 @@ def _num_tokens(found: TextEstimate, config: Config) -> int:
 
 
 def _sampled(found: TextEstimate, config: Config) -> TextEstimate:
-    """The share of --sample, which no reading of a few rows could tell better."""
+    """The share of --sample, which is known and need not be measured."""
     if config.sample is None:
         return found
-    # Two standard errors of the number of rows drawn, and half as much again for their lengths.
+    # Two standard errors of the number of rows drawn, and one more for their lengths.
     num_drawn = max(1.0, found.num_documents * config.sample)
-    reach = 3 * math.sqrt((1 - config.sample) / num_drawn)
+    margin = 3 * math.sqrt((1 - config.sample) / num_drawn)
     return dataclasses.replace(
         found,
         method="sample" if found.method == "counted" else found.method,
         text_bytes=found.text_bytes * config.sample,
         num_documents=found.num_documents * config.sample,
         num_tokens=found.num_tokens * config.sample,
-        relative_reach=None
-        if found.relative_reach is None
-        else math.hypot(found.relative_reach, reach),
+        relative_margin=None
+        if found.relative_margin is None
+        else math.hypot(found.relative_margin, margin),
     )
 
 
 def _limited(found: TextEstimate, config: Config) -> TextEstimate:
-    """No more documents than --limit-docs (files that are not here are counted whole), and no more
-    tokens than --limit-tokens, but for the end of the last document."""
+    """At most --limit-docs documents (remote files are counted whole) and --limit-tokens tokens, to
+    the end of the last document."""
     share = 1.0
     if config.limit_docs is not None:
         share = min(share, config.limit_docs / max(1.0, found.num_documents))
@@ -224,14 +222,14 @@ def _limited(found: TextEstimate, config: Config) -> TextEstimate:
         num_documents=found.num_documents * share,
         num_tokens=found.num_tokens * share,
         method="sample" if is_reached and found.method == "counted" else found.method,
-        relative_reach=0.0 if is_reached else found.relative_reach,
+        relative_margin=0.0 if is_reached else found.relative_margin,
     )
 
 
 def _output_bytes(
     name: str, asked: Config, encoding: EncodingId, found: TextEstimate, frame: Frame
 ) -> int | None:
-    """The size of all files in a format, by its own defaults where nothing else was asked for."""
+    """The size of all files in a format, with its defaults for options that are not set."""
     try:
         config = resolved(dataclasses.replace(asked, format=name), encoding)
     except ConfigError:
@@ -240,11 +238,11 @@ def _output_bytes(
 
 
 def _footprint(config: Config, found: TextEstimate, frame: Frame) -> Footprint:
-    """The footprint; for the disk at the upper end of the interval, because too large is safer."""
+    """The footprint; for the disk, at the upper end of the interval, to be safe."""
     amount = _amount(frame, _num_tokens(found, config), found.num_documents)
     num_proc = num_proc_of(config, frame.num_slices)
     output = expected_footprint(config, amount, num_proc, found.packed_bytes_per_token)
-    high = amount.num_tokens * (1 + (found.relative_reach or 0.0))
+    high = amount.num_tokens * (1 + (found.relative_margin or 0.0))
     amount = dataclasses.replace(amount, num_tokens=high)
     disk = expected_footprint(config, amount, num_proc, found.packed_bytes_per_token)
     return Footprint(output.output_bytes, disk.disk_bytes)
@@ -282,7 +280,7 @@ def _shuffled(config: Config) -> Config:
 
 
 def _run_seconds(worker_seconds: float, frame: Frame, num_proc: int) -> float:
-    """The duration of a run that takes one worker alone `worker_seconds`."""
+    """The duration of a run that takes a single worker `worker_seconds`."""
     efficiency = WORKER_EFFICIENCY if num_proc > 1 else 1.0
     # No two workers share a unit, and a compressed file is one unit of any size.
     largest = max(unit.text_bytes for unit in frame.units) / max(1, frame.text_bytes)

@@ -21,7 +21,7 @@ from tokenmill.storage import hashing
 from tokenmill.storage.store import store_of
 
 NUM_SPLITS = 2
-LENGTH_BYTES = KEY_BYTES = 4  # of a document in a part, and of its place in a shuffle
+LENGTH_BYTES = KEY_BYTES = 4  # of a document in a part, and of its key in a shuffle
 BUCKET_START_BYTES = 16
 OFFSET_BYTES = 4
 # Beside tokens and documents: a record of a slice (docs/scale.md: 478 bytes) and its line in plan
@@ -29,15 +29,15 @@ OFFSET_BYTES = 4
 # of a file system for each file.
 SLICE_BYTES = 1 << 13
 INPUT_BYTES = 400
-BAD_ROW_BYTES = 512  # besides its input's name; it stands in the record and in the list of them
+BAD_ROW_BYTES = 512  # besides its input's name; in the record and in the list of bad rows
 SHARD_BYTES = 1 << 13
 FIXED_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """What a format writes for a document beside its tokens, and for a token if that is not the
-    token's own width."""
+    """What a format writes for a document besides its tokens, and for a token if it does not write
+    the dtype's width."""
 
     document_bytes: float = 0.0
     max_document_bytes: float = 0.0
@@ -47,7 +47,7 @@ class _Cost:
 _COSTS = {
     "megatron": _Cost(20, 20),
     "datatrove": _Cost(8, 8),
-    # A row of five numbers and a name, as gzip leaves it (formats/olmo.py), and as it is.
+    # A row of five numbers and a name, compressed (formats/olmo.py) and uncompressed.
     "olmo": _Cost(13, 96),
     # An offset, a size and a length. Samples of --seq-len have an offset only.
     "mds": _Cost(11, 17),
@@ -55,7 +55,7 @@ _COSTS = {
     "parquet": _Cost(0, 16, max_token_bytes=5.0),
 }
 # A plugin's format may store anything per document; this is more than ours store.
-_OUTSIDE_COST = _Cost(20, 96)
+_PLUGIN_COST = _Cost(20, 96)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def max_footprint(config: Config, amount: Amount) -> Footprint:
 def _cost(config: Config) -> _Cost:
     if config.format in _COSTS:
         return _COSTS[config.format]
-    return _OUTSIDE_COST if get_format(config.format).traits.boundaries else _Cost()
+    return _PLUGIN_COST if get_format(config.format).traits.boundaries else _Cost()
 
 
 def _output_bytes(
@@ -128,7 +128,7 @@ def _num_shards(config: Config, amount: Amount) -> int:
     shard_tokens = _shard_tokens(config)
     if shard_tokens is None:
         return NUM_SPLITS
-    # Where the user does not say how large shards are, few tokens make some small ones.
+    # Without --shard-tokens, a small dataset has some small shards.
     num_small = 0 if config.shard_tokens else round(1 / SMALL_VAL_FRACTION)
     return NUM_SPLITS + num_small + int(amount.num_tokens // shard_tokens)
 
@@ -145,7 +145,7 @@ def _written_at_once(config: Config) -> float:
 
 
 def _parts_bytes(config: Config, amount: Amount) -> float:
-    """All parts: tokens, the length of each document, and what a shuffle needs to find it."""
+    """All parts: tokens, the length of each document, and the index for a shuffle."""
     document_bytes = LENGTH_BYTES + (KEY_BYTES if config.shuffle else 0)
     found = amount.num_tokens * DTYPE_BYTES[config.dtype] + amount.num_documents * document_bytes
     if config.shuffle:
@@ -161,13 +161,13 @@ def _disk_bytes(config: Config, amount: Amount, output: float, parts: float) -> 
     traits = get_format(config.format).traits
     growing = 0.0
     if not traits.is_raw:
-        # A shard is written from a file of its tokens, which goes when it is done.
+        # A shard is written from a file of its tokens, which is then removed.
         most = amount.num_tokens * width
         growing = min(most, NUM_SPLITS * shard_tokens * width)
     if traits.boundaries:
         growing += amount.num_documents * LENGTH_BYTES
     mean_name_bytes = amount.name_bytes / max(1, amount.num_inputs)
-    books = (
+    bookkeeping = (
         amount.num_bad * 2 * (BAD_ROW_BYTES + mean_name_bytes)
         + amount.num_slices * SLICE_BYTES
         + amount.num_inputs * INPUT_BYTES
@@ -177,5 +177,6 @@ def _disk_bytes(config: Config, amount: Amount, output: float, parts: float) -> 
     )
     if not store_of(config.out).takes_disk_space:
         # Only a shard that is being uploaded is on a disk.
-        return min(output, shard_tokens * output / max(1.0, amount.num_tokens)) + growing + books
-    return output + parts + growing + books
+        output = min(output, shard_tokens * output / max(1.0, amount.num_tokens))
+        return output + growing + bookkeeping
+    return output + parts + growing + bookkeeping

@@ -1,9 +1,9 @@
 """From a stratified sample to a total: the combined ratio estimator and its error.
 
-Each cell has an amount that was measured (tokens) and a measure whose total is known (bytes, or
-somebody's count of tokens). The total amount is the known total times the ratio of the two in the
-sample; its error comes from how neighbouring cells differ in what the ratio leaves unexplained
-(Cochran, Sampling Techniques, 6.11; Wolter, Introduction to Variance Estimation, 8.2).
+Each cell has an amount that was measured (tokens) and a measure whose total is known (bytes, or the
+publisher's count of tokens). The total amount is the known total times the ratio of the two in the
+sample; its error comes from the differences of residuals between neighbouring cells (Cochran,
+Sampling Techniques, 6.11; Wolter, Introduction to Variance Estimation, 8.2).
 
 Neighbours are compared, not only the two cells of each stratum: where the text changes within a
 file, the change shows between two neighbours, while the two cells of its stratum may both be of one
@@ -37,8 +37,8 @@ class Total:
     @property
     def interval(self) -> tuple[float, float]:
         """Where the true total lies, with CONFIDENCE."""
-        reach = _t_quantile(self.degrees) * self.error
-        return max(0.0, self.value - reach), self.value + reach
+        margin = _t_quantile(self.degrees) * self.error
+        return max(0.0, self.value - margin), self.value + margin
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""Which cells are sampled: two from every stratum, by a seed; the corpus is a line of cells.
+"""Which cells are sampled: two from every stratum, chosen by a seed.
 
 Two from each, because neighbours are alike: many small strata beat few large ones. A large file has
-its own strata, so that no stratum crosses into another file, which may be in another language.
-Small files share strata.
+its own strata, because the next file may be in another language. Small files share strata.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from tokenmill.corpus.spans import Input, Slice
 from tokenmill.errors import ConfigError
 
 MIN_CELLS = 8
-# Opening a file takes as long as reading and encoding 20 kB, so a cell holds only a few small
-# files.
+# Opening a file takes as long as reading and encoding 20 kB, so a cell has only a few small files.
 CELL_FILES = 64
 
 
@@ -47,7 +45,7 @@ class Sample:
         return replace(self, cell_bytes=min(self.cell_bytes, most))
 
 
-# For an engine that encodes 2 to 12 MB/s: no more than some seconds.
+# For an engine that encodes 2 to 12 MB/s: a few seconds at most.
 SLOW_SAMPLE = Sample(num_cells=64, cell_bytes=128 << 10)
 
 
@@ -102,5 +100,5 @@ def _path_of(unit: Slice) -> str | None:
 
 
 def num_cells(unit: Slice, cell_bytes: int) -> int:
-    """How many cells a unit counts for."""
+    """The number of cells in a unit, at least 1."""
     return max(1, round(unit.text_bytes / cell_bytes))

@@ -1,8 +1,8 @@
-"""The frame: the corpus, as far as it is known without reading its text.
+"""The sampling frame: what is known of the corpus without reading its text.
 
 Local inputs and objects are planned as in a run, which checks every footer and schema; only the
-slices are smaller. Parquet files on the Hub are known by their footers; of many files, some footers
-are fetched and represent the others by size.
+slices are smaller. Parquet files on the Hub are known by their footers; of many files, only some
+footers are fetched, and represent the others by size.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.planning import make_plan, num_slices_in
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.corpus.spans import Input, Slice
-from tokenmill.estimate.already_here import parted
+from tokenmill.estimate.already_here import local_and_remote
 from tokenmill.estimate.bounds import is_plain
 from tokenmill.estimate.cells import num_rows_of
 from tokenmill.estimate.sample import Sample
 from tokenmill.storage import files
 
-MAX_FOOTERS = 24  # to be fetched
-COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, of files that are not here
+MAX_FOOTERS = 24  # fetched from the Hub
+COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, of remote files
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The inputs that are elsewhere."""
+    """The inputs that are not on this machine."""
 
     inputs: tuple[Input, ...] = ()
     text_bytes: int = 0
-    num_rows: int | None = 0  # None: their files do not say
+    num_rows: int | None = 0  # None: the files do not state it
 
     @property
     def num_bytes(self) -> int:
@@ -48,7 +48,7 @@ class Absent:
 
 @dataclass(frozen=True)
 class Frame:
-    inputs: tuple[Input, ...]  # that are here
+    inputs: tuple[Input, ...]  # local ones and objects
     units: tuple[Slice, ...]  # what they consist of
     absent: Absent
     num_slices: int  # of the run, about
@@ -56,12 +56,12 @@ class Frame:
 
     @functools.cached_property
     def text_bytes(self) -> int:
-        """Of the units: bytes of text as the plan has them, more or less what a reader finds."""
+        """Of the units: bytes of text by the plan, about what a reader finds."""
         return sum(unit.text_bytes for unit in self.units)
 
     @property
     def num_rows(self) -> int | None:
-        """Of the units; None where a file does not say."""
+        """Of the units; None if a file does not state it."""
         found = [num_rows_of(span) for unit in self.units for span in unit.spans]
         known = [num_rows for num_rows in found if num_rows is not None]
         return sum(known) if len(known) == len(found) else None
@@ -76,15 +76,15 @@ class Frame:
 
 
 def frame_of(config: Config, sample: Sample) -> Frame:
-    """Raises InputError or ConfigError for anything on which a run is certain to fail, except that
-    there is no document."""
+    """Raises InputError or ConfigError for anything that a run would certainly fail on, except an
+    empty corpus."""
     with (
         tempfile.TemporaryDirectory() as folder,
         contextlib.closing(RemoteInputs(config, folder, lambda message: None)) as remote,
     ):
         files.make_folder(os.path.join(folder, "structure"))
         found = found_inputs(config, remote.inputs, remote.again)
-        here, elsewhere = parted(found.inputs)
+        here, elsewhere = local_and_remote(found.inputs)
         units = _units(here, config, sample.among(here).cell_bytes)
         absent = _absent(elsewhere, config, remote)
     num_slices = num_slices_in((span for unit in units for span in unit.spans), config.slice_bytes)
@@ -93,8 +93,8 @@ def frame_of(config: Config, sample: Sample) -> Frame:
 
 
 def frame_of_plan(plan: Plan, config: Config, sample: Sample) -> Frame:
-    """The frame of a run whose plan is made: nothing is listed, hashed or fetched again."""
-    here, elsewhere = parted(plan.inputs)
+    """The frame of a run that has a plan: nothing is listed, hashed or fetched again."""
+    here, elsewhere = local_and_remote(plan.inputs)
     planned = tuple(plan.slices)
     if elsewhere or config.limit_docs is not None or all(map(is_plain, here)):
         units = _present(planned, set(elsewhere))
@@ -108,7 +108,7 @@ def _units(inputs: Sequence[Input], config: Config, cell_bytes: int) -> tuple[Sl
     be read from any byte.
 
     Cutting a plain file costs a read at every cut, which is not needed here. A limit counts the
-    rows of all inputs together, so then they are cut as in a run.
+    rows of all inputs together, so with one they are cut as in a run.
     """
     if config.limit_docs is not None:
         return tuple(unit for unit in make_plan({}, inputs, config).slices if unit.text_bytes)

@@ -1,11 +1,11 @@
-"""Cells of files that are bytes: JSON lines and text, plain or compressed.
+"""Cells of byte-oriented files: JSON lines and text, plain or compressed.
 
-A plain file can be entered anywhere: a cell is a range of bytes, moved to the next document ends.
-Both ends move by the same rule, so the cells cover a file without gap or overlap, for documents of
-any length. Text without separators is cut between characters.
+Reading a plain file can start anywhere: a cell is a byte range whose ends are moved to the next
+document end. Both ends move by the same rule, so cells cover a file without gap or overlap. Text
+without separators is cut between characters.
 
-A compressed file can only be read from its start. The cells drawn from it come from its head; the
-compressed bytes read show how much of the file the head is. The rest is assumed to be similar,
+A compressed file can only be read from its start, so its cells come from its head. The compressed
+bytes read so far show how large a share of the file the head is. The rest is assumed to be similar,
 which no sample can verify.
 """
 
@@ -37,17 +37,16 @@ HEAD_BYTES = 2 << 20
 _WINDOW_BYTES = 64 << 10
 _FEED_BYTES = 4 << 10
 _NUM_SECTIONS = 8
-# How far ahead to search for the end of a line: half a line is not JSON, but half a document is
-# text.
+# How far ahead to search for the end of a line: half a line is not JSON.
 _MAX_LINE_BYTES = 1 << 30
 _NO_TEXTS = pa.nulls(0, pa.large_string())
 
 Bytes = Callable[[int, int], bytes]  # the bytes of a file from one offset to another
 
 
-def is_entered_anywhere(source: Input, reading: Reading) -> bool:
-    """Whether documents are found from any byte on. Not the records of a table of text, the
-    elements of an array, and the documents of a list, which a reader finds from the start."""
+def can_start_anywhere(source: Input, reading: Reading) -> bool:
+    """Whether documents can be found from any byte on. CSV records, elements of a JSON array and
+    documents of a list can only be found from the start."""
     if source.kind == "text":
         return True
     is_lines = source.kind == "jsonl" and reading.options.lists != "documents"
@@ -55,7 +54,7 @@ def is_entered_anywhere(source: Input, reading: Reading) -> bool:
 
 
 def plain_cells(unit: Slice, numbers: Sequence[int], reading: Reading) -> list[Cell]:
-    """Some cells of files that can be entered anywhere."""
+    """Some cells of files that can be read from any byte on."""
     size, count = unit.text_bytes, num_cells(unit, reading.cell_bytes)
     ends = list(itertools.accumulate(span.stop - span.start for span in unit.spans))
     cells = []
@@ -206,7 +205,7 @@ class _Head:
 
 
 class _Feed:
-    """A file, a little at a time, so that its position tells how much was decompressed."""
+    """A file, read in small pieces, so that its position shows how much was decompressed."""
 
     closed = False
 
@@ -245,7 +244,7 @@ def _head_of(source: Input, num_bytes: int) -> _Head:
     except (OSError, pa.ArrowException) as error:
         raise InputError(
             f"{source.name}: broken {source.compression} stream: {error}",
-            hint="fetch it again",
+            hint="download it again",
         ) from error
     data = b"".join(chunks)
     if is_whole:

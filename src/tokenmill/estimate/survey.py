@@ -17,7 +17,7 @@ from tokenmill.encodings import Encoding
 from tokenmill.estimate.bounds import is_plain
 from tokenmill.estimate.cells import Cell, Reading, table_cells, whole_unit
 from tokenmill.estimate.sample import Draw, Drawing
-from tokenmill.estimate.stretches import head_cells, is_entered_anywhere, plain_cells
+from tokenmill.estimate.stretches import can_start_anywhere, head_cells, plain_cells
 
 # A call of the engine costs a millisecond, so cells are encoded together, as in a run.
 ENCODE_BYTES = 4 << 20
@@ -73,7 +73,7 @@ class Survey:
     def _cells(self, unit: Slice, numbers: Sequence[int]) -> list[Cell]:
         if unit.spans[-1].max_rows is not None:  # --limit-docs: only a reader knows where that is
             return table_cells(unit, numbers, self._reading)
-        if not all(is_entered_anywhere(span.input, self._reading) for span in unit.spans):
+        if not all(can_start_anywhere(span.input, self._reading) for span in unit.spans):
             return table_cells(unit, numbers, self._reading)
         if all(is_plain(span.input) for span in unit.spans):
             return plain_cells(unit, numbers, self._reading)

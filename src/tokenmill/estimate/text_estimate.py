@@ -1,4 +1,4 @@
-"""The totals of a corpus, independent of the format: from the survey's cells, or assumed."""
+"""The totals of a corpus, for any format: from the survey's cells, or assumed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tokenmill.estimate.survey import Measured, Survey
 from tokenmill.words.plural import counted, noun_for
 
 _WHERE_NOTE = (
-    "how many rows pass --where is known once they are read: this counts every row group that the "
-    "statistics do not rule out as a whole"
+    "only reading shows which rows pass --where: this counts every row group that its statistics "
+    "do not rule out"
 )
 
 
@@ -34,12 +34,12 @@ class TextEstimate:
     text_bytes: float
     num_documents: float  # that are written
     num_tokens: float  # without EOT
-    relative_reach: float | None  # of the interval around all tokens, EOT included
+    relative_margin: float | None  # half the interval around all tokens, EOT included
     sampled_bytes: int = 0
     sampled_cells: int = 0
     seconds_per_byte: float | None = None  # of text, of one worker
     packed_bytes_per_token: float = 1.0  # where a format compresses
-    num_bad: int = 0  # of the rows looked at
+    num_bad: int = 0  # of the rows read
     notes: tuple[str, ...] = ()
 
 
@@ -49,7 +49,7 @@ def text_estimate_of(
     if not frame.units:
         return _assumed(frame, config)
     sample = sample.among(frame.inputs)
-    # The share of --sample is known, and taken of the result.
+    # The share of --sample is known, and is applied to the result.
     read = dataclasses.replace(ReadOptions.of(config), sample=None)
     options = dataclasses.replace(read, batch_bytes=sample.cell_bytes)
     reading = Reading(options, config.empty == "keep", sample.cell_bytes)
@@ -81,11 +81,11 @@ def _assumed(frame: Frame, config: Config) -> TextEstimate:
         text_bytes=text_bytes,
         num_documents=num_rows or 0,
         num_tokens=text_bytes / TEXT_BYTES_PER_TOKEN,
-        relative_reach=None,
+        relative_margin=None,
         notes=(
-            f"no text was looked at: the files are on the Hub. {TEXT_BYTES_PER_TOKEN} bytes a "
-            "token are assumed (English: 4 to 5, Chinese: 1.5 to 3); for an interval and the time, "
-            "fetch one of them and estimate again: what is in the cache is looked at",
+            f"no text was read: the files are on the Hub. {TEXT_BYTES_PER_TOKEN} bytes per token "
+            "are assumed (English: 4 to 5, Chinese: 1.5 to 3); for an interval and a time, "
+            "download one of them and estimate again: files in the cache are sampled",
             *((_WHERE_NOTE,) if config.where is not None else ()),
         ),
     )
@@ -97,7 +97,7 @@ def _counted(cells: list[Measured]) -> TextEstimate:
         text_bytes=sum(cell.text_bytes for cell in cells),
         num_documents=sum(cell.num_documents for cell in cells),
         num_tokens=sum(cell.num_tokens for cell in cells),
-        relative_reach=0.0,
+        relative_margin=0.0,
     )
 
 
@@ -125,7 +125,7 @@ def _extrapolated(
         text_bytes=total([cell.text_bytes for cell in cells]).value,
         num_documents=num_documents,
         num_tokens=tokens.value,
-        relative_reach=(high - low) / 2 / max(1.0, tokens.value + num_eots * num_documents),
+        relative_margin=(high - low) / 2 / max(1.0, tokens.value + num_eots * num_documents),
     )
 
 
@@ -134,7 +134,7 @@ def _design(cells: list[Measured]) -> Design:
 
 
 def _head_error(cells: list[Measured], design: Design, total: Total) -> float:
-    """What the unknown length of compressed files adds to the total's standard error."""
+    """What the unknown size of compressed files adds to the total's standard error."""
     of_units: dict[int, float] = defaultdict(float)
     weighted = design.weights * [cell.cell.weight * cell.num_tokens for cell in cells]
     for cell, tokens in zip(cells, weighted, strict=True):
@@ -149,7 +149,7 @@ def _compared_with_publisher(
     cells: list[Measured],
     encoding: EncodingId,
 ) -> TextEstimate:
-    """The estimate by the publisher's count of tokens, if there is one and it is more precise."""
+    """The estimate by the publisher's token counts, if they exist and are more precise."""
     count = publisher_count(frame.inputs, frame.units, drawing)
     if count is None:
         return found
@@ -159,20 +159,20 @@ def _compared_with_publisher(
     )
     tokens, ratio = _by_publisher(count, cells)
     low, high = tokens.interval
-    reach = (high - low) / 2 / max(1.0, tokens.value)
-    if found.relative_reach is None or reach >= found.relative_reach:
+    margin = (high - low) / 2 / max(1.0, tokens.value)
+    if found.relative_margin is None or margin >= found.relative_margin:
         return dataclasses.replace(
-            found, notes=(*found.notes, f"{said}; not used: bytes of text tell more")
+            found, notes=(*found.notes, f"{said}; not used: bytes of text predict better")
         )
     note = (
-        f"{said}; in the sample {encoding.name} makes {ratio:.4f} tokens of each it counts, "
-        "and this ratio is the estimate"
+        f"{said}; in the sample, {encoding.name} makes {ratio:.4f} tokens for each of them, and "
+        "this ratio is the estimate"
     )
     return dataclasses.replace(
         found,
         method="sample and token_count",
         num_tokens=tokens.value,
-        relative_reach=reach,
+        relative_margin=margin,
         notes=(*found.notes, note),
     )
 
@@ -202,8 +202,7 @@ def _with_absent(found: TextEstimate, frame: Frame, config: Config) -> TextEstim
     verb = noun_for(len(absent.inputs), "is", "are")
     note = (
         f"{len(absent.inputs):,} of {total:,} files {verb} on the Hub: only the size is known, and "
-        "the text is taken to be like that of the files here; how far this is off, no "
-        "interval can say"
+        "the text is assumed to be like that of the local files; so there is no interval"
     )
     return dataclasses.replace(
         found,
@@ -211,7 +210,7 @@ def _with_absent(found: TextEstimate, frame: Frame, config: Config) -> TextEstim
         text_bytes=found.text_bytes * scale,
         num_documents=num_documents,
         num_tokens=found.num_tokens * scale,
-        relative_reach=None,
+        relative_margin=None,
         notes=(*found.notes, note),
     )
 
@@ -222,7 +221,7 @@ def _notes_on(reading: Reading, config: Config) -> tuple[str, ...]:
         notes.append(
             f"{counted(reading.num_heads, 'compressed file')} or large row "
             f"{noun_for(reading.num_heads, 'group')} read from the start only: "
-            "what lies deeper is taken to be alike"
+            "the rest is assumed to be similar"
         )
     if reading.num_bad:
         share = reading.num_bad / max(1, reading.num_rows)
@@ -231,5 +230,5 @@ def _notes_on(reading: Reading, config: Config) -> tuple[str, ...]:
             if share > config.max_bad_fraction
             else ""
         )
-        notes.append(f"{share:.2%} of the rows looked at are bad and would be left out{limit}")
+        notes.append(f"{share:.2%} of the sampled rows are bad and would be left out{limit}")
     return tuple(notes)

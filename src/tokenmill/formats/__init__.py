@@ -26,7 +26,7 @@ from tokenmill.formats.format import (
     SideFile,
     Traits,
 )
-from tokenmill.plugins import outside, outside_names
+from tokenmill.plugins import loaded_plugin, plugin_names
 
 __all__ = [
     "DTYPE_BYTES",
@@ -49,7 +49,7 @@ __all__ = [
     "registered",
 ]
 
-# In the order in which a folder is tested for them: the easily recognised come first.
+# In the order in which a folder is tested for them: the most recognisable come first.
 _FORMATS = {
     "megatron": "tokenmill.formats.megatron:MegatronFormat",
     "datatrove": "tokenmill.formats.datatrove:DatatroveFormat",
@@ -67,13 +67,13 @@ _REGISTERED: dict[str, Format] = {}
 
 
 def format_names() -> tuple[str, ...]:
-    """All formats, ours and those of plugins."""
-    return (*NAMES, *(name for name in outside_names(GROUP) if name not in _FORMATS))
+    """All formats: ours, then those of plugins."""
+    return (*NAMES, *(name for name in plugin_names(GROUP) if name not in _FORMATS))
 
 
 @contextlib.contextmanager
 def registered(format_: Format) -> Iterator[None]:
-    """Register a format by its name in this process, to test one that is not installed."""
+    """Register a format in this process, to test one that is not installed as a plugin."""
     before = dict(_REGISTERED)
     _REGISTERED[format_.name] = format_
     try:
@@ -84,15 +84,16 @@ def registered(format_: Format) -> Iterator[None]:
 
 
 def get_format(name: str) -> Format:
+    """Raises ConfigError, with the known names, if there is no such format."""
     if name in _REGISTERED:
         return _REGISTERED[name]
     if name in _FORMATS:
         module, _, attribute = _FORMATS[name].partition(":")
         found: Format = getattr(importlib.import_module(module), attribute)()
         return found
-    if name in outside_names(GROUP):
-        from_outside: Format = outside(GROUP, name)()
-        return from_outside
+    if name in plugin_names(GROUP):
+        plugin: Format = loaded_plugin(GROUP, name)()
+        return plugin
     raise unknown_name("format", name, format_names())
 
 

@@ -141,7 +141,7 @@ class DatasetFiles(Protocol):
         """The size of each, quickly for thousands of them."""
 
     def stamp(self, name: str) -> str:
-        """Changes whenever the file does: its size and time, or an object's tag."""
+        """Changes whenever the file does: from its size and time, or an object's tag."""
 
     def local_path(self, name: str) -> str | None:
         """The local path, for libraries that open paths; None for an object."""
@@ -171,7 +171,7 @@ class FoundShard:
 class ShardReader(Protocol):
     """An open shard."""
 
-    dtype: str  # NumPy's name of what is in the file: uint16, int32 ...
+    dtype: str  # NumPy's name for what is in the file: uint16, int32 ...
     num_tokens: int
     has_boundaries: bool  # whether it says where documents end
 
@@ -183,7 +183,7 @@ class ShardReader(Protocol):
 
 
 class Format(Protocol):
-    """A format that inherits from it holds anything and is tokens alone, unless it says more."""
+    """The methods with a body are defaults: a format of bare tokens that can hold anything."""
 
     name: str
     trainers: str  # the trainers that read it

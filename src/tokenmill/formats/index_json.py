@@ -1,4 +1,5 @@
-"""Folders whose `index.json` says which shards there are: what mds and litdata have in common."""
+"""What mds and litdata share: an `index.json` that lists the shards, and shards that begin with the
+offsets of their samples."""
 
 from __future__ import annotations
 
@@ -7,6 +8,9 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from tokenmill.errors import IntegrityError
 from tokenmill.formats.format import DatasetFiles, FoundShard
@@ -27,9 +31,9 @@ def listed_shards(
 ) -> list[FoundShard]:
     """The shards that a dataset's index.json files list under `key`, in their order.
 
-    `file_of` gives the file of an entry. Whatever an entry says, nothing is found that is not among
-    `names`. Raises IntegrityError for an entry without its file, and for files that look like such
-    shards where there is no sound index.
+    `file_of` gives the file of an entry. Only files among `names` are returned. Raises
+    IntegrityError for an entry whose file is missing, and for files that look like such shards in a
+    folder without a valid index.
     """
     there, found = set(names), dict[str, None]()
     faults: dict[str, IntegrityError] = {}
@@ -54,11 +58,11 @@ def parsed_json(data: bytes, path: str) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise IntegrityError(f"{path} does not hold sound JSON: {error}") from error
+        raise IntegrityError(f"{path} is not valid JSON: {error}") from error
 
 
 def shown(value: object) -> str:
-    """A value from JSON, for a message: of any size, and nested deeper than repr can go."""
+    """A JSON value, shortened for a message; it may be nested deeper than repr can go."""
     if isinstance(value, list):
         return "[" + ", ".join(shown(one) for one in value[:10] if isinstance(one, str)) + "]"
     return repr(value[:60]) if isinstance(value, str) else type(value).__name__
@@ -67,11 +71,33 @@ def shown(value: object) -> str:
 def index_bytes(files: DatasetFiles, name: str) -> bytes:
     path = files.path_of(name)
     if files.size(name) is None:
-        raise IntegrityError(f"{path} is not there, and only it says which shards there are")
+        raise IntegrityError(f"{path} is missing, and nothing else lists the shards")
     data = start_of(files, name, MAX_INDEX_BYTES + 1)
     if len(data) > MAX_INDEX_BYTES:
         raise IntegrityError(f"{path} has over {MAX_INDEX_BYTES:,} bytes")
     return data
+
+
+def checked_offsets(
+    data: npt.NDArray[np.integer], path: str, what: str, items: str
+) -> npt.NDArray[np.uint32]:
+    """The offsets at the start of a shard: a count n, then n + 1 offsets that ascend to the end of
+    the file. The first must not lie within the offsets themselves."""
+    num_items = int(data[:4].view("<u4")[0]) if len(data) >= 8 else 0
+    header_bytes = 4 + 4 * (num_items + 1)
+    if len(data) < header_bytes:
+        raise IntegrityError(
+            f"{path}: {len(data):,} bytes, but {what} of {num_items:,} {items} begins with "
+            f"{header_bytes:,}"
+        )
+    offsets = data[4:header_bytes].view("<u4")
+    if int(offsets[0]) < header_bytes or (offsets[1:] < offsets[:-1]).any():
+        raise IntegrityError(f"{path}: its offsets do not ascend from the end of its header")
+    if int(offsets[-1]) != len(data):
+        raise IntegrityError(
+            f"{path}: {len(data):,} bytes, but its offsets promise {int(offsets[-1]):,}"
+        )
+    return offsets
 
 
 def _entries(files: DatasetFiles, name: str, key: str) -> list[Any]:
@@ -89,7 +115,7 @@ def _files_of(entries: list[Any], file_of: Callable[[Any], Any], path: str) -> l
     except (KeyError, TypeError) as error:
         raise IntegrityError(f"{path} has an entry that names no file: {error!r}") from error
     if not all(isinstance(name, str) for name in listed):
-        raise IntegrityError(f"{path} has an entry whose file is not named by a text")
+        raise IntegrityError(f"{path} has an entry whose file name is not a string")
     return listed
 
 
@@ -102,7 +128,7 @@ def _require_there(listed: list[str], there: set[str], path: str) -> None:
         packed = min((other for other in there if other.startswith(f"{name}.")), default=None)
         if packed is not None:
             raise IntegrityError(
-                f"{path} lists {name}, which is only there compressed, as {packed}",
+                f"{path} lists {name}, which exists only compressed, as {packed}",
                 hint=f"unpack all of them first: zstd -d {packed} -o {name}",
             )
         raise IntegrityError(f"{path} lists {shown(name)}, which is not in the folder")

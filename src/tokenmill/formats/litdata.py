@@ -5,7 +5,7 @@ the items. TokensLoader treats everything after the offsets as one run of tokens
 blocks and never reads the rest at a chunk's end. So a chunk here is one item, 12 bytes and its
 tokens, and --seq-len (TokensLoader's block_size) only makes it a whole number of blocks.
 
-uint16 tokens are `no_header_tensor:20`, torch.uint16, which litdata reads since 0.2.48. uint32
+uint16 tokens are `no_header_tensor:20`, torch.uint16, which litdata has read since 0.2.48. uint32
 tokens are `no_header_tensor:16`, torch.int32: ids below 2^31 are the same bytes, LitGPT writes the
 same, and litdata knows no torch.uint32.
 """
@@ -37,6 +37,7 @@ from tokenmill.formats.format import (
 from tokenmill.formats.index_json import (
     INDEX_NAME,
     MAX_OFFSET,
+    checked_offsets,
     index_bytes,
     listed_shards,
     parsed_json,
@@ -47,7 +48,7 @@ from tokenmill.formats.mapped import MappedShard, mapped_tokens
 _HEADER_BYTES = 12
 _CHUNK = re.compile(r"(^|/)chunk-\d+-\d+\.")
 _DATA_FORMATS = {"uint16": "no_header_tensor:20", "uint32": "no_header_tensor:16"}
-# litdata's numbers of dtypes. Those of torch with two names have two.
+# litdata's numbers for dtypes. Those that torch has two names for have two.
 _TORCH = {
     **{11: "uint8", 12: "int8", 13: "int16", 14: "int16", 15: "int32", 16: "int32"},
     **{17: "int64", 18: "int64", 20: "uint16"},
@@ -75,7 +76,7 @@ class LitdataFormat(Format):
         most = (MAX_OFFSET - _HEADER_BYTES) // DTYPE_BYTES[layout.dtype]
         if layout.shard_tokens is not None and layout.shard_tokens > most:
             raise ConfigError(
-                f"a litdata chunk has less than 4 GiB: {layout.shard_tokens:,} {layout.dtype} "
+                f"a litdata chunk holds less than 4 GiB: {layout.shard_tokens:,} {layout.dtype} "
                 "tokens do not fit",
                 hint=f"--shard-tokens {min(most, 1_000_000_000)}",
             )
@@ -137,23 +138,13 @@ def _width(dtype: str) -> int:
 def _checked_header(files: DatasetFiles, name: str, token_bytes: int) -> tuple[int, int]:
     """The number of items and where the first begins."""
     path, data = files.path_of(name), mapped_tokens(files, name, "uint8")
-    num_items = int(data[:4].view("<u4")[0]) if len(data) >= 8 else 0
-    first = 4 + 4 * (num_items + 1)
-    if len(data) < first:
-        raise IntegrityError(
-            f"{path}: {len(data):,} bytes, but a litdata chunk of {num_items:,} items begins with "
-            f"{first:,}"
-        )
-    offsets = data[4:first].view("<u4")
-    if int(offsets[0]) != first or (offsets[1:] < offsets[:-1]).any():
-        raise IntegrityError(f"{path}: its offsets do not ascend from the end of its header")
-    if int(offsets[-1]) != len(data):
-        raise IntegrityError(
-            f"{path}: {len(data):,} bytes, but its offsets promise {int(offsets[-1]):,}"
-        )
+    offsets = checked_offsets(data, path, "a litdata chunk", "items")
+    first = int(offsets[0])
+    if first != 4 + 4 * len(offsets):
+        raise IntegrityError(f"{path}: its first item does not begin at the end of its header")
     if ((offsets - offsets[0]) % token_bytes).any():
         raise IntegrityError(f"{path}: its items are not whole tokens of {token_bytes} bytes")
-    return num_items, first
+    return len(offsets) - 1, first
 
 
 @dataclass(frozen=True)
@@ -189,7 +180,7 @@ def _parsed_index(data: bytes, path: str) -> _Index:
         for key in ("compression", "encryption"):
             if config.get(key) is not None:
                 raise IntegrityError(
-                    f"{path}: its chunks have {key}, which is not read",
+                    f"{path}: its chunks have {key}, which tokenmill cannot read",
                     hint="write them again without it (litdata.optimize)",
                 )
         loader, formats = config.get("item_loader", "TokensLoader"), config["data_format"]

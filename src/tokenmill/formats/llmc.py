@@ -74,7 +74,7 @@ class LlmcFormat(Format):
 
 
 def _dtype_of(files: DatasetFiles, name: str) -> str | None:
-    """What the header says the tokens are; None if it is no header of llm.c's."""
+    """What the header says the tokens are; None if it is not llm.c's header."""
     try:
         start = start_of(files, name, 8)
     except IntegrityError:

@@ -1,4 +1,5 @@
-"""A shard that can be mapped as one array of tokens, as in most formats."""
+"""Shards that are one mapped array of tokens, as in most formats, and what formats share to read
+files and document boundaries."""
 
 from __future__ import annotations
 
@@ -56,8 +57,8 @@ def mapped_tokens(
         num_tokens = num_bytes // kind.itemsize
     elif num_bytes != num_tokens * kind.itemsize:
         raise IntegrityError(
-            f"{path}: {num_bytes + offset:,} bytes, where {num_tokens:,} {dtype} tokens are "
-            f"announced ({offset + num_tokens * kind.itemsize:,} bytes)"
+            f"{path}: {num_bytes + offset:,} bytes, expected {num_tokens:,} {dtype} tokens "
+            f"({offset + num_tokens * kind.itemsize:,} bytes)"
         )
     if not num_tokens:
         return np.empty(0, kind)  # mmap refuses an empty range
@@ -77,7 +78,7 @@ def start_of(files: DatasetFiles, name: str, num_bytes: int) -> bytes:
 
 
 def begins_with(files: DatasetFiles, name: str, magic: bytes) -> bool:
-    """Whether the file begins with these bytes; not if it cannot be read."""
+    """Whether the file begins with these bytes; False if it cannot be read."""
     try:
         return start_of(files, name, len(magic)) == magic
     except IntegrityError:
@@ -87,7 +88,7 @@ def begins_with(files: DatasetFiles, name: str, magic: bytes) -> bool:
 def bounds_in_pieces(
     lengths: npt.NDArray[np.integer],
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """The starts and ends of documents of these lengths, some documents at a time."""
+    """The starts and ends of documents of these lengths, PIECE_DOCUMENTS at a time."""
     last = 0
     for number in range(0, len(lengths), PIECE_DOCUMENTS):
         piece = np.asarray(lengths[number : number + PIECE_DOCUMENTS])
@@ -125,7 +126,7 @@ def split_of(name: str, pattern: str = "") -> str:
 
     A name that matches the format's own `pattern` has the split in its first group, whatever the
     stem contains: `fw-dev_train_000001.npy` is train. In other names the last word counts, of the
-    file or else of its folder; a folder named like a split is that split.
+    file name or else of its folder; a folder named like a split is that split.
     """
     if pattern and (own := re.fullmatch(pattern.replace("{name}", ".+"), name)):
         return own[1]

@@ -74,13 +74,13 @@ class MdsFormat(Format):
         return f"{split}/shard.{index:05d}.mds"
 
     def check(self, layout: Layout) -> None:
-        # At worst every token is a document: its offset and 6 bytes before it.
+        # At worst every token is a document, with an offset and 6 bytes before it.
         beside = 4 / layout.seq_len if layout.seq_len else 10
         most = int((MAX_OFFSET - MAX_CONFIG_BYTES) / (DTYPE_BYTES[layout.dtype] + beside))
         if layout.shard_tokens is not None and layout.shard_tokens > most:
             raise ConfigError(
-                f"an MDS shard has less than 4 GiB: {layout.shard_tokens:,} {layout.dtype} tokens "
-                f"{'' if layout.seq_len else 'in very short documents '}do not fit",
+                f"an MDS shard holds less than 4 GiB: {layout.shard_tokens:,} {layout.dtype} "
+                f"tokens {'' if layout.seq_len else 'in very short documents '}do not fit",
                 hint=f"--shard-tokens {min(most, 100_000_000)}",
             )
 
@@ -151,8 +151,8 @@ def _write_head(file: File, contents: Contents) -> None:
     num_bytes = end + sum(int(sizes.sum()) for sizes in _sizes(contents))
     if num_bytes > MAX_OFFSET:
         raise ConfigError(
-            f"{contents.name} would have {num_bytes:,} bytes, and an MDS shard has less than 4 GiB:"
-            " a document is too long to be one sample",
+            f"{contents.name} would have {num_bytes:,} bytes, and an MDS shard holds less than 4 "
+            "GiB: a document is too long to be one sample",
             hint="--seq-len 2048",
         )
     file.write(np.array([num_samples, end], "<u4"))

@@ -1,4 +1,4 @@
-"""Reads MDS shards, ours and foreign ones, whole or damaged; mds.py describes the format.
+"""Reads MDS shards, ours and foreign ones; mds.py describes the format.
 
 Samples are found by their offsets, which are all checked when a shard is opened: 1M in 0.1 s.
 """
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tokenmill.arrays import binary_array, indices
 from tokenmill.errors import IntegrityError
 from tokenmill.formats.format import DatasetFiles, ShardReader
-from tokenmill.formats.index_json import MAX_OFFSET, parsed_json, shown
+from tokenmill.formats.index_json import MAX_OFFSET, checked_offsets, parsed_json, shown
 from tokenmill.formats.mapped import mapped_tokens
 
 COLUMN = "tokens"
@@ -36,8 +36,8 @@ def open_shard(files: DatasetFiles, name: str, dtype: str | None) -> ShardReader
     """A shard, ours or foreign; `dtype` is for a column of plain bytes."""
     path, data = files.path_of(name), cast("Bytes", mapped_tokens(files, name, "uint8"))
     if isinstance(data, np.memmap):
-        data = np.asarray(data)  # which is quicker to index
-    offsets, config = _checked_head(data, path)
+        data = np.asarray(data)  # faster to index
+    offsets, config = _checked_header(data, path)
     column = _token_column(config, dtype or "int64", path)
     starts, lengths = _Samples(data, offsets, column, path).located()
     is_fixed = column.length is not None or (len(lengths) > 1 and np.ptp(lengths) == 0)
@@ -83,26 +83,15 @@ class _MdsShard:
         return self._bounds[1:] if self.has_boundaries else None
 
 
-def _checked_head(data: Bytes, path: str) -> tuple[npt.NDArray[np.uint32], dict[str, Any]]:
+def _checked_header(data: Bytes, path: str) -> tuple[npt.NDArray[np.uint32], dict[str, Any]]:
     """The offsets, which ascend to the file's end, and the JSON about the columns."""
-    num_samples = int(data[:4].view("<u4")[0]) if len(data) >= 8 else 0
-    head_bytes = 4 + 4 * (num_samples + 1)
-    if len(data) < head_bytes:
-        raise IntegrityError(
-            f"{path}: {len(data):,} bytes, but an MDS shard of {num_samples:,} samples begins with "
-            f"{head_bytes:,}"
-        )
-    offsets = data[4:head_bytes].view("<u4")
-    first, end = int(offsets[0]), int(offsets[-1])
-    if first < head_bytes or (offsets[1:] < offsets[:-1]).any():
-        raise IntegrityError(f"{path}: its offsets do not ascend from the end of its head")
-    if end != len(data):
-        raise IntegrityError(f"{path}: {len(data):,} bytes, but its offsets promise {end:,}")
-    if first - head_bytes > MAX_CONFIG_BYTES:
-        raise IntegrityError(f"{path}: its head has over {MAX_CONFIG_BYTES:,} bytes of JSON")
-    config = parsed_json(data[head_bytes:first].tobytes(), path)
+    offsets = checked_offsets(data, path, "an MDS shard", "samples")
+    json_at, first = 4 + 4 * len(offsets), int(offsets[0])
+    if first - json_at > MAX_CONFIG_BYTES:
+        raise IntegrityError(f"{path}: its header has over {MAX_CONFIG_BYTES:,} bytes of JSON")
+    config = parsed_json(data[json_at:first].tobytes(), path)
     if not isinstance(config, dict) or config.get("format") != "mds":
-        raise IntegrityError(f"{path}: its head is not that of an MDS shard")
+        raise IntegrityError(f"{path}: its header is not that of an MDS shard")
     return offsets, config
 
 
@@ -113,7 +102,7 @@ class _Column:
     number: int
     dtype: str
     length: int | None  # of every sample, in tokens; None: each has its own
-    has_shape: bool  # then before its tokens
+    has_shape: bool  # stored before its tokens
     sizes: list[int]  # of all columns, in bytes; 0: each sample has its own, in its first bytes
 
 
@@ -122,11 +111,11 @@ def _token_column(config: dict[str, Any], bytes_dtype: str, path: str) -> _Colum
         config.get(f"column_{what}") for what in ("names", "encodings", "sizes")
     )
     if not (isinstance(names, list) and isinstance(encodings, list) and isinstance(sizes, list)):
-        raise IntegrityError(f"{path}: its head does not describe its columns")
+        raise IntegrityError(f"{path}: its header does not describe its columns")
     sizes = [size or 0 for size in sizes]
     are_sizes = all(type(size) is int and 0 <= size <= MAX_OFFSET for size in sizes)
     if not _MAX_COLUMNS >= len(names) == len(encodings) == len(sizes) or not are_sizes:
-        raise IntegrityError(f"{path}: its head describes columns that cannot be")
+        raise IntegrityError(f"{path}: its header describes impossible columns")
     number = next((names.index(name) for name in (COLUMN, "input_ids") if name in names), None)
     if number is None:
         raise IntegrityError(f"{path} has columns {shown(names)}, expected tokens or input_ids")
@@ -156,7 +145,7 @@ class _Samples:
         self._offsets = offsets
         self._column = column
         self._path = path
-        self._first = 0  # sample of the block being looked at
+        self._first = 0  # sample of the current block
 
     def located(self) -> tuple[Numbers, Numbers]:
         """Where the tokens of each sample start, in bytes, and how many they are."""
@@ -172,7 +161,7 @@ class _Samples:
             found, rest = np.divmod(stop - start, width)
             self._require(rest == 0, f"does not hold whole {self._column.dtype} tokens")
             if promised is not None:
-                self._require(found == promised, "has not as many tokens as it promises")
+                self._require(found == promised, "does not have as many tokens as its shape says")
             starts[block], lengths[block] = start, found
         return starts, lengths
 
@@ -198,7 +187,7 @@ class _Samples:
         kind = self._data[start]
         shape_bytes = np.int64(1) << (kind & 3)
         values = start + 1 + shape_bytes
-        self._require((kind >> 2 == 1) & (values <= stop), "is not of one dimension")
+        self._require((kind >> 2 == 1) & (values <= stop), "is not one-dimensional")
         lengths = np.empty(len(start), np.int64)
         for width in (1, 2, 4, 8):
             those = shape_bytes == width

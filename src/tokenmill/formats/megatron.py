@@ -8,7 +8,7 @@
     int8[S]      modes, only in multimodal datasets; only the file's size shows them
 
 We write one sequence per document: 20 bytes each. We read any file with consecutive sequences;
-opening checks the head and the sizes, `ends()` checks every entry (24 bytes of memory per
+opening checks the header and the sizes, `ends()` checks every entry (24 bytes of memory per
 document). Megatron has no uint32, but ids below 2^31 are the same bytes as int32. Its default
 loader cannot map an empty .bin.
 """
@@ -46,7 +46,7 @@ from tokenmill.formats.mapped import (
 )
 
 MAGIC = b"MMIDIDX\x00\x00"
-_HEAD = struct.Struct("<9sQBQQ")
+_HEADER = struct.Struct("<9sQBQQ")
 _VERSION = 1
 _CODES = {"uint16": 8, "uint32": 4}
 # Megatron's dtype codes that tokens can have; 2 is int8, 6 and 7 are floats.
@@ -61,7 +61,7 @@ class MegatronFormat(Format):
     pattern = r"{name}_(train|val)_\d{5,}_document\.(bin|idx)"
     # Trainers make their own split (--split), and blend any number of prefixes.
     defaults = Defaults(eot="append", val="none", name="text")
-    # Megatron writes uint16 for vocabularies of fewer than 65,500: those of 65,499 and less.
+    # Megatron writes uint16 for vocabularies of fewer than 65,500 ids.
     traits = Traits(boundaries=True, narrow_vocab=65_499)
 
     def shard_name(self, name: str, split: str, index: int) -> str:
@@ -72,7 +72,7 @@ class MegatronFormat(Format):
         assert lengths is not None
         token_bytes = np.dtype(dtype).itemsize
         with create(_index_name(contents.name)) as file:
-            file.write(_HEAD.pack(MAGIC, _VERSION, _CODES[dtype], len(lengths), len(lengths) + 1))
+            file.write(_HEADER.pack(MAGIC, _VERSION, _CODES[dtype], len(lengths), len(lengths) + 1))
             for starts, ends in bounds_in_pieces(lengths):
                 _require_short(ends - starts, contents.name)
                 file.write((ends - starts).astype("<i4"))
@@ -100,7 +100,7 @@ class MegatronFormat(Format):
 
 @dataclass(frozen=True)
 class _Index:
-    """An `.idx` whose parts are as long as its head says. Their content is not checked yet."""
+    """An `.idx` whose parts are as long as its header says. Their content is not checked yet."""
 
     path: str
     dtype: str
@@ -110,7 +110,7 @@ class _Index:
 
     @functools.cached_property
     def lengths(self) -> npt.NDArray[np.int32]:
-        return self.data[_HEAD.size : self._pointers_at].view("<i4")
+        return self.data[_HEADER.size : self._pointers_at].view("<i4")
 
     @functools.cached_property
     def pointers(self) -> npt.NDArray[np.int64]:
@@ -123,7 +123,7 @@ class _Index:
 
     @property
     def _pointers_at(self) -> int:
-        return _HEAD.size + 4 * self.num_sequences
+        return _HEADER.size + 4 * self.num_sequences
 
     @property
     def _firsts_at(self) -> int:
@@ -165,18 +165,20 @@ class _Index:
 def _mapped_index(files: DatasetFiles, name: str) -> _Index:
     path = files.path_of(name)
     data = cast("npt.NDArray[np.uint8]", mapped_tokens(files, name, "uint8"))
-    if len(data) < _HEAD.size or bytes(data[: len(MAGIC)]) != MAGIC:
-        raise IntegrityError(f"{path} does not begin with Megatron's head of {_HEAD.size} bytes")
-    _, version, code, num_sequences, num_entries = _HEAD.unpack(bytes(data[: _HEAD.size]))
+    if len(data) < _HEADER.size or bytes(data[: len(MAGIC)]) != MAGIC:
+        raise IntegrityError(
+            f"{path} does not begin with Megatron's header of {_HEADER.size} bytes"
+        )
+    _, version, code, num_sequences, num_entries = _HEADER.unpack(bytes(data[: _HEADER.size]))
     if version != _VERSION:
         raise IntegrityError(f"{path} has version {version}, expected {_VERSION}")
     if code not in _DTYPES:
         known = ", ".join(f"{code} ({dtype})" for code, dtype in _DTYPES.items())
         raise IntegrityError(f"{path} has dtype code {code}; tokens have one of {known}")
-    num_bytes = _HEAD.size + 12 * num_sequences + 8 * num_entries
+    num_bytes = _HEADER.size + 12 * num_sequences + 8 * num_entries
     if len(data) not in (num_bytes, num_bytes + num_sequences) or not num_entries:
         raise IntegrityError(
-            f"{path}: {len(data):,} bytes, but its head promises {num_sequences:,} sequences and "
+            f"{path}: {len(data):,} bytes, but its header promises {num_sequences:,} sequences and "
             f"{num_entries:,} document indices ({num_bytes:,} bytes)"
         )
     return _Index(path, _DTYPES[code], data, num_sequences, num_entries)

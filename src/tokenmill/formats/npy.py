@@ -57,8 +57,8 @@ class NpyFormat(Format):
         held = next((split for split in ("train", "val") if split in layout.name), None)
         if held is not None:
             raise ConfigError(
-                f"--name {layout.name} holds {held!r}, and build-nanogpt's loader takes every file "
-                f"whose name does for a shard of {held}: both splits would be mixed",
+                f"--name {layout.name} contains {held!r}, and build-nanogpt's loader takes every "
+                f"file whose name contains it for a {held} shard: the splits would be mixed",
                 hint="--name edufineweb, or another without train and val",
             )
 
@@ -81,7 +81,8 @@ class NpyFormat(Format):
         match = _HEADER.match(start)
         if match is None or match.end() != 10 + int.from_bytes(start[8:10], "little"):
             raise IntegrityError(
-                f"{files.path_of(name)} does not begin as a NumPy file of 1-D whole numbers does"
+                f"{files.path_of(name)} does not begin with the header of a 1-D NumPy array "
+                "of integers"
             )
         found = np.dtype(match[1].decode()).name
         return MappedShard(mapped_tokens(files, name, found, match.end(), int(match[2])))

@@ -5,8 +5,8 @@ suffix), and a `.csv.gz` beside it with a row for each document:
 
 `start` and `end` are tokens of this file; `id` is the document's number in the split, `src` the
 name of the shard, `loc` the number in the shard, from 1. OLMo-core reads the first two columns, and
-only for remote files: it searches local files for EOS ids. It leaves out the rest of each file that
-does not fill a sequence, so shards are large. The file does not say how wide a token is.
+only for remote files: it searches local files for EOS ids. It drops the end of each file that does
+not fill a sequence, so shards are large. The file does not say how wide a token is.
 
 A row takes 0.9 us to write and 0.4 us to read back. Half of the former is gzip at level 1, which
 leaves 13 bytes a row; level 6 would take six times as long and leave 11.
@@ -153,8 +153,8 @@ def _ends_in(files: DatasetFiles, name: str, num_tokens: int) -> npt.NDArray[np.
 
 
 def _lines_of(files: DatasetFiles, name: str, max_bytes: int) -> Iterator[bytes]:
-    """The unpacked content of a gzip file, some whole lines at a time, the last with its
-    newline."""
+    """The unpacked content of a gzip file, some whole lines at a time; the last one always ends in
+    a newline."""
     path, num_bytes, rest = files.path_of(name), 0, b""
     try:
         with files.open(name) as packed, gzip.open(packed) as file:

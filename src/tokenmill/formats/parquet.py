@@ -1,8 +1,8 @@
 """Parquet, for `datasets` and anything that reads Arrow: `{split}-{index:05d}.parquet` with one
 column, `input_ids`: each row is the list of tokens of a document or, with --seq-len, of a sample.
 
-The type is list<uint16> (or uint32), which every reader knows, and not large_list: a row group has
-4 MB of tokens, far from the 2^31 where list offsets end. It is written from the map of the tokens
+The type is list<uint16> (or uint32), which every reader knows, not large_list: a row group has 4 MB
+of tokens, far below the 2^31 that list offsets can reach. It is written from the map of the tokens
 with 75 MB of memory; groups of 16 MB take 170 and are no faster.
 
 Parquet has no 16-bit numbers: a token takes 4 bytes before compression. Measured on GPT-2 and o200k

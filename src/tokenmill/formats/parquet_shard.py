@@ -1,4 +1,4 @@
-"""Reads parquet token shards, ours and foreign ones, whole or damaged; see parquet.py.
+"""Reads parquet token shards, ours and foreign ones; see parquet.py.
 
 A row group is decoded on access, and must then hold what the footer announced.
 """
@@ -24,7 +24,7 @@ from tokenmill.formats.index_json import parsed_json
 COLUMN = "input_ids"
 _COLUMNS = (COLUMN, "tokens", "ids")
 KEY = b"tokenmill"
-# Tokens decoded at once from larger row groups, which others may have written.
+# Tokens decoded at once from larger row groups, which foreign files may have.
 _PIECE_TOKENS = 4 << 20
 _FEW_ROWS = 1024  # the same in rows, if their number of tokens is unknown
 _READ_FAILURES = (pa.ArrowException, OSError, ValueError, KeyError, MemoryError)
@@ -98,7 +98,7 @@ class ParquetShard:
             at += len(values)
 
     def _decoded_group(self, group: int) -> Iterator[tuple[Tokens, Lengths]]:
-        """The pieces of a row group. The last one is returned only after the whole group proved as
+        """The pieces of a row group. The last one is yielded only once the whole group is as
         announced."""
         announced = self._bounds[group + 1] - self._bounds[group]
         num_tokens, held = 0, None
@@ -150,7 +150,7 @@ def _opened(files: DatasetFiles, name: str, metadata: Any = None) -> Iterator[pq
         raise
     except _READ_FAILURES as error:
         path = files.path_of(name)
-        raise IntegrityError(f"{path} is not a sound parquet file: {error}") from error
+        raise IntegrityError(f"{path} is not a valid parquet file: {error}") from error
 
 
 def _token_column(file: pq.ParquetFile, path: str) -> tuple[str, str]:
@@ -162,8 +162,8 @@ def _token_column(file: pq.ParquetFile, path: str) -> tuple[str, str]:
     if not named or (named[0] not in _COLUMNS and len(named) > 1):
         columns = ", ".join(f"{field.name[:40]} ({str(field.type)[:40]})" for field in schema)
         raise IntegrityError(
-            f"{path}: no column holds tokens; lists of whole numbers in {', '.join(_COLUMNS)}, or "
-            f"one such column, were expected, and there are {columns[:400] or 'none'}"
+            f"{path}: no column holds tokens: expected lists of integers in {', '.join(_COLUMNS)}, "
+            f"or in a single column; got {columns[:400] or 'no columns'}"
         )
     dtype = lists[named[0]]
     assert dtype is not None
@@ -179,7 +179,7 @@ def _leaves(file: pq.ParquetFile, column: str) -> list[int]:
 
 
 def _dtype_of(kind: pa.DataType) -> str | None:
-    """NumPy's name of what a list holds; None if it is no list of whole numbers."""
+    """NumPy's name for what a list holds; None if it is not a list of integers."""
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if not is_list and not pa.types.is_fixed_size_list(kind):
         return None
@@ -198,10 +198,10 @@ def may_hold_tokens(files: DatasetFiles, name: str) -> bool:
 
 
 def _announced(file: pq.ParquetFile, column: str, path: str) -> tuple[bool, list[int] | None]:
-    """Whether rows are samples and not documents, and the tokens in each row group, if said."""
+    """Whether rows are samples and not documents, and the tokens in each row group, if stated."""
     said = (file.metadata.metadata or {}).get(KEY)
     if said is not None:
-        return _said_by_us(file.metadata, said, path)
+        return _stated_by_us(file.metadata, said, path)
     if not str(file.metadata.created_by).startswith(_COUNTS_EMPTY_ROWS):
         return False, None
     [leaf] = _leaves(file, column)
@@ -219,11 +219,11 @@ def _announced(file: pq.ParquetFile, column: str, path: str) -> tuple[bool, list
     return False, counts
 
 
-def _said_by_us(metadata: Any, said: bytes, path: str) -> tuple[bool, list[int]]:
+def _stated_by_us(metadata: Any, said: bytes, path: str) -> tuple[bool, list[int]]:
     data = parsed_json(said, path)
     counts = data.get("group_tokens") if isinstance(data, dict) else None
     if not isinstance(counts, list) or len(counts) != metadata.num_row_groups:
-        raise IntegrityError(f"{path}: its footer does not say how many tokens are in row groups")
+        raise IntegrityError(f"{path}: its footer does not state the tokens of each row group")
     for group, count in enumerate(counts):
         # We write 4 bytes a token, before compression.
         most = metadata.row_group(group).total_byte_size // 4

@@ -1,4 +1,4 @@
-"""A new file as pyarrow's parquet writer needs it."""
+"""A new file, with the methods that pyarrow's parquet writer calls."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Sink:
         self._num_bytes = 0
 
     def write(self, data: bytes) -> int:
-        """After a failure nothing is written any more: a writer that is given up ends its file when
-        it is collected, at any time, and its descriptor may be another file's by then."""
+        """After a failure, all later writes are refused: pyarrow's writer writes a footer when it
+        is garbage-collected, and the descriptor may belong to another file by then."""
         if self._file is None:
-            raise ValueError("the file was given up")
+            raise ValueError("an earlier write failed")
         file, self._file = self._file, None
         file.write(data)
         self._file = file

@@ -3,20 +3,20 @@
 Row i of a run is a function of the data's content, the configuration and i alone, so the state is
 one counter. Each module computes one part of it:
 
-    order.py         the order of one source's rows: another permutation every epoch
-    mixing.py        which source, and which of its rows, comes at a place of the run
-    steps.py         which places make up a step, and which a rank's part of it
+    order.py         the order of one source's rows: a new permutation every epoch
+    mixing.py        which source, and which of its rows, comes at each place of the run
+    steps.py         which places make up a step, and which of them a rank takes
     rows.py          a source's rows: stretches of its token stream, copied out of the shards
     packed_rows.py   the rows of a plan, made by `tokenmill pack`
-    block_cache.py   tokens from an object store, fetched ahead
-    masks.py         what attention and loss make of where documents begin
+    block_cache.py   tokens from an object store, prefetched
+    masks.py         masks and ids for attention and loss, from where documents begin
     batch.py         what a trainer gets
     batch_maker.py   a batch from places of the run
-    account.py       where a step's rows came from, what each source has given
+    account.py       where a step's rows came from, how much each source has given
     options.py       the options, checked
     source.py        the rows of a dataset, by name
-    state.py         the counter, and what must not have changed when it is loaded
-    prefetch.py      a thread that makes batches ahead
+    state.py         the counter, and what must be unchanged when it is loaded
+    prefetch.py      a thread that prepares batches
     loader.py        all of these together
     torch.py         the same for torch.utils.data, with or without worker processes
 """

@@ -1,4 +1,4 @@
-"""What a run has read: where the rows of a step came from, and what each source has given."""
+"""What a run has read: where the rows of a step came from, and how much each source has given."""
 
 from __future__ import annotations
 
@@ -21,20 +21,17 @@ class RowPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class RowOrigin:
+class RowOrigin(RowPlace):
     """Where a row of a step came from."""
 
-    source: str
-    epoch: int  # of the source, from 0
-    row: int  # of the source's split, or of its plan
     start: int  # its first token, in the split
-    documents: Sequence[int]  # numbers of the documents that its inputs are from
+    documents: Sequence[int]  # numbers of the documents that its inputs come from
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """What a source has given. `planned_tokens` is what the weights ask for, skipped rows too. Of
-    packed rows, tokens are those of an average row."""
+    """How much a source has given. `planned_tokens` is what the weights ask for, skipped rows
+    included. For packed rows, tokens are counted by the average row."""
 
     planned_tokens: float
     delivered_tokens: int
@@ -54,7 +51,7 @@ def places_of(parts: Sequence[SourcePart], count: int) -> list[RowPlace]:
 
 
 def origins_of(parts: Sequence[SourcePart], count: int) -> list[RowOrigin]:
-    """Of the rows at `count` places, in their order."""
+    """The origins of the rows at `count` places, in their order."""
     found: dict[int, RowOrigin] = {}
     for part in parts:
         source = part.source
@@ -69,7 +66,7 @@ def origins_of(parts: Sequence[SourcePart], count: int) -> list[RowOrigin]:
 def progress_of(
     sources: Sequence[Source], mixture: Mixture, skips: Skips, rows: int
 ) -> dict[str, SourceProgress]:
-    """Of the first `rows` rows of the run."""
+    """The progress of each source in the first `rows` rows of the run."""
     skipped = [0] * len(sources)
     for first, last in skips.before(rows):
         before, after = mixture.counts(first), mixture.counts(last)

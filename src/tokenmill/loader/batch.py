@@ -26,10 +26,11 @@ class TokenBatch:
 
     @property
     def max_seqlen(self) -> int:
-        """The longest document may be a whole row: a constant, for the same reason."""
+        """The length of a row, which the longest document may have. Constant, so that a compiled
+        model is not compiled again."""
         return int(self.tokens.shape[1])
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Its arrays by name, without those that were not asked for."""
+        """Its arrays by name, without extras that were not requested."""
         names = ("tokens", "targets", *EXTRAS)
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}

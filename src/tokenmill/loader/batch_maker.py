@@ -22,7 +22,7 @@ AHEAD_STEPS = 4
 
 @dataclass(frozen=True, slots=True)
 class SourcePart:
-    """What one source gives to some places."""
+    """The rows of one source at some places."""
 
     source: Source
     places: Numbers  # which of them
@@ -46,7 +46,7 @@ class BatchMaker:
 
     @functools.cached_property
     def num_ahead(self) -> int:
-        """Steps whose rows are requested ahead, where they come from a store."""
+        """Steps whose rows are prefetched, if they come from a store."""
         return AHEAD_STEPS if any(source.rows.cache for source in self._sources) else 0
 
     def parts(self, ranges: Sequence[Range]) -> list[SourcePart]:
@@ -60,7 +60,7 @@ class BatchMaker:
         return found
 
     def planned(self, ranges: Sequence[Range]) -> BatchPlan:
-        """This rank's part of a step, requested."""
+        """This rank's part of a step; its rows are prefetched."""
         count = self._options.rank_rows
         own = part_of(ranges, self._options.rank * count, (self._options.rank + 1) * count)
         parts = self.parts(own)

@@ -1,9 +1,9 @@
-"""Tokens of a split in an object store, fetched ahead in the order in which they will be read.
+"""Tokens of a split in an object store, prefetched in the order in which they will be read.
 
 The order of rows is known, so the blocks of the next steps are requested before they are needed, 16
-at a time. The blocks used last stay in memory, up to 512 MiB for each source: twice what a window
-of 64 blocks of 256 rows of 2,048 uint32 tokens takes. With a folder, blocks are also kept on disk,
-each with a checksum, for later epochs and for other ranks of the machine.
+at a time. The last used blocks stay in memory, up to 512 MiB per source: twice the size of a window
+of 64 blocks of 256 rows of 2,048 uint32 tokens. With a folder, blocks are also kept on disk,
+each with a checksum, for later epochs and for other ranks on the machine.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from tokenmill.loader.order import BLOCK_ROWS
 
 MAX_BYTES = 512 << 20
 NUM_REQUESTS = 16
-# Scattered rows are fetched with their neighbours: a smaller request takes no less time.
+# Scattered rows are fetched with their neighbours: a smaller request is no faster.
 MIN_TOKENS = 32 << 10
 
 Range = tuple[int, int]
 
 
 def block_tokens_of(seq_len: int, is_scattered: bool) -> int:
-    """Whole rows: with shuffle="block" those that are shuffled together."""
+    """The size of a block, in whole rows: with shuffle="block", those that are shuffled
+    together."""
     return seq_len * (max(1, MIN_TOKENS // seq_len) if is_scattered else BLOCK_ROWS)
 
 
@@ -83,7 +84,7 @@ class BlockCache:
         try:
             return self._block(block).result()
         except BaseException:
-            self._blocks.pop(block, None)  # the next attempt asks again
+            self._blocks.pop(block, None)  # the next attempt fetches it again
             raise
 
     def _block(self, block: int) -> Future[Tokens]:

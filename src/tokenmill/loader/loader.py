@@ -6,8 +6,8 @@
         checkpoint["loader"] = loader.state_dict()
 
 A step is the next `batch_size` rows of the run, on all ranks together; rank r takes the r-th
-contiguous part. So the ranks side by side are the step, for any world size, and any loader of the
-same data and options can go on from any state.
+contiguous part. So the steps are the same for any world size, and any loader of the same data and
+options can continue from any state.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tokenmill.words.quantities import Quantity, count_of
 
 
 class Loader:
-    """Batches of tokens, a run of them: `for batch in loader` goes on where the last loop was left,
+    """An iterable of token batches: `for batch in loader` continues where the last loop stopped,
     and `state_dict` says where that is. docs/training.md has examples."""
 
     @suggesting
@@ -72,11 +72,11 @@ class Loader:
         """`sources`: a dataset (a path, a URL, or what `tokenmill.open` returned), or several by
         name. `weights`: how many tokens of each, as ratios; by default as many as they have.
         `stages`: [("50B", {"web": 0.6, "code": 0.4})], other weights from that token of the run on.
-        `epochs`: the run ends before a source begins one more; None: it goes on for ever.
+        `epochs`: the run ends before a source begins another epoch; None: it never ends.
         `skip`: ranges of rows of the run to leave out. `extras`: any of cu_seqlens, position_ids,
         document_ids and loss_mask. `packed`: rows of the plan that `tokenmill pack` wrote beside
         the data; or the path of a plan; or either for each source by name. `prefetch`: steps that
-        a thread prepares ahead. `cache_dir`: keeps data of a store on disk, up to `cache_bytes`.
+        a thread prepares. `cache_dir`: keeps data of a store on disk, up to `cache_bytes`.
         """
         self.options = LoaderOptions(
             seq_len=count_of("seq_len", seq_len),
@@ -107,13 +107,12 @@ class Loader:
         self._maker = BatchMaker(self._sources, self._mixture, self.options)
         self._require_a_step()
         self._rows = 0
-        self._version = 0  # of the counter: a running iterator notices that it was set
+        self._version = 0  # increases when the counter is set, so that a running iterator notices
 
     # Iteration
 
     def __iter__(self) -> Iterator[TokenBatch]:
-        """The batches from here on. The counter counts what was handed out, not what was
-        prepared."""
+        """The batches from here on. The counter counts batches that were yielded, not prepared."""
         self._version += 1
         version = self._version
         made: Iterator[TokenBatch] = self.batches()
@@ -122,8 +121,8 @@ class Loader:
             for batch in ahead or made:
                 if version != self._version:
                     raise ConflictError(
-                        "a state was loaded, or another loop begun, while the loader was iterated",
-                        hint="load the state first, then begin: for batch in loader",
+                        "a state was loaded, or another loop started, during this iteration",
+                        hint="load the state first, then start: for batch in loader",
                     )
                 self._rows = batch.rows
                 yield batch
@@ -134,8 +133,8 @@ class Loader:
     def batches(
         self, worker: int = 0, num_workers: int = 1, num_made: int = 0
     ) -> Iterator[TokenBatch]:
-        """Every `num_workers`-th batch from here on, beginning with number `worker`, without the
-        first `num_made` of those; made in this thread, and not counted."""
+        """Every `num_workers`-th batch from here on, starting with number `worker`, without the
+        first `num_made` of those. Made in this thread; the counter does not change."""
         place, number, worker = self._rows, 0, worker + num_made * num_workers
         planned: collections.deque[BatchPlan] = collections.deque()
         while (ranges := self._step(place)) is not None:
@@ -149,11 +148,11 @@ class Loader:
 
     @property
     def num_rows(self) -> int | None:
-        """The rows of the run, skipped ones too; None: it has no end."""
+        """The rows of the run, skipped ones included; None: it never ends."""
         return self._end
 
     def __len__(self) -> int:
-        """The steps that are left. Raises TypeError for a run without an end, as `len` does."""
+        """The steps that are left. Raises TypeError for a run that never ends."""
         if self._end is None:
             raise TypeError("the run has no end: epochs=None")
         return self._num_delivered(self._rows, self._end) // self.options.batch_size
@@ -173,29 +172,30 @@ class Loader:
         return max(0, stop - start) - skipped
 
     def _step(self, place: int) -> list[Range] | None:
-        """The places of the step that begins at a place; None if the run has not as many left."""
+        """The places of the step that begins at `place`; None if the run does not have enough
+        left."""
         ranges = self._skips.next(place, self.options.batch_size)
         return ranges if self._end is None or ranges[-1][1] <= self._end else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Worker processes open the datasets again."""
+        """Worker processes reopen the datasets."""
         datasets = {source.name: source.dataset for source in self._sources}
         return _rebuilt, (datasets, asdict(self.options), self._rows)
 
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run is: plain values for JSON, under 1 kB, the same on every rank."""
+        """The position of the run: plain values for JSON, under 1 kB, the same on every rank."""
         return self.state_at(self._rows)
 
     def state_at(self, rows: int) -> dict[str, Any]:
-        """The state after a batch whose `rows` this is, for batches that other processes made."""
+        """The state after the batch with this `rows`, for batches made by other processes."""
         return state_of(rows, self._settings(rows))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, of any world size, batch size and number of workers.
+        """Continue from a state, saved with any world size, batch size and number of workers.
 
-        Raises ConflictError, with what differs, if the data or an option would give other rows.
+        Raises ConflictError, with the differences, if the data or an option would give other rows.
         """
         rows = checked_rows(state)
         require_same(state, self._settings(rows))
@@ -203,7 +203,7 @@ class Loader:
         self._version += 1
 
     def advance_to(self, rows: int) -> None:
-        """Count a batch that another process made: its `rows`."""
+        """Set the counter to the `rows` of a batch that another process made."""
         self._rows = rows
 
     def _settings(self, rows: int) -> dict[str, Any]:
@@ -220,20 +220,20 @@ class Loader:
     def _data(self) -> dict[str, str]:
         return data_of({source.name: source.content for source in self._sources})
 
-    # Questions
+    # Where rows came from
 
     def documents_of(self, step: int) -> list[RowOrigin]:
-        """Where each row of a step came from, and which documents it saw, rows of all ranks in
-        order. Steps are those of a run with this batch_size from its beginning."""
+        """Where each row of a step came from, and its documents; the rows of all ranks, in order.
+        Steps are counted from the start of a run with this batch_size."""
         return origins_of(self._maker.parts(self._ranges_of(step)), self.options.batch_size)
 
     def rows_of(self, step: int) -> list[RowPlace]:
-        """Which rows a step is made of, in the same order, without a look at documents."""
+        """Which rows a step is made of, in the same order; does not look up documents."""
         return places_of(self._maker.parts(self._ranges_of(step)), self.options.batch_size)
 
     @property
     def step(self) -> int:
-        """The next step, counted from the beginning of a run with this batch_size."""
+        """The number of the next step, counted from the start of a run with this batch_size."""
         return self._num_delivered(0, self._rows) // self.options.batch_size
 
     def _ranges_of(self, step: int) -> list[Range]:
@@ -242,11 +242,11 @@ class Loader:
         place = self._skips.nth(step * self.options.batch_size)
         ranges = self._step(place)
         if ranges is None:
-            raise ConfigError(f"the run has no step {step:,}: it ends before")
+            raise ConfigError(f"the run has no step {step:,}: it ends before that")
         return ranges
 
     def progress(self) -> dict[str, SourceProgress]:
-        """What the weights ask for so far, and what each source has given."""
+        """For each source, the tokens that the weights ask for so far, and those delivered."""
         return progress_of(self._sources, self._mixture, self._skips, self._rows)
 
     def close(self) -> None:

@@ -1,15 +1,15 @@
-"""Which source comes at a place of the run: by weight, without chance, without memory.
+"""Which source comes at a place of the run: by weight, deterministic and stateless.
 
-Weights count tokens, and so rows: those of a packed source count for more, because they have
-padding. The heaviest source takes its share
-of all places, the next one its share of the places left, and so on: of k places, source 1 has
-round(k * w1 / W). This is closed: the counts at any place follow from its number. They are exact
-integers, and no prefix of a stage is two rows off (tested with up to 100 sources).
+Weights are shares of tokens, converted to rows: a packed source needs more rows, because they have
+padding. The heaviest source takes its share of all places, the next one its share of the places
+left, and so on: of k places, source 1 has round(k * w1 / W). This is a closed form: the counts at
+any place follow from its number. They are exact integers, and no prefix of a stage is off by two
+rows (tested with up to 100 sources).
 
-So regular an order could give one rank always the same source. Therefore the four places of a
+Such a regular order could always give one rank the same source. Therefore the four places of a
 window are put in random order. Larger windows would cost accuracy.
 
-A stage begins at a token of the run with weights of its own; sources go on where they were.
+A stage begins at a token of the run, with its own weights; sources continue where they were.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def stage_of(
     sources: Sequence[str],
     row_tokens: Mapping[str, Fraction] | None = None,
 ) -> Stage:
-    """`row_tokens`: in an average row of each source, if they differ. Raises ConfigError for
-    weights that are not those of the sources."""
+    """`row_tokens`: tokens in an average row of each source, if they differ. Raises ConfigError for
+    weights that do not match the sources."""
     for name in weights:
         if name not in sources:
             raise unknown_name("source in weights", name, tuple(sources))
     if missing := [name for name in sources if name not in weights]:
         raise ConfigError(
-            f"the weights from row {start:,} on do not say how much of {missing[0]}",
+            f"the weights from row {start:,} on have none for {missing[0]}",
             hint=f"weights={{..., {missing[0]!r}: 0}} leaves it out",
         )
     for name, weight in weights.items():
@@ -71,8 +71,8 @@ def stage_of(
 
 
 def whole_weights(weights: Mapping[str, float | Fraction]) -> dict[str, int]:
-    """Whole numbers in the same ratio, without zeros: 0.7 and 0.3 are exactly 7 and 3, because a
-    decimal is taken as it is written. Ratios that need over 2^40 are rounded to that."""
+    """Integers in the same ratio, without zeros: 0.7 and 0.3 are exactly 7 and 3, because decimals
+    are taken as written. Ratios that need more than 2^40 are rounded to that."""
     parts = {name: Fraction(str(weight)) for name, weight in weights.items() if weight}
     scale = math.lcm(*(part.denominator for part in parts.values()))
     whole = {name: int(part * scale) for name, part in parts.items()}
@@ -86,7 +86,7 @@ def whole_weights(weights: Mapping[str, float | Fraction]) -> dict[str, int]:
 
 
 class Mixture:
-    """Sources are numbered in the order of `names`, which does not change the mixture."""
+    """Sources are numbered in the order of `names`, which does not affect the mixture."""
 
     def __init__(self, names: Sequence[str], stages: Sequence[Stage], seed: int) -> None:
         self.names = tuple(names)
@@ -111,12 +111,12 @@ class Mixture:
         return np.concatenate(sources), np.concatenate(turns)
 
     def counts(self, place: int) -> list[int]:
-        """How many rows of each source there are before a place."""
+        """The number of rows of each source before a place."""
         plan = self._plan_at(place)
         return plan.counts(place - plan.stage.start)
 
     def planned(self, place: int) -> list[Fraction]:
-        """The same as the weights have it, exactly."""
+        """The exact number of rows that the weights ask for before a place."""
         shares = [Fraction(0)] * len(self.names)
         for plan, first, last in self._overlaps(0, place):
             num_rows = min(place, last) - first
@@ -125,7 +125,7 @@ class Mixture:
         return shares
 
     def end(self, limits: Sequence[int]) -> int:
-        """The last place up to which no source gives more rows than its limit."""
+        """The last place before which no source gives more rows than its limit."""
         low, high = 0, 1
         while self._is_within(high, limits):
             low, high = high, 2 * high
@@ -141,7 +141,7 @@ class Mixture:
         return next(p for p in reversed(self._plans) if p.stage.start <= place)
 
     def _overlaps(self, start: int, stop: int) -> list[tuple[_StagePlan, int, int]]:
-        """The stages that hold some of the places, with their first and last place."""
+        """The stages that overlap these places, with their first and last place."""
         starts = [stage.start for stage in self.stages]
         bounds = zip(self._plans, starts, [*starts[1:], max(stop, starts[-1]) + 1], strict=True)
         return [(p, first, last) for p, first, last in bounds if first < stop and last > start]
@@ -157,7 +157,7 @@ class _StagePlan:
         self._key = key_words(1, seed, "mixture", stage.start)[0]
 
     def at(self, start: int, stop: int) -> tuple[Numbers, Numbers]:
-        """Places are those of the stage."""
+        """Like `Mixture.at`, for places counted from the start of the stage."""
         first = start // WINDOW
         last = -(-stop // WINDOW)
         counts = self._regular(first * WINDOW, np.arange((last - first) * WINDOW + 1))
@@ -186,8 +186,8 @@ class _StagePlan:
         return found
 
     def _regular(self, base: int, places: Numbers) -> Numbers:
-        """How many rows each source has of the first `base + places`, before windows are put in
-        random order. `base` may have any size; places are few."""
+        """The rows of each source among the first `base + places`, before windows are shuffled.
+        `base` may be any integer; `places` must be small."""
         found = np.empty((len(self._numbers), len(places)), np.int64)
         total = self.stage.total
         for row, (_, weight) in enumerate(self.stage.weights[:-1]):

@@ -1,4 +1,4 @@
-"""The options of a Loader as plain values, checked once: what worker processes get, too."""
+"""The options of a Loader as plain values, checked once; also sent to worker processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Packed = PlanChoice | Mapping[str, PlanChoice]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoaderOptions:
-    """Raises ConfigError, with what to type, for values that contradict each other."""
+    """Raises ConfigError, with a hint, for values that contradict each other."""
 
     seq_len: int
     batch_size: int
@@ -51,7 +51,7 @@ class LoaderOptions:
         for option in ("seq_len", "batch_size", "epochs"):
             value = getattr(self, option)
             if value is not None and value < 1:
-                raise ConfigError(f"{option} is at least 1, got {value}")
+                raise ConfigError(f"{option} must be at least 1, got {value}")
         if self.shuffle not in SHUFFLES:
             raise unknown_name("shuffle", str(self.shuffle), ("full", "block", "None"))
         for name in self.extras:
@@ -71,7 +71,7 @@ class LoaderOptions:
             less = max(self.batch_size // self.world_size, 1) * self.world_size
             raise ConfigError(
                 f"batch_size {self.batch_size:,} rows cannot be shared by {self.world_size} ranks",
-                hint=f"batch_size={less}: it is that of all ranks together",
+                hint=f"batch_size={less}; it counts the rows of all ranks together",
             )
         if self.batch_size > MAX_PLACES:
             raise ConfigError(f"batch_size {self.batch_size:,} is over {MAX_PLACES:,}")

@@ -1,10 +1,10 @@
-"""The order in which the rows of one source are read: another one every epoch.
+"""The order in which the rows of one source are read: a new one every epoch.
 
 full     any row may follow any other
-block    rows stay with their neighbours for a while, so that little is fetched from a store at a
-         time: blocks of 256 rows are put in random order, then rows within windows of 64 such
-         blocks. The rows after the last whole block belong to the last window
-None     as they are
+block    neighbouring rows stay close, so that little is fetched from a store at a time: blocks of
+         256 rows are shuffled, then rows within windows of 64 such blocks. The rows after the last
+         whole block belong to the last window
+None     not shuffled
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class RowOrder:
     source: str
 
     def rows(self, turns: Numbers) -> Numbers:
-        """The row that the source gives at each of its turns; turn `num_rows` begins epoch 1."""
+        """The row for each turn of the source; turn `num_rows` begins epoch 1."""
         if self.shuffle is None or not len(turns) < TURNS_AT_ONCE <= self.num_rows:
             return self.computed(turns)
         return grouped(turns // TURNS_AT_ONCE, turns, functools.partial(_looked_up, self))
 
     def computed(self, turns: Numbers) -> Numbers:
-        """The same, not looked up."""
+        """Like `rows`, without the cache."""
         epochs, places = np.divmod(turns, self.num_rows)
         if self.shuffle is None:
             return places
@@ -88,7 +88,7 @@ def _rows_of(order: RowOrder, number: int) -> Numbers:
 
 
 def grouped(keys: Numbers, values: Numbers, function: Callable[[int, Numbers], Numbers]) -> Numbers:
-    """`function` of each group of values that have the same key."""
+    """Apply `function` to each group of values with the same key."""
     different = sorted(set(keys.tolist()))
     if len(different) == 1:
         return function(different[0], values)

@@ -1,7 +1,7 @@
 """Rows of a plan (packing/): whole documents side by side, and padding where none fits.
 
 A row has T inputs. The last input's target is the next token of its document if the plan cut the
-document there; otherwise it is padding, and so is what is left of the row. Padding is the EOT id.
+document there; otherwise it is padding, like the rest of the row. Padding is the EOT id.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PackedRows:
                 self.cache.expect(list(zip(starts, stops, strict=True)))
 
     def _pieces(self, rows: Numbers) -> list[Row]:
-        """Of each row. A batch's masks ask for the same rows, one after the other."""
+        """The pieces of each row, cached for the last call: a batch asks for them several times."""
         last = self._last
         if last is None or last[0] is not rows:
             self._last = last = rows, self._units.pieces(rows)

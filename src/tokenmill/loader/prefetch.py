@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar, cast
 
 Item = TypeVar("Item")
-_LOOK_SECONDS = 0.1  # between two looks whether to stop, while the queue is full
+_POLL_SECONDS = 0.1  # between two checks for `close`, while the queue is full
 _CLOSE_SECONDS = 5.0
 
 
@@ -40,7 +40,7 @@ class Prefetch(Generic[Item]):
 
     def close(self) -> None:
         self._is_closed.set()
-        # At the end of the interpreter modules may be gone, and the thread is stopped where it is.
+        # When the interpreter exits, modules may be gone and the thread has stopped.
         if threading is None or sys.is_finalizing():
             return
         if self._thread is not threading.current_thread():
@@ -58,7 +58,7 @@ class Prefetch(Generic[Item]):
     def _put(self, item: Item | None, error: BaseException | None) -> bool:
         while not self._is_closed.is_set():
             try:
-                self._ready.put((item, error), timeout=_LOOK_SECONDS)
+                self._ready.put((item, error), timeout=_POLL_SECONDS)
                 return True
             except queue.Full:
                 continue

@@ -1,8 +1,8 @@
 """The rows of a split: row r is its tokens r*T to r*T + T, T + 1 of them, across shards.
 
 The last token of a row is the first of the next: every token is an input once and a target once.
-What does not fill the last row is left out. Rows are copied once, out of the mapped shards into the
-batch, and cast on the way. A loop over rows is faster than any index array: NumPy's `take` reads
+Tokens that do not fill a row are left out. Rows are copied once, from the mapped shards into the
+batch, and cast on the way. A loop over rows is faster than an index array: NumPy's `take` reads
 token by token.
 """
 
@@ -24,7 +24,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class SourceRows(Protocol):
-    """What a source gives: rows of T + 1 tokens, by number. Those of a plan: packed_rows.py."""
+    """Rows of T + 1 tokens, by number: of a split (here) or of a plan (packed_rows.py)."""
 
     @property
     def split(self) -> Split: ...
@@ -42,10 +42,10 @@ class SourceRows(Protocol):
 
     @property
     def cache(self) -> BlockCache | None:
-        """Where tokens come from, if they come from a store."""
+        """The cache of tokens, if they come from a store."""
 
     def expect(self, rows: Numbers) -> None:
-        """Request what a store has of rows that will be read soon."""
+        """Prefetch rows that will be read soon, if they come from a store."""
 
     def read(self, rows: Numbers, out: Buffer, places: Numbers) -> None:
         """Copy rows into `out`, each to its place."""
@@ -58,7 +58,7 @@ class SourceRows(Protocol):
         """Tokens of each row before its padding; None if no row has any."""
 
     def documents(self, rows: Numbers) -> list[tuple[int, Sequence[int]]]:
-        """Of each row, its first token in the split, and the documents that its inputs are from."""
+        """For each row, its first token in the split, and the documents of its inputs."""
 
 
 class SplitRows:
@@ -103,9 +103,9 @@ class SplitRows:
                 out[place] = array[start : start + length]
 
     def starts(self, rows: Numbers, tokens: Buffer) -> Flags:
-        """Where the format stores boundaries, or two EOT ids stand between documents, the index of
-        the dataset says it (dataset/document_bounds.py). Where one EOT id ends or begins a
-        document, the row itself shows it, and nothing has to be scanned."""
+        """If one EOT id ends or begins a document, the row itself shows where documents begin. If
+        the format stores boundaries, or two EOT ids separate documents, the dataset's document
+        index does (dataset/document_bounds.py)."""
         stream = self.split.stream
         found = np.zeros(tokens.shape, np.bool_)
         if not stream.has_boundaries and stream.eot == "append":

@@ -42,7 +42,7 @@ class Source:
 
 
 def sources_of(given: Given | Mapping[str, Given], options: LoaderOptions) -> list[Source]:
-    """Sorted by name, so that it does not matter in which order they are given."""
+    """Sorted by name, so that the order in which they are given does not matter."""
     named = given if isinstance(given, Mapping) else {"data": given}
     if not named:
         raise ConfigError("there are no sources", hint="Loader({'web': 'data/web'}, ...)")
@@ -55,7 +55,7 @@ def sources_of(given: Given | Mapping[str, Given], options: LoaderOptions) -> li
         _require_rows(name, dataset, rows, options)
         _require_ids(name, rows, options)
         if options.extras and not isinstance(rows, PackedRows):
-            _ = rows.split.bounds  # which refuses what has no documents
+            _ = rows.split.bounds  # raises an error if there are no documents
         order = RowOrder(rows.num_rows, options.shuffle, options.seed, name)
         found.append(Source(name, dataset, rows, order))
     _require_one_tokenizer(found)
@@ -63,7 +63,7 @@ def sources_of(given: Given | Mapping[str, Given], options: LoaderOptions) -> li
 
 
 def _plans(names: Sequence[str], options: LoaderOptions) -> dict[str, PlanChoice]:
-    """Where the plan of each source is: True for beside the data, False for rows without one."""
+    """The plan of each source: a path, True for the one beside the data, False for none."""
     if not isinstance(options.packed, Mapping):
         if not isinstance(options.packed, bool) and len(names) > 1:
             raise ConfigError(
@@ -112,17 +112,17 @@ def _require_rows(
 
 
 def _require_ids(name: str, rows: SourceRows, options: LoaderOptions) -> None:
-    """The dtype must hold what is stored."""
+    """Raise ConfigError if the dtype is too narrow for the stored tokens."""
     stored = rows.split.dtype
     if np.dtype(options.dtype).itemsize < stored.itemsize:
         raise ConfigError(
-            f"{name} has {stored} tokens, which {options.dtype} does not hold",
+            f"{name} has {stored} tokens, which do not fit into {options.dtype}",
             hint="dtype='int64'",
         )
 
 
 def _require_one_tokenizer(sources: Sequence[Source]) -> None:
-    """Of the sources that say which made them: an id would mean two things in one batch."""
+    """Raise ConfigError if two sources are known to be made with different tokenizers."""
     known = [(one, one.dataset.made_with) for one in sources]
     named = [(one, made_with) for one, made_with in known if made_with is not None]
     for one, made_with in named[1:]:
@@ -136,7 +136,7 @@ def _require_one_tokenizer(sources: Sequence[Source]) -> None:
 
 
 def stages_of(sources: Sequence[Source], options: LoaderOptions) -> list[Stage]:
-    """The stages in rows, the first of which begins with the run."""
+    """The stages, in rows; the first begins with the run."""
     names = [source.name for source in sources]
     row_tokens = {source.name: source.rows.tokens_per_row for source in sources}
     sizes = {

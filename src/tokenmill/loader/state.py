@@ -1,8 +1,7 @@
-"""The state of a run: one counter, and what determines the rows, to notice that it has changed.
+"""The state of a run: one counter, and what determines the rows, so that changes are noticed.
 
-Free to change: world size, batch size, workers, prefetch, what is skipped, stages that have not
-begun, `epochs`, and where the data is. Everything else would give other rows under the same number,
-and is refused by name.
+May change: world size, batch size, workers, prefetch, skips, stages that have not begun, `epochs`,
+and the path of the data. Any other change would give other rows, and is refused by name.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tokenmill.errors import ConfigError, ConflictError
 from tokenmill.loader.mixing import Stage
 
 VERSION = 1
-# Sources are named one by one as long as a state stays under 1 kB.
+# Sources are listed one by one if the state stays under 1 kB.
 MAX_DATA_BYTES = 600
 
 _MEANINGS = {
@@ -33,7 +32,7 @@ def state_of(rows: int, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def data_of(contents: Mapping[str, str]) -> dict[str, str]:
-    """The content of each source by name; of all together if they are many."""
+    """The content of each source by name; one hash for all if they are many."""
     plain = dict(contents)
     if len(json.dumps(plain)) <= MAX_DATA_BYTES:
         return plain
@@ -41,7 +40,7 @@ def data_of(contents: Mapping[str, str]) -> dict[str, str]:
 
 
 def mix_of(stages: Sequence[Stage], rows: int) -> str:
-    """Identifies the weights that had a part in the first `rows` rows."""
+    """Identifies the weights that affect the first `rows` rows."""
     begun = [stage for stage in stages if stage.start < rows] or stages[:1]
     return _hash_of([[stage.start, stage.weights] for stage in begun])
 
@@ -58,7 +57,7 @@ def checked_rows(state: Mapping[str, Any]) -> int:
 
 
 def require_same(state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Raise ConflictError, with every field that differs, unless the state is of the same run."""
+    """Raise ConflictError, with every field that differs, unless the state is from the same run."""
     lines = []
     for name, meaning in _MEANINGS.items():
         if state.get(name) != own[name]:
@@ -73,7 +72,7 @@ def require_same(state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
             lines.append(f"data: the content of {name} was {was[name]}, is {now[name]}")
     if lines:
         raise ConflictError(
-            "\n  ".join(["the state is of another run:", *lines]),
+            "\n  ".join(["the state is from another run:", *lines]),
             hint="use the same data and options; batch_size, world_size, skip, epochs and stages "
             "that have not begun may differ",
         )

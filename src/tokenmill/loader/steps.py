@@ -1,4 +1,4 @@
-"""Which places of the run make up a step, without those that are skipped, and a rank's part."""
+"""Which places of the run make up a step, without skipped ones, and which a rank takes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Skips:
         return found
 
     def nth(self, number: int) -> int:
-        """The place of the row that is delivered as number `number`."""
+        """The place of the row that is delivered as number `number`, from 0."""
         for start, stop in self.ranges:
             if number < start:
                 break
@@ -59,7 +59,7 @@ class Skips:
 
 
 def part_of(ranges: Sequence[Range], start: int, stop: int) -> list[Range]:
-    """The places number `start` to `stop` of those in the ranges."""
+    """Places `start` to `stop`, counted within the ranges."""
     found = []
     for first, last in ranges:
         low, high = max(first, first + start), min(last, first + stop)

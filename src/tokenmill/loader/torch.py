@@ -1,4 +1,4 @@
-"""The loader for `torch.utils.data`: batches as tensors, made in worker processes if asked for.
+"""The loader for `torch.utils.data`: batches as tensors, optionally made in worker processes.
 
     batches = TorchLoader(loader, num_workers=4)            counts in this process: elastic
     for batch in batches: model(batch["tokens"].to(device), batch["targets"].to(device))
@@ -7,7 +7,8 @@
     torchdata.stateful_dataloader.StatefulDataLoader(TorchRows(loader), batch_size=None)
 
 Worker w of n makes steps w, w + n, ... of the rank's run, and torch's DataLoader takes them in
-turn: the order is that of one process. There is no DistributedSampler: the loader has its rank.
+turn, so the order is that of one process. No DistributedSampler is needed: the loader knows its
+rank.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ Tensors = dict[str, Any]
 
 
 def tensors_of(batch: TokenBatch) -> Tensors:
-    """Its arrays as tensors that share memory with it, and `rows`, the run's counter after it."""
+    """The batch's arrays as tensors that share its memory, and `rows`, the run's counter after
+    it."""
     found: Tensors = {name: torch.from_numpy(array) for name, array in batch.arrays().items()}
     return {**found, "rows": batch.rows}
 
@@ -36,14 +38,16 @@ def tensors_of(batch: TokenBatch) -> Tensors:
 class TorchRows(IterableDataset[Tensors]):
     """A rank's batches as a dataset for DataLoader(..., batch_size=None).
 
-    Its state is that of the process it is in, which torchdata's StatefulDataLoader keeps for each
-    worker: it must be loaded with as many workers as it was saved with. TorchLoader need not be.
+    torchdata's StatefulDataLoader keeps its state for each worker, so it must be loaded with the
+    same number of workers. TorchLoader has no such limit.
     """
 
     def __init__(self, loader: Loader) -> None:
         super().__init__()
         self.loader = loader
-        self._begun: dict[str, Any] = loader.state_dict()  # where the counting of batches began
+        self._begun: dict[str, Any] = (
+            loader.state_dict()
+        )  # the state from which batches are counted
         self._num_made = 0
 
     def __iter__(self) -> Iterator[Tensors]:
@@ -63,7 +67,7 @@ class TorchRows(IterableDataset[Tensors]):
 
 
 class TorchLoader:
-    """A DataLoader over a Loader whose state is the Loader's own: any number of workers may go on
+    """A DataLoader over a Loader. Its state is the Loader's, so any number of workers can continue
     from it. `options` are those of torch's DataLoader, such as pin_memory and prefetch_factor."""
 
     def __init__(self, loader: Loader, num_workers: int = 0, **options: Any) -> None:

@@ -1,6 +1,6 @@
-"""nanochat's rule: of the next 1,000 documents, a row takes the longest that fits into the rest of
-it, until none fits; then the shortest is cropped to the rest. So every row begins with a document
-and none has padding. What is cropped is lost: a third of web text with rows of 2,048.
+"""nanochat's rule: of the next 1,000 documents, a row takes the longest that fits into its rest,
+until none fits; then the shortest is cropped to fill it. So every row begins with a document, and
+no row has padding. What is cropped is lost: a third of web text with rows of 2,048.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def best_fit_crop(lengths: Numbers, seq_len: int) -> list[Placement]:
 
 
 class _Waiting:
-    """Up to 1,000 documents, by length; of equal ones the last in the list came first."""
+    """Up to 1,000 documents, sorted by length; of equal ones, the last in the list is the
+    oldest."""
 
     def __init__(self, lengths: list[int]) -> None:
         self._lengths = lengths

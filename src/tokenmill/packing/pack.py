@@ -1,8 +1,8 @@
-"""Rows from a dataset's documents, planned split by split, in units of 65,536 documents.
+"""Packs a dataset's documents into rows, split by split, in units of 65,536 documents.
 
-A unit is packed on its own: memory is that of a unit, rows of a unit lie close together in the
-shards, and its last rows, which nothing is left to fill, are one in ten thousand. Its rows are then
-put in random order, because packing begins with the longest documents.
+A unit is packed on its own: this bounds memory, keeps the pieces of a row close together in the
+shards, and leaves about one row in ten thousand poorly filled. The rows of a unit are then
+shuffled, because packing begins with the longest documents.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from tokenmill.corpus.hub_names import is_hub_url
 from tokenmill.dataset.content import content_of
-from tokenmill.dataset.hub_snapshot import is_hub_url
 from tokenmill.dataset.opened import OpenedDataset
 from tokenmill.dataset.split import Split
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, unknown_name
@@ -35,7 +35,7 @@ UNIT_DOCUMENTS = 1 << 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackOptions:
-    """Raises ConfigError, with what to type, for values that contradict each other."""
+    """Raises ConfigError, with a hint, for values that contradict each other."""
 
     seq_len: int
     method: str = "fit"
@@ -54,7 +54,7 @@ class PackOptions:
             raise unknown_name("policy for long documents", self.long, LONG_POLICIES)
         if self.method == "crop" and self.long is not None:
             raise ConfigError(
-                f"--long {self.long} is for --method fit: crop crops what is too long",
+                f"--long {self.long} is for --method fit: --method crop crops long documents",
                 hint="leave --long out",
             )
 
@@ -69,9 +69,9 @@ def pack(
     path: str | None = None,
     overwrite: bool = False,
 ) -> RowPlan:
-    """Write the plan of a dataset's rows, beside it unless a path is given, and open it. A plan
-    that is already there, for the same tokens and options, is kept; another one is replaced only
-    if `overwrite` says so, or if it is beside the dataset and for tokens that are gone."""
+    """Write the plan of a dataset's rows, beside it unless a path is given, and open it. An
+    existing plan for the same tokens and options is kept; another one is replaced only with
+    `overwrite`, or if it is beside the dataset and was made for other tokens."""
     is_beside = path is None
     if path is None:
         _require_own_place(dataset)
@@ -121,7 +121,7 @@ def opened_plan(path: str, dataset: OpenedDataset, seq_len: int, split: str) -> 
 def _require_own_place(dataset: OpenedDataset) -> None:
     if is_hub_url(dataset.opening.path):
         raise ConfigError(
-            f"{dataset.opening.path} is on the Hub: a plan cannot be put beside it",
+            f"{dataset.opening.path} is on the Hub: a plan cannot be written beside it",
             hint="--plan FILE, and Loader(..., packed='FILE')",
         )
 
@@ -134,7 +134,7 @@ def _existing(path: str) -> RowPlan | None:
 
 
 def _differences(plan: RowPlan, options: PackOptions) -> list[str]:
-    """What a plan was made with and is not to be now."""
+    """The options that a plan was made with and that differ now."""
     now = asdict(options)
     typed = [(_typed(name, was), _typed(name, now[name])) for name, was in plan.options.items()]
     return [f"with {was}, not {is_now}" for was, is_now in typed if was != is_now]
@@ -146,7 +146,7 @@ def _typed(name: str, value: object) -> str:
 
 def _conflict(path: str, differences: list[str]) -> ConflictError:
     return ConflictError(
-        f"{path} is there already, made {'; '.join(differences)}",
+        f"{path} already exists, made {'; '.join(differences)}",
         hint="tokenmill pack --overwrite replaces it; --plan FILE puts this one elsewhere",
     )
 
@@ -173,7 +173,7 @@ def _rows_of(
 
 
 def _documents(split: Split) -> Iterator[tuple[Numbers, Numbers]]:
-    """Where documents start and end, 65,536 at a time, however they are found."""
+    """Where documents start and end, 65,536 at a time."""
     if not split.num_tokens:
         return
     start, held, num_held = 0, [np.empty(0, np.int64)], 0

@@ -1,4 +1,4 @@
-"""What packing did to the documents of a split, to be read before training."""
+"""What packing did to the documents of a split."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PackReport:
     num_empty: int = 0  # without a token
     num_tokens: int = 0
     num_lost_tokens: int = 0  # of cropped and dropped documents
-    num_begun_inside: int = 0  # rows that do not begin with the beginning of a document
+    num_begun_inside: int = 0  # rows that do not begin at the start of a document
 
     @property
     def num_packed_tokens(self) -> int:
@@ -39,7 +39,7 @@ class PackReport:
 
     @property
     def fill(self) -> float:
-        """The share of the rows' places that hold a token; 1 if there are no rows."""
+        """The share of positions in rows that hold a token; 1 if there are no rows."""
         places = self.num_rows * self.seq_len
         return self.num_packed_tokens / places if places else 1.0
 
@@ -57,7 +57,7 @@ class PackReport:
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any]) -> PackReport:
-        """Raises KeyError, TypeError or ValueError for what is not one."""
+        """Raises KeyError, TypeError or ValueError for anything else."""
         found = {field.name: plain[field.name] for field in fields(PackReport)}
         for name, value in found.items():
             if type(value) is not int or value < 0:
@@ -65,7 +65,7 @@ class PackReport:
         return PackReport(**found)
 
     def lines(self, split: str) -> list[str]:
-        """For a person."""
+        """The report as text, for the user."""
         lost = self.num_lost_tokens / self.num_tokens if self.num_tokens else 0.0
         documents = ", ".join(
             f"{count:,} {what}"
@@ -89,7 +89,7 @@ class PackReport:
 
 
 def report_of(pieces: RowPieces, lengths: Numbers, num_empty: int, seq_len: int) -> PackReport:
-    """Of some documents: `lengths` are theirs, and `pieces`, in order, their rows."""
+    """The report on documents of these lengths, and their pieces in the order of rows."""
     num_pieces = np.bincount(pieces.documents, minlength=len(lengths))
     kept = np.bincount(pieces.documents, pieces.lengths, len(lengths)).astype(np.int64)
     is_first = np.diff(pieces.rows, prepend=-1) > 0

@@ -1,8 +1,8 @@
-"""Documents as the pieces that rows are made of, and what becomes of those longer than a row.
+"""Documents as the pieces that rows are made of. Of a document longer than a row, --long decides:
 
-split      cut into pieces of `seq_len`; the rest of it is packed like a document
-truncate   its first `seq_len` tokens
-drop       left out
+split      it is cut into pieces of `seq_len`; the rest is packed like a document
+truncate   only its first `seq_len` tokens are used
+drop       it is left out
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ class RowPieces:
     documents: Numbers
     starts: Numbers
     lengths: Numbers
-    is_cut: Flags  # whether its document goes on after it
+    is_cut: Flags  # whether its document continues after it
     is_inside: Flags  # whether its document began before it
 
     def in_order(self, num_rows: int, order: Numbers) -> RowPieces:
-        """Rows renumbered by `order`, one after the other. In a row, pieces that begin a document
-        come first, and a piece whose document goes on comes last: its next token is a target."""
+        """The pieces sorted by row, with rows renumbered by `order`. In a row, pieces that begin a
+        document come first, and a piece whose document continues comes last: its next token is a
+        target."""
         rows = order[self.rows] if num_rows else self.rows
         by_row = np.lexsort((self.starts, self.is_inside, self.is_cut, rows))
         return RowPieces(
@@ -48,7 +49,7 @@ class RowPieces:
 
 
 def packed(starts: Numbers, lengths: Numbers, seq_len: int, method: str, long: str) -> RowPieces:
-    """The pieces of documents, none of which is empty, and the row of each."""
+    """The pieces of documents, none of which may be empty, and the row of each."""
     if method == "crop":
         return _cropped(starts, lengths, seq_len)
     documents = np.arange(len(lengths))

@@ -3,13 +3,12 @@
     magic       8 bytes
     units       of up to 65,536 documents each, for each split: where rows end among its pieces,
                 where pieces start among the tokens (from the unit's first), their lengths; the
-                highest bit of a length says that the document goes on. 8 bytes a document
+                highest bit of a length says that the document continues. 8 bytes a document
     footer      JSON with a checksum: options, the content that the plan is for, reports, units
     its length  8 bytes, and the magic again
 
-A plan is mapped, not read. The footer's checksum is compared when it is opened; a unit is compared
-with its own, and its pieces with the bounds of the tokens, when a row of it is first needed. Of a
-plan in a bucket, units are fetched as they are needed.
+A plan is mapped, not read; if it is in a bucket, units are fetched when needed. The footer's
+checksum is verified on opening, that of a unit when one of its rows is first needed.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ MAX_FETCHED_BYTES = 1 << 30  # of a plan in a bucket that stay in memory
 _CUT = np.uint32(1 << 31)
 
 Bytes = npt.NDArray[np.uint8]
-# The starts and lengths of a row's pieces, and whether the last one's document goes on.
+# The starts and lengths of a row's pieces, and whether the last one's document continues.
 Row = tuple[list[int], list[int], bool]
 
 
@@ -101,14 +100,14 @@ class SplitPlan:
 
 
 class PlanWriter:
-    """Units one after the other into a new file, then the footer."""
+    """Writes units into a new file, one after another, then the footer."""
 
     def __init__(self, file: NewFile) -> None:
         self._file = file
         file.write(MAGIC)
 
     def unit(self, pieces: RowPieces, num_rows: int) -> _Unit:
-        """Write the pieces of some rows, which are in order."""
+        """Write the pieces of some rows, sorted by row."""
         base = int(pieces.starts.min()) if len(pieces.starts) else 0
         starts = pieces.starts - base
         width = 4 if not len(starts) or int(starts.max()) < 1 << 32 else 8
@@ -129,7 +128,7 @@ class PlanWriter:
 
 @contextlib.contextmanager
 def new_plan(path: str) -> Iterator[PlanWriter]:
-    """A plan that appears at `path` once it is whole."""
+    """Writes a plan that appears at `path` only once it is whole."""
     folder, name = os.path.split(path)
     folder = folder or "."
     if store_of(path).has_renames:
@@ -140,17 +139,17 @@ def new_plan(path: str) -> Iterator[PlanWriter]:
 
 
 class RowPlan:
-    """A plan, opened. Raises IntegrityError for anything but a whole plan."""
+    """An open plan. Raises IntegrityError for anything but a whole plan."""
 
     def __init__(self, path: str, is_new: bool = False) -> None:
         self.path = path
         self.is_new = is_new  # made by this call
-        self._is_far = not store_of(path).has_quick_calls
+        self.is_far = not store_of(path).has_quick_calls
         try:
             size = files.size(path)
             if size is None:
                 raise FileNotFoundError(path)
-            self._bytes = None if self._is_far or not size else np.memmap(path, np.uint8, "r")
+            self._bytes = None if self.is_far or not size else np.memmap(path, np.uint8, "r")
             footer = self._footer(size)
             self._read(footer, size)
             self.id = hashlib.sha256(footer).hexdigest()[:16]
@@ -172,15 +171,11 @@ class RowPlan:
         [data] = files.read_ranges(self.path, [(start, stop)])
         return np.frombuffer(data, np.uint8)
 
-    @property
-    def is_far(self) -> bool:
-        return self._is_far
-
     def _footer(self, size: int) -> bytes:
         ends_with = self.read(max(0, size - 16), size).tobytes()
         num_bytes = int.from_bytes(ends_with[:8], "little")
         if ends_with[8:] != MAGIC or not 0 < num_bytes <= min(size - 24, MAX_FOOTER_BYTES):
-            raise ValueError("it does not end as one")
+            raise ValueError("it does not end like one")
         return self.read(size - 16 - num_bytes, size - 16).tobytes()
 
     def _read(self, footer: bytes, size: int) -> None:
@@ -201,7 +196,7 @@ class RowPlan:
 
 
 class _Units:
-    """The units of a split, checked when first needed. Safe for threads."""
+    """The units of a split, checked when first needed. Thread-safe."""
 
     def __init__(self, plan: RowPlan, split: SplitPlan) -> None:
         self._plan = plan
@@ -214,13 +209,13 @@ class _Units:
         self._lock = threading.Lock()
 
     def in_order(self) -> Iterator[list[Row]]:
-        """The pieces of all rows, those of a unit at a time."""
+        """The pieces of all rows, one unit at a time."""
         for number, unit in enumerate(self._split.units):
             found = self._opened(number)
             yield [found.row(row) for row in range(unit.num_rows)]
 
     def pieces(self, rows: Numbers) -> list[Row]:
-        """Of each row."""
+        """The pieces of each of these rows."""
         units = np.searchsorted(self._firsts, rows, "right") - 1
         within = rows - self._firsts[units]
         return [
@@ -275,7 +270,7 @@ class _UnitRows:
 
     def is_sound(self, seq_len: int, num_tokens: int) -> bool:
         """Whether rows hold at least one piece and at most `seq_len` tokens, none of them outside
-        the split: a checksum says nothing about who computed it."""
+        the split: an attacker can compute a checksum too."""
         ends, lengths = self._ends.astype(np.int64), (self._lengths & ~_CUT).astype(np.int64)
         if not len(ends) or ends[-1] != len(lengths) or (np.diff(ends, prepend=0) < 1).any():
             return False

@@ -19,7 +19,7 @@ Read = Callable[[int, int], Tokens]  # tokens `start` to `stop` of the split
 
 
 class RowReader:
-    """`read` replaces the shards as the place where tokens come from."""
+    """`read` gives tokens from elsewhere than the shards, such as a cache."""
 
     def __init__(self, split: Split, plan: RowPlan, read: Read | None = None) -> None:
         self.split = split
@@ -31,8 +31,8 @@ class RowReader:
         self._firsts = [stream.start_of(n) for n in range(len(stream.shards) + 1)]
 
     def fill(self, rows: Sequence[Row], out: Buffer, places: Numbers) -> None:
-        """Copy rows into `out`, each to its place, and padding after them. If there is room for one
-        token more than a row, it is the next one of a document that goes on after the row."""
+        """Copy rows into `out`, each to its place, and pad them. If `out` has room for one more
+        token than a row, that is the next token of a document that continues after the row."""
         tokens, has_next = self._read or self._mapped(), out.shape[1] > self.seq_len
         for place, (starts, lengths, is_cut) in zip(places.tolist(), rows, strict=True):
             row, at = out[place], 0
@@ -46,13 +46,14 @@ class RowReader:
                 row[at:] = self.pad_id
 
     def rows(self, start: int, stop: int) -> Tokens:
-        """Rows `start` to `stop`, one after the other."""
+        """Rows `start` to `stop`, concatenated."""
         found = np.empty((stop - start, self.seq_len), self.split.dtype)
         self.fill(self.units.pieces(np.arange(start, stop)), found, np.arange(stop - start))
         return found.reshape(-1)
 
     def _mapped(self) -> Read:
-        """For one call of `fill`: it keeps the shards it has seen."""
+        """Reads from the mapped shards, for one call of `fill`: it keeps the shards that it
+        opens."""
         firsts, split = self._firsts, self.split
         seen: dict[int, Tokens | None] = {}
 

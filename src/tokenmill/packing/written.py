@@ -1,10 +1,10 @@
 """The rows of a plan as a dataset of their own, in any format: `tokenmill pack --write`.
 
-Its token stream is the rows one after the other, each padded to `seq_len`: a sample where the
-format has samples, a document where it has documents, and `seq_len` tokens of a file anywhere else.
-`convert` writes it, so it resumes and never leaves half a dataset; its manifest says that documents
-have no EOT ids of their own, because a row's documents may be cut. Where pieces are in the rows is
-said by a plan beside it: `Loader(..., packed=True)` gives the same rows, masks included.
+Its token stream is the rows, concatenated, each padded to `seq_len`. A row is a sample if the
+format has samples, a document if it has documents, otherwise just `seq_len` tokens. `convert`
+writes it, so it resumes and never leaves half a dataset. Its manifest says that documents have no
+EOT ids, because a row's documents may be cut. A plan beside it says where pieces are in the rows,
+so that `Loader(..., packed=True)` gives the same rows, masks included.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def write_rows(dataset: OpenedDataset, plan: RowPlan, target: Target) -> Manifes
 def rows_target(
     dataset: OpenedDataset, seq_len: int, out: str, format: str | None, overwrite: bool
 ) -> Target:
-    """Where rows go, in the dataset's format unless another one is named. Refuses what cannot be,
-    before there is a plan."""
+    """Where rows go, in the dataset's format unless another one is named. Raises ConfigError for an
+    impossible target before a plan is made."""
     found = get_format(format or dataset.format)
     target = Target(
         out=out,
@@ -68,11 +68,11 @@ def _has_documents(target: Target) -> bool:
 
 
 def _as_dataset(dataset: OpenedDataset, plan: RowPlan, has_documents: bool) -> Dataset:
-    """The rows as a dataset that nobody has written. The plan's id is in the name of its shard, so
-    that a conversion is not resumed with another plan."""
+    """The rows as a virtual dataset. The plan's id is in the name of its shard, so that a
+    conversion is not resumed with another plan."""
     if dataset.made_with is None:
         raise ConfigError(
-            f"{dataset.path} does not say which tokenizer made it",
+            f"{dataset.path} does not state its tokenizer",
             hint="name it: --tokenizer gpt2",
         )
     source, streams = dataset.looked.dataset, {}
@@ -119,7 +119,7 @@ class _RowsShard:
 
 
 def _require_whole(dataset: OpenedDataset) -> None:
-    """Compare every file with its sha256: a new manifest never covers damaged tokens."""
+    """Compare every file with its sha256, so that no new manifest covers damaged tokens."""
     source = dataset.looked.dataset
     if source.manifest is None:
         return
@@ -138,14 +138,14 @@ def _require_whole(dataset: OpenedDataset) -> None:
     tokens = DatasetTokens(source, source.manifest, layout, "")
     segments = (tokens.segments(split) for split in source.streams)
     checks: list[Callable[[], object]] = list(tokens.checks())
-    checks += [functools.partial(tokens.look_through, one) for one in itertools.chain(*segments)]
+    checks += [functools.partial(tokens.scan, one) for one in itertools.chain(*segments)]
     with tokens.held:
         for _ in in_threads(lambda check: check(), checks, available_cpus()):
             pass
 
 
 def _write_plan(plan: RowPlan, written: OpenedDataset) -> None:
-    """The same rows, where they are now. Nothing follows a row: no document goes on after it."""
+    """Write the plan of the written rows. No document continues after a row."""
     splits = {}
     with new_plan(plan_path(written.path, plan.seq_len)) as writer:
         for split in written.splits:

@@ -5,5 +5,6 @@
     comparison_page(before, after)                          two of them (comparison.py)
     card(figures)                                           lines of Markdown (card.py)
 
-A pure reader: nothing in a run knows of it, and it needs nothing but a finished dataset.
+It only reads a finished dataset and, for the throughput of the run, a file that `prepare --timings`
+wrote (throughput.py). No run depends on it.
 """

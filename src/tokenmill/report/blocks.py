@@ -1,4 +1,4 @@
-"""The pieces that pages are put together from: sections, tables, commands, tokens."""
+"""The building blocks of a page: sections, tables, commands, tokens."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tokenmill.web import STYLE, Element, Node, element, token_spans, written
 from tokenmill.web.markup import escaped
 from tokenmill.words.plural import counted
 
-MARK = "<!-- tokenmill report -->"  # by which a report that may be replaced is recognised
+MARK = "<!-- tokenmill report -->"  # identifies a report, which may be replaced
 
 Row = Sequence[Node]
 
 
 def page(title: str, body: Iterable[Node]) -> bytes:
-    """A whole HTML file. It loads nothing: the policy allows its own style and nothing else."""
+    """A whole HTML file. It loads nothing: its policy allows only its own style."""
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     text = "".join(map(written, body))
@@ -56,7 +56,7 @@ def command(text: str) -> Element:
 def table(
     heads: Sequence[str], rows: Iterable[Row], left: Iterable[int] = (0,), wide: Iterable[int] = ()
 ) -> Element:
-    """Columns are numbers, to the right, unless they are listed in `left`; a column in `wide` may
+    """Columns are right-aligned numbers unless they are listed in `left`; a column in `wide` may
     break anywhere."""
     left, wide = set(left), set(wide)
 

@@ -1,5 +1,5 @@
 """A report as a few lines of Markdown, for a README. Numbers and names only: no text of documents,
-and no path of the machine beyond what the dataset is called."""
+and no local path beyond the name of the dataset."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from tokenmill.report import words
 from tokenmill.report.figures import Figures
+from tokenmill.report.throughput_panel import run_in_words
 from tokenmill.words.escapes import printable
 from tokenmill.words.plural import counted
 from tokenmill.words.quantities import shown_bytes, shown_count
@@ -21,7 +22,7 @@ def card(figures: Figures) -> str:
 
 
 def plain(text: object) -> str:
-    """Text that is nothing but text, also in a table."""
+    """Text escaped for Markdown, also in a table."""
     shown = html.escape(printable(str(text)), quote=False)
     return "".join(f"\\{char}" if char in "\\`*_[]|#~" else char for char in shown)
 
@@ -60,6 +61,8 @@ def _rows(figures: Figures) -> Iterator[tuple[str, str]]:
     for split in figures.splits:
         if split.duplicates is not None and split.duplicates.is_exact:
             yield f"{split.split} duplicates", words.duplicates(split.duplicates)
+    if figures.throughput is not None:
+        yield "the run", run_in_words(figures.throughput)
     if figures.proof is not None:
         counts = figures.proof.counts
         yield "rows", f"{shown_count(counts['num_rows'])} = {figures.proof.shown_counts}"

@@ -1,41 +1,29 @@
-"""Charts as inline SVG: no script, no library, readable in both themes and by screen readers.
-
-Every chart is drawn twice, for wide and for narrow screens, and the style sheet shows one: text in
-a drawing that shrinks to a phone would be too small to read.
-"""
+"""Charts as inline SVG: no script, no library, readable in both themes and by screen readers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
+from tokenmill.report.axes import TOP, Axes, mark_text, px, svg
 from tokenmill.report.figures import LengthBin, LengthFigures, SplitFigures
 from tokenmill.web import Element, element
 from tokenmill.words.plural import counted
-from tokenmill.words.quantities import shown_count
 
-WIDE, NARROW = 720, 340
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 44, 38
-_HEIGHT = 240
 _MARKED = ("p1", "p10", "p50", "p90", "p99")
 _CLASSES = ("bar", "bar2")
 _LINES = ("line", "line2")
-
-
-def figure(draw: Callable[[int], Element], caption: str) -> Element:
-    return element("figure", draw(WIDE), draw(NARROW), element("figcaption", caption))
 
 
 # Lengths
 
 
 def length_chart(width: int, named: Sequence[tuple[str, LengthFigures]], label: str) -> Element:
-    """Bars on a log scale; of two datasets side by side, as shares of their documents."""
+    """Bars on a log scale; two datasets side by side, as shares of their documents."""
     low = min(lengths.bins[0].low for _, lengths in named)
     high = max(lengths.bins[-1].high for _, lengths in named)
     is_one = len(named) == 1
-    frame = _Frame(width, max(low, 0.7), high, 0, _most(named), is_log=True, has_counts=is_one)
+    frame = Axes(width, max(low, 0.7), high, 0, _most(named), is_log=True, has_counts=is_one)
     marks: list[Element] = [*frame.y_axis("documents" if is_one else "% of documents", not is_one)]
     for number, (name, lengths) in enumerate(named):
         for one in lengths.bins:
@@ -44,7 +32,7 @@ def length_chart(width: int, named: Sequence[tuple[str, LengthFigures]], label: 
     marks += frame.x_axis("tokens per document")
     if is_one:
         marks += _percentile_marks(frame, named[0][1])
-    return _svg(width, label, marks)
+    return svg(width, label, marks)
 
 
 def _most(named: Sequence[tuple[str, LengthFigures]]) -> float:
@@ -58,7 +46,7 @@ def _most(named: Sequence[tuple[str, LengthFigures]]) -> float:
 
 
 def _bar(
-    frame: _Frame, one: LengthBin, lengths: LengthFigures, name: str, number: int, of: int
+    frame: Axes, one: LengthBin, lengths: LengthFigures, name: str, number: int, of: int
 ) -> Element:
     left, right = frame.x(max(one.low, 0.7)), frame.x(one.high)
     step = (right - left) / of
@@ -69,10 +57,10 @@ def _bar(
         "rect",
         element("title", said),
         class_=_CLASSES[number],
-        x=_px(left + number * step + 0.5),
-        y=_px(top),
-        width=_px(max(step - 1, 0.5)),
-        height=_px(max(frame.bottom - top, 0.5)),
+        x=px(left + number * step + 0.5),
+        y=px(top),
+        width=px(max(step - 1, 0.5)),
+        height=px(max(frame.bottom - top, 0.5)),
     )
 
 
@@ -82,7 +70,7 @@ def shown_range(one: LengthBin) -> str:
     return f"{one.low:,} to {one.high - 1:,} tokens"
 
 
-def _percentile_marks(frame: _Frame, lengths: LengthFigures) -> Iterator[Element]:
+def _percentile_marks(frame: Axes, lengths: LengthFigures) -> Iterator[Element]:
     last = -math.inf
     for name in _MARKED:
         value = lengths.percentiles[name]
@@ -91,13 +79,13 @@ def _percentile_marks(frame: _Frame, lengths: LengthFigures) -> Iterator[Element
             "line",
             element("title", f"{name}: {value:,} tokens"),
             class_="rank",
-            x1=_px(at),
-            x2=_px(at),
-            y1=_px(_TOP - 4),
-            y2=_px(frame.bottom),
+            x1=px(at),
+            x2=px(at),
+            y1=px(TOP - 4),
+            y2=px(frame.bottom),
         )
         if at - last >= 30:
-            yield _text(at, _TOP - 10, name, "name", "middle")
+            yield mark_text(at, TOP - 10, name, "name", "middle")
             last = at
 
 
@@ -111,49 +99,46 @@ def ratio_chart(width: int, splits: Sequence[tuple[str, SplitFigures]], label: s
     low, high = _room(min(ratios), max(ratios))
     is_one = len(splits) == 1
     end = splits[0][1].num_tokens if is_one else 100
-    frame = _Frame(width, 0, end, low, high)
+    frame = Axes(width, 0, end, low, high)
     marks: list[Element] = [*frame.y_axis("bytes per token", not is_one)]
     for number, (_, split) in enumerate(splits):
         marks.append(element("path", class_=_LINES[number], d=_path(frame, split, end)))
     marks += frame.x_axis("token of the split" if is_one else "% of the split")
     if is_one:
         marks += _outlier_marks(frame, splits[0][1])
-    return _svg(width, label, marks)
+    return svg(width, label, marks)
 
 
-def _path(frame: _Frame, split: SplitFigures, end: float) -> str:
+def _path(frame: Axes, split: SplitFigures, end: float) -> str:
     scale = end / split.num_tokens
     points = []
     for one in split.stretches:
         at, height = frame.x((one.start + one.stop) / 2 * scale), frame.y(one.bytes_per_token or 0)
-        points.append(f"{_px(at)} {_px(height)}")
+        points.append(f"{px(at)} {px(height)}")
     if len(points) == 1:
         level = points[0].split()[1]
-        points = [f"{_px(frame.left)} {level}", f"{_px(frame.right)} {level}"]
+        points = [f"{px(frame.left)} {level}", f"{px(frame.right)} {level}"]
     return "M" + "L".join(points)
 
 
-def _outlier_marks(frame: _Frame, split: SplitFigures) -> Iterator[Element]:
+def _outlier_marks(frame: Axes, split: SplitFigures) -> Iterator[Element]:
     groups: list[tuple[float, float, str]] = []  # letters that would hide each other are one text
     for letter, (number, _) in zip("ABCDEFGH", split.outliers, strict=False):
         one = split.stretches[number]
         at, height = frame.x((one.start + one.stop) / 2), frame.y(one.bytes_per_token or 0)
         said = f"{letter}: {one.bytes_per_token:.2f} bytes per token at token {one.read_start:,}"
-        yield element(
-            "circle", element("title", said), class_="out", cx=_px(at), cy=_px(height), r=4
-        )
+        yield element("circle", element("title", said), class_="out", cx=px(at), cy=px(height), r=4)
         near = bool(groups) and abs(at - groups[-1][0]) < 20 and abs(height - groups[-1][1]) < 16
         letters = f"{groups.pop()[2]}, {letter}" if near else letter
         groups.append((at, height, letters))
     for at, height, letters in groups:
         fits = at + 8 + 12 * len(letters) < frame.width
-        yield _text(
-            at + (8 if fits else -8), height + 4, letters, "far", "start" if fits else "end"
-        )
+        beside, anchor = (8, "start") if fits else (-8, "end")
+        yield mark_text(at + beside, height + 4, letters, "far", anchor)
 
 
 def _room(low: float, high: float) -> tuple[float, float]:
-    """A range with some air, never so narrow that noise looks like a mountain."""
+    """The range with some margin, and not so narrow that noise looks significant."""
     middle = (low + high) / 2
     half = max((high - low) * 0.6, middle * 0.15, 0.1)
     return max(0.0, middle - half), middle + half
@@ -166,112 +151,10 @@ def share_bar(share: float, most: float) -> Element:
     width = 90 * share / most if most else 0
     return element(
         "svg",
-        element("rect", class_="bar", width=_px(max(width, 0.5)), height=10),
+        element("rect", class_="bar", width=px(max(width, 0.5)), height=10),
         viewBox="0 0 90 10",
         width=90,
         height=10,
         aria_hidden="true",
         class_="share",
     )
-
-
-# Axes
-
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """The area of a chart and its scales."""
-
-    width: int
-    low_x: float
-    high_x: float
-    low_y: float
-    high_y: float
-    is_log: bool = False
-    has_counts: bool = False  # on the y axis: no half documents
-
-    @property
-    def left(self) -> float:
-        return _LEFT
-
-    @property
-    def right(self) -> float:
-        return self.width - _RIGHT
-
-    @property
-    def bottom(self) -> float:
-        return _HEIGHT - _BOTTOM
-
-    def x(self, value: float) -> float:
-        low, high, at = self.low_x, self.high_x, value
-        if self.is_log:
-            low, high, at = math.log(low), math.log(high), math.log(at)
-        return self.left + (at - low) / (high - low or 1) * (self.right - self.left)
-
-    def y(self, value: float) -> float:
-        share = (value - self.low_y) / (self.high_y - self.low_y or 1)
-        return self.bottom - share * (self.bottom - _TOP)
-
-    def y_axis(self, title: str, is_plain: bool) -> Iterator[Element]:
-        for tick in ticks(self.low_y, self.high_y, 4):
-            if self.has_counts and not tick.is_integer():
-                continue
-            at = self.y(tick)
-            yield _line(self.left, at, self.right, at, "grid")
-            shown = f"{tick:g}" if is_plain or tick < 1000 else shown_count(tick)
-            yield _text(self.left - 6, at + 4, shown, None, "end")
-        yield _text(0, 12, title, None, "start")
-
-    def x_axis(self, title: str) -> Iterator[Element]:
-        yield _line(self.left, self.bottom, self.right, self.bottom, "axis")
-        found = self._log_ticks() if self.is_log else ticks(self.low_x, self.high_x, 5)
-        for tick in found:
-            at = self.x(tick)
-            yield _line(at, self.bottom, at, self.bottom + 5, "axis")
-            yield _text(at, self.bottom + 18, shown_count(tick), None, "middle")
-        yield _text((self.left + self.right) / 2, _HEIGHT - 4, title, None, "middle")
-
-    def _log_ticks(self) -> list[float]:
-        low, high = math.floor(math.log10(self.low_x)), math.ceil(math.log10(self.high_x))
-        decades = range(low, high + 1)
-        steps = (1, 2, 5) if self.high_x / self.low_x < 1000 else (1,)
-        found = [step * 10.0**decade for decade in decades for step in steps]
-        return [tick for tick in found if self.low_x <= tick <= self.high_x and tick >= 1]
-
-
-def ticks(low: float, high: float, most: int) -> list[float]:
-    """Round numbers from `low` to `high`, at most about `most`."""
-    span = high - low
-    if span <= 0:
-        return [low]
-    rough = span / most
-    size = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= rough)
-    first = math.ceil(low / step)
-    last = math.floor(high / step + 1e-9)
-    return [round(number * step, 10) for number in range(first, last + 1)]
-
-
-def _svg(width: int, label: str, marks: Sequence[Element]) -> Element:
-    return element(
-        "svg",
-        element("title", label),
-        marks,
-        viewBox=f"0 0 {width} {_HEIGHT}",
-        role="img",
-        aria_label=label,
-        class_="wide" if width == WIDE else "narrow",
-    )
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Element:
-    return element("line", class_=class_, x1=_px(x1), y1=_px(y1), x2=_px(x2), y2=_px(y2))
-
-
-def _text(x: float, y: float, text: str, class_: str | None, anchor: str) -> Element:
-    return element("text", text, class_=class_, x=_px(x), y=_px(y), text_anchor=anchor)
-
-
-def _px(value: float) -> str:
-    """A coordinate, rounded: the same bytes on every machine, and fewer."""
-    return f"{value:.1f}".removesuffix(".0")

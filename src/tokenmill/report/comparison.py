@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tokenmill.report import words
+from tokenmill.report.axes import figure, keys
 from tokenmill.report.blocks import (
     Row,
     navigation,
@@ -15,7 +16,7 @@ from tokenmill.report.blocks import (
     table,
     tokens_inline,
 )
-from tokenmill.report.charts import figure, length_chart, ratio_chart
+from tokenmill.report.charts import length_chart, ratio_chart
 from tokenmill.report.figures import (
     Figures,
     LengthFigures,
@@ -155,27 +156,9 @@ def _tokenizer(figures: Figures) -> str:
 
 
 def _keys(first: Figures, second: Figures, marks: tuple[str, str]) -> Element:
-    """Which colour is which."""
-    return element(
-        "p",
-        [
-            element(
-                "span",
-                element(
-                    "svg",
-                    element("rect", class_=mark, width=24, height=12)
-                    if mark.startswith("bar")
-                    else element("path", class_=mark, d="M0 6L24 6"),
-                    viewBox="0 0 24 12",
-                    class_="key",
-                    aria_hidden="true",
-                ),
-                f"{letter}: {one.glance.folder} ",
-            )
-            for letter, one, mark in zip("AB", (first, second), marks, strict=True)
-        ],
-        class_="keys",
-    )
+    """The legend."""
+    named = zip("AB", (first, second), marks, strict=True)
+    return keys((mark, f"{letter}: {one.glance.folder}") for letter, one, mark in named)
 
 
 def _both(first: Figures, second: Figures) -> Iterator[tuple[SplitFigures, SplitFigures]]:
@@ -192,8 +175,8 @@ def _lengths(first: Figures, second: Figures) -> Element | None:
             shown += _length_figure(a.split, a.lengths, b.lengths)
     if not shown:
         return None
-    keys = _keys(first, second, ("bar", "bar2"))
-    return section("lengths", "Document lengths", keys, shown)
+    legend = _keys(first, second, ("bar", "bar2"))
+    return section("lengths", "Document lengths", legend, shown)
 
 
 def _length_figure(split: str, a: LengthFigures, b: LengthFigures) -> Iterator[Node]:
@@ -225,8 +208,8 @@ def _ratios(first: Figures, second: Figures) -> Element | None:
             shown += _ratio_figure(a, b)
     if not shown:
         return None
-    keys = _keys(first, second, ("line", "line2"))
-    return section("ratio", "Bytes per token along the corpus", keys, shown)
+    legend = _keys(first, second, ("line", "line2"))
+    return section("ratio", "Bytes per token along the corpus", legend, shown)
 
 
 def _ratio_figure(a: SplitFigures, b: SplitFigures) -> Iterator[Node]:
@@ -237,7 +220,7 @@ def _ratio_figure(a: SplitFigures, b: SplitFigures) -> Iterator[Node]:
 
 
 def _tokens(first: Figures, second: Figures) -> Element | None:
-    """The most frequent ids of both, where they are ids of one tokenizer."""
+    """The most frequent ids of both, if they have the same tokenizer."""
     if first.tokens is None or second.tokens is None or _is_other_tokenizer(first, second):
         return None
     a = {one.token: one for one in first.tokens.most}

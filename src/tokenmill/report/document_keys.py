@@ -1,9 +1,8 @@
-"""A number for each document: of its length, and of a few tokens at both ends. Documents with
-different keys differ; those that share one may be the same.
+"""A key for each document, from its length and a few tokens at both ends. Documents with different
+keys differ; those with the same key may be equal.
 
 The keys are made in the pass that counts tokens, block by block, so that nothing is read or
-unpacked twice. What is open at the end of a stretch is kept as a document that ends there: the next
-stretch goes on with its tokens.
+unpacked twice. A document that is not over at the end of a stretch is carried over to the next.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ Keys = npt.NDArray[np.uint64]
 
 
 class DocumentKeys:
-    """The keys of documents that end in consecutive stretches, the first of which begins at
-    `start`: begin a stretch, feed it its tokens, finish it."""
+    """The keys of documents that end in consecutive stretches, from `start` on. For each stretch,
+    call `begin`, `feed` with its tokens, and `finish`."""
 
     def __init__(self, split: Split, start: int) -> None:
         self._split = split
@@ -41,9 +40,9 @@ class DocumentKeys:
         """The ends of the documents that end in a stretch, whose tokens are `blocks`."""
         ends = self._ends_in(start, stop, blocks)
         if stop == self._split.num_tokens and (not len(ends) or ends[-1] < stop):
-            ends = np.append(ends, stop)  # what no EOT id ends
+            ends = np.append(ends, stop)  # the last document has no EOT id
         self._num_ends = len(ends)
-        self._ends = np.append(ends, stop)  # with what is open
+        self._ends = np.append(ends, stop)  # with the open document
         self._starts = np.concatenate([[self._open], self._ends[:-1]])
         last = np.maximum(self._ends - 1, self._starts)
         heads = np.minimum(self._starts + _PROBE, last)
@@ -58,7 +57,7 @@ class DocumentKeys:
         stream = self._split.stream
         if stream.has_boundaries or stream.eot == "both":
             return self._split.bounds.ends_between(start or -1, stop)
-        # Not by the index, which would read, and may unpack, the same tokens once more.
+        # Not by the document index, which would read, and may unpack, the same tokens again.
         found = [np.flatnonzero(tokens == stream.eot_id) + at for at, tokens in blocks]
         if stream.eot == "append":
             return np.concatenate([np.empty(0, np.int64), *found]) + 1
@@ -90,14 +89,14 @@ class DocumentKeys:
             for values in self._values[probe, :num], self._values[PROBES + probe, :num]:
                 keys = keys * _FACTOR + values
                 keys ^= keys >> _SHIFT
-        return np.where(lengths, keys, np.uint64(0))  # an empty one has no tokens to tell of
+        return np.where(lengths, keys, np.uint64(0))  # an empty one has no tokens
 
 
 _HEADS_AND_TAILS = slice(0, PROBES), slice(PROBES, 2 * PROBES)
 
 
 def _start_before(bounds: DocumentBounds, token: int) -> int:
-    """Where the document begins that goes on at a token: the last end before it."""
+    """Where the document that contains a token begins: the last end before it."""
     stop = token
     while stop:
         start = max(0, stop - UNIT_TOKENS)

@@ -1,8 +1,8 @@
-"""Documents that are the same as another one, token by token.
+"""Documents with the same tokens as another one.
 
-An exact pass gives every document a key (document_keys.py); only documents that share one are read
-again and hashed, so that a corpus without duplicates costs no second pass. A sample compares what
-it drew: it misses nearly all pairs in a large corpus, and says so.
+An exact pass gives every document a key (document_keys.py); only documents that share a key are
+read again and hashed, so a corpus without duplicates needs no second pass. A sample is compared
+with itself: it misses nearly all pairs of a large corpus, and the report says so.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tokenmill.report.measured import MeasuredDocuments
 from tokenmill.report.places import Commands
 
 NUM_SHOWN = 5
-READ_TOKENS = 1 << 20  # at once, of candidates that stand close together
+READ_TOKENS = 1 << 20  # at once, of neighbouring candidates
 
 
 def exact_duplicates(
     split: Split, starts: Numbers, lengths: Numbers, keys: Keys, commands: Commands
 ) -> DuplicateFigures:
-    """Of all documents of a split, in order."""
+    """The duplicates among all documents of a split, in order."""
     order = np.argsort(keys, kind="stable")
     same = keys[order[1:]] == keys[order[:-1]]
     shared = np.zeros(len(keys), bool)
@@ -42,7 +42,7 @@ def exact_duplicates(
 def sampled_duplicates(
     split: Split, found: MeasuredDocuments, commands: Commands
 ) -> DuplicateFigures:
-    """Of the documents whose text was measured."""
+    """The duplicates among the documents whose text was measured."""
     numbers = np.flatnonzero(~np.isnan(found.ratios))
     starts, lengths = found.starts, found.lengths
     keys = lengths.astype(np.uint64)
@@ -62,7 +62,7 @@ def _digests(split: Split, starts: Numbers, lengths: Numbers) -> Keys:
 
 
 def _hashed(split: Split, starts: Numbers, lengths: Numbers) -> Iterator[int]:
-    """The hash of each document: 0.2 us, and a read for many of them."""
+    """The hash of each document, 0.2 us; neighbours are read together."""
     ends, first = starts + lengths, 0
     while first < len(starts):
         at = int(starts[first])
@@ -78,7 +78,7 @@ def _hashed(split: Split, starts: Numbers, lengths: Numbers) -> Iterator[int]:
 
 
 def _groups(numbers: Numbers, keys: Keys, digests: Keys) -> tuple[Numbers, list[tuple[int, int]]]:
-    """How many documents are in each group of equal ones, and the first two of the largest."""
+    """The size of each group of equal documents, and the first two of the largest groups."""
     order = np.lexsort((digests, keys[numbers]))
     key, digest = keys[numbers][order], digests[order]
     is_first = np.ones(len(order), bool)

@@ -1,7 +1,7 @@
-"""Some or all documents of a split, measured: their places, lengths and bytes of text.
+"""Measures documents of a split: their places, lengths and bytes of text.
 
 All of them in a split of up to 16M tokens, else the unbiased sample of `inspect`
-(dataset/inspect/lengths.py), and of that up to 2,000 whose text is measured.
+(dataset/inspect/lengths.py), with the text of up to 2,000.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ MAX_READ_TOKENS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class MeasuredDocuments:
-    """Documents by place. `ratios` are bytes per token, NaN where nothing was read; the digests of
-    their tokens are those of documents that were read one by one."""
+    """Documents by place. `ratios` are bytes per token, NaN where nothing was read."""
 
     starts: Numbers
     lengths: Numbers
@@ -41,7 +40,7 @@ class MeasuredDocuments:
 
 
 def measured(looked: LookedInto, split: Split) -> MeasuredDocuments | None:
-    """None if nothing says where documents end."""
+    """The measured documents; None if nothing says where documents end."""
     spans = document_spans(looked.dataset, split.name)
     if spans is None:
         return None
@@ -67,7 +66,7 @@ def _all_bytes(split: Split, table: TokenBytes, spans: Spans) -> Numbers:
         here = (ends > start) & (ends <= start + len(tokens))
         before[1:][here] = running[ends[here] - start - 1]
         total = int(running[-1])
-    return np.diff(np.maximum.accumulate(before))  # an empty document ends where the last one did
+    return np.diff(np.maximum.accumulate(before))  # empty documents have no bytes
 
 
 def _some_ratios(

@@ -15,7 +15,7 @@ from tokenmill.report.figures import ProofFigures, ProofFile, QuarantineFigures,
 NUM_FILES, NUM_SOURCES, NUM_REASONS, NUM_ROWS = 12, 20, 10, 10
 # Of a longer list of rows only the beginning is read.
 MAX_LIST_BYTES = 4 << 20
-# Reasons that differ only in a place or a byte are one reason.
+# Reasons that differ only in numbers are counted together.
 _NUMBER = re.compile(r"\b(0x[0-9a-f]+|\d+)\b")
 
 
@@ -44,8 +44,7 @@ def proof_of(manifest: Manifest) -> ProofFigures:
 
 
 def sources_of(manifest: Manifest) -> tuple[list[SourceFigures], int]:
-    """The named sources as they were given, or else the folders of the inputs, the largest first;
-    and how many there are."""
+    """The named sources, or else the folders of the inputs, largest first; and their number."""
     if manifest.sources:
         named = [_named_source(manifest, name) for name in manifest.sources]
         return named[:NUM_SOURCES], len(named)
@@ -79,7 +78,7 @@ def _named_source(manifest: Manifest, name: str) -> SourceFigures:
 
 
 def quarantine_of(looked: LookedInto) -> QuarantineFigures:
-    """By the list beside the shards, as far as it can be read: anyone may have edited it."""
+    """From the list beside the shards, as far as it can be read: anyone may have edited it."""
     manifest, files = looked.dataset.manifest, looked.dataset.files
     num_rows = 0 if manifest is None else manifest.counts.num_quarantined
     if not num_rows or not files.has(QUARANTINE_NAME):

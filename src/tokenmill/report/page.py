@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tokenmill import __version__
 from tokenmill.dataset.push.recipe import FROM_FILE
 from tokenmill.report import words
+from tokenmill.report.axes import figure
 from tokenmill.report.blocks import (
     big_numbers,
     command,
@@ -19,7 +20,7 @@ from tokenmill.report.blocks import (
     table,
     tokens_inline,
 )
-from tokenmill.report.charts import figure, length_chart, ratio_chart, share_bar, shown_range
+from tokenmill.report.charts import length_chart, ratio_chart, share_bar, shown_range
 from tokenmill.report.figures import (
     DuplicateFigures,
     Figures,
@@ -28,13 +29,15 @@ from tokenmill.report.figures import (
     SplitFigures,
     TokenFigures,
 )
+from tokenmill.report.throughput_panel import throughput_section
 from tokenmill.web import Element, Node, element
 from tokenmill.words.plural import counted
 from tokenmill.words.quantities import shown_bytes, shown_count
 
 THROUGHPUT = (
     "How fast the run was is not in a dataset: its manifest holds nothing that depends on time or "
-    "machine, so that the same run has the same manifest."
+    "machine, so that the same run has the same manifest. With --timings FILE, prepare writes "
+    "it to a file, and report draws it."
 )
 
 
@@ -50,6 +53,7 @@ def report_page(figures: Figures) -> bytes:
             _sources(figures),
             _quarantine(figures),
             _duplicates(figures),
+            _throughput(figures),
             _documents(figures),
         )
         if one is not None
@@ -160,7 +164,7 @@ def _proof(figures: Figures) -> Element:
             table(("option", "value"), words.plain_rows(options), (0, 1), (1,)),
             table(("version of", ""), words.plain_rows(proof.versions), (0, 1)),
         ),
-        paragraph(THROUGHPUT, soft=True),
+        [paragraph(THROUGHPUT, soft=True)] if figures.throughput is None else [],
     )
 
 
@@ -437,6 +441,10 @@ def _repeated(found: DuplicateFigures) -> Iterator[Node]:
             ],
             (2,),
         )
+
+
+def _throughput(figures: Figures) -> Element | None:
+    return None if figures.throughput is None else throughput_section(figures.throughput)
 
 
 def _documents(figures: Figures) -> Element | None:

@@ -1,7 +1,7 @@
 """The same documents in two datasets, for two tokenizers side by side.
 
-A document is taken for the same if it has the same number in a split of as many documents, and its
-text, as far as both show it, is the same.
+Two documents count as the same if they have the same number in splits of equally many documents,
+and the same text as far as both show it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Pair:
 
 
 def pairs_of(first: Figures, second: Figures, looked: LookedInto, commands: Commands) -> list[Pair]:
-    """Documents that the first one shows, and those of the second, which `looked` has open."""
+    """The documents shown for the first dataset, each with the same one of the second, `looked`."""
     splits = {one.split: one.num_documents for one in second.glance.splits}
     same = {
         one.split

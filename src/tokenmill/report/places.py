@@ -1,4 +1,4 @@
-"""The command that shows a place of a dataset, as a user can paste it."""
+"""The command that shows a place in a dataset, for the user to paste."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from tokenmill.dataset.inspect import LookedInto
 from tokenmill.report.figures import Place
 
-# Up to this many tokens a foreign split is short enough to count its documents for a number.
+# In foreign splits, documents are counted up to this many tokens.
 COUNTED_TOKENS = 1 << 24
 
 
 class Commands:
-    """`options` are those that the folder does not say itself: --tokenizer gpt2."""
+    """`options` are those that the folder does not state: --tokenizer gpt2."""
 
     def __init__(self, looked: LookedInto, options: Sequence[str] = ()) -> None:
         self._looked = looked
@@ -32,7 +32,7 @@ class Commands:
 
     @property
     def usual_split(self) -> str | None:
-        """The one that `inspect` shows if none is named."""
+        """The split that `inspect` shows by default."""
         streams = self._looked.dataset.streams
         return self._looked.stream(None).split if streams else None
 

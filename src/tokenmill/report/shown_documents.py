@@ -18,7 +18,7 @@ NUM_RANDOM, NUM_OF_A_KIND = 3, 2
 SHOWN_TOKENS = 160
 WINDOW_TOKENS = 256
 AT_RANDOM = "at random"
-# Of fewer tokens than this, chance decides how many bytes a token has.
+# With fewer tokens than this, bytes per token are mostly chance.
 MIN_RATED_TOKENS = 64
 
 
@@ -48,7 +48,7 @@ def shown_documents(
 
 
 def _chosen(found: MeasuredDocuments) -> Iterator[tuple[str, list[int]]]:
-    """Numbers of measured documents, by what they stand for."""
+    """Numbers of measured documents, by the reason for showing them."""
     by_length = np.argsort(found.lengths, kind="stable")
     yield "longest", by_length[::-1][:NUM_OF_A_KIND].tolist()
     yield "shortest", by_length[:NUM_OF_A_KIND].tolist()
@@ -62,7 +62,7 @@ def _chosen(found: MeasuredDocuments) -> Iterator[tuple[str, list[int]]]:
 
 
 def rated_documents(found: MeasuredDocuments) -> Numbers:
-    """Those that the oddest are chosen from."""
+    """The documents among which those with the fewest and most bytes per token are chosen."""
     return np.flatnonzero(~np.isnan(found.ratios) & (found.lengths >= MIN_RATED_TOKENS))
 
 

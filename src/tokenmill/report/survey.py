@@ -4,10 +4,10 @@
     documents    all of a small split, else an unbiased sample                   measured.py
     exact        all stretches and all documents, by all cores
 
-`bincount` holds Python's lock, so threads would count one after the other: a command forks, and
-each fork counts neighbouring stretches. In a process with threads, threads do what they can.
+`bincount` holds the GIL, so a command forks, and each fork counts neighbouring stretches. A process
+that cannot fork uses threads.
 
-A split of up to 16M tokens is always read as a whole. Only OUT is read, and nothing is written.
+A split of up to 16M tokens is always read whole. Only OUT is read, and nothing is written.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SurveyOptions:
 
 
 def survey(looked: LookedInto, reading: SurveyOptions, commands: Commands | None = None) -> Figures:
-    """The figures of a dataset; `commands` know what its folder does not say."""
+    """The figures of a dataset; `commands` add the options that its folder does not state."""
     dataset, manifest, table = looked.dataset, looked.dataset.manifest, looked.token_bytes
     commands = Commands(looked) if commands is None else commands
     surveyed = [_split(looked, name, reading, commands) for name in dataset.streams]
@@ -177,7 +177,7 @@ def _neighbours(stretches: list[ReadStretch], num_groups: int) -> list[list[Read
 
 
 class _Told:
-    """The sum of what threads tell."""
+    """The sum of the progress that threads report."""
 
     def __init__(self, progress: Callable[[int], None]) -> None:
         self._progress = progress
@@ -234,7 +234,7 @@ def _stretch_figures(
 
 
 def _usual(ratios: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float]:
-    """Between which bytes per token a stretch does not stand out."""
+    """The range of bytes per token in which a stretch does not stand out."""
     if len(ratios) < 8:
         return -np.inf, np.inf
     middle = float(np.median(ratios))

@@ -1,8 +1,8 @@
 """One pass over the tokens of a split, stretch by stretch: counts by id, bytes of text, documents.
 
-A split is cut into up to 256 equal stretches. A sample reads a window of each, at a place that the
-stretch's own number decides, so that the same dataset gives the same sample; an exact pass reads
-all. A stretch costs one `bincount` (1.3 ns a token), from which its bytes of text follow.
+A split is cut into up to 256 equal stretches. A sample reads a window of each, at a place that
+depends on its number, so that the same dataset gives the same sample; an exact pass reads all. A
+stretch costs one `bincount` (1.3 ns a token), from which its bytes of text follow.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ReadStretch:
 
 @dataclass(frozen=True, slots=True)
 class SplitTally:
-    """What consecutive stretches hold together."""
+    """The results for consecutive stretches."""
 
     counts: Numbers  # by id; the last one also of ids beyond
     num_bytes: Numbers  # of each stretch, as far as it was read; empty without a tokenizer
@@ -56,7 +56,7 @@ class SplitTally:
 
     @staticmethod
     def joined(parts: Iterable[SplitTally]) -> SplitTally:
-        """Of stretches that come one by one: their counts take 0.4 MB each and are not kept."""
+        """The sum of tallies; each one's counts, 0.4 MB, are dropped once they are added."""
         counts = np.empty(0, np.int64)
         others = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))]
         for part in parts:
@@ -93,8 +93,8 @@ def largest_row(table: TokenBytes | None, split: Split) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tallying:
-    """How stretches are counted. `last` is the last row of the counts, `per_id` are the bytes of
-    each id; documents only of stretches that are read as a whole."""
+    """How stretches are counted. `last` is the last row of the counts, `per_id` has the bytes of
+    each id. `with_documents` needs stretches that are read whole."""
 
     split: Split
     last: int
@@ -102,7 +102,7 @@ class Tallying:
     with_documents: bool
 
     def of(self, stretches: Sequence[ReadStretch], advance: Callable[[int], None]) -> SplitTally:
-        """What neighbouring stretches hold, in one pass."""
+        """The tally of neighbouring stretches, in one pass."""
         keys = DocumentKeys(self.split, stretches[0].start) if self.with_documents else None
         return SplitTally.joined(self._tallied(one, keys, advance) for one in stretches)
 

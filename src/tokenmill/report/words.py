@@ -26,7 +26,7 @@ _EOT_WORDS = {
 
 
 def made(found: Glance) -> str:
-    """What it is, in a sentence."""
+    """One sentence about the dataset."""
     if found.tokenizer is None:
         tokens = "Tokens of a tokenizer that is not known"
     else:

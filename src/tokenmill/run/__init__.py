@@ -1,11 +1,12 @@
 """One run, from options to a dataset. Read `attempt.py` first.
 
-request.py      what was asked for, compared with what is there
-context.py      the corpus, the plan, what every step needs
-attempt.py      what is done of it already, and what is missing
+attempt.py      one attempt: finds what is done already and does the rest
+request.py      compares what is asked for with what the folder holds
+context.py      what every step needs: options, runner, watch, paths
 slice_queue.py  slices to the runner, records back
-completion.py   publish the shards, with their manifest
-partition.py    `--partition I/N`: one command's share, which finish.py assembles
+completion.py   publishes the shards with their manifest
+timings.py      `--timings FILE`: records the speed of a run, beside the dataset
+partition.py    `--partition I/N`: encodes one share of a run; finish.py assembles all of them
 """
 
 from __future__ import annotations

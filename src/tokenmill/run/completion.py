@@ -1,5 +1,5 @@
-"""The end of a run: is there anything, and not too much that is bad? Then publish it, with its
-manifest."""
+"""The end of a run: checks that something was written and that few rows are bad, then publishes the
+shards with their manifest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tokenmill.words.plural import counted, noun_for
 
 
 def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -> Manifest:
-    """All parts are encoded and all shard tasks done: publish the shards, and prove them."""
+    """Publish the dataset and return its manifest, once all shard tasks are done. Raises InputError
+    if nothing was written, or if too many rows are bad."""
     require_few_bad(records, config)
     _require_some_written(records, config)
     output = assembly.finished()
@@ -30,7 +31,7 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     manifest = make_manifest(plan, records, output, quarantine, notes)
     replaced = names_of(config).replaced_in(config.out) if config.overwrite else None
     if store_of(config.out).has_quick_calls:
-        # Again: a run may take hours, and what was put there since?
+        # Again: inputs may have been put there since the run began, hours ago.
         require_inputs_apart(config, plan.inputs)
     publish(config.out, plan.plan_id, manifest, replaced)
     return manifest
@@ -45,7 +46,7 @@ def require_few_bad(records: Ledger, config: Config) -> None:
             f"{noun_for(counts.num_quarantined, 'is', 'are')} bad, more than "
             f"--max-bad-fraction {config.max_bad_fraction} allows; "
             f"the first: {first.path}, {first.place}: {first.reason}",
-            hint="look at it; if such rows may be left out, raise --max-bad-fraction: it resumes",
+            hint="look at it; to leave such rows out, raise --max-bad-fraction: the run resumes",
         )
 
 
@@ -54,7 +55,8 @@ def _require_some_written(records: Ledger, config: Config) -> None:
     if counts.num_written and not (num_tokens and counts.text_bytes):
         Workspace(config.out).forget_plan()
         raise InputError(
-            f"nothing to write: no document has text (documents: {counts.num_written:,})",
+            "nothing to write: "
+            f"{counted(counts.num_written, 'document')}, but none of them has text",
             hint="are these the right files, and is --text-column the right column?",
         )
     if not counts.num_written:
@@ -75,7 +77,7 @@ def _require_some_written(records: Ledger, config: Config) -> None:
 
 
 def _shown_reasons(counts: Counts) -> str:
-    """Why rows were not written."""
+    """Why rows were not written: 3 are empty, 1 null, 0 quarantined."""
     reasons = [
         (counts.num_empty, "empty"),
         (counts.num_null, "null"),

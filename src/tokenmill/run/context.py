@@ -1,4 +1,4 @@
-"""What every step of a run needs: the corpus, the plan, the output's names."""
+"""What every step of a run needs: options, runner and watch, the corpus, the plan, output names."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RunContext:
     encoding: EncodingId
     runner: Runner
     watch: RunWatch
-    scratch: str  # a local folder for what has to be fetched
+    scratch: str  # a local folder for downloads
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def new_plan(
     runner: Runner | None = None,
     watch: RunWatch | None = None,
 ) -> Plan:
-    """The plan that a run would begin with; nothing is written to the output folder."""
+    """The plan that a run would start with; nothing is written to the output folder."""
     with contextlib.ExitStack() as stack:
         runner = runner or stack.enter_context(cutting_runner(config))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -82,7 +82,8 @@ def new_plan(
 
 
 def all_inputs(config: Config, remote: RemoteInputs) -> FoundInputs:
-    """The corpus: every input, here or elsewhere, in its order."""
+    """Every input of the corpus, local or remote, in order. Raises if the output would replace
+    one."""
     found = found_inputs(config, remote.inputs, remote.again)
     if config.out:
         require_inputs_apart(config, found.inputs)
@@ -90,7 +91,7 @@ def all_inputs(config: Config, remote: RemoteInputs) -> FoundInputs:
 
 
 def require_inputs_apart(config: Config, inputs: Iterable[Input]) -> None:
-    """No file of the user's may be replaced. What we fetch ourselves may be in the work folder."""
+    """Refuse outputs that would replace an input. Our own downloads may be in the work folder."""
     paths = [source.path for source in inputs if not source.name.startswith(HUB_SCHEME)]
     names_of(config).require_apart(config.out, paths)
 
@@ -99,9 +100,9 @@ def names_of(config: Config) -> OutputNames:
     return OutputNames(get_format(config.format), config.name)
 
 
-def places_of(plan: Plan, inputs: Iterable[Input]) -> dict[str, str]:
-    """Where inputs are read here, by name, if that is not where the plan was made: another cache
-    of downloads, another machine."""
+def moved_inputs(plan: Plan, inputs: Iterable[Input]) -> dict[str, str]:
+    """The paths, by name, of inputs that are not where the plan has them: another download cache,
+    another machine."""
     planned = {source.name: source.path for source in plan.inputs}
     return {s.name: s.path for s in inputs if s.path != planned.get(s.name, s.path)}
 

@@ -1,4 +1,4 @@
-"""What a person should know of the corpus of a run, now that it was read."""
+"""Notes for the user on the corpus, known only once it has been read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def notes_on(plan: Plan, num_rows: int) -> tuple[str, ...]:
     if separator is None or (limit is not None and num_rows >= limit):
         return plan.notes
     texts = [source for source in plan.inputs if source.kind == "text"]
-    if not texts:  # it joins the strings of lists
+    if not texts:  # then the separator joins the strings of lists
         return plan.notes
     other_rows = 0 if len(texts) == len(plan.inputs) else _num_rows_of_tables(plan)
     if other_rows is None or num_rows - other_rows > len(texts):
@@ -28,7 +28,7 @@ def notes_on(plan: Plan, num_rows: int) -> tuple[str, ...]:
 
 
 def _num_rows_of_tables(plan: Plan) -> int | None:
-    """The rows of inputs that are not plain text; None if one of them does not state its rows."""
+    """The number of rows in inputs that are not plain text; None if one does not state it."""
     found = 0
     for slice_ in plan.slices:
         for span in slice_.spans:
@@ -40,7 +40,7 @@ def _num_rows_of_tables(plan: Plan) -> int | None:
 
 
 def notes_on_limit(config: Config, records: Ledger) -> Iterator[str]:
-    """Where --limit-tokens ended the run. Rows after that are not counted."""
+    """A note on where --limit-tokens ended the run, or that it did not."""
     if config.limit_tokens is None:
         return
     limit = f"--limit-tokens {config.limit_tokens:,}"

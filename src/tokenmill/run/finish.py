@@ -1,4 +1,4 @@
-"""`finish`: one run's shards, from the parts that its tasks have encoded (`partition.py`)."""
+"""`finish`: assembles one run's shards from the parts that its tasks encoded (`partition.py`)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import shlex
 from typing import Any
 
 from tokenmill.assemble.books import Assembly
-from tokenmill.assemble.choice import Choice
 from tokenmill.assemble.duplicates import Duplicates
 from tokenmill.assemble.resume import earlier_records
+from tokenmill.assemble.selection import RecordSelection
 from tokenmill.assemble.token_limit import TokenLimit
 from tokenmill.config import Config
 from tokenmill.corpus.plan import Plan
@@ -24,9 +24,8 @@ from tokenmill.run.completion import completed
 from tokenmill.run.context import RunContext, assembly_of, names_of
 from tokenmill.run.partition_notes import incomplete, noted
 from tokenmill.run.request import PrepareRequest
-from tokenmill.run.slice_queue import encoded
+from tokenmill.run.slice_queue import SliceQueue, encode_and_assemble
 from tokenmill.run.watch import RunWatch, SilentWatch
-from tokenmill.runners import Stopped
 from tokenmill.runners.start import writing_runner
 from tokenmill.storage import objects
 from tokenmill.storage.store import store_of
@@ -38,10 +37,10 @@ def finish(
     max_bad_fraction: float | None = None,
     num_proc: int | None = None,
 ) -> Manifest:
-    """Assemble the parts that tasks have encoded in `out`, and return the manifest. Needs only
-    `out`.
+    """Assemble the parts that tasks have encoded in `out`, and return the manifest.
 
-    Raises ConflictError if a slice is missing, or if tasks are still running.
+    Needs nothing but the folder, unless --limit-tokens has to read a slice again. Raises
+    ConflictError if a slice is missing or tasks are still running.
     """
     watch = watch or SilentWatch()
     objects.report_retries_to(watch.notice)
@@ -72,7 +71,8 @@ def finish(
 
 
 def _remove_leftovers(workspace: Workspace, manifest: Manifest) -> None:
-    """Remove what is left of the run that made this dataset; not of one that was to replace it."""
+    """Remove what is left of the run that made this dataset, but not of one that would replace
+    it."""
     plan = Plan.load(workspace.plan_path) if workspace.has_plan else None
     identity, inputs = (plan.identity, plan.inputs) if plan else (manifest.identity, None)
     request = PrepareRequest(identity, inputs)
@@ -109,28 +109,25 @@ def _all_records(job: Job, plan: Plan, workspace: Workspace, watch: RunWatch) ->
 def _assemble(
     context: RunContext, job: Job, plan: Plan, records: Ledger, assembly: Assembly
 ) -> None:
-    """Write all shards; before that, leave out duplicates and encode the slice that reaches a limit
-    again."""
-    choice, num_slices = Choice.of(context.config, job, plan, {}), len(plan.slices)
-    records, _ = choice.resumed(records, num_slices)
-    choice.end(assembly)
-    slices = choice.left_of([])
-    context.watch.planned(plan, range(num_slices) if choice.duplicates else records)
+    """Write all shards, after leaving out duplicates (--dedup) and encoding the slice that reaches
+    --limit-tokens again."""
+    selection, num_slices = RecordSelection.of(context.config, job, plan, {}), len(plan.slices)
+    records, _ = selection.resumed(records, num_slices)
+    selection.end(assembly)
+    slices = selection.left_of([])
+    context.watch.planned(plan, range(num_slices) if selection.duplicates else records)
     assembly.resume(records)
     try:
-        for _ in encoded(context, job, slices, None, choice, assembly):
-            pass  # the assembly adds it to the records
+        encode_and_assemble(context, job, SliceQueue(slices, None, selection), assembly)
     except (ConfigError, InputError, IntegrityError) as error:
-        limit = choice.limit
+        limit = selection.limit
         if limit is None or limit.last is None or limit.is_complete:
             raise
         raise ConflictError(
             f"the slice that reaches --limit-tokens cannot be encoded again here: {error.message}",
-            hint=f"the command of the tasks without --partition also finishes "
+            hint=f"run the tasks' command without --partition: it also finishes "
             f"{shlex.quote(context.config.out)}",
         ) from error
-    if not assembly.is_done:
-        raise Stopped
 
 
 def _config_of(plan: Plan, out: str, max_bad_fraction: float | None) -> tuple[Config, EncodingId]:
@@ -139,7 +136,7 @@ def _config_of(plan: Plan, out: str, max_bad_fraction: float | None) -> tuple[Co
     if max_bad_fraction is not None:
         given["max_bad_fraction"] = max_bad_fraction
     try:
-        # A plan does not hold the vocabulary's path; a limit may need it.
+        # The plan does not have the vocabulary's path, which --limit-tokens may need.
         source = noted(Workspace(out)).get("vocabulary")
         encoding = EncodingId.from_plain({**plan.identity["encoding"], "source": source})
         options = dict(plan.identity["options"])

@@ -5,15 +5,14 @@
 
 Tasks share a folder and nothing else. The first task to make the plan writes it; the others compare
 theirs with it. A task only adds parts and records, whose names and bytes do not depend on the task
-that writes them. So tasks may be repeated or run twice at once, and no task removes or locks
-another's files. The tasks share the run's lock, which keeps ordinary runs and `finish` out. Where
-locks do not work, those find the same files, no matter which task wrote them last.
+that writes them, so a task may be repeated, or run twice at once. No task removes the files of
+another. Tasks share the run's lock, which keeps ordinary runs and `finish` out. Where locks do not
+work, those find the same files, no matter which task wrote them last.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import tempfile
 from dataclasses import dataclass
@@ -46,13 +45,14 @@ from tokenmill.errors import ConfigError, ConflictError
 from tokenmill.run.context import (
     RunContext,
     all_inputs,
+    moved_inputs,
     names_of,
-    places_of,
     require_slices,
 )
 from tokenmill.run.partition_notes import note
 from tokenmill.run.request import PrepareRequest
-from tokenmill.run.slice_queue import encoded
+from tokenmill.run.slice_queue import SliceQueue, encoded
+from tokenmill.run.timings import require_own_timings, timed
 from tokenmill.run.watch import RunWatch
 from tokenmill.runners import Runner, Stopped
 from tokenmill.settings import identity_of, resolved
@@ -62,7 +62,7 @@ from tokenmill.storage.store import store_of
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """What a task did, and which work is left in the run."""
+    """What a task did, and how much work is left in the run."""
 
     partition: Partition
     num_slices: int  # of the whole run
@@ -86,28 +86,30 @@ def encode_partition(
     encoding = encoding_of(config)
     config = resolved(config, encoding)
     workspace = Workspace(config.out)
-    # Not in the work folder, so that a task can remove its own downloads.
     begun = begun_in(config, identity_of(config, encoding))
     with (
+        timed(config, watch) as timed_watch,
+        # Not in the work folder, so that a task can remove its own downloads.
         tempfile.TemporaryDirectory(prefix="tokenmill-", ignore_cleanup_errors=True) as scratch,
         contextlib.closing(RemoteInputs(config, scratch, watch.notice, begun.revisions)) as remote,
     ):
         begun.require_cached(remote)
-        context = RunContext(config, encoding, runner, watch, scratch)
+        context = RunContext(config, encoding, runner, timed_watch, scratch)
         found = all_inputs(config, remote)
         request = PrepareRequest(context.identity, found.inputs)
+        require_own_timings(config, request)
         if (manifest := workspace.finished(request)) is not None:
             with contextlib.suppress(ConflictError):  # others may still be working
                 workspace.remove_leftovers(request)
             return _report_of_finished(manifest, partition)
-        plan = None
+        own_plan = None
         if not workspace.has_plan:
-            plan = context.plan_of(found, remote)
-            require_slices(plan, config)
+            own_plan = context.plan_of(found, remote)
+            require_slices(own_plan, config)
         with workspace.shared(names_of(config)):
             if (manifest := workspace.finished(request)) is not None:
                 return _report_of_finished(manifest, partition)
-            plan = workspace.begin_or_continue(request, functools.partial(_given, plan))
+            plan = workspace.begin_or_continue(request, lambda: own_plan)
             work = workspace.work_of(plan.plan_id)
             for name in (PARTS_NAME, RECORDS_NAME):
                 files.make_folder(os.path.join(work, name))
@@ -123,14 +125,10 @@ def encode_partition(
             )
 
 
-def _given(plan: Plan | None) -> Plan | None:
-    return plan
-
-
 def _encode(
     context: RunContext, plan: Plan, partition: Partition, found: FoundInputs, remote: RemoteInputs
 ) -> Ledger:
-    """Encode the partition's slices without a record; returns all its records."""
+    """Encode the slices of the partition that have no record; returns all its records."""
     job, watch = context.job_of(plan), context.watch
     own = partition.of(len(plan.slices))
     records = earlier_records(job, own, watch.notice)
@@ -139,21 +137,22 @@ def _encode(
     share = Plan(plan.identity, plan.inputs, plan.slices[own.start : own.stop])
     watch.planned(share, records)
     missing = [index for index in own if index not in records]
-    places = places_of(plan, found.inputs)
+    moved = moved_inputs(plan, found.inputs)
 
     def is_recorded(index: int) -> bool:
-        # A request for each slice would take longer than it saves.
+        # In an object store, a request for each slice would cost more than it saves.
         is_quick = store_of(job.work).has_quick_calls
         return is_quick and committed_record(job.work, index, job.plan_id) is not None
 
     damaged = set(filter(is_recorded, missing))
 
     def is_wanted(slice_: Slice) -> bool:
-        # The same task may run elsewhere at the same time: its finished slices count.
+        # The same task may be running elsewhere; skip slices that it has finished.
         return slice_.index in damaged or not is_recorded(slice_.index)
 
-    slices = [plan.slices[index].read_from(places) for index in missing]
-    with contextlib.closing(encoded(context, job, slices, remote, is_wanted=is_wanted)) as fresh:
+    slices = [plan.slices[index].read_from(moved) for index in missing]
+    queue = SliceQueue(slices, remote, is_wanted=is_wanted)
+    with contextlib.closing(encoded(context, job, queue)) as fresh:
         for record in fresh:
             records.add(record)
     if watch.should_stop():
@@ -170,9 +169,8 @@ def _encode(
 
 
 def _sync(job: Job, records: Ledger) -> None:
-    """Make parts, their hashes and records durable. An ordinary run does not, because it can make
-    them again. But after a task ends, its machine may be released together with its unwritten
-    pages."""
+    """Make parts, hashes and records durable. An ordinary run does not, because it can make them
+    again; but a task's machine may be released when the task ends, with its unwritten pages."""
     work, used = job.work, UsedParts.of(job.work)
     parts = [file.path for record in records.values() for file in needed_files(work, record, used)]
     if job.dedup:
@@ -190,10 +188,10 @@ def _report_of_finished(manifest: Manifest, partition: Partition) -> PartitionRe
 
 
 def _num_missing(work: str, plan: Plan) -> int | None:
-    """The number of slices without a record; None where counting them would take a request each."""
+    """The number of slices without a record; None if counting them would take a request each."""
     if not store_of(work).has_quick_calls:
         return None
     saved = saved_ledger(work, plan.plan_id)
-    own = range(len(plan.slices))  # the slice that --limit-tokens cuts short comes after these
+    own = range(len(plan.slices))  # the slice that --limit-tokens cuts short has a higher index
     num_filed = sum(index in own and index not in saved for index in recorded_indices(work))
     return len(own) - len(saved) - num_filed

@@ -1,4 +1,5 @@
-"""What tasks tell each other besides parts and records, and which of them left slices out."""
+"""partitions.json: the number of partitions and the vocabulary's path, which tasks leave for
+`finish`; and its error for slices that are missing."""
 
 from __future__ import annotations
 
@@ -38,8 +39,7 @@ def noted(workspace: Workspace) -> dict[str, Any]:
 def incomplete(
     workspace: Workspace, num_slices: int, lacking: list[int], how: str
 ) -> ConflictError:
-    """The error that says which partitions to run again, which of their slices are missing or
-    damaged, and what to type."""
+    """The error for missing or damaged slices: which ones, and which partitions to run again."""
     out = workspace.out
     lines = [f"{out} lacks slices"]
     again = "the `tokenmill prepare` command of the tasks that failed"

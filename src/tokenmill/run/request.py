@@ -1,4 +1,4 @@
-"""What `prepare` was asked for, as the workspace compares it with what is there."""
+"""What `prepare` is asked for, as the workspace compares it with what the folder holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tokenmill.encodings.hub_model import begun_with
 
 @dataclass(frozen=True, slots=True)
 class PrepareRequest:
-    """`inputs` of None are not compared."""
+    """If `inputs` is None, inputs are not compared."""
 
     identity: dict[str, Any]
     inputs: Sequence[Input] | None
@@ -36,7 +36,7 @@ class PrepareRequest:
 
 
 def _tokenizer_then(identity: dict[str, Any], begun: Plan | Manifest) -> list[str]:
-    """How to name a tokenizer that has changed on the Hub since."""
+    """A line that names the earlier tokenizer, if it has changed on the Hub since."""
     then, now = begun.identity["encoding"], identity["encoding"]
     named = begun_with(begun.revisions, then["name"])
     is_another = then["name"] == now["name"] and then["sha256"] != now["sha256"]

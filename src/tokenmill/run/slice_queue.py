@@ -5,86 +5,90 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokenmill.assemble.books import Assembly
-from tokenmill.assemble.choice import EVERYTHING, Choice
+from tokenmill.assemble.selection import ALL_RECORDS, RecordSelection
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Job
 from tokenmill.encode.record import PartRecord
 from tokenmill.run.context import RunContext
+from tokenmill.runners import Stopped
 from tokenmill.runners.workload import Workload
 
 
+@dataclass(frozen=True, slots=True)
 class SliceQueue:
-    """Slices on their way to the runner, as their inputs arrive and as `choice` asks for them."""
+    """Slices on their way to the runner: each once its inputs are here, `selection` asks for it and
+    it is still wanted. Without `remote`, all inputs are here."""
 
-    def __init__(
-        self, remote: RemoteInputs | None, choice: Choice, is_wanted: Callable[[Slice], bool]
-    ) -> None:
-        self._remote = remote
-        self._choice = choice
-        self._is_wanted = is_wanted
-        self.under_way: dict[int, Slice] = {}  # from the plan, without a record that is passed on
+    slices: Sequence[Slice]
+    remote: RemoteInputs | None
+    selection: RecordSelection = ALL_RECORDS
+    is_wanted: Callable[[Slice], bool] = lambda slice_: True
+    in_flight: dict[int, Slice] = field(default_factory=dict)  # by index
 
-    def handed_out(self, slices: Sequence[Slice]) -> Iterator[Slice | None]:
-        arriving: Iterator[Slice | None] = iter(slices)
-        if self._remote is not None:
-            arriving = self._remote.as_they_arrive(slices)
-        for slice_ in self._choice.handed_out(arriving, self.under_way):
+    def handed_out(self) -> Iterator[Slice | None]:
+        """The slices to begin; None: nothing can begin yet."""
+        arriving: Iterator[Slice | None] = iter(self.slices)
+        if self.remote is not None:
+            arriving = self.remote.as_they_arrive(self.slices)
+        for slice_ in self.selection.handed_out(arriving, self.in_flight):
             if slice_ is not None and not slice_.is_pruning:
-                if not self._is_wanted(slice_):
+                if not self.is_wanted(slice_):
                     continue
-                self.under_way[slice_.index] = slice_
+                self.in_flight[slice_.index] = slice_
             yield slice_
 
     def passed_on(self, record: PartRecord) -> Iterable[PartRecord]:
         """The records that can be passed on, now that there is this one."""
-        found = self._choice.added(record, self.under_way)
-        limit = self._choice.limit
-        if limit is None:
-            self._release([self.under_way.pop(record.slice_index, None)])
-        else:
-            self._release(limit.take_done())
+        found = self.selection.added(record, self.in_flight)
+        limit = self.selection.limit
+        done = (
+            [self.in_flight.pop(record.slice_index, None)] if limit is None else limit.take_done()
+        )
+        for slice_ in done:
+            if self.remote is not None and slice_ is not None:
+                self.remote.release(slice_)
         return found
 
-    def _release(self, done: Iterable[Slice | None]) -> None:
-        for slice_ in done:
-            if self._remote is not None and slice_ is not None:
-                self._remote.release(slice_)
+
+def encode_and_assemble(
+    context: RunContext, job: Job, queue: SliceQueue, assembly: Assembly
+) -> None:
+    """Encode the slices and write all shards. Raises Stopped if the watch ends it before that."""
+    for _ in encoded(context, job, queue, assembly):
+        pass  # the assembly keeps the records
+    if not assembly.is_done:
+        raise Stopped
 
 
 def encoded(
-    context: RunContext,
-    job: Job,
-    slices: Sequence[Slice],
-    remote: RemoteInputs | None,
-    choice: Choice = EVERYTHING,
-    assembly: Assembly | None = None,
-    is_wanted: Callable[[Slice], bool] = lambda slice_: True,
+    context: RunContext, job: Job, queue: SliceQueue, assembly: Assembly | None = None
 ) -> Generator[PartRecord, None, None]:
-    """Records of these slices as the runner makes them, those that `choice` passes on; fewer than
-    slices if the watch stops it. With an assembly, shard tasks are carried out as they become due,
-    before new slices. Whether a slice is still wanted is asked when it is about to begin. Without
-    `remote`, all inputs are here."""
+    """The records of the slices as the runner makes them and the selection passes them on; fewer if
+    the watch stops it. With an assembly, shard tasks are carried out as they become due, before new
+    slices."""
+    remote, selection = queue.remote, queue.selection
     if remote is not None and remote.inputs:
-        remote.begin(slices)
+        remote.begin(queue.slices)
         context.watch.downloading(remote.progress)
-    queue = SliceQueue(remote, choice, is_wanted)
     due = deque() if assembly is None else assembly.due
-    workload = Workload(queue.handed_out(slices), len(slices) + choice.num_again, due)
+    num_slices = len(queue.slices) + selection.num_again
+    workload = Workload(queue.handed_out(), num_slices, due)
     if assembly is None or assembly.is_done:
         workload.close()
     running: Any = context.runner.run(job, workload, context.watch)  # a generator
     with contextlib.closing(running):
         for record in running:
             if isinstance(record, PartRecord):
-                if record.slice_index in queue.under_way:
+                if record.slice_index in queue.in_flight:
                     context.watch.recorded(record)
                 for one in queue.passed_on(record):
                     if assembly is not None:
-                        choice.end(assembly)
+                        selection.end(assembly)
                         assembly.add(one)
                     yield one
             elif assembly is not None:

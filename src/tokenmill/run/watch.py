@@ -1,4 +1,4 @@
-"""Looking on at a run: what `tokenmill.prepare` tells its `watch`."""
+"""The events of a run, which `tokenmill.prepare` reports to its `watch`."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tokenmill.runners import Watch
 
 
 class RunWatch(Watch, Protocol):
-    """A Watch that also sees the run begin and end."""
+    """A Watch that is also told of the plan, of downloads and of finished slices."""
 
     def planned(self, plan: Plan, done: Collection[int]) -> None:
-        """The slices are known; those of the indices `done` were encoded by earlier attempts."""
+        """The slices are known; earlier attempts have encoded those with the indices `done`."""
 
     def downloading(self, progress: Callable[[], DownloadProgress | None]) -> None:
-        """Files are being downloaded; `progress` says how far that is, at any time."""
+        """Files are being downloaded; `progress` may be called at any time."""
 
     def recorded(self, record: PartRecord) -> None:
         """A slice is done."""
 
 
 class SilentWatch:
-    """Looks on and says nothing: what `tokenmill.prepare` uses unless told otherwise."""
+    """Ignores every event: the default of `tokenmill.prepare`."""
 
     def planned(self, plan: Plan, done: Collection[int]) -> None: ...
 

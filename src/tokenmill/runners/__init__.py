@@ -1,4 +1,4 @@
-"""Runners execute slices and shard tasks: the same input gives the same bytes.
+"""Runners execute slices and shard tasks; which one does it never changes the bytes.
 
 A runner calls `encode_slice` for each slice and `carry_out` for each shard task, in this process or
 elsewhere, and yields the records as they arrive, in any order. It owns no important state: work is
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # heavy: workers are started before these are loaded
 
 
 class Stopped(Exception):
-    """The watch asked for a stop; the encoded slices are kept, and the same command continues."""
+    """The watch asked for a stop. Encoded slices are kept; the same command resumes."""
 
 
 class Watch(Protocol):
@@ -42,7 +42,7 @@ class Runner(Protocol):
     def cut(
         self, inputs: Iterable[Input], options: ReadOptions, max_rows: int | None, watch: Watch
     ) -> Iterator[Cut]:
-        """Cut the inputs into spans (corpus/plan.py), in order; before `run`."""
+        """Cut the inputs into spans (corpus/input_spans.py), in order; before `run`."""
 
     def run(
         self, job: Job, work: Iterable[Slice | ShardTask | None], watch: Watch

@@ -9,7 +9,7 @@ from tokenmill.runners.exit_diagnosis import Death
 
 
 class Assignment(Protocol):
-    is_alone: bool  # run it while nothing else runs
+    is_exclusive: bool  # run it while nothing else runs
 
     def order(self) -> dict[str, Any]:
         """The message to a worker."""

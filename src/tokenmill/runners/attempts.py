@@ -30,7 +30,7 @@ class Attempts:
     def __init__(self, job: Job, slice_: Slice) -> None:
         self.slice_ = slice_
         self.step: Step | None = None  # the progress of the current attempt
-        self.is_alone = False  # run it while nothing else runs
+        self.is_exclusive = False  # run it while nothing else runs
         self._job = job
         self._caution = NO_CAUTION
         self._num_failed = 0  # with this caution
@@ -87,7 +87,7 @@ class Attempts:
         document = (place.span, place.row)
         if self._job.on_bad_document == "error":
             raise self._document_error(death, place)
-        # Documents come in order: the culprit cannot come before one that was left out already.
+        # Documents come in order: this one cannot precede one that was already left out.
         if self._caution.skip and document < max(self._caution.skip):
             raise self._error(death, "between documents, when reading or writing")
         if len(self._caution.skip) >= MAX_LEFT_OUT:
@@ -100,7 +100,7 @@ class Attempts:
         self._caution = caution
         self._num_failed = 0
         self._last_place = None
-        self.is_alone = self._is_memory
+        self.is_exclusive = self._is_memory
 
     def _error(self, death: Death, when: str) -> WorkerError:
         return WorkerError(
@@ -127,7 +127,7 @@ def _is_same_place(one: Step | None, other: Step | None) -> bool:
 
 
 def _reason(death: Death) -> str:
-    """Written to the manifest, so it must not depend on chance, such as the number of tries."""
+    """Written to the manifest, so it must be deterministic: no number of attempts, for example."""
     if death.is_stall:
         return f"hangs the worker that encodes it ({death.cause})"
     if death.is_memory:
@@ -137,7 +137,7 @@ def _reason(death: Death) -> str:
 
 def _hint(death: Death) -> str:
     if death.is_memory:
-        return "it had the machine to itself: give the machine or container more memory"
+        return "nothing else ran beside it: give the machine or container more memory"
     if death.is_stall:
         return "if the disk is only slow, allow more: --stall-timeout 3000; the run resumes"
     return "check that file; leave it out if it is damaged. The same command resumes"

@@ -1,4 +1,4 @@
-"""The parent's end of one worker process: talk to it, end it. worker.py is the other end.
+"""The parent's end of one worker process; worker.py is the other end.
 
 All pipes are non-blocking on this side, because one stopped worker must not delay the others. Why
 not a library: a killed worker breaks a whole ProcessPoolExecutor and hangs multiprocessing.Pool,
@@ -29,8 +29,8 @@ REAP_SECONDS = 1.0
 
 
 class Child:
-    """One worker process. `assignments[0]` is running and the rest is queued in its pipe; what is
-    written and waits for the disk."""
+    """One worker process. `assignments[0]` is running and the rest are queued in its pipe;
+    `committing` are written shards that wait for the disk."""
 
     def __init__(
         self, process: Process, selector: selectors.BaseSelector, encoding: EncodingId | None
@@ -39,7 +39,7 @@ class Child:
         self.at_end = False  # nothing more will be received
         self.assignments: deque[Assignment] = deque()
         self.committing: list[Assignment] = []
-        self.heard_at = time.monotonic()
+        self.last_message_at = time.monotonic()
         self._is_reaped = False
         self._selector = selector
         self._incoming = b""
@@ -57,7 +57,7 @@ class Child:
 
     def assign(self, assignment: Assignment) -> None:
         if not self.assignments:
-            self.heard_at = time.monotonic()
+            self.last_message_at = time.monotonic()
         self.assignments.append(assignment)
         self._send(assignment.order())
 
@@ -130,7 +130,7 @@ class Child:
         except BlockingIOError:
             return True
         except BrokenPipeError:
-            self._outgoing = b""  # it is dead; the end of its stdout will show that
+            self._outgoing = b""  # it is dead; the end of its stdout will be noticed
         return False
 
     def _read_stdout(self) -> None:
@@ -141,7 +141,7 @@ class Child:
         if not data:
             self.at_end = True
             return
-        self.heard_at = time.monotonic()
+        self.last_message_at = time.monotonic()
         self._incoming += data
         if b"\n" in data:
             *lines, self._incoming = self._incoming.split(b"\n")

@@ -1,8 +1,7 @@
-"""Why a worker died, as far as it is known, in words for a person.
+"""Why a worker died, as far as it is known, for the user.
 
-A dead worker leaves a signal number and some last words on stderr. The kernel's counters and the
-memory in use say the rest. Control characters are removed from the words, because a worker may have
-printed part of a document.
+The sources are its exit status, the end of its stderr, the kernel's counters and the memory in use.
+Control characters are removed from stderr, because a worker may have printed part of a document.
 """
 
 from __future__ import annotations
@@ -36,27 +35,29 @@ class Death:
     pid: int
     cause: str  # "SIGSEGV", "exit code 1", "MemoryError", "no progress for 300 s"
     likely: str  # what it most often means
-    last_words: str = ""
+    stderr_excerpt: str = ""
     is_stall: bool = False
     is_memory: bool = False
     is_oom_kill: bool = False  # by the kernel, because all processes together used too much
 
     @property
     def explained(self) -> str:
-        """One line on what happened, with the last words below it."""
+        """One line on what happened, with the excerpt of stderr below it."""
         line = f"{self.cause}: {self.likely}"
-        return f"{line}\n{self.last_words}" if self.last_words else line
+        return f"{line}\n{self.stderr_excerpt}" if self.stderr_excerpt else line
 
 
 def death_of(exit_: Exit, oom_kills: int) -> Death:
-    """The death of a worker that we did not end. `oom_kills` were counted since the last death."""
-    words = last_words(exit_.stderr)
+    """The death of a worker that we did not kill. `oom_kills` were counted since the last death."""
+    words = stderr_excerpt(exit_.stderr)
     if exit_.code is None:
-        return Death(exit_.pid, "unknown end", "its exit status was taken by someone else", words)
+        return Death(
+            exit_.pid, "unknown end", "other code in this process collected its exit status", words
+        )
     if exit_.code >= 0:
-        likely = "it ended by itself; its last words say more"
+        likely = "it exited on its own; its stderr says more"
         return Death(exit_.pid, f"exit code {exit_.code}", likely, words)
-    name = _signal_name(-exit_.code)
+    name = signal_name(-exit_.code)
     if name != "SIGKILL":
         return Death(exit_.pid, name, _likely(name), words)
     memory = _memory_words(exit_.peak_bytes)
@@ -71,9 +72,9 @@ def death_of(exit_: Exit, oom_kills: int) -> Death:
 
 
 def stall_of(exit_: Exit, seconds: float) -> Death:
-    """The death of a worker that was ended after `seconds` without a message."""
-    likely = "an endless loop, a dead network disk, or it was stopped; it was killed"
-    words = last_words(exit_.stderr)
+    """The death of a worker that was killed after `seconds` without a message."""
+    likely = "an endless loop, a dead network disk, or a stopped process; it was killed"
+    words = stderr_excerpt(exit_.stderr)
     return Death(exit_.pid, f"no progress for {seconds:g} s", likely, words, is_stall=True)
 
 
@@ -88,7 +89,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def last_words(stderr: str) -> str:
+def stderr_excerpt(stderr: str) -> str:
     """The most informative lines: the head of a crash dump if there is one, else the last lines."""
     lines = [line.rstrip()[:MAX_LINE_CHARACTERS] for line in printable(stderr).split("\n")]
     lines = [line for line in lines if line]
@@ -97,7 +98,7 @@ def last_words(stderr: str) -> str:
     return "\n".join(f"  | {line}" for line in lines)
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,9 +1,8 @@
-"""Work in forks of this process, for work that holds Python's lock, such as `bincount`.
+"""Parallel work in forks of this process, for functions that hold the GIL, such as `bincount`.
 
-A fork costs milliseconds where a new interpreter costs half a second, and inherits what is open. It
-is only safe in a process with a single thread (spawn.may_fork).
-A fork answers with arrays, through a pipe. One that fails answers nothing: the caller does its work
-itself, and sees the error, if there is one.
+A fork costs milliseconds, a new interpreter half a second, and a fork inherits open files. It is
+only safe in a process with a single thread (spawn.may_fork). A fork returns arrays through a pipe.
+If it fails, the caller repeats its work in this process, and so sees the error.
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ Advance = Callable[[int], None]
 def in_forks(
     work: Callable[[Item, Advance], Arrays], items: Sequence[Item], progress: Advance
 ) -> Iterator[Arrays]:
-    """The results of `work` for each item, in order, each by a fork. `progress` gets the sum of
-    what all of them have told."""
+    """The results of `work` for each item, in order, each from its own fork. `progress` is called
+    with the sum of what all of them have reported."""
     sys.stdout.flush()
     sys.stderr.flush()
     gc.freeze()  # so that the collector does not copy shared pages
     forks: list[_Fork] = []
-    told = np.frombuffer(mmap.mmap(-1, 8 * max(1, len(items))), np.int64)
+    reported = np.frombuffer(mmap.mmap(-1, 8 * max(1, len(items))), np.int64)
     try:
         for number, item in enumerate(items):
             try:
-                forks.append(_Fork(functools.partial(work, item), told[number:], forks))
+                forks.append(_Fork(functools.partial(work, item), reported[number:], forks))
             except OSError:  # no more processes, or no more descriptors
                 break
         for fork, item in zip(forks, items, strict=False):
-            found = fork.result(lambda: progress(int(told.sum())))
+            found = fork.result(lambda: progress(int(reported.sum())))
             yield work(item, lambda count: None) if found is None else found
         for item in items[len(forks) :]:
             yield work(item, lambda count: None)
@@ -60,7 +59,10 @@ def in_forks(
 
 class _Fork:
     def __init__(
-        self, work: Callable[[Advance], Arrays], told: npt.NDArray[np.int64], others: list[_Fork]
+        self,
+        work: Callable[[Advance], Arrays],
+        reported: npt.NDArray[np.int64],
+        others: list[_Fork],
     ) -> None:
         parent = os.getpid()
         read, write = os.pipe()
@@ -71,7 +73,7 @@ class _Fork:
             os.close(write)
             raise
         if not self._pid:
-            _serve(parent, work, told, write, [read, *(other.fd for other in others)])
+            _serve(parent, work, reported, write, [read, *(other.fd for other in others)])
         os.close(write)
         self._answer = os.fdopen(read, "rb")
 
@@ -80,7 +82,7 @@ class _Fork:
         return self._answer.fileno()
 
     def result(self, tick: Callable[[], None]) -> Arrays | None:
-        """What it answers, at its end; None if it failed."""
+        """Its result, once it has ended; None if it failed."""
         while not select.select([self._answer], [], [], TICK_SECONDS)[0]:
             tick()
         answer = io.BytesIO(self._answer.read())
@@ -100,19 +102,20 @@ class _Fork:
 def _serve(
     parent: int,
     work: Callable[[Advance], Arrays],
-    told: npt.NDArray[np.int64],
+    reported: npt.NDArray[np.int64],
     write: int,
-    not_ours: list[int],
+    inherited: list[int],
 ) -> None:
-    """Be the fork; never returns."""
+    """The body of the fork; never returns."""
     try:
         worker.die_with(parent)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        for fd in not_ours:
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(signum, signal.SIG_DFL)
+        for fd in inherited:
             os.close(fd)
 
         def advance(count: int) -> None:
-            told[0] += count
+            reported[0] += count
 
         answer = io.BytesIO()
         found = work(advance)

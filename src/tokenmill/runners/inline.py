@@ -1,6 +1,6 @@
-"""The inline runner: one task after the other, in the calling process. It starts no process.
+"""The inline runner: one task after another, in the calling process.
 
-Inputs are cut here too: a file that kills its reader kills the run.
+Inputs are cut here too, so a file that crashes its reader ends the run.
 """
 
 from __future__ import annotations

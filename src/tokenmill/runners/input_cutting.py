@@ -1,8 +1,8 @@
-"""A task that cuts inputs into spans in a worker, which may die of it.
+"""A task that cuts inputs into spans in a worker, because parsing them may crash it.
 
-Parsers of footers are native code, and files are hostile: a crafted footer aborts pyarrow 26. Each
-input is answered before the next one starts, so a dead worker's file is known. It gets a second
-worker, because anything may kill a process once; if that dies too, the file is to blame.
+Parsers of footers are native code, and files are hostile: a crafted footer aborts pyarrow 26. A
+worker reports each input before it starts the next, so we know which file killed it. That file is
+tried on a second worker, because anything may kill a process once; a second death is the file's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CUT_INPUTS = 64  # per order: a round trip for each input would cost 0.1 ms
 class InputCutting:
     """Some inputs and their results so far, in order; an error ends the list."""
 
-    is_alone = False
+    is_exclusive = False
 
     def __init__(
         self, sources: Sequence[Input], options: ReadOptions, max_rows: int | None
@@ -49,8 +49,8 @@ class InputCutting:
             "max_rows": self._max_rows,
         }
 
-    def hear(self, kind: str, content: list[Any]) -> None:
-        """Take what a worker says of it: "cutting", "cut" or "uncut"."""
+    def on_message(self, kind: str, content: list[Any]) -> None:
+        """Handle a worker's message about it: "cutting", "cut" or "uncut"."""
         self.is_begun = True
         if kind == "cut":
             spans, num_rows, kept_types = content
@@ -70,7 +70,7 @@ class InputCutting:
         self.error = InputError(
             f"{printable(source.name)}: reading its {_what(source)} killed the process, twice "
             f"({death.cause}: {death.likely})",
-            hint="the file is damaged, or made to do this: fetch it again, or leave it out",
+            hint="the file is damaged or malicious: download it again, or leave it out",
         )
         return "the file is to blame"
 

@@ -1,8 +1,8 @@
-"""What this process may really use: CPUs by affinity and cgroup quota, memory by cgroup and RAM.
+"""What this process may use: CPUs by affinity and cgroup quota, memory by cgroup and RAM.
 
 `os.cpu_count()` and the installed RAM say what the machine has. In a container, a Slurm job or a
-systemd slice the kernel gives less, and kills who takes more. cgroups nest, and every level may
-set a limit: the smallest on the way to the root is the one that holds. A level that cannot be seen
+systemd slice the kernel allows less, and kills processes that take more. cgroups nest, and every
+level may set a limit: the smallest on the way to the root applies. A level that cannot be seen
 from here (no cgroup namespace, no mount) is skipped.
 
 Every function takes `root`, the folder that holds proc/ and sys/, and reads nothing but files
@@ -55,21 +55,25 @@ def memory_available_bytes(root: str = "/") -> int:
 
 
 def oom_kill_count(root: str = "/") -> int:
-    """How often the kernel killed for lack of memory here. Only the change of it says anything.
+    """How often the kernel killed a process for lack of memory here. Only changes are meaningful.
 
-    Counted in the innermost cgroup that can be seen from here, else on the whole machine.
+    Counted in the innermost visible cgroup, else on the whole machine.
     """
     for controller, name in (("", "memory.events"), ("memory", "memory.oom_control")):
         for folder in _cgroup_folders(root, controller):
             if text := _text(folder, name):
                 return _field(text, "oom_kill")
+    return oom_kill_count_of_machine(root)
+
+
+def oom_kill_count_of_machine(root: str = "/") -> int:
     return _field(_text(root, "proc/vmstat"), "oom_kill")
 
 
 def peak_rss_bytes(usage: resource.struct_rusage | None = None) -> int:
     """The most memory held at once, of this process or of one that `os.wait4` reaped.
 
-    On Linux a child's figure starts at its parent's, because vfork lends it the parent's memory.
+    On Linux a child's peak starts at its parent's, because vfork shares the parent's memory.
     """
     usage = usage or resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_maxrss if sys.platform == "darwin" else usage.ru_maxrss * 1024
@@ -121,7 +125,7 @@ def _meminfo_bytes(root: str, name: str) -> int:
 
 
 def _text(folder: str, name: str) -> str:
-    """A file's text, or "" where there is none to read."""
+    """A file's text; "" if it cannot be read."""
     try:
         with open(os.path.join(folder, name), encoding="ascii", errors="replace") as file:
             return file.read()
@@ -136,7 +140,7 @@ def _number(folder: str, name: str) -> int | None:
 
 
 def _field(text: str, name: str) -> int:
-    """The number behind `name` in lines of "name number"; 0 if it is not there."""
+    """The number after `name` in lines of "name number"; 0 if there is none."""
     for line in text.splitlines():
         fields = line.split()
         if len(fields) > 1 and fields[0] == name and fields[1].isdigit():

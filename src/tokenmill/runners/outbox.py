@@ -1,7 +1,7 @@
 """Messages from the supervisor's thread to the caller's: records, cuts, notices, steps of slices.
 
-Unread steps are merged, so that a caller that is busy for a minute finds one step per slice and not
-a million.
+Unread steps are merged: a caller that was busy for a minute finds one step per slice, not a
+million.
 """
 
 from __future__ import annotations

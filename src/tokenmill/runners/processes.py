@@ -1,4 +1,4 @@
-"""The processes runner: slices and shard tasks in worker processes, which may die without harm.
+"""The processes runner: slices and shard tasks in worker processes, which are replaced if they die.
 
 ProcessesRunner     here: the caller's side, generators of cuts and of records
 Supervisor          supervisor.py: a thread that hands out tasks and notices deaths
@@ -33,7 +33,7 @@ class ProcessesRunner:
     """Runs slices in `num_proc` processes. Entering it starts them, so that they load during
     planning.
 
-    A worker that has work and sends no message for `stall_timeout` seconds is ended. Without an
+    A worker that has work and sends no message for `stall_timeout` seconds is killed. Without an
     encoding, workers can only cut inputs, and load in half the time. `may_fork` is only for callers
     that own the process and enter this in its main thread (spawn.py).
     """

@@ -1,6 +1,5 @@
-"""A shard task in a worker. It reads no text, so it is not to blame if the worker dies.
-
-It is tried again on another worker, which writes the bytes again or finds them whole.
+"""A shard task in a worker. It reads no text, so a dead worker is not its fault: another one writes
+the bytes again, or finds them whole.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ShardWriting:
-    is_alone = False
+    is_exclusive = False
 
     def __init__(self, task: ShardTask) -> None:
         self.place = (task.stream, task.shard, task.piece)

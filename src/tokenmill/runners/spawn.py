@@ -1,10 +1,10 @@
 """How a worker process starts: as a new interpreter, or as a fork of this one.
 
-    started()   at any time, in any program; spends 0.2 s of CPU on imports that we have loaded
+    started()   at any time, in any program; spends 0.2 s of CPU on imports done here already
     forked()    starts with everything loaded, but is only safe in a process with a single thread
 
-So a command forks its first workers, before it has a second thread; replacements for dead workers
-are started. In somebody else's process, which may hold anything, no worker is forked.
+So a command forks its first workers, before it has a second thread, and starts replacements for
+dead ones. Where tokenmill is used as a library, no worker is forked: the process may have threads.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Process(NamedTuple):
 
 
 def started() -> Process:
-    """A worker in a new interpreter. The kernel ends it together with the calling thread."""
+    """A worker in a new interpreter. The kernel kills it when the calling thread ends."""
     paths = json.dumps([path for path in sys.path if os.path.isabs(path)])
-    # -P: a user's random.py in the current folder, or ours beside worker.py, is not imported.
+    # -P: a random.py in the current folder, or beside worker.py, is not imported.
     command = [sys.executable, "-P", _WORKER, str(os.getpid()), paths]
 
     def start(stdin: int, stdout: int, stderr: int) -> int:
@@ -53,7 +53,7 @@ def started() -> Process:
 def load_for_forks() -> bool:
     """Import what forked workers need; returns whether this process may be forked.
 
-    Not the engine: workers load theirs in parallel, and may die of it without harm.
+    Not the engine: workers load it in parallel, and only a worker dies if loading crashes.
     """
     if sys.platform != "linux":
         return False
@@ -88,7 +88,7 @@ def forked() -> Process:
             _close_all_but(3)
             worker.main_of_fork(parent)
         except BaseException:
-            traceback.print_exc()  # its last words
+            traceback.print_exc()
         finally:
             os._exit(1)
 

@@ -29,7 +29,7 @@ def num_proc_of(config: Config, num_slices: int | None = None) -> int:
 
 
 def workers_of(config: Config, num_slices: int | None = None) -> str:
-    """The workers in words, for a person; the size of a cluster may change at any time."""
+    """The number of workers, for the user. For Ray only its name: a cluster may grow and shrink."""
     if config.runner == "ray":
         return "ray"
     return counted(num_proc_of(config, num_slices), "worker")
@@ -37,6 +37,7 @@ def workers_of(config: Config, num_slices: int | None = None) -> str:
 
 @contextlib.contextmanager
 def started_runner(config: Config, owns_process: bool = False) -> Iterator[Runner]:
+    """The runner of a configuration. `owns_process`: it may fork and configure this process."""
     if config.runner == "ray":
         from tokenmill.runners.ray.runner import RayRunner
 
@@ -44,7 +45,7 @@ def started_runner(config: Config, owns_process: bool = False) -> Iterator[Runne
             yield runner
     elif _is_inline(config):
         if owns_process:
-            configure_process()  # this process does the work of a worker
+            configure_process()  # this process works as a worker
             awkward_shim.enable()
         yield InlineRunner()
     else:

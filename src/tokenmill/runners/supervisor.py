@@ -2,7 +2,7 @@
 
 It is a thread, so that it does not depend on the caller, which assembles shards between two
 records. It starts workers itself, because the kernel ends a worker together with the thread that
-started it. (The main thread, which lives as long, forks its workers before this thread exists.)
+started it. (The main thread, which lives as long, forks its workers before this thread starts.)
 Each worker has one slice running and one queued, so that it never waits for an answer. Results go
 into the outbox; nothing here calls back into the caller's code except to draw slices.
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tokenmill.assemble.task import ShardTask
 
 TICK_SECONDS = 0.25
-WAITING_SECONDS = 0.02  # between two looks for work that is not here yet: a file on its way
+WAITING_SECONDS = 0.02  # between two checks for work that is not ready: a file being downloaded
 EARLY_WORKERS = 4  # started before the amount of work is known
 EARLY_FORKS = 64  # a fork costs milliseconds, a new interpreter half a second
 STOP_SECONDS = 3.0  # how long a stop waits for running slices
@@ -89,7 +89,7 @@ class Supervisor:
     # Called from the caller's thread.
 
     def cut(self, cutting: InputCutting) -> None:
-        """Have inputs cut, before `begin`; `take` returns it when it is done."""
+        """Queue inputs to cut, before `begin`; `take` returns the cutting when it is done."""
         self._cuttings.append(cutting)
         self._wake()
 
@@ -130,9 +130,9 @@ class Supervisor:
         try:
             while not self._is_over():
                 self._hand_out()  # first, because there may be no work for more workers
-                self._fill_ranks()
-                for child in self._touched():
-                    self._attend(child)
+                self._start_missing_workers()
+                for child in self._children_with_news():
+                    self._handle_messages(child)
                 self._end_stalled()
         except BaseException as caught:
             error = caught
@@ -151,7 +151,7 @@ class Supervisor:
             return not is_busy or time.monotonic() > self._stop_at
         return self._is_drawn and not is_busy and not self._retries
 
-    def _touched(self) -> list[Child]:
+    def _children_with_news(self) -> list[Child]:
         """Wait for an event, read and write pipes; returns the children with news."""
         touched: dict[Child, None] = {}
         for key, _ in self._selector.select(WAITING_SECONDS if self._is_waiting else TICK_SECONDS):
@@ -163,18 +163,18 @@ class Supervisor:
                 touched[child] = None
         return list(touched)
 
-    def _attend(self, child: Child) -> None:
+    def _handle_messages(self, child: Child) -> None:
         for kind, *content in child.messages():
-            self._hear(child, kind, content)
+            self._handle_message(child, kind, content)
             if child not in self._children:
                 return
         if child.at_end:
             exit_ = child.end()
             death = death_of(exit_, machine.oom_kill_count() - self._num_oom_kills)
             self._num_oom_kills += death.is_oom_kill
-            self._bury(child, death)
+            self._handle_death(child, death)
 
-    def _hear(self, child: Child, kind: str, content: list[Any]) -> None:
+    def _handle_message(self, child: Child, kind: str, content: list[Any]) -> None:
         if kind == "ready":
             child.is_ready = True
             if self._encoding is not None:
@@ -191,20 +191,20 @@ class Supervisor:
         elif kind == "drafted":
             child.committing.append(child.assignments.popleft())
         elif kind == "shard":
-            self._hear_of_shard(child, content[0])
+            self._handle_shard(child, content[0])
         elif kind == "notice":
             self._outbox.put(Notice(content[0]))
         elif kind == "alive":
-            pass  # a sign of life is enough
+            pass  # receiving it is enough
         elif kind in ("cutting", "cut", "uncut"):
-            self._hear_of_cutting(child, kind, content)
+            self._handle_cutting(child, kind, content)
         elif kind == "memory":
             child.kill()
-            self._bury(child, memory_error_of(child.end()))
+            self._handle_death(child, memory_error_of(child.end()))
         else:
             raise error_in(kind, content)
 
-    def _hear_of_shard(self, child: Child, plain: dict[str, Any]) -> None:
+    def _handle_shard(self, child: Child, plain: dict[str, Any]) -> None:
         from tokenmill.assemble.task import ShardRecord
 
         record = ShardRecord.from_plain(plain)
@@ -216,10 +216,10 @@ class Supervisor:
         child.committing.remove(assignment)
         self._outbox.put(ShardWritten(record))
 
-    def _hear_of_cutting(self, child: Child, kind: str, content: list[Any]) -> None:
+    def _handle_cutting(self, child: Child, kind: str, content: list[Any]) -> None:
         running = child.assignments[0]
         assert isinstance(running, InputCutting)
-        running.hear(kind, content)
+        running.on_message(kind, content)
         if running.is_done:
             child.assignments.popleft()
             self._outbox.put(running)
@@ -228,12 +228,12 @@ class Supervisor:
         now = time.monotonic()
         for child in list(self._children):
             limit = max(self._stall_timeout, 0 if child.is_ready else START_SECONDS)
-            if (child.is_busy or not child.is_ready) and now - child.heard_at > limit:
+            if (child.is_busy or not child.is_ready) and now - child.last_message_at > limit:
                 child.kill()
-                self._bury(child, stall_of(child.end(), limit))
+                self._handle_death(child, stall_of(child.end(), limit))
 
-    def _bury(self, child: Child, death: Death) -> None:
-        """Continue without a dead worker: retry its slice, and hand its queue to others."""
+    def _handle_death(self, child: Child, death: Death) -> None:
+        """Continue without a dead worker: retry what it ran, and hand its queue to others."""
         self._children.remove(child)
         running = child.assignments.popleft() if child.assignments else None
         self._retries.extendleft(reversed(child.assignments))
@@ -252,15 +252,15 @@ class Supervisor:
         is_start = not child.is_ready and not (
             isinstance(running, InputCutting) and running.is_begun
         )
-        if self._is_one_too_many(is_start, death):
+        if self._should_shrink(is_start, death):
             self._num_workers -= 1
             outcome.append(f"continuing with one fewer worker: {self._num_workers}")
         lines = [f"worker {death.pid} died {when}: {death.explained}", *outcome]
         self._outbox.put(Notice("\n".join(lines)))
 
-    def _is_one_too_many(self, is_start: bool, death: Death) -> bool:
-        """Whether to continue without a replacement, which costs time but never changes the
-        output."""
+    def _should_shrink(self, is_start: bool, death: Death) -> bool:
+        """Whether to continue without replacing a dead worker. Raises WorkerError if none
+        starts."""
         if death.is_oom_kill and self._num_workers > 1:
             return True
         self._num_failed_starts += is_start
@@ -271,12 +271,12 @@ class Supervisor:
             return True
         raise WorkerError(
             f"workers die while they start, {MAX_FAILED_STARTS} in a row\n{death.explained}",
-            hint="fix what the last words say, or encode in this process: --num-proc 1",
+            hint="fix what its stderr says, or encode in this process: --num-proc 1",
         )
 
-    def _fill_ranks(self) -> None:
+    def _start_missing_workers(self) -> None:
         """Start workers up to the number that there is work for."""
-        wanted = 1 if self._alone() else self._num_workers
+        wanted = 1 if self._exclusive() else self._num_workers
         if self._work is None:
             wanted = min(wanted, EARLY_WORKERS)
         if self._is_drawn:
@@ -300,13 +300,13 @@ class Supervisor:
     def _hand_out(self) -> None:
         if self._stop_at is not None or len(self._outbox) > MAX_WAITING:
             return
-        alone = self._alone()
-        if alone is not None:
+        exclusive = self._exclusive()
+        if exclusive is not None:
             if self._children and not any(child.is_busy for child in self._children):
                 self._end_workers(self._children[:-1])
                 if self._children[-1].is_ready:
-                    self._retries.remove(alone)
-                    self._children[-1].assign(alone)
+                    self._retries.remove(exclusive)
+                    self._children[-1].assign(exclusive)
             return
         for num_assignments in range(ASSIGNMENTS_PER_WORKER):
             for child in self._children:
@@ -318,10 +318,10 @@ class Supervisor:
                         return
                     child.assign(assignment)
 
-    def _alone(self) -> Assignment | None:
-        """The one that must run itself: running, or next in line."""
+    def _exclusive(self) -> Assignment | None:
+        """The assignment that must run alone, running or next in line."""
         running = itertools.chain(*(child.assignments for child in self._children))
-        return next((one for one in (*running, *self._retries) if one.is_alone), None)
+        return next((one for one in (*running, *self._retries) if one.is_exclusive), None)
 
     def _next_assignment(self) -> Assignment | None:
         if self._retries:

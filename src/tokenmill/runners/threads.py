@@ -1,4 +1,5 @@
-"""Work in threads of this process, for work that waits for hashes and disks, not for Python."""
+"""Parallel work in threads, for functions that release the GIL: hashing, disk and network
+access."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ def in_threads(
 ) -> Iterator[Result]:
     """The results of `work` for each item, in order.
 
-    Items are drawn as threads become free. None means that there is no item before the next result
-    is taken.
+    Items are drawn as threads become free. None means that no item is ready until the next result
+    has been taken.
     """
     source = iter(items)
     if num_threads <= 1:

@@ -1,23 +1,22 @@
-"""The worker process: takes slices from its parent over a pipe, encodes them, reports back.
+"""The worker process: it receives slices from its parent through a pipe, and encodes them.
 
     parent -> worker   {"encoding": ..., "verdict": ...}, then per slice {"job": ..., "slice": ...,
                        "caution": ..., "prefetch": ...}
     worker -> parent   ["ready", verdict], then per slice ["step", ...] as it goes and one of
                        ["record", ...]  ["error", ...]  ["memory"]  ["bug", ...]
                        ["notice", ...] at any time: an object store is slow, and why
-                       ["alive"] at any time: bytes are written or sent
+                       ["alive"] at any time: bytes were written or sent
 
     parent -> worker   {"shard": ...}, a shard task
-    worker -> parent   ["drafted"], when its bytes are written and the next may begin, and later
-                       ["shard", ...], when they are durable or uploaded
+    worker -> parent   ["drafted"] when its bytes are written and the next order may begin, then
+                       ["shard", ...] when they are durable or uploaded
 
     parent -> worker   {"cut": [inputs], "read": ..., "max_rows": ...}, even before it is ready
-    worker -> parent   ["cutting"], then ["cut", spans, rows] per input, or ["uncut", error] and no
-                       more of them
+    worker -> parent   ["cutting"], then ["cut", spans, rows] per input; ["uncut", error] ends them
 
-One JSON document per line, private pipes, no pickle, no token. The file is run by its path, not
-imported, where the worker is a new interpreter: what makes it end with its parent must be in force
-before the package and its libraries, which take a while to load, are imported.
+One JSON document per line; no pickle and no tokens pass through the pipes. A new interpreter runs
+this file by its path: it must be bound to its parent's lifetime (`die_with`) before the package and
+its libraries, which take a while to load, are imported.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
-# Parallelism is the number of workers; threads inside of them only get in each other's way.
+# The workers are the parallelism; threads inside them would only compete with each other.
 ENVIRONMENT = {
     "RAYON_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -50,24 +49,24 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 # M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD of malloc.h: the buffers of a batch are kept for
-# the next one, instead of given back to the kernel and zeroed again: 0.2 s of 1.1 s in the kernel,
-# for 1 GB of text.
+# the next one instead of being returned to the kernel and zeroed again, which took 0.2 of 1.1 s of
+# system time for 1 GB of text.
 MALLOC = {-1: 256 << 20, -2: 64 << 20, -3: 256 << 20}
 
-# A million tiny files are a million steps: what happens in less than this is told as one.
+# A million tiny files are a million steps: those within this time are sent as one.
 STEP_SECONDS = 0.05
-NOTICE_SECONDS = 10.0  # between two notices: many requests fail at once
+NOTICE_SECONDS = 10.0  # between two notices, because many requests fail at once
 
 
 def main(parent: int, paths: list[str]) -> None:
-    """Be a worker, as a new interpreter."""
+    """A worker's main function, in a new interpreter."""
     _work(parent, lambda: import_package(paths))
 
 
 def main_of_fork(parent: int) -> None:
-    """Be a worker, as a copy of the parent, who has called `load_modules`."""
+    """A worker's main function, in a fork of a parent that has called `load_modules`."""
     for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):  # what the parent does then is not for us
+        if callable(signal.getsignal(number)):  # the parent's handlers
             signal.signal(number, signal.SIG_DFL)
     _work(parent, lambda: None)
 
@@ -78,7 +77,7 @@ def _work(parent: int, get_ready: Callable[[], None]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable(all_threads=False)
-    # Libraries print to fd 1 and read fd 0: these are no longer the wire.
+    # Libraries may print to fd 1 and read fd 0, so the pipes get other descriptors.
     orders_fd, reports_fd = os.dup(0), os.dup(1)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -90,7 +89,7 @@ def _work(parent: int, get_ready: Callable[[], None]) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel end this process with its parent; end it now if that is too late."""
+    """Have the kernel kill this process when its parent ends; exit now if it has ended already."""
     if sys.platform == "linux":
         with contextlib.suppress(ImportError, OSError, AttributeError):
             import ctypes
@@ -101,7 +100,7 @@ def die_with(parent: int) -> None:
 
 
 def configure_process() -> None:
-    """Tell the libraries, before they load, and malloc what this process is for."""
+    """Configure malloc, and libraries that are not loaded yet, for one busy thread."""
     os.environ.update(ENVIRONMENT)
     with contextlib.suppress(ImportError, OSError, AttributeError, TypeError):
         import ctypes
@@ -112,10 +111,10 @@ def configure_process() -> None:
 
 
 def import_package(paths: list[str]) -> None:
-    """Import the very package that the parent runs, wherever that found it.
+    """Import the package that the parent runs, from the same place.
 
-    The parent's other import paths come last: its script's folder must not hide an installed
-    module behind a file of the same name.
+    The parent's other import paths come last: a file in its script's folder must not shadow an
+    installed module.
     """
     sys.path += [path for path in paths if path not in sys.path]
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -130,7 +129,7 @@ def import_package(paths: list[str]) -> None:
 
 
 def load_modules() -> None:
-    """Import what a worker needs for its work, except the engine: 0.2 s of CPU."""
+    """Import what a worker needs, except the engine: 0.2 s of CPU."""
     import pyarrow.compute  # noqa: F401
 
     import tokenmill.assemble.writing
@@ -140,7 +139,7 @@ def load_modules() -> None:
 
 
 class Wire:
-    """The way back to the parent."""
+    """The pipe to the parent; usable from any thread."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -157,14 +156,14 @@ class Wire:
             os._exit(0)
 
     def notice(self, message: str) -> None:
-        """Pass on what a person should read; it also shows that this worker is not stuck."""
+        """Send a message for the user, unless one was sent recently."""
         if time.monotonic() - self._noticed_at >= NOTICE_SECONDS:
             self._noticed_at = time.monotonic()
             self.send("notice", message)
 
 
 def _receive(fd: int, orders: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Read orders as they come, whatever else goes on; the end of the pipe is the parent's end."""
+    """Receive orders in a thread. When the pipe is closed, the parent is gone: exit."""
     was_careful = False
     with open(fd, "rb") as file:
         for line in file:
@@ -186,7 +185,7 @@ def _serve(orders: queue.SimpleQueue[dict[str, Any]], wire: Wire) -> None:
     objects.expect_answers()
 
     def cut_what_waits() -> None:
-        """Until it is ready, a worker is sent nothing but inputs to be cut."""
+        """Until it is ready, a worker is sent nothing but inputs to cut."""
         while not orders.empty():
             _answer(wire, cut_inputs, orders.get(), wire.send)
 
@@ -203,8 +202,8 @@ def _serve(orders: queue.SimpleQueue[dict[str, Any]], wire: Wire) -> None:
 
 
 class Committer:
-    """Writes shards, and has a thread wait for the disk or the network while the next thing is
-    done. One waits at a time: what is not written yet takes memory or disk."""
+    """Writes shards; a thread waits for the disk or the network while the next order is carried
+    out. Only one shard waits at a time, because it takes up memory or disk."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -239,7 +238,8 @@ def _answer(wire: Wire, work: Callable[..., tuple[Any, ...] | None], *arguments:
 
 
 def outcome(work: Callable[..., Any], *arguments: Any) -> Any:
-    """What the work returns, or what became of it instead, as plain values."""
+    """What the work returns; if it raises, a message that `error_in` understands, or
+    ("memory",)."""
     from tokenmill.errors import TokenmillError
 
     try:
@@ -248,27 +248,27 @@ def outcome(work: Callable[..., Any], *arguments: Any) -> Any:
         return ("error", error.to_plain())
     except MemoryError:
         return ("memory",)
-    except BaseException as error:  # a Rust panic is no Exception
+    except BaseException as error:  # a Rust panic is not an Exception
         import traceback
 
         return ("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 def error_in(kind: str, content: list[Any]) -> TokenmillError:
-    """The error that an outcome tells of, for the parent: the user's to correct, or our bug."""
+    """The error in a worker's message: one for the user to fix, or our bug."""
     from tokenmill.errors import TokenmillError, error_from_plain
 
     if kind == "error":
         return error_from_plain(content[0])
     what, trace = content
-    return TokenmillError(f"a worker failed in a way that is our bug: {what}\n{trace}")
+    return TokenmillError(f"a worker failed because of a bug in tokenmill: {what}\n{trace}")
 
 
 def load(order: dict[str, Any], between: Callable[[], None]) -> tuple[Any, ...]:
-    """Load the engine, and have it do everything it does only the first time.
+    """Load the engine and warm it up; the answer has the verdict of its self-check.
 
-    It takes half a second, so `between` its steps is time for something else. The answer has the
-    verdict of the self-check, which the order may have, too.
+    That takes half a second, so `between` is called between its steps. With a verdict in the order,
+    the self-check is skipped.
     """
     import tokenmill.corpus.plan
 
@@ -295,7 +295,7 @@ def load(order: dict[str, Any], between: Callable[[], None]) -> tuple[Any, ...]:
 
 
 def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:
-    """Cut inputs. Each is answered before the next is begun: the parent knows which one kills."""
+    """Cut inputs. Each is reported before the next starts, so the parent knows which one kills."""
     from tokenmill.corpus.input_spans import cut
     from tokenmill.corpus.opening import with_structure_ahead
     from tokenmill.corpus.readers import ReadOptions
@@ -326,11 +326,10 @@ def cut_inputs(order: dict[str, Any], send: Callable[..., None]) -> None:
 
 
 def _prefetch(order: dict[str, Any], was_careful: bool) -> bool:
-    """Begin to read a slice whose turn is next, if its order says so; whether it is to be encoded
-    with caution.
+    """Start reading the next slice, if its order says so; returns whether it is a careful attempt.
 
-    Beside one that is, nothing else may be read: what that does to the process would be blamed on
-    the document at hand.
+    Beside a careful attempt nothing else may be read: a crash there would be blamed on the current
+    document.
     """
     from tokenmill.corpus import prefetch
     from tokenmill.corpus.spans import Slice
@@ -338,7 +337,7 @@ def _prefetch(order: dict[str, Any], was_careful: bool) -> bool:
 
     is_careful: bool = order["caution"]["one_by_one"]
     if order["prefetch"] and not is_careful and not was_careful:
-        with contextlib.suppress(Exception):  # it will be said when it is the slice's turn
+        with contextlib.suppress(Exception):  # encoding the slice will report it
             span = Slice.from_plain(order["slice"]).spans[0]
             prefetch.begin(span, Job.from_plain(order["job"]).read_of(span.input))
     return is_careful
@@ -355,7 +354,7 @@ def _encode(order: dict[str, Any], wire: Wire) -> tuple[Any, ...]:
 
 
 def encode(order: dict[str, Any], report: Report) -> tuple[Any, ...]:
-    """Encode the slice of an order, as `Attempts.order` makes them."""
+    """Encode the slice of an order (`Attempts.order`)."""
     from tokenmill.corpus.spans import Slice
     from tokenmill.encode.job import Job
     from tokenmill.encode.mill import encode_slice
@@ -374,7 +373,7 @@ def _caution(plain: dict[str, Any]) -> Caution:
 
 
 def reporter(tell: Callable[[Step], None], seconds: float) -> Report:
-    """A Report that tells of steps at most once in so many seconds, what lies between as one."""
+    """A Report that calls `tell` at most once every `seconds`, with the steps in between merged."""
     from tokenmill.runners.outbox import merged
 
     held: Step | None = None

@@ -1,7 +1,7 @@
-"""The work that a runner draws: due shard tasks first, then new slices.
+"""The iterable of work that a runner draws from: due shard tasks first, then new slices.
 
-The driver adds tasks between two records, in its own thread; the runner draws from it, perhaps in
-another thread. It ends when the driver closes it, not when it is empty.
+The driver adds tasks between two records; the runner may draw in another thread. It ends when the
+driver closes it, not when it is empty.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which bytes of a file there are."""
+"""Which bytes of a file have arrived."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ByteRanges:
         if start >= stop:
             return
         first, last = bisect_left(self._bounds, start), bisect_right(self._bounds, stop)
-        # An even place is outside of all ranges: there, a bound of the new range is one.
+        # At an even index the bound lies outside all ranges, so it is kept.
         self._bounds[first:last] = [start] * (first % 2 == 0) + [stop] * (last % 2 == 0)
 
     def copy(self) -> ByteRanges:
@@ -33,7 +33,7 @@ class ByteRanges:
 
     @property
     def prefix(self) -> int:
-        """Where the bytes from the file's start on end."""
+        """How many bytes there are from the start, without a gap."""
         return self._bounds[1] if self._bounds[:1] == [0] else 0
 
     @property
@@ -42,7 +42,7 @@ class ByteRanges:
         return self._bounds[-1] if self._bounds else 0
 
     def gaps(self, size: int) -> Iterator[tuple[int, int]]:
-        """What a file of this size lacks, in order."""
+        """The ranges that a file of this size lacks, in order."""
         at = 0
         for start, stop in self:
             if at < min(start, size):

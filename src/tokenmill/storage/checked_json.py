@@ -1,7 +1,7 @@
-"""JSON files with a checksum: one that was changed, by a disk or by hand, is noticed.
+"""JSON files with a checksum, so that damage and edits are noticed.
 
 The file begins with the sha256 of the rest, byte for byte, so that checking a plan of 100 MB costs
-a hash and not a second encoding. Against accidents, not against people who can compute one.
+a hash and not a second encoding. It guards against accidents, not against attackers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-CHECKSUM_BYTES = 79  # that `checksum_of` reads
+CHECKSUM_BYTES = 79  # the prefix that `checksum_of` reads
 _HEAD = re.compile(rb'\{"sha256": "([0-9a-f]{64})", ')
 
 
@@ -22,7 +22,7 @@ def checksummed(body: bytes) -> bytes:
 
 def checked_object(data: bytes) -> dict[str, Any]:
     """The object without its checksum; ValueError if this is not what was written."""
-    plain: dict[str, Any] = json.loads(_body(data).decode())  # faster than of bytes
+    plain: dict[str, Any] = json.loads(_body(data).decode())  # faster than from bytes
     return plain
 
 
@@ -44,7 +44,7 @@ def _body(data: bytes) -> bytes:
 
 
 def checksum_of(data: bytes) -> str:
-    """The sha256 that the file begins with, of the body."""
+    """The sha256 of the body, which the file begins with."""
     head = _HEAD.match(data)
     if head is None:
         raise ValueError("it has no checksum")

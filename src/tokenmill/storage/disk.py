@@ -138,7 +138,7 @@ def fsync_folder(path: str) -> None:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder and the missing ones above it, each so that it survives a power loss."""
+    """Durably make a folder and the missing ones above it."""
     changed = [os.path.dirname(os.path.abspath(path))]  # folders that get a new entry
     while not os.path.lexists(changed[-1]):
         changed.append(os.path.dirname(changed[-1]))
@@ -154,7 +154,7 @@ def remove(path: str) -> None:
 
 
 def remove_for_good(path: str) -> None:
-    """Remove a file, if it exists, so that it does not come back after a power loss."""
+    """Durably remove a file, if it exists."""
     if os.path.exists(path):
         remove(path)
     fsync_folder(os.path.dirname(path))

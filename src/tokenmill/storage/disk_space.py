@@ -1,4 +1,4 @@
-"""Space on the disks of this machine."""
+"""Free space on the disks of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sha256 of files, whole or in pieces; and the proof that written bytes are still there."""
+"""sha256 of files, whole or in pieces, and the proof that written bytes are still there."""
 
 from __future__ import annotations
 

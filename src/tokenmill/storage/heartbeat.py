@@ -1,4 +1,4 @@
-"""Heartbeats: tell the process that watches this one for stalls that bytes move.
+"""Heartbeats: tell the process that watches this one for stalls that bytes are moving.
 
 A slice reports its steps. A shard has no steps and may take longer than the stall timeout, but its
 bytes are read, hashed, written and sent block by block.

@@ -1,7 +1,7 @@
 """Listing of folders and globs on disk: every file below them, or an error that names the obstacle.
 
-`os.walk` and `glob.glob` silently skip unreadable folders and broken links, so the corpus would be
-smaller without notice. Here both raise InputError. Hidden names are skipped, and so is
+`os.walk` and `glob.glob` silently skip unreadable folders and broken links, so the corpus would
+silently shrink. Here both raise InputError. Hidden names are skipped, and so is
 `lost+found`: it belongs to the file system, and only root may read it.
 """
 

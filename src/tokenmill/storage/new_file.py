@@ -30,7 +30,7 @@ class NewFile:
         place: Callable[[str], object],
         hasher: Any = None,
         is_synced: bool = True,
-        mode: int = 0o666,  # the umask decides
+        mode: int = 0o666,  # less the umask
     ) -> None:
         self.path = path
         self.num_bytes = 0

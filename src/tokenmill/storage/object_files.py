@@ -237,7 +237,7 @@ def _explained(url: str) -> Iterator[None]:
     except TokenmillError:
         raise
     except FileNotFoundError:
-        raise IntegrityError(f"{url} was there a moment ago and is gone") from None
+        raise IntegrityError(f"{url} was removed while it was being read") from None
     except OSError as error:
         raise unreadable_object(url, error) from error
 

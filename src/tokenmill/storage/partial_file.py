@@ -1,8 +1,8 @@
 """A download that later attempts continue, whichever ranges of it have arrived.
 
 Beside the file there is a journal: after a block was written into the file, its range is appended
-to the journal. A killed process loses what it had not noted, at most a block for each thread.
-Neither file is synced, because the content is trusted only once all of it has the right hash.
+to the journal. A killed process loses at most one block per thread. Neither file is synced, because
+the content is trusted only once all of it has the right hash.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PartialFile:
             has_journal = os.path.exists(self._journal_path)
             self._journal = os.open(self._journal_path, _FLAGS | os.O_APPEND, 0o666)
             size = os.fstat(self._fd).st_size
-            # Without a journal an older tokenmill wrote it, from its start on.
+            # Files without a journal are from an older tokenmill, which wrote from the start on.
             noted = self._noted() if has_journal else [(0, size)]
             self.ranges = ByteRanges()
             for start, stop in noted:
@@ -68,8 +68,8 @@ class PartialFile:
         return list(_RANGE.iter_unpack(data))
 
     def _rewrite_journal(self) -> None:
-        """A journal may say more than there is, of a file that was finished or begun again since:
-        it must not be believed once the file has grown."""
+        """Drop ranges that the file does not hold. A journal can outlive its file, and would be
+        wrong once the new file has grown."""
         os.ftruncate(self._journal, 0)
         data = b"".join(_RANGE.pack(start, stop) for start, stop in self.ranges)
         disk.write_all(self._journal, memoryview(data))
@@ -86,14 +86,14 @@ class PartialFile:
         return os.pread(self._fd, num_bytes, offset)
 
     def restart(self) -> None:
-        """Forget all bytes. Nobody may be writing."""
+        """Discard all bytes. No thread may be writing."""
         with as_output_error("write", self.path):
             os.ftruncate(self._journal, 0)
             os.ftruncate(self._fd, 0)
         self.ranges = ByteRanges()
 
     def close(self) -> None:
-        """Nobody may be writing."""
+        """No thread may be writing."""
         os.close(self._fd)
         os.close(self._journal)
 
@@ -102,7 +102,7 @@ class PartialFile:
         disk.remove(self._journal_path)
 
     def missing(self, size: int, in_flight: ByteRanges) -> list[tuple[int, int]]:
-        """What nobody has written and nobody is fetching."""
+        """The ranges that are neither written nor in flight."""
         with self._lock:
             taken = self.ranges.copy()
         for start, stop in in_flight:

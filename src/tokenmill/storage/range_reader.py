@@ -40,7 +40,7 @@ class ByteFile(Protocol):
     def seek(self, offset: int, whence: int = 0, /) -> int: ...
 
 
-class Begun(Generic[Result]):
+class BackgroundCall(Generic[Result]):
     """The result of a call that runs in its own daemon thread, so that a pause between two retries
     does not delay the exit of the process. (A Future of concurrent.futures would do, but its import
     costs every process 10 ms.)"""
@@ -50,7 +50,7 @@ class Begun(Generic[Result]):
         self._is_done = threading.Event()
         self._result: Result | None = None
         self._error: BaseException | None = None
-        threading.Thread(target=self._do, name="ahead", daemon=True).start()
+        threading.Thread(target=self._do, name="prefetch", daemon=True).start()
 
     def _do(self) -> None:
         try:
@@ -77,7 +77,7 @@ class _Piece:
 
     def __init__(self, url: str, start: int, stop: int) -> None:
         self.start, self.stop = start, stop
-        self._data = Begun(lambda: objects.read_range(url, start, stop))
+        self._data = BackgroundCall(lambda: objects.read_range(url, start, stop))
 
     @property
     def data(self) -> bytes:
@@ -257,6 +257,6 @@ class _Edges:
 _edges = _Edges()
 
 
-def fetch_ahead(url: str, digest: str, edge: Range) -> None:
+def prefetch_edge(url: str, digest: str, edge: Range) -> None:
     """Start to fetch an end of an object, unless it is cached, for the object's next reader."""
     _edges.fetch(url, digest, *edge)

@@ -1,4 +1,4 @@
-"""Transient failures (429, 5xx, cut or refused connections), retried.
+"""Retries of transient failures (429, 5xx, cut or refused connections).
 
 Pauses grow from half a second to a minute, with jitter, unless the server says how long to wait
 (Retry-After, in seconds or as a date): until then, no request at all is sent to it. Retries end
@@ -8,7 +8,6 @@ command began, because then there is probably no network.
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from collections.abc import Callable
@@ -35,7 +34,7 @@ def say(message: str) -> None:
 
 
 class Contact:
-    """Whether a server has ever answered, and until when it wants to hear nothing; shared by all
+    """Whether a server has ever answered, and until when it wants no requests; shared by all
     requests to that server."""
 
     def __init__(self, has_answered: bool = False) -> None:
@@ -50,6 +49,7 @@ class Retry:
         self._notice = notice
         self._num_silent = num_silent  # retries per request without a notice
         self._contact = contact or Contact()
+        self.quickest_seconds = 0.0  # that a request has taken; 0: none has succeeded yet
 
     def result_of(self, request: Callable[[], Result]) -> Result:
         """The request's result, after retries; its last error once the retries are used up."""
@@ -57,6 +57,7 @@ class Retry:
         attempt = 0
         while True:
             time.sleep(max(0.0, self.silent_until - time.monotonic()))
+            asked_at = time.monotonic()
             try:
                 result = request()
             except Exception as error:
@@ -67,7 +68,12 @@ class Retry:
                 attempt += 1
             else:
                 self.answered()
+                self._note_seconds(time.monotonic() - asked_at)
                 return result
+
+    def _note_seconds(self, seconds: float) -> None:
+        before = self.quickest_seconds
+        self.quickest_seconds = min(before, seconds) if before else seconds
 
     def pause_after(self, error: Exception, attempt: int, began: float) -> float | None:
         """How long to wait before the next attempt; None: this error is final. `began`: when
@@ -110,7 +116,7 @@ def status_of(error: BaseException) -> int | None:
     return status_of(error.__cause__) if error.__cause__ is not None else None
 
 
-def is_of_the_network(error: BaseException) -> bool:
+def is_network_error(error: BaseException) -> bool:
     """Whether an error, of any library, was caused by the network or the server."""
     if status_of(error) is not None:
         return True
@@ -150,11 +156,13 @@ def _pause_seconds(error: Exception, attempt: int, left: float) -> float | None:
     if type(error).__name__ == "OfflineModeIsEnabled":
         return None
     # A download of the wrong size is a plain OSError that says "Consistency check failed".
-    if not is_of_the_network(error) and "onsistency check" not in str(error):
+    if not is_network_error(error) and "onsistency check" not in str(error):
         return None
     asked = retry_after_seconds(error)
     if asked is not None:
         return asked if asked <= left else None
+    import random  # 3 ms that every command would pay
+
     longest: float = min(LONGEST_PAUSE_SECONDS, 2.0**attempt)
     return min(random.uniform(longest / 2, longest), left) if left > 0 else None
 

@@ -85,7 +85,7 @@ class Store(Protocol):
 
     def names_below(self, folder: str) -> list[str]:
         """Files in a folder and in its direct subfolders, relative to the folder. Skips hidden
-        folders and follows no link. None if there is no folder."""
+        folders and follows no link. Empty if there is no folder."""
 
     def entries(self, folder: str) -> list[str]:
         """All names in a folder, with subfolders on a disk; an empty list if there is no folder."""
@@ -138,8 +138,7 @@ class Store(Protocol):
     def deliver(
         self, staging: str, folder: str, names: Iterable[str], piece: FilePiece | None
     ) -> dict[str, str | None]:
-        """Make what is in `staging` durable in `folder`. `piece` is the one that is still open
-        of open.
+        """Make the files in `staging` durable in `folder`; `piece` is written but not synced.
         Returns the sha256 that the store keeps of each file, if it keeps any."""
 
     # Folders, and removal

@@ -1,11 +1,11 @@
-"""For people who extend tokenmill: the contracts that every format, reader and encoding passes.
+"""For authors of plugins: the contract tests that every format, reader and encoding passes.
 
     from tokenmill.testing import FormatContract
 
     class TestMine(FormatContract):
         format = MyFormat()
 
-Then `pytest`. Nothing here is used by tokenmill itself, or imported by it.
+Then run `pytest`. tokenmill itself imports nothing from here.
 """
 
 from tokenmill.testing.encoding_contract import EncodingContract

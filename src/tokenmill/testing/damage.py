@@ -1,4 +1,4 @@
-"""Files as bad disks and bad software leave them."""
+"""Damage to files, as bad disks and bad software cause it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What every encoding promises, as tests to inherit: the ids of the library that its vocabulary was
-made for, however the documents are batched and in whichever process."""
+made for, in any batches and any process."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def lists(tokens: TokenArray) -> list[list[int]]:
 
 
 class EncodingContract:
-    """Inherit, set `encoding` and say what the reference's ids are."""
+    """Inherit, set `encoding` and implement `expected`."""
 
     encoding: Encoding
     texts: Sequence[str] = TEXTS
     is_lossless = True  # whether decoding gives every text back
-    unknown: frozenset[str] = frozenset()  # what stands for text that has no token, if special
+    unknown: frozenset[str] = frozenset()  # special tokens that stand for unknown text
 
     def expected(self, text: str) -> list[int]:
         """The ids of ordinary text: from tiktoken or tokenizers itself, not from us."""
@@ -100,7 +100,7 @@ class EncodingContract:
         assert self.encoding.encode_ordinary(texts[1]) == expected[1]
 
     def test_special_tokens_in_text_stay_text(self) -> None:
-        """Or the document fails, where the model itself takes the text for the token."""
+        """Or the document fails, if the model itself turns the text into the token."""
         specials = self.encoding.special_tokens_set - self.unknown
         texts = [f"a{token}b" for token in specials]
         tokens = self.encoding.encode_array(strings(texts))

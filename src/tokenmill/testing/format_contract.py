@@ -2,7 +2,7 @@
 files with an error that names the file.
 
 Shards are written by the same code as in a run (assemble/), so `prepare` and `convert` can use
-every format that passes. Whether the trainer's own loader accepts the bytes needs another test.
+every format that passes. It does not test whether the trainer's own loader accepts the bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tokenmill.arrays import binary_array_of
 from tokenmill.assemble.books import Assembly, Output
 from tokenmill.assemble.fitting import FittingOptions
 from tokenmill.assemble.writing import carry_out
-from tokenmill.encode.part import PartWriter
+from tokenmill.encode.part import EncodedBatch, PartWriter
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import (
@@ -111,7 +111,7 @@ def write_documents(
         writer = PartWriter(work, 0, dtype, 0, 0)
         for number, split in enumerate(SPLITS):
             for document in documents.get(split, []):
-                writer.append(number, _as_binary(document, dtype))
+                writer.append(number, EncodedBatch(_as_binary(document, dtype)))
         assembly.add(writer.commit("contract", Counts(), ()))
         for task in assembly.tasks():
             assert task is not None
@@ -131,7 +131,7 @@ def _as_binary(document: Sequence[int], dtype: str) -> pa.LargeBinaryArray:
 
 
 def _as_objects(files: DatasetFiles) -> ObjectFiles:
-    """The same files as objects of a store, which are in memory already."""
+    """The same files as objects of a store, held in memory."""
     whole = {}
     for name in files.names():
         with files.open(name) as file:

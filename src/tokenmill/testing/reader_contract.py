@@ -1,5 +1,5 @@
 """What every reader promises, as tests to inherit: the same documents in, the same rows out,
-however a file is cut; and where it cannot be read, an error of ours that names it."""
+however a file is cut; and for a file that cannot be read, an error of ours that names it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _texts_of(reader: Reader, span: Span) -> list[str | None]:
 
 
 class ReaderContract:
-    """Inherit, set the first three and write `write`. Every test gets pytest's `tmp_path`."""
+    """Inherit, set the first three, implement `reader` and `write`. Every test gets `tmp_path`."""
 
     kind: str
     file_name: str
@@ -78,7 +78,7 @@ class ReaderContract:
     has_nulls = True  # whether a row can be null
     has_columns = True  # whether `text_column` chooses what is read
     is_cut = True  # whether a large file has several spans
-    rows_of_nothing: tuple[str, ...] = ()  # of a file that `write` was given no texts for
+    rows_of_nothing: tuple[str, ...] = ()  # of a file that is written without texts
 
     def reader(self, options: ReadOptions) -> Reader:
         raise NotImplementedError
@@ -156,7 +156,7 @@ class ReaderContract:
         source = self.written(tmp_path, [])
         for options in SIZES:
             assert read_rows(self.reader(options), source) == ([*self.rows_of_nothing], {}, 0)
-            if not self.compression:  # else nobody has looked into it yet
+            if not self.compression:  # else its spans are not known yet
                 assert len(self.reader(options).spans(source)) == len(self.rows_of_nothing)
 
     def test_a_column_that_is_missing_is_named_with_the_file(self, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """What the page asks for, as plain values: a place in a split, a page of tokens, a strip, hits.
 
-A document is shown in pages of PAGE_TOKENS, counted from its beginning, so that one of 200 million
-tokens is no different from a short one. Where documents are unknown, the split is shown as one.
+A document is shown in pages of PAGE_TOKENS, counted from its start, so that one of 200 million
+tokens is no different from a short one. If documents are unknown, the split is shown as one
+document.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tokenmill import __version__
-from tokenmill.config import OWN_COLUMNS
+from tokenmill.config.options import OWN_COLUMNS
 from tokenmill.dataset.inspect import (
     Hit,
     LookedInto,
@@ -47,14 +48,14 @@ from tokenmill.words.escapes import printable
 PAGE_TOKENS = 1024
 MAX_HITS = 200
 MAX_NEEDLE = 1000
-# The strip: bytes per token of so many tokens in each of so many equal stretches.
+# The strip: bytes per token, of some tokens in each of some equal stretches.
 _NUM_STRETCHES = 128
 _STRETCH_TOKENS = 512
 _MAX_KEPT = 1 << 15
-# Of a step, so many rows at a time, and of each its first tokens.
+# Rows of a step shown at a time, and first tokens of each.
 STEP_ROWS = 64
 _ROW_TOKENS = 32
-# Of a source row, its first characters are shown.
+# First characters of a source row that are shown.
 _ROW_CHARACTERS = 2000
 
 Plain = dict[str, Any]
@@ -62,7 +63,7 @@ Plain = dict[str, Any]
 
 class DatasetView:
     """`commands` are those that show the same place in a terminal, `other` is a tokenizer to
-    compare with, `run` a Loader whose steps to show. Safe for threads."""
+    compare with, `run` a Loader whose steps to show. Thread-safe."""
 
     def __init__(
         self,
@@ -84,7 +85,8 @@ class DatasetView:
 
     @functools.cached_property
     def mark(self) -> str:
-        """Says which dataset a link belongs to: of the manifest, or of the files' sizes."""
+        """Identifies the dataset that a link belongs to: a hash of the manifest, or of file
+        sizes."""
         manifest = self.looked.dataset.manifest
         if manifest is not None:
             return manifest_sha256_of(manifest.to_plain())[:12]
@@ -180,7 +182,8 @@ class DatasetView:
         return [self._known(table, piece) for piece in pieces(table, ids)]
 
     def _known(self, table: TokenBytes, piece: TextPiece) -> Plain:
-        """A piece as plain values, kept: tokens repeat, and this is half of the time of a page."""
+        """A piece as plain values, cached: tokens repeat, and making these is half the time of a
+        page."""
         if piece not in self._plain_pieces:
             if len(self._plain_pieces) >= _MAX_KEPT:
                 self._plain_pieces.clear()
@@ -188,8 +191,8 @@ class DatasetView:
         return self._plain_pieces[piece]
 
     def compared(self, split: str, start: int, stop: int) -> Plain:
-        """The text of a page in the tokens of the other tokenizer. Refused where that one does not
-        give the same bytes back."""
+        """The text of a page in the tokens of the other tokenizer. Raises ConfigError if those do
+        not decode to the same bytes."""
         table = self.looked.token_bytes
         if self._other is None or self._other_bytes is None or table is None:
             raise ConfigError("there is no second tokenizer: tokenmill view OUT --compare NAME")
@@ -213,8 +216,8 @@ class DatasetView:
     # The source
 
     def source(self, split: str, number: int) -> Plain:
-        """The row that a document was made from, read again and compared. What cannot be told is
-        no error, but said, with what to type."""
+        """The row that a document was made from, read again and compared. If it cannot be found,
+        the answer says why, with a hint."""
         with self._reading:
             view = document(self.looked, split, number, 0)
         one = Document(split, number, view.start, view.stop, view.kept)
@@ -239,7 +242,7 @@ class DatasetView:
     # Steps
 
     def steps(self, split: str, reader: str, options: Plain) -> Steps:
-        """The run that reads this split so. `options` are those of `tokenmill.Loader`, or of the
+        """The steps of a run over this split. `options` are those of `tokenmill.Loader`, or of the
         loop over shards."""
         if reader == "run":
             if self._run is None:
@@ -302,7 +305,7 @@ class DatasetView:
     # Search
 
     def search(self, split: str, text: str | None, ids: list[int]) -> Iterator[Plain]:
-        """Hits and progress as they come. A new search ends the one that is under way."""
+        """Hits and progress as they come. A new search ends a running one."""
         if len(text or "") > MAX_NEEDLE or len(ids) > MAX_NEEDLE:
             raise ConfigError(f"a search takes up to {MAX_NEEDLE:,} characters or ids")
         looked, stream = self._own_readers, self.looked.stream(split)
@@ -326,7 +329,8 @@ class DatasetView:
 
     @functools.cached_property
     def _own_readers(self) -> LookedInto:
-        """The same dataset with shards of its own, so that a search and a jump do not meet."""
+        """The same dataset with its own open shards, so that a search and a jump do not
+        interfere."""
         dataset = self.looked.dataset
         streams = {name: one.with_shards(one.shards) for name, one in dataset.streams.items()}
         own = dataclasses.replace(
@@ -350,7 +354,7 @@ def _shown(value: Any) -> str:
 
 
 def _reason(why: str, hint: str | None) -> Plain:
-    """With the names of files in it, so as runs."""
+    """As runs of text, because it may contain file names."""
     return {"why": text_runs(why), "hint": text_runs(hint or "")}
 
 

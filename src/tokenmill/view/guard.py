@@ -1,9 +1,9 @@
-"""Who may ask. A page of any web site can send requests to 127.0.0.1, and so can every user of the
-machine: all requests pass this one check before anything looks at what they ask for.
+"""Which requests are answered. Any web site and any user of the machine can send requests to
+127.0.0.1, so all requests pass this one check before they are routed.
 
-A web site that rebinds its name to 127.0.0.1 sends its own name as `Host`; one that asks across
-origins is told by `Origin` or `Sec-Fetch-Site`; who is not the user does not know the secret, which
-is the first part of every path. So no cookie is needed, and none can be made to travel.
+A web site that rebinds its name to 127.0.0.1 sends its own name as `Host`; cross-origin requests
+are recognised by `Origin` or `Sec-Fetch-Site`; other users do not know the secret, which is the
+first part of every path. So no cookie is needed, and none can be sent by another site.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The server of the page: GET on 127.0.0.1, checked by guard.py before anything else.
 
-Python's own http.server is enough: it serves no file by name, to one user, on the loopback
-interface. Connections, idle time and lengths are bounded.
+Python's http.server is enough for one user on the loopback interface, without files by name.
+Connections, idle time and lengths are bounded.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ViewServer(ThreadingHTTPServer):
         self.guard = Guard(self.server_address[1])
 
     def server_bind(self) -> None:
-        """Without the look-up of this machine's name, which may ask the network."""
+        """Bind without looking up this machine's name, which may use the network."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -96,7 +96,7 @@ class ViewServer(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away is no error, and others were answered with 500."""
+        """Nothing: a closed connection is not an error, and real errors were answered with 500."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -168,8 +168,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", f"{kind}{charset}")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """In few words and as plain text: a refusal says nothing about the dataset."""
-        self.close_connection = True  # a body may follow that nobody reads
+        """Brief and in plain text: a refusal reveals nothing about the dataset."""
+        self.close_connection = True  # an unread body may follow
         status = HTTPStatus(code)
         self._begin("text/plain", status)
         self.send_header("Connection", "close")
@@ -182,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a request has the secret in it."""
+        """Nothing is logged: a request contains the secret."""
 
 
 class Query:

@@ -1,8 +1,8 @@
-"""What a training step saw: its rows, and where the tokens of each are in a dataset.
+"""What a training step read: its rows, and where their tokens are in a dataset.
 
-Two orders of reading are known: that of `tokenmill.Loader`, which it tells itself, and the loop of
-build-nanogpt and of llm.c's train_gpt2.py, which goes through the shards one after the other.
-nanoGPT draws random places and cannot be asked.
+Two reading orders are supported: that of `tokenmill.Loader`, and the loop of build-nanogpt and of
+llm.c's train_gpt2.py, which reads one shard after another. nanoGPT draws random places, which are
+not recorded.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Steps(Protocol):
     def seq_len(self) -> int: ...
 
     def num_rows(self) -> int:
-        """Of a step, on all ranks."""
+        """The rows of a step on all ranks."""
 
     def rows(self, step: int, first: int, stop: int) -> list[StepRow]:
         """Rows number `first` to `stop` of a step."""
@@ -55,9 +55,9 @@ class Steps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShardAfterShard:
-    """Every rank reads `batch_size` rows, then leaps over those of the other ranks. It takes the
-    next shard once its leap after the next one would reach over the end: a later rank may do so
-    earlier than the first. What is left of a shard is not read."""
+    """Every rank reads `batch_size` rows, then skips those of the other ranks. It moves on to the
+    next shard when the read after the next would pass the end, so a later rank may move on before
+    the first. The rest of a shard is not read."""
 
     split: str
     shard_tokens: Sequence[int]
@@ -128,7 +128,7 @@ class LoaderSteps:
 
 
 def loader_steps(looked: LookedInto, name: str, options: Mapping[str, Any]) -> LoaderSteps:
-    """Of a Loader over the dataset that is open, under the name that the run gave to it."""
+    """The steps of a Loader over the open dataset, under the name that the run gave it."""
     _require("batch_size", options["batch_size"], MAX_BATCH)
     _require("seq_len", options["seq_len"], MAX_SEQ_LEN)
     datasets = {name: OpenedDataset(Opening(looked.dataset.name), looked)}
@@ -136,7 +136,7 @@ def loader_steps(looked: LookedInto, name: str, options: Mapping[str, Any]) -> L
 
 
 def steps_of_file(path: str) -> LoaderSteps:
-    """Of the Loader whose arguments a JSON file has, and which may have its "state"."""
+    """The steps of the Loader whose arguments, and perhaps "state", are in a JSON file."""
     given = _json_object(path)
     sources, state = given.pop("sources", None), given.pop("state", None)
     named = {"data": sources} if isinstance(sources, str) else sources
@@ -160,7 +160,7 @@ def steps_of_file(path: str) -> LoaderSteps:
 
 
 def _place(folder: str, path: str) -> str:
-    """Paths are relative to the file, or to where the command runs."""
+    """The path relative to the file, or else to the current folder."""
     beside = os.path.join(folder, path)
     return beside if "://" not in path and os.path.exists(beside) else path
 

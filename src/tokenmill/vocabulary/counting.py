@@ -1,16 +1,17 @@
-"""The words of a corpus, counted: slices in threads, added up in plan order, kept on the way.
+"""Counts the words of a corpus: slices in threads, added up in plan order and saved regularly.
 
-Reading, cutting and counting are Arrow's and NumPy's work, which other threads need not wait for.
-After every GROUP slices the pattern cuts what was counted, and the sum goes to disk, so that a run
-that ends early continues there. A table of more than MAX_WORDS different words loses its rarest,
-always at the same places of the plan: the result depends on neither threads nor interruptions.
+Arrow and NumPy read, cut and count without holding the GIL. After every GROUP slices the pattern
+cuts the counted chunks into words, and the sum is saved, so that an interrupted run continues
+there. A table of more than MAX_WORDS different words, or of words with more than MAX_WORD_BYTES,
+drops the rarest, always at the same places of the plan, so the result depends on neither threads
+nor interruptions.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,17 +32,18 @@ from tokenmill.vocabulary.words import WordCounter
 
 GROUP = 16
 MAX_WORDS = 20_000_000
+MAX_WORD_BYTES = 256 << 20  # of different words: merging takes 24 bytes and more for each
 _COLUMNS = ["word", "count"]
 
 
 @dataclass(frozen=True, slots=True)
 class WordTable:
-    """Different words with their counts, and what they were counted from."""
+    """Distinct words with their counts, and the amount of text that they come from."""
 
     table: pa.Table  # word: large_string, count: int64
     num_documents: int = 0
     text_bytes: int = 0
-    num_dropped: int = 0  # words that were too rare to be kept, as often as they occurred
+    num_dropped: int = 0  # occurrences of words that were too rare to keep
 
     @staticmethod
     def empty() -> WordTable:
@@ -62,13 +64,14 @@ class WordTable:
 
     @property
     def num_words(self) -> int:
-        """As often as they occur."""
+        """The number of occurrences."""
         return _total(self.table)
 
-    def without_rarest(self, max_words: int) -> WordTable:
-        """At most so many words; all of one count go together."""
+    def without_rarest(self, max_words: int, max_bytes: int) -> WordTable:
+        """At most so many distinct words and bytes; words with the same count are dropped
+        together."""
         table, least = self.table, 1
-        while table.num_rows > max_words:
+        while table.num_rows > max_words or _num_bytes(table) > max_bytes:
             least += 1
             table = table.filter(pc.greater_equal(table["count"], least))
         lost = self.num_words - _total(table)
@@ -82,16 +85,16 @@ class WordTable:
         return Words(data, offsets[1:], self.table["count"].to_numpy())
 
 
-class KeptCounts:
-    """The sum so far, in a file: with the plan that it belongs to, and the slices that are in it.
-    `path` of None: nothing is kept."""
+class SavedCounts:
+    """The sum so far in a file, with the id of its plan and the number of counted slices. With
+    `path` None nothing is saved."""
 
     def __init__(self, path: str | None, plan_id: str) -> None:
         self._path = path
         self._plan_id = plan_id
 
     def load(self) -> tuple[int, WordTable]:
-        """The number of slices that are counted already, and their words."""
+        """The number of slices that have been counted, and their words."""
         try:
             data = files.read_file(self._path) if self._path else b""
             with pa.ipc.open_file(io.BytesIO(data)) as reader:
@@ -101,7 +104,7 @@ class KeptCounts:
                 num_slices = kept.pop("slices")
                 return num_slices, WordTable(table.replace_schema_metadata(None), **kept)
         except (FileNotFoundError, pa.ArrowInvalid, ValueError, KeyError, TypeError):
-            pass  # none, half of one, or another run's: counted again
+            pass  # missing, damaged, or another run's: count again
         return 0, WordTable.empty()
 
     def save(self, num_slices: int, found: WordTable) -> None:
@@ -123,14 +126,15 @@ class KeptCounts:
 
 def counted_words(
     plan: Plan,
-    options: ReadOptions,
+    options: Mapping[str, ReadOptions],
     counter: WordCounter,
     remote: RemoteInputs,
-    kept: KeptCounts,
+    kept: SavedCounts,
     num_threads: int,
     counted: Callable[[int], None] = lambda text_bytes: None,
 ) -> WordTable:
-    """The words of the plan's slices; `counted` hears of the bytes of text as they are done."""
+    """The words of the plan's slices. `options` are those of each source; `counted` is called with
+    the bytes of text of each slice."""
     num_slices, total = kept.load()
     counted(total.text_bytes)
     left = plan.slices[num_slices:]
@@ -147,13 +151,16 @@ def counted_words(
         num_slices += 1
         if num_slices % GROUP == 0 or num_slices == len(plan.slices):
             words = _cut_into_words(WordTable.sum_of(group), counter)
-            total = WordTable.sum_of([total, words]).without_rarest(MAX_WORDS)
+            total = WordTable.sum_of([total, words])
+            total = total.without_rarest(MAX_WORDS, MAX_WORD_BYTES)
             kept.save(num_slices, total)
             group = []
     return total
 
 
-def _chunks_of(slice_: Slice, options: ReadOptions, counter: WordCounter) -> WordTable:
+def _chunks_of(
+    slice_: Slice, options: Mapping[str, ReadOptions], counter: WordCounter
+) -> WordTable:
     """The chunks of a slice's documents, not yet cut into words."""
     tables, num_documents, text_bytes = [WordTable.empty().table], 0, 0
     with unchanged_objects(slice_.inputs_read):
@@ -164,12 +171,12 @@ def _chunks_of(slice_: Slice, options: ReadOptions, counter: WordCounter) -> Wor
     return WordTable(_summed(tables), num_documents, text_bytes)
 
 
-def _texts(slice_: Slice, options: ReadOptions) -> Iterator[pa.LargeStringArray]:
-    """The documents; a row that has none, or that cannot be read, is left out."""
+def _texts(slice_: Slice, options: Mapping[str, ReadOptions]) -> Iterator[pa.LargeStringArray]:
+    """The documents; rows without one, and unreadable rows, are left out."""
     for span in slice_.spans:
         if not span.is_ruled_out:
             require_unchanged(span.input)
-        for batch in batches_of(span, options)[1]:
+        for batch in batches_of(span, options[span.input.source])[1]:
             yield batch.texts.filter(mask(~nulls_of(batch.texts)))
 
 
@@ -187,6 +194,10 @@ def _summed(tables: list[pa.Table]) -> pa.Table:
     words = pa.concat_tables(tables).group_by("word", use_threads=False)
     grouped = words.aggregate([("count", "sum")])
     return grouped.rename_columns({"count_sum": "count"}).select(_COLUMNS)
+
+
+def _num_bytes(table: pa.Table) -> int:
+    return int(pc.sum(pc.binary_length(table["word"])).as_py() or 0)
 
 
 def _total(table: pa.Table) -> int:

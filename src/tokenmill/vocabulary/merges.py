@@ -1,12 +1,12 @@
-"""Byte-pair merges, learned from counted words: exact 64-bit counts, whole arrays at a time.
+"""Byte-pair merges, trained on counted words: exact 64-bit counts, whole arrays at a time.
 
-All words lie one after another in one array of symbols. A merge looks up where its pair stands,
-replaces both symbols by one, and corrects the counts of the pairs to the left and right. What is
-done per place is done by NumPy; Python handles one merge at a time.
+All words are in one array of symbols. A merge looks up the places of its pair, replaces both
+symbols by one, and corrects the counts of the pairs to the left and right. NumPy does the work per
+place, Python the work per merge.
 
-The next pair is always the one with the highest count; of equals, the smaller by the ids of its
-tokens. So the order of the 256 bytes decides ties: `tokenizers` sorts them by the letters that
-stand for them, rustbpe by value.
+The next pair is always the one with the highest count; of equals, the one with the smaller token
+ids. So the order of the 256 bytes decides ties: `tokenizers` sorts them by the letters that stand
+for them, rustbpe by value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHIFT = 32
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Different pieces of text, and how often each occurs."""
+    """Distinct pieces of text, and how often each occurs."""
 
     data: npt.NDArray[np.uint8]  # their bytes, one after another
     ends: Ints  # where each ends
@@ -37,19 +37,20 @@ class Merges:
     tokens: list[bytes]  # by id: the 256 bytes, then what merges make
     pairs: list[tuple[bytes, bytes]]  # what is merged, in this order
     num_symbols: int  # tokens of the whole text that the words were counted from
+    num_unused: int  # different tokens that are not among these
 
 
 def learned_merges(
     words: Words,
     num_tokens: int,
     byte_order: Sequence[int],
-    alive: Callable[[int], None] = lambda num_tokens: None,
+    progress: Callable[[int], None] = lambda num_tokens: None,
 ) -> Merges:
-    """Up to `num_tokens` tokens, bytes in the given order; fewer if no pair occurs any more.
+    """Up to `num_tokens` tokens, bytes in the given order; fewer if no pair is left.
 
-    `alive` is called now and then with the number of tokens.
+    `progress` is called every 256 tokens with their number.
     """
-    return _Merger(words, byte_order).learned(num_tokens, alive)
+    return _Merger(words, byte_order).learned(num_tokens, progress)
 
 
 class _Merger:
@@ -59,7 +60,7 @@ class _Merger:
         self._tokens = [bytes([byte]) for byte in byte_order]
         self._ids = {token: i for i, token in enumerate(self._tokens)}
         self._pairs: list[tuple[bytes, bytes]] = []
-        # A word's bytes, then NOTHING: a pair over the border of words does not exist.
+        # A word's bytes, then NOTHING, so that no pair spans two words.
         starts = np.concatenate([[0], words.ends[:-1]])
         lengths = words.ends - starts
         places = np.arange(len(words.data), dtype=np.int64) + np.repeat(
@@ -77,19 +78,21 @@ class _Merger:
         self._heap: list[tuple[int, int]] = []
         self._add_first_pairs()
 
-    def learned(self, num_tokens: int, alive: Callable[[int], None]) -> Merges:
+    def learned(self, num_tokens: int, progress: Callable[[int], None]) -> Merges:
         while len(self._tokens) < num_tokens and self._heap:
             negative_count, pair = heapq.heappop(self._heap)
             count = self._counts[pair]
-            if -negative_count != count:  # it changed since
+            if -negative_count != count:  # outdated
                 if count > 0:
                     heapq.heappush(self._heap, (-count, pair))
                 continue
             self._merge(pair)
             if len(self._tokens) % 256 == 0:
-                alive(len(self._tokens))
-        num_symbols = int(self._weights[self._symbols >= 0].sum())
-        return Merges(self._tokens, self._pairs, num_symbols)
+                progress(len(self._tokens))
+        is_there = self._symbols >= 0
+        num_used = np.count_nonzero(np.bincount(self._symbols[is_there]))
+        num_symbols = int(self._weights[is_there].sum())
+        return Merges(self._tokens, self._pairs, num_symbols, len(self._tokens) - int(num_used))
 
     def _add_first_pairs(self) -> None:
         places = np.flatnonzero((self._symbols[:-1] >= 0) & (self._symbols[1:] >= 0))
@@ -142,8 +145,8 @@ class _Merger:
             chosen = _every_other(places, nexts)
             places, nexts = places[chosen], nexts[chosen]
         before, after = self._before[places], self._after[nexts]
-        # Pairs that disappear: to the left, and to the right unless the right neighbour is itself
-        # merged now, whose left it then is.
+        # Pairs that disappear: to the left, and to the right unless the right neighbour is merged
+        # too: then it is that one's left pair.
         has_left = self._symbols[before] >= 0
         has_right = self._symbols[after] >= 0
         is_next_merged = np.zeros(len(places) + 1, np.bool_)
@@ -155,7 +158,7 @@ class _Merger:
         self._symbols[nexts] = NOTHING
         self._after[places] = after
         self._before[after] = places
-        left = has_left & ~is_next_merged[:-1]  # otherwise it is the right of the merge before
+        left = has_left & ~is_next_merged[:-1]  # otherwise the merge before it adds the pair
         self._add_pairs(np.concatenate([before[left], places[has_right]]))
 
 
@@ -167,7 +170,7 @@ def _starts(sorted_values: Ints) -> Ints:
 def _every_other(
     places: npt.NDArray[np.int32], nexts: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.bool_]:
-    """Of the pairs of a token with itself, those that are merged: in a run of them, every other."""
+    """Which pairs of a token with itself are merged: in a run of them, every other."""
     begins_run = np.ones(len(places), np.bool_)
     begins_run[1:] = places[1:] != nexts[:-1]
     numbers = np.arange(len(places))

@@ -1,6 +1,6 @@
-"""A learned vocabulary as files that others read: a tokenizer.json, and a file of ranks.
+"""A trained vocabulary as files: a tokenizer.json, and a rank file for tiktoken.
 
-Both hold the same ids: bytes and merges first, special tokens after them, as tiktoken has it.
+Both have the same ids: bytes and merges first, then special tokens, as in tiktoken.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tokenmill.encodings.byte_level import byte_level_alphabet
 from tokenmill.encodings.patterns import Pattern
 
 _LETTER_OF_BYTE = {byte[0]: letter for letter, byte in byte_level_alphabet().items()}
-# By the letters that stand for bytes, as `tokenizers` sorts its alphabet; and by value.
+# By the letters that stand for bytes, as in `tokenizers`, or by value.
 BYTE_ORDERS = {
     "tokenizers": [byte[0] for _, byte in sorted(byte_level_alphabet().items())],
     "bytes": list(range(256)),
@@ -60,15 +60,15 @@ def tokenizer_json(
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": {_letters(token): i for i, token in enumerate(tokens)},
-            "merges": [[_letters(left), _letters(right)] for left, right in merges],
+            "vocab": {spelled(token): i for i, token in enumerate(tokens)},
+            "merges": [[spelled(left), spelled(right)] for left, right in merges],
         },
     }
     return json.dumps(plain, ensure_ascii=False, indent=1).encode() + b"\n"
 
 
 def _pre_tokenizer(pattern: Pattern) -> dict[str, Any]:
-    """As published files have it, which other libraries recognise."""
+    """In the form of published files, which other libraries recognise."""
     if pattern.name == "gpt2":
         return _byte_level(has_pattern=True)
     rule = {"Regex": pattern.in_any_library}
@@ -85,5 +85,6 @@ def _byte_level(*, has_pattern: bool) -> dict[str, Any]:
     }
 
 
-def _letters(token: bytes) -> str:
+def spelled(token: bytes) -> str:
+    """As a tokenizer.json has it."""
     return "".join(map(_LETTER_OF_BYTE.__getitem__, token))

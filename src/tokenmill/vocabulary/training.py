@@ -1,4 +1,4 @@
-"""A tokenizer, learned from a corpus: read this first.
+"""Trains a tokenizer on a corpus: read this first.
 
     plan the corpus  ->  count its words  ->  merge pairs  ->  tokenizer.json and ranks
 
@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,14 +29,14 @@ from tokenmill.errors import ConfigError, ConflictError, InputError
 from tokenmill.runners.machine import available_cpus
 from tokenmill.storage import files, objects
 from tokenmill.storage.scratch import scratch_folder
-from tokenmill.vocabulary.counting import KeptCounts, WordTable, counted_words
+from tokenmill.vocabulary.counting import SavedCounts, WordTable, counted_words
 from tokenmill.vocabulary.merges import Merges, learned_merges
-from tokenmill.vocabulary.saving import BYTE_ORDERS, rank_file, tokenizer_json
-from tokenmill.vocabulary.words import WordCounter, require_read_alike
+from tokenmill.vocabulary.saving import BYTE_ORDERS, rank_file, spelled, tokenizer_json
+from tokenmill.vocabulary.words import WordCounter, require_portable
 
 END_OF_TEXT = "<|endoftext|>"
 MAX_VOCABULARY = 1 << 20
-KEPT_SUFFIX = ".counts"  # beside the tokenizer, until it is there
+COUNTS_SUFFIX = ".counts"  # saved counts, beside the tokenizer until it is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class TrainingOptions:
                 hint="--vocab-size 32768",
             )
         if len(set(self.special_tokens)) < len(self.special_tokens) or not all(self.special_tokens):
-            raise ConfigError("--special-token: each once, and none empty")
+            raise ConfigError("--special-token: each must be given once, and none may be empty")
         if not self.special_tokens:
             raise ConfigError(
                 "a tokenizer needs a special token that ends documents",
@@ -69,7 +70,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A learned tokenizer and what it was learned from."""
+    """A trained tokenizer and what it was trained on."""
 
     path: str
     ranks_path: str
@@ -78,9 +79,10 @@ class Trained:
     special_tokens: dict[str, int]
     num_documents: int
     text_bytes: int
-    num_words: int  # different ones
-    dropped_share: float  # of all words: what was too rare to be kept
-    num_training_tokens: int  # of the text that it was trained on
+    num_words: int  # distinct ones
+    dropped_share: float  # of all words: those too rare to keep
+    num_training_tokens: int  # of the training text
+    num_unused: int  # distinct tokens that do not occur there, without special ones
     sha256: str
 
     @property
@@ -92,7 +94,7 @@ class Trained:
 
 
 class TrainingWatch:
-    """Sees the training; this one looks on and says nothing."""
+    """The observer of a training run; this one ignores everything."""
 
     def planned(self, text_bytes: int) -> None: ...
 
@@ -111,9 +113,9 @@ def train(
     overwrite: bool = False,
     watch: TrainingWatch | None = None,
 ) -> Trained:
-    """Learn a tokenizer from `config`'s sources and save it at `config.out`, a .json file.
+    """Train a tokenizer on `config`'s sources and save it at `config.out`, a .json file.
 
-    `sample_bytes`: take about so much of the text, spread over the corpus.
+    With `sample_bytes`, on about that much text, spread over the corpus.
     """
     watch = watch or TrainingWatch()
     objects.report_retries_to(watch.notice)
@@ -124,24 +126,42 @@ def train(
         with contextlib.closing(remote):
             config, plan = _plan(config, sample_bytes, remote, scratch)
             watch.planned(plan.slices.text_bytes)
-            kept = KeptCounts(path + KEPT_SUFFIX, _plan_id(plan, config, pattern))
+            kept = SavedCounts(path + COUNTS_SUFFIX, _plan_id(plan, config, pattern))
             words = counted_words(
                 plan,
-                ReadOptions.of(config),
+                ReadOptions.by_source(config),
                 WordCounter(pattern),
                 remote,
                 kept,
                 config.num_proc or available_cpus(),
                 watch.counted,
             )
+    if words.num_dropped and not len(words):
+        raise InputError(
+            "nothing to train on: all words are too rare to be kept",
+            hint=f"--pattern {options.pattern}: does it cut text into words?",
+        )
     if not len(words):
         raise InputError(
-            f"nothing to learn from: no document in {', '.join(config.sources)} has text",
+            f"nothing to train on: no document in {', '.join(config.sources)} has text",
             hint="are these the right files, and is --text-column the right column?",
         )
     order = BYTE_ORDERS[options.ties]
     merges = learned_merges(words.words(), options.num_tokens, order, watch.merged)
+    _require_apart(options.special_tokens, merges)
     return _saved(path, merges, words, pattern, options)
+
+
+def _require_apart(special_tokens: Iterable[str], merges: Merges) -> None:
+    """`tokenizers` would give a special token the id of an ordinary one that is spelled like it."""
+    tokens = {spelled(token) for token in merges.tokens}
+    for text in special_tokens:
+        if text in tokens:
+            raise ConfigError(
+                f"--special-token {text}: the corpus has this as text so often that it became an "
+                "ordinary token",
+                hint="another text, one that --pattern cuts: --special-token '<|endoftext|>'",
+            )
 
 
 def _saved(
@@ -151,7 +171,7 @@ def _saved(
     ranks_path = _ranks_path(path)
     files.write_file(ranks_path, rank_file(merges.tokens))
     files.write_file(path, data)
-    files.remove(path + KEPT_SUFFIX)
+    files.remove(path + COUNTS_SUFFIX)
     num_tokens, total = len(merges.tokens), words.num_words
     return Trained(
         path=path,
@@ -164,6 +184,7 @@ def _saved(
         num_words=len(words),
         dropped_share=words.num_dropped / max(1, total + words.num_dropped),
         num_training_tokens=merges.num_symbols,
+        num_unused=merges.num_unused,
         sha256=hashlib.sha256(data).hexdigest(),
     )
 
@@ -174,10 +195,12 @@ def _output_path(out: str, overwrite: bool) -> str:
         raise ConfigError(f"-o {out}: a tokenizer is a .json file", hint=f"-o {_json_name(out)}")
     found = [out] if files.exists(path) else []
     # Ranks beside counts are those of a run that was killed before it wrote the .json file.
-    if files.exists(_ranks_path(path)) and not files.exists(path + KEPT_SUFFIX):
+    if files.exists(_ranks_path(path)) and not files.exists(path + COUNTS_SUFFIX):
         found.append(_ranks_path(out))
     if found and not overwrite:
-        raise ConflictError(f"there is {' and '.join(found)}", hint="another name, or --overwrite")
+        raise ConflictError(
+            f"this would overwrite {' and '.join(found)}", hint="another -o NAME, or --overwrite"
+        )
     files.make_folder(os.path.dirname(path))
     return path
 
@@ -194,7 +217,7 @@ def _ranks_path(path: str) -> str:
 def _usable(pattern: Pattern) -> Pattern:
     if pattern.gigatoken_name is None:
         require_whole_pieces(pattern.expression, "--pattern")
-        require_read_alike(pattern.expression)
+        require_portable(pattern.expression)
     return pattern
 
 
@@ -216,6 +239,6 @@ def _plan(
 
 
 def _plan_id(plan: Plan, config: Config, pattern: Pattern) -> str:
-    """What the counts depend on."""
-    facts = (__version__, plan.plan_id, ReadOptions.of(config), pattern)
+    """A hash of everything that the counts depend on."""
+    facts = (__version__, plan.plan_id, ReadOptions.by_source(config), pattern)
     return hashlib.sha256(repr(facts).encode()).hexdigest()

@@ -1,10 +1,10 @@
-"""The words of a text: the pieces between which no merge is made, counted.
+"""Counts the words of a text: the pieces that merges never cross.
 
-A pattern (encodings/patterns.py) cuts text into words, at a few MB/s. But most of a text is the
-same words again, so text is first cut where every pattern that we know cuts: after an ASCII letter
-that other ASCII follows (except an apostrophe), and before a space between a visible character and
-a letter. These chunks are counted by Arrow, and the pattern cuts only the different ones. With a
-pattern of the user's own, a chunk is a whole text.
+A pattern (encodings/patterns.py) cuts text into words, at a few MB/s. Most of a text is repeated
+words, so it is first cut where every known pattern cuts: after an ASCII letter before other ASCII
+(except an apostrophe), and before a space between a visible character and a letter. Arrow counts
+these chunks, and the pattern cuts only the distinct ones. With the user's own pattern, a chunk is a
+whole text.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class WordCounter:
         self._is_nfc = pattern.is_nfc
 
     def chunks(self, texts: pa.LargeStringArray) -> pa.Table:
-        """The different chunks of the texts, and how often each occurs."""
+        """The distinct chunks of the texts, and how often each occurs."""
         if self._is_nfc:
             texts = pc.utf8_normalize(texts, "NFC")
         found = pc.value_counts(_cut_between_words(texts) if self._is_known else texts)
@@ -72,13 +72,13 @@ def _cut_between_words(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     before_word = (here == _SPACE) & _IS_VISIBLE[left] & _IS_LETTER[right]
     cuts = np.flatnonzero(after_letters | before_word) + 1
     cuts = cuts[np.searchsorted(cuts, offsets[0], "right") :]
-    ends = np.insert(offsets, np.searchsorted(offsets, cuts), cuts)  # a cut at an end cuts nothing
+    ends = np.insert(offsets, np.searchsorted(offsets, cuts), cuts)  # a cut at an end has no effect
     return pa.LargeStringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends), texts.buffers()[2])
 
 
-def require_read_alike(expression: str) -> None:
-    """Refuse an expression that cuts text otherwise in `tokenizers`, whose regular expressions are
-    Oniguruma's, than here: the saved tokenizer.json would not be the one that was learned."""
+def require_portable(expression: str) -> None:
+    """Raise ConfigError for an expression that cuts text differently in `tokenizers`, which runs
+    Oniguruma: the saved tokenizer.json would differ from the trained one."""
     import regex
     import tokenizers
 
@@ -88,6 +88,6 @@ def require_read_alike(expression: str) -> None:
         if [piece for piece, _ in theirs] != ours:
             raise ConfigError(
                 f"--pattern {expression[:80]!r}: tokenizers, which reads it in a tokenizer.json, "
-                f"cuts {text[:60]!r} in another way",
+                f"cuts {text[:60]!r} differently",
                 hint=r"write (?:...) for (...), {1,3} for {1,3}+, [\p{L}\p{N}_] for \w",
             )

@@ -1,4 +1,4 @@
-"""What a browser is given: elements that escape by default, tokens in colour, one style.
+"""Building blocks of our HTML pages: elements that escape by default, coloured tokens, one style.
 
 element("p", text)            a node; any text in it is escaped when it is written (markup.py)
 token_spans(pieces)           tokens as coloured spans, each with its ids (token_spans.py)

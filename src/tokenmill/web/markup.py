@@ -1,9 +1,9 @@
 """HTML and SVG as data: the one place where text becomes markup.
 
 A child that is a string is text, and is escaped when it is written; only an `Element` becomes a
-tag. There is no way to pass markup through as it is, so no caller can forget to escape. Tags and
+tag. There is no way to pass raw markup through, so no caller can forget to escape. Tags and
 attributes come from our code and are checked against a list: a page has no script, no style
-attribute and no address outside itself.
+attribute and no external link.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Node = str | Element
 
 def element(tag: str, *children: Node | Iterable[Node], **attributes: object) -> Element:
     """An element. `class_` is `class`, an underscore in other names is a hyphen; an attribute that
-    is None or False is left out, and one that is True has no value. Raises ValueError for what a
-    page must not have."""
+    is None or False is left out, and one that is True has no value. Raises ValueError for forbidden
+    tags and attributes."""
     if not _TAG.fullmatch(tag) or tag in _FORBIDDEN_TAGS:
         raise ValueError(f"no element {tag!r} in a page")
     named = tuple(
@@ -57,8 +57,8 @@ def written(node: Node) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that stays text in an element and in a quoted attribute. Control characters, and those
-    that reorder a line or take no room, are shown as escapes: `\\u202e`."""
+    """Text escaped for elements and quoted attributes. Control characters, and those that reorder a
+    line or are invisible, are shown as escapes: `\\u202e`."""
     return html.escape(printable(text, keep_lines=True))
 
 

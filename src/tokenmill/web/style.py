@@ -1,4 +1,4 @@
-"""The look of our pages, in both themes: text has a contrast of at least 7:1, also on tokens.
+"""The style of our pages, in both themes: text has a contrast of at least 7:1, also on tokens.
 
 Colours are variables, so that charts, tokens and tables follow the theme of the reader's system.
 """

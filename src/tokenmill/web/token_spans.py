@@ -1,9 +1,9 @@
 """Tokens as coloured spans: `<b class="t0" title="464">The</b>`.
 
 A span is a token, or the tokens that share a character. Its title has the ids; its text is the
-token's own text, except that characters nobody sees are shown as escapes, in `<i>`. Line breaks are
-marked by the style sheet, so that copied text is the true text. A special token is a `<u>`, so that
-no text can imitate it.
+token's own text, except that invisible characters are shown as escapes, in `<i>`. Line breaks are
+marked by the style sheet, so that copied text is unchanged. A special token is a `<u>`, which no
+text can imitate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def token_spans(pieces: Sequence[TextPiece]) -> list[Element]:
 
 
 def shown_text(text: str) -> str:
-    """The text of a span, as a reader of the page gets it."""
+    """The text of a span, as the page shows it."""
     return printable(text, keep_lines=True)
 
 
@@ -38,7 +38,7 @@ def _span(number: int, piece: TextPiece) -> Element:
 
 
 def text_runs(text: str) -> list[str]:
-    """The shown text in runs: every second one is an escape, the others are text as it is."""
+    """The shown text in runs: every second one is an escape, the others are plain text."""
     marked = printable(text, keep_lines=True, escaped=lambda escape: f"{_MARK}{escape}{_MARK}")
     return marked.split(_MARK)
 

@@ -1,4 +1,4 @@
-"""The columns of an expression, found in a schema: names and types are checked before anything is
+"""Finds an expression's columns in a schema, and checks their names and types before anything is
 read."""
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tokenmill.words.name_list import name_list
 
 
 def fields_of(expression: Expression, schema: pa.Schema, path: str) -> Fields:
-    """The expression's columns in the schema of `path`. Raises ConfigError for a column that is not
-    there, or of a type that cannot be tested like this."""
+    """The expression's columns in the schema of `path`. Raises ConfigError for a column that is
+    missing, or whose type does not support the test."""
     found: dict[tuple[str, ...], Field] = {}
     for test in expression.tests:
         column = test.column
@@ -41,7 +41,7 @@ def fields_of(expression: Expression, schema: pa.Schema, path: str) -> Fields:
 
 
 def require_patterns(expression: Expression) -> None:
-    """Raise ConfigError for a regular expression that RE2 does not take."""
+    """Raise ConfigError for a regular expression that RE2 does not accept."""
     import pyarrow.compute as pc
 
     for test in expression.tests:
@@ -54,7 +54,7 @@ def require_patterns(expression: Expression) -> None:
 
 
 def kinds_for(test: Test) -> tuple[str, ...]:
-    """The kinds of columns that a test can be made of; empty: all."""
+    """The kinds of columns that a test applies to; empty: all."""
     if isinstance(test, IsNull):
         return ()
     if isinstance(test, Flag):
@@ -69,7 +69,7 @@ def kinds_for(test: Test) -> tuple[str, ...]:
 def misspelled(
     expression: Expression, column: Column, known: Iterable[str], what: str
 ) -> ConfigError:
-    """The error for a column that is not there; suggests the one that is meant."""
+    """The error for a missing column; suggests a similar one."""
     known = list(known)
     near = difflib.get_close_matches(str(column), known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {name_list(known)}"
@@ -87,11 +87,11 @@ def _field(expression: Expression, schema: pa.Schema, column: Column, path: str)
 
 
 def _problem(test: Test, type_: pa.DataType) -> str:
-    """What is wrong with the test of such a column; empty: nothing."""
+    """What is wrong with testing a column of this type so; empty: nothing."""
     kinds = kinds_for(test)
     if kinds and kind_of(type_) not in kinds:
         what = "its length" if getattr(test, "of_length", False) else "it"
-        return f", and {what} is tested as {kinds[-1] if kinds else 'something'}"
+        return f", and {what} is tested as {kinds[-1]}"
     if kind_of(type_) == "a time":
         for value in _values(test):
             try:

@@ -1,4 +1,4 @@
-"""Which rows pass an expression, by Arrow's compute functions.
+"""Decides which rows pass an expression, with Arrow's compute functions.
 
 A number is compared exactly: 3.5 with integers, 2^53 + 1 with floating-point numbers. Decimals are
 compared as floating-point numbers.

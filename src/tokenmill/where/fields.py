@@ -66,7 +66,7 @@ def paths_in(schema: pa.Schema) -> list[str]:
 
 
 def kind_of(type_: pa.DataType) -> str:
-    """What values of a type can be tested for."""
+    """What values of a type are tested as, in words."""
     types = pa.types
     if types.is_dictionary(type_):
         type_ = type_.value_type

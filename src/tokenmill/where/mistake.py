@@ -1,4 +1,4 @@
-"""The message about a mistake in an expression or a template."""
+"""The error for a mistake in an expression or a template."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SHOWN = 100  # characters of the text around a mistake
 def mistake(
     text: str, what: str, start: int, stop: int, hint: str | None = None, option: str = "--where"
 ) -> ConfigError:
-    """The error that shows the option's text with a caret under what is wrong."""
+    """A ConfigError that shows the option's text with carets under the mistake."""
     first = max(0, start - SHOWN // 2)
     shown = "".join(c if c.isprintable() else " " for c in text[first : first + SHOWN])
     before = "... " if first else ""

@@ -1,4 +1,4 @@
-"""Dates and times in quotes, as numbers of a column's own unit."""
+"""Dates and times in quotes, as numbers in the column's own unit."""
 
 from __future__ import annotations
 

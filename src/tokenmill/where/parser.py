@@ -43,7 +43,7 @@ _TOKEN = re.compile(
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[\\\"'nrt])")
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 _VALUES = (str, int, float, Fraction)
-# What people write in other languages.
+# What other languages write.
 _OTHERS = {
     **{"=": "==", "<>": "!=", "&&": "and", "&": "and", "||": "or", "|": "or", "!": "not"},
     **{"~": "matches", "=~": "matches", "none": "null"},
@@ -239,7 +239,7 @@ class _Parser:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise self._wrong(token, "half of a surrogate pair is no character") from None
+            raise self._wrong(token, "half of a surrogate pair is not a character") from None
         return value
 
     def _number(self, token: _Token) -> int | float | Fraction:
@@ -252,7 +252,7 @@ class _Parser:
         if not math.isfinite(value):
             raise self._wrong(token, "too large a number")
         if abs(value) >= 1 << 53 and digits.lstrip("+-").replace(".", "").isdigit():
-            return Fraction(digits)  # beyond this a float has no half, and integers do
+            return Fraction(digits)  # exact: beyond 2^53 a float cannot represent every integer
         return value
 
     # Tokens

@@ -1,8 +1,8 @@
 """Whether any row of a parquet row group can pass, by the minimum, maximum and number of nulls that
 its footer states.
 
-Every answer is an upper bound: what the footer does not say may be anything. Minimum and maximum
-leave NaN out, so a column of floating-point numbers may always hold one.
+Every answer errs on the side of passing: what the footer does not state may be anything. Minimum
+and maximum ignore NaN, so a column of floating-point numbers may always hold one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Bounds(NamedTuple):
 
 
 class _Outcomes(NamedTuple):
-    """What a test may come to for some row."""
+    """Whether a test can be true, and whether it can be false, for some row."""
 
     true: bool
     false: bool

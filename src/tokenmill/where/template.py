@@ -1,8 +1,8 @@
 """`--template '{title}\\n\\n{text}'`: a row's text from several columns.
 
-A column that is null is empty; a row of which all these columns are null is null. `{{` and `}}` are
-braces. A column is text, or whole numbers, which are written in decimal digits. Other numbers are
-refused: 0.1 in a file of 32-bit floats has several spellings, and each library writes another.
+A null column is empty text; a row is null if all of these columns are. `{{` and `}}` are braces. A
+column holds text or integers, which are written in decimal digits. Other numbers are refused: each
+library spells 0.1 in a file of 32-bit floats differently.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Template:
 
     @property
     def slots(self) -> list[Slot]:
-        """Each column once, where it stands first."""
+        """Each column once, at its first place."""
         found: dict[str, Slot] = {}
         for piece in self.pieces:
             if isinstance(piece, Slot):
@@ -47,7 +47,7 @@ class Template:
         return list(found.values())
 
     def mistake(self, what: str, slot: Slot, known: Iterable[str]) -> ConfigError:
-        """The error for a column that is not there or is not text."""
+        """The error for a column that is missing or is not text."""
         known = list(known)
         near = difflib.get_close_matches(slot.name, known, n=1)
         hint = (
@@ -99,6 +99,6 @@ def template_of(text: str) -> Template:
         else:
             pieces.append(found[0] if found in ("{{", "}}") else found)
     if not any(isinstance(piece, Slot) for piece in pieces):
-        what = "no column in it: every document would be the same"
+        what = "it names no column, so every document would be the same"
         raise mistake(text, what, 0, max(1, len(text)), r"'{title}\n\n{text}'", "--template")
     return Template(text, tuple(pieces))

@@ -26,7 +26,7 @@ class Column:
 
     @property
     def shown(self) -> str:
-        """For a message, which shows the expression, too."""
+        """Shortened for a message, which shows the expression too."""
         name = str(self)
         return name if len(name) <= SHOWN else f"{name[:SHOWN]}..."
 

@@ -1,1 +1,1 @@
-"""Numbers, nouns and names as people write them: for options, hints and messages."""
+"""Numbers, nouns and names as people write them, for options, hints and messages."""

@@ -1,8 +1,7 @@
-"""Whether an argument is what its annotation says, for functions that people call from notebooks.
+"""Checks an argument against its annotation, for functions that people call from notebooks.
 
-Lenient where Python is: a NumPy integer is an int, an int is a float, a pair may be a list, or a
-row of an array. Only
-the first 100 elements of a list are looked at.
+As lenient as Python: a NumPy integer is an int, an int is a float, a pair may be a list or a row of
+an array. Only the first 100 elements of a list are checked.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _WORDS: dict[Any, str] = {
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the type that an annotation, already evaluated, names."""
+    """Whether a value has the type of an annotation, which is already evaluated."""
     if hint is Any:
         return True
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
@@ -76,7 +75,7 @@ _CHECKS: dict[Any, Callable[[Any, tuple[Any, ...]], bool]] = {
 
 
 def described(hint: Any) -> str:
-    """The annotation in words: 'a path or None'."""
+    """The annotation in words, such as 'a path or None'."""
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind in (typing.Union, types.UnionType):
         if {str, os.PathLike} <= {typing.get_origin(one) or one for one in inner}:

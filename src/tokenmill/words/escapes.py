@@ -1,4 +1,4 @@
-"""Text from anywhere, made safe to show: nothing in it controls a terminal or reorders a page."""
+"""Makes untrusted text safe to show: nothing in it can control a terminal or reorder a page."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 def printable(
     text: str, keep_lines: bool = False, escaped: Callable[[str], str] = lambda escape: escape
 ) -> str:
-    """The text with every control and format character shown as an escape, never sent raw.
+    """The text with control and format characters as escapes: an ESC in a document or a file name
+    must not reach the terminal.
 
-    Documents and file names are hostile: an ESC in one must not reach the terminal. Bytes that are
-    not UTF-8 (surrogates, as from `surrogateescape`) are shown as those bytes. `escaped` makes real
-    escapes look different from text that looks like an escape.
+    Bytes that are not UTF-8 (surrogates from `surrogateescape`) are shown as `\\xNN`. `escaped` can
+    mark real escapes, to tell them from text that looks like one.
     """
     return "".join(
         char

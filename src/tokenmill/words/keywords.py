@@ -1,4 +1,4 @@
-"""An error for an argument of a wrong name, which suggests the right one, or of a wrong type."""
+"""Errors for arguments with a wrong name or type; for a wrong name, with a suggestion."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tokenmill.words.synonyms import option_meant
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-# Options that exist only on the command line.
-_SPELLED = {
+# Options that exist only on the command line, and how Python says the same.
+_PYTHON_SPELLING = {
     "no_val": "val='none'",
     "val_first_shard": "val='first-shard'",
     "no_keep_downloads": "keep_downloads=False",
@@ -23,8 +23,7 @@ _SPELLED = {
 
 
 def suggesting(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The same function; arguments of a wrong name or type raise an ArgumentError that says so,
-    and suggests a name."""
+    """Decorator: arguments with a wrong name or type raise an ArgumentError, with a suggestion."""
     signature = inspect.signature(function)
     name = function.__qualname__.removesuffix(".__init__")
 
@@ -55,8 +54,8 @@ def _hints(function: Callable[..., object]) -> dict[str, object]:
 
 def _message(name: str, option: str, known: list[str]) -> str:
     message = f"{name}() has no argument {option!r}"
-    if option in _SPELLED and "val" in known:
-        return f"{message}; write {_SPELLED[option]}"
+    if option in _PYTHON_SPELLING and "val" in known:
+        return f"{message}; write {_PYTHON_SPELLING[option]}"
     meant = option_meant(option, known)
     if meant is not None:
         return f"{message}; did you mean {meant!r}?"

@@ -1,4 +1,4 @@
-"""Names of columns or fields, listed in a message."""
+"""Lists names of columns or fields in a message."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from itertools import islice
 
 
 def name_list(names: Iterable[str], most: int = 50) -> str:
-    """The first names; one that is empty is shown as ''."""
+    """The first `most` names, comma-separated; an empty one is shown as ''."""
     return ", ".join(name or "''" for name in islice(names, most)) or "none"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """The number and its noun. `plural` is for nouns that do not end in a plain s."""
+    """The number and its noun. `plural` is for nouns whose plural is not noun + s."""
     return f"{number:,} {noun_for(number, noun, plural)}"
 
 
 def noun_for(number: float, noun: str, plural: str | None = None) -> str:
-    """Only the noun, for numbers that are shown in another way."""
+    """The noun alone, for numbers that the caller formats."""
     return noun if number == 1 else plural or f"{noun}s"

@@ -45,12 +45,12 @@ def count_of(option: str, value: object) -> int:
 
 
 def seq_len_of(option: str, value: object) -> int:
-    """Tokens a sample; 0, which people write `document`: each document is a sample."""
+    """Tokens per sample. `document` is 0: each document is a sample."""
     return 0 if value in ("document", "documents") else count_of(option, value)
 
 
 def share_of(option: str, value: object) -> float:
-    """A share of the whole, as people write it: 0.1, "0.1" or "10%"."""
+    """A fraction as people write it: 0.1, "0.1" or "10%"."""
     if isinstance(value, str):
         digits = value.strip()
         try:
@@ -74,9 +74,24 @@ def shown_count(number: float) -> str:
     """A large number in three or four digits: 1.23B."""
     for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if number >= size:
-            return (
-                f"{number / size:.3g}{unit}"
-                if number < 999.5 * size
-                else f"{number / size:.0f}{unit}"
-            )
+            return f"{number / size:{'.3g' if number < 999.5 * size else '.0f'}}{unit}"
     return f"{number:.0f}"
+
+
+def shown_rate(bytes_per_second: float) -> str:
+    """A speed in megabytes, with only significant digits: 250 MB/s, 3.1 MB/s."""
+    if bytes_per_second >= 10e6:
+        return f"{bytes_per_second / 1e6:,.0f} MB/s"
+    return f"{shown_bytes(bytes_per_second)}/s"
+
+
+def shown_duration(seconds: float) -> str:
+    """A time in its two largest units: 4.2 s, 12 min 3 s, 2 h 5 min, 3 d 4 h."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    for name, size, smaller, part in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60)):
+        if round(seconds / part) * part >= size:
+            whole, rest = divmod(round(seconds / part), size // part)
+            return f"{whole:,} {name} {rest} {smaller}" if rest else f"{whole:,} {name}"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if rest else f"{minutes} min"

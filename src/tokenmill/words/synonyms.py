@@ -1,5 +1,5 @@
-"""What other tools call our options and commands: for `did you mean ...?`, on the command line and
-in Python. Names are written as Python has them, with underscores.
+"""What other tools call our options and commands, for `did you mean ...?` on the command line and
+in Python. Names have underscores, as in Python.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ _COMMANDS = {
 
 
 def option_meant(name: str, known: Collection[str]) -> str | None:
-    """The known option that a user who types `name` probably means; None if unclear."""
+    """The known option that a user who types `name` probably means; None if none comes close."""
     name = name.replace("-", "_").lower()
     return option_called(name, known) or _nearest(name, known)
 
 
 def option_called(name: str, known: Collection[str]) -> str | None:
-    """The known option that has exactly this name, here or in another tool."""
+    """The known option with exactly this name, here or in another tool."""
     return _called(name, known, _OPTIONS)
 
 

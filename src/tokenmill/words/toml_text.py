@@ -1,7 +1,6 @@
-"""TOML, written: strings, numbers, booleans and lists of these, in tables of one level.
+"""Writes TOML: strings, numbers, booleans and lists of these, in tables of one level.
 
-The standard library reads TOML (tomllib) but does not write it. What this writes, tomllib reads
-back as the same values.
+The standard library only reads TOML. tomllib reads what this writes as the same values.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ _WIDTH = 90  # a longer list has a line for each item
 
 
 def toml_text(options: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Options first, then each table under its heading, such as `source.web`. Names of options are
-    bare keys, as are the parts of a heading."""
+    """Options first, then each table under its heading, such as `source.web`. Option names and the
+    parts of a heading must be bare keys."""
     lines = [*_lines(options)]
     for heading, table in tables.items():
         lines += ["", f"[{heading}]", *_lines(table)]
@@ -33,7 +32,7 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
-        return repr(value)  # inf and nan are TOML, too
+        return repr(value)  # inf and nan are also TOML
     if isinstance(value, (list, tuple)):
         return _list(map(_value, value))
     raise TypeError(f"no TOML for {value!r}")

@@ -20,7 +20,7 @@ import download_client
 import hub_server
 from download_client import SMALL_RANGES
 from hub_server import HubServer, Line
-from tokenmill.corpus.download import downloads, line_meter
+from tokenmill.corpus.download import connection_count, downloads, line_meter
 from tokenmill.corpus.download.downloads import Downloads
 from tokenmill.corpus.download.file_download import FileDownload, FileRange, RangeWish
 from tokenmill.corpus.download.http_answers import HttpAnswers
@@ -112,6 +112,33 @@ def test_download_when_closed_and_begun_again_then_goes_on_with_what_is_missing(
         client.fetch_all()
         assert server.num_file_bytes_sent == SIZE - arrived
     client.require_all()
+
+
+def test_far_away_then_a_range_is_asked_for_before_the_last_one_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(connection_count, "FIRST_CONNECTIONS", 2)
+    monkeypatch.setattr(connection_count, "MAX_CONNECTIONS", 2)
+    line = Line(bytes_per_second_each=SIZE / 8, latency_seconds=0.15)
+    with HubServer(FILES, line=line) as server:
+        ended_at: list[float] = []
+        right = server.answering
+
+        @contextlib.contextmanager
+        def watched(response: hub_server.Response) -> Iterator[hub_server.Response]:
+            with right(response) as found:
+                yield found
+            if found.status == 206:
+                ended_at.append(time.monotonic())
+
+        server.answering = watched
+        client = Client(server, tmp_path)
+        client.fetch_all()
+        client.require_all()
+        assert server.num_file_bytes_sent == SIZE
+        asked_at = [request.at_seconds for request in server.asked(r"^GET /cdn/")]
+    most = max(
+        sum(at <= now for at in asked_at) - sum(at < now for at in ended_at) for now in asked_at
+    )
+    assert 2 < most <= 4
 
 
 def test_progress_when_all_is_here_then_says_so(server, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import tokenmill
 from tests.corpus.readers.test_contract import csv_bytes, rows_read, source_of
 from tokenmill.corpus.readers import ReadOptions, reader_for
 from tokenmill.corpus.readers.records import RecordBlocks
@@ -154,6 +155,7 @@ def test_where_when_a_field_is_tested_then_it_is_read_as_what_it_is_compared_wit
     [
         (b"a,b\n1,2\n", {}, ["no column 'text'; it has a (string), b (string)"]),
         (b"body;id\nx;1\n", {}, ["no column 'text'; it has body (string), id (string)"]),
+        (b"id|text\n1|x\n", {}, ["no comma, but bars: 'id|text'", "delimiter='|'", "> commas.csv"]),
         ("text,id\nx,1\n".encode("utf-16"), {}, ["UTF-16LE", "iconv -f UTF-16 ", "> utf8.csv"]),
         ("text,id\nx,1\n".encode("utf-16-le"), {}, ["NUL bytes", "iconv -f UTF-16LE", "utf8.csv"]),
         (b"text,text\n1,2\n", {}, ["2 columns are named 'text'"]),
@@ -173,6 +175,19 @@ def test_mistakes_when_read_then_each_is_named(tmp_path, content, options, said)
     with pytest.raises((InputError, ConfigError)) as caught:
         rows_read(path, replace(LARGE, **options))
     assert all(part in str(caught.value) for part in said), caught.value
+
+
+@pytest.mark.parametrize(("mark", "what"), [(",", "commas"), (";", "semicolons")])
+def test_tsv_when_its_header_has_no_tab_then_the_hint_reads_it(tmp_path, mark, what):
+    path = tmp_path / "a.tsv"
+    path.write_text(f"id{mark}text\n1{mark}x\n")
+    with pytest.raises(ConfigError, match=f"no tab, but {what}") as caught:
+        tokenmill.prepare(str(path), tmp_path / "out", num_proc=1)
+    assert caught.value.hint == "--input-format csv"
+    made = tokenmill.prepare(str(path), tmp_path / "out", num_proc=1, input_format="csv")
+    assert made.num_documents == 1
+    whole = {"text_column": f"id{mark}text", "num_proc": 1}  # whoever means the whole line
+    assert tokenmill.prepare(str(path), tmp_path / "lines", **whole).num_documents == 1
 
 
 @pytest.mark.parametrize("mark", [";", "\t"])

@@ -227,8 +227,8 @@ def test_template_when_a_later_line_has_half_a_number_then_that_row_is_bad(tmp_p
         ("{title", "a single {"),
         ("title}", "a single }"),
         ("{}: {text}", "empty braces"),
-        ("{{text}}", "no column in it"),
-        ("", "no column in it"),
+        ("{{text}}", "it names no column"),
+        ("", "it names no column"),
     ],
 )
 def test_template_when_it_is_wrong_then_a_caret_shows_where(text, said):

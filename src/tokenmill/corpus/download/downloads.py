@@ -1,10 +1,11 @@
-"""Files fetched in order over several connections, hashed as they arrive, put in place when right.
+"""Downloads files in order over several connections, hashes them as they arrive, and moves each
+into place if its hash is right.
 
-Each connection is a thread that takes the earliest range that nobody fetches, so the first file
-arrives first, and as fast as the line allows. One more thread hashes. Threads hold the lock to take
-a range and to note what has arrived; receiving, writing and hashing happen without it.
+Each connection is a thread that takes the earliest range that is missing and not in flight, so the
+first file arrives first, and as fast as the line allows. One more thread hashes. Threads hold the
+lock to take a range and to note what has arrived; receiving, writing and hashing happen without it.
 
-An error that passes costs a pause for its file alone; other files go on. A Retry-After is for all.
+A transient error pauses only its file; other files continue. A Retry-After pauses all.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from tokenmill.storage.partial_file import InUse
 from tokenmill.storage.retry import Notice, Retry, status_of
 
 CLOSE_SECONDS = 2.0
-IN_USE_SECONDS = 1.0  # between two looks at a file that another run fetches
+IN_USE_SECONDS = 1.0  # between two looks at a file that another run is downloading
 IDLE_SECONDS = 0.2
 HASHING_IDLE_SECONDS = 0.05
-HASHED_BLOCKS = 16  # between two looks at what else there is to do
+HASHED_BLOCKS = 16  # between two looks for other work
 MAX_FILLING = 2  # streams of sources that fill the line
 MAX_ATTEMPTS = 2  # at a file that comes with a wrong hash
 
 
 class Downloads:
-    """Begins at once. `may_begin(name)` is asked, with `changed` held, before bytes of a file are
-    asked for; whoever changes its answer notifies `changed`."""
+    """Starts at once. `may_begin(name)` is called, with `changed` held, before a file is started;
+    when its answer changes, `changed` must be notified."""
 
     def __init__(
         self,
@@ -63,9 +64,9 @@ class Downloads:
         self._may_begin = may_begin
         self._is_closing = False
         self._is_closed = False
-        self._hashed: FileDownload | None = None  # that the thread that hashes works on
+        self._hashed: FileDownload | None = None  # the one that is being hashed
         self._count = ConnectionCount(time.monotonic())
-        self._meter = LineMeter()
+        self._meter = LineMeter(retry.quickest_seconds)
         self._threads: list[threading.Thread] = []
         self._num_connections = 0
         with self.changed:
@@ -73,14 +74,14 @@ class Downloads:
             self._start_connections()
 
     def stop(self) -> None:
-        """Ask for nothing any more. Connections may be cut from now on."""
+        """Make no more requests. Connections may be cut from now on."""
         with self.changed:
             self._is_closing = True
             self.changed.notify_all()
 
     def close(self) -> None:
         self.stop()
-        # A thread may wait for a server that is silent; as a daemon it does not delay our exit.
+        # A thread may be waiting for a silent server; as a daemon it does not delay our exit.
         deadline = time.monotonic() + CLOSE_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -89,14 +90,14 @@ class Downloads:
             self._close_unused()
 
     def _close_unused(self) -> None:
-        """After `close`: the files that no thread uses any more, for whoever wants them next."""
+        """After `close`: close the files that no thread uses any more, so that others can."""
         for download in list(self._open.values()) if self._is_closed else ():
             if not download.in_flight and download is not self._hashed:
                 del self._open[download.remote.name]
                 download.partial.close()
 
     def wait(self) -> None:
-        """Until all files are here."""
+        """Wait until all files are here."""
         for name in list(self._left):
             self.wait_for(name)
 
@@ -134,9 +135,21 @@ class Downloads:
         thread.start()
 
     def _start_connections(self) -> None:
-        while self._num_connections < self._count.wanted:
+        while self._num_connections < self._num_allowed(time.monotonic()):
             self._num_connections += 1
             self._start(self._serve, "connection")
+
+    def _num_allowed(self, now: float) -> int:
+        """How many ranges may be asked for at a time."""
+        if not self._count.max_ahead:
+            return self._count.wanted
+        in_a_latency = self._each(now) * self._meter.latency_seconds
+        num_ending = sum(download.num_ending(in_a_latency) for download in self._open.values())
+        return self._count.wanted + min(num_ending, self._count.max_ahead)
+
+    def _each(self, now: float) -> float:
+        """Bytes per second of a connection; 0: not known."""
+        return self._meter.bytes_per_second(now) / max(1, self._count.wanted)
 
     @property
     def _is_over(self) -> bool:
@@ -151,8 +164,10 @@ class Downloads:
     def _range_to_fetch(self) -> FileRange | None:
         """The next range, once there is one; None: this connection is no longer needed."""
         with self.changed:
-            while not self._is_over and self._num_connections <= self._count.wanted:
+            while not self._is_over:
                 now = time.monotonic()
+                if self._num_connections > self._num_allowed(now):
+                    break
                 range_ = self._next_range(now) if now >= self._retry.silent_until else None
                 if range_ is not None:
                     return range_
@@ -162,7 +177,7 @@ class Downloads:
             return None
 
     def _next_range(self, now: float) -> FileRange | None:
-        wish = self._meter.range_wish(self._count.wanted, now)
+        wish = self._meter.range_wish(self._each(now))
         for name, remote in self._left.items():
             if name in self._to_verify or self._in_use.get(name, 0.0) > now:
                 continue
@@ -183,7 +198,7 @@ class Downloads:
         return sum(len(d.in_flight) for d in self._open.values() if d.remote.source.fills_line)
 
     def _begun(self, remote: RemoteFile, now: float) -> FileDownload | None:
-        """The file's download, opened; None if that is not the next thing to do with it."""
+        """The file's download, opened; None if the file must be verified or waited for first."""
         is_wrong = remote.name in self._wrong
         if not is_wrong and remote.has_size():
             self._to_verify[remote.name] = remote
@@ -243,8 +258,8 @@ class Downloads:
             self._num_bytes += num_bytes
             if asked_at > download.answered_at:
                 download.answered_at = asked_at
-                self._meter.answered(now - asked_at, num_bytes, self._count.wanted, now)
-                self._count.latency_seconds = self._meter.latency_seconds
+                if latency := download.remote.source.latency_seconds:
+                    self._meter.latency_seconds = self._count.latency_seconds = latency
                 self._retry.answered()
             if asked_at > download.failed_at:
                 download.num_failures = 0
@@ -259,7 +274,7 @@ class Downloads:
             if self._is_closing:
                 return
             if asked_at <= download.failed_at:
-                return  # one of several connections that fail together
+                return  # several connections failed together
             if status_of(error) in (429, 503):
                 self._count.refused(now)
             if not download.num_failures:
@@ -340,7 +355,7 @@ class Downloads:
         )
 
     def _close(self, download: FileDownload) -> None:
-        """Of a file that is complete, so that nobody writes to it."""
+        """Close a complete file, to which no thread writes any more."""
         del self._open[download.remote.name]
         download.partial.remove_journal()
         download.partial.close()

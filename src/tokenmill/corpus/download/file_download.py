@@ -1,8 +1,9 @@
-"""One file on its way here: what is missing, who fetches which range, how far it is hashed.
+"""One file that is being downloaded: what is missing, which ranges are in flight, how far it is
+hashed.
 
-The hash runs over the bytes from the start on, behind the ranges that arrive; no state of it is
-kept, so a later attempt hashes again what is here. Threads share it by the lock of `downloads.py`;
-they write their ranges, and one of them hashes, without it.
+Bytes are hashed in order, behind the ranges that arrive. The state of the hash is not saved, so a
+later attempt hashes again what is here. Threads share it by the lock of `downloads.py`; they write
+their ranges, and one of them hashes, without it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ HASHED_BYTES = 1 << 20  # at a time
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file elsewhere, and what becomes of it here."""
+    """A remote file, and what to do with it here."""
 
     name: str
     num_bytes: int
@@ -30,15 +31,15 @@ class RemoteFile:
     partial_path: str
     source: ByteSource
     has_size: Callable[[], bool]  # whether a file of the right size is in its place
-    is_right: Callable[[], bool]  # and has the right bytes: reads all of it
+    is_right: Callable[[], bool]  # whether it also has the right bytes; reads all of it
     put_in_place: Callable[[], None]  # the partial file
     explained: Callable[[], contextlib.AbstractContextManager[None]]  # of its errors
 
 
 @dataclass(frozen=True, slots=True)
 class RangeWish:
-    """How long a range should be. A shorter one would wait longer for its answer than for its
-    bytes; a longer one would keep the file's last bytes waiting."""
+    """How long a range should be. A shorter one would wait longer for the answer than for its
+    bytes; a longer one would delay the file's last bytes."""
 
     least_bytes: int
     most_bytes: int
@@ -46,7 +47,7 @@ class RangeWish:
 
 @dataclass(slots=True, eq=False)
 class FileRange:
-    """A stretch that one connection fetches; `start` moves on as bytes arrive."""
+    """A stretch that one connection fetches; `start` advances as bytes arrive."""
 
     file: FileDownload
     start: int
@@ -59,8 +60,8 @@ class FileDownload:
     def __init__(self, remote: RemoteFile) -> None:
         self.remote = remote
         self.in_flight: list[FileRange] = []
-        self.is_spoiled = False  # begun again as soon as no range is in flight
-        self.num_attempts = 0  # at the whole file that came with a wrong hash
+        self.is_spoiled = False  # it restarts as soon as no range is in flight
+        self.num_attempts = 0  # downloads of the whole file that had a wrong hash
         self.num_failures = 0  # in a row
         self.failing_since = 0.0
         self.failed_at = 0.0
@@ -81,7 +82,7 @@ class FileDownload:
 
     def next_range(self, wish: RangeWish, num_connections: int) -> FileRange | None:
         """The first stretch that nobody fetches: as long as wished, but short enough that all
-        connections have a share of what is missing."""
+        connections have a share of what has not arrived."""
         if self.is_spoiled or len(self.in_flight) >= self.remote.source.max_streams:
             return None
         taken = ByteRanges()
@@ -92,9 +93,9 @@ class FileDownload:
             return None
         start, stop = missing[0]
         if self.remote.source.max_streams > 1:
-            share = sum(stop - start for start, stop in missing) / num_connections
+            share = (self.remote.num_bytes - self.num_bytes) / num_connections
             size = max(wish.least_bytes, min(wish.most_bytes, int(share)))
-            # No crumbs: a rest that is not worth a request goes with this range.
+            # A remainder that is not worth a request is part of this range.
             stop = start + size if stop - start > size + size // 2 else stop
         range_ = FileRange(self, start, stop)
         self.in_flight.append(range_)
@@ -103,6 +104,10 @@ class FileDownload:
     def write(self, range_: FileRange, block: memoryview) -> None:
         self.partial.write(block, range_.start)
         range_.start += len(block)
+
+    def num_ending(self, num_bytes: float) -> int:
+        """How many ranges lack no more than some bytes."""
+        return sum(range_.stop - range_.start <= num_bytes for range_ in self.in_flight)
 
     @property
     def can_restart(self) -> bool:
@@ -119,11 +124,11 @@ class FileDownload:
         return not self.is_spoiled and self._num_hashed < self.partial.prefix
 
     def hash_some(self) -> None:
-        """Hash the next bytes that are here. No other thread may do so."""
+        """Hash the next bytes that are here. For one thread only."""
         stop = min(self.partial.prefix, self._num_hashed + HASHED_BYTES)
         block = self.partial.read(stop - self._num_hashed, self._num_hashed)
         if not block:
-            self.is_spoiled = True  # somebody has cut the file short
+            self.is_spoiled = True  # another process has truncated the file
         self._hash.update(block)
         self._num_hashed += len(block)
 

@@ -1,8 +1,8 @@
-"""HTTP answers whose bytes go into a buffer of ours, over connections that are kept.
+"""HTTP answers, read into our own buffer over connections that are kept.
 
 `http.client` needs 0.7 s of CPU per GB, huggingface_hub's client (httpx) 1.6 s, and encoding needs
-the cores. That client still does what this one cannot: proxies, and settings that a program has
-made for it (`set_client_factory`).
+the cores. That client still handles what this one cannot: proxies, and programs that configure it
+(`set_client_factory`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 import urllib.request
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,10 +21,11 @@ from urllib.parse import urlsplit
 BLOCK_BYTES = 512 << 10
 LEAST_BLOCK_BYTES = 64 << 10
 BLOCK_SECONDS = 0.05
+NUM_LATENCIES = 8  # of late, of which the shortest counts: others waited for a full line, too
 
 
 class HttpAnswer:
-    """Status, headers (by name, whatever case), and the body in blocks."""
+    """Status, headers (case-insensitive), and the body in blocks."""
 
     def __init__(self, status_code: int, headers: Any, blocks: Iterator[memoryview]) -> None:
         self.status_code = status_code
@@ -32,7 +34,7 @@ class HttpAnswer:
 
 
 class HttpStatusError(Exception):
-    """An answer that is not what was asked for; `storage/retry.py` decides by its status."""
+    """An answer with an unexpected status; `storage/retry.py` decides what it means."""
 
     def __init__(self, message: str, response: HttpAnswer) -> None:
         super().__init__(message)
@@ -40,7 +42,7 @@ class HttpStatusError(Exception):
 
 
 class HttpAnswers:
-    """Answers to GET. Several threads may ask at the same time."""
+    """Answers to GET requests, which several threads may make at the same time."""
 
     def __init__(self, session: Any, is_plain_session: bool, timeout_seconds: float) -> None:
         self._session = session
@@ -51,6 +53,17 @@ class HttpAnswers:
         self._lock = threading.Lock()
         self._is_closed = False
         self._ssl: Any = None
+        self._latencies: deque[float] = deque(maxlen=NUM_LATENCIES)
+
+    @property
+    def latency_seconds(self) -> float:
+        """From a request to the beginning of its answer; 0: there was none yet."""
+        with self._lock:
+            return min(self._latencies, default=0.0)
+
+    def _note_latency(self, asked_at: float) -> None:
+        with self._lock:
+            self._latencies.append(time.monotonic() - asked_at)
 
     @contextlib.contextmanager
     def get(self, url: str, headers: Mapping[str, str]) -> Iterator[HttpAnswer]:
@@ -62,7 +75,7 @@ class HttpAnswers:
             yield found
 
     def close(self) -> None:
-        """End all connections, also those that somebody waits for."""
+        """Close all connections, also those that a thread is waiting for."""
         with self._lock:
             self._is_closed = True
             idle = [connection for kept in self._idle.values() for connection in kept]
@@ -83,9 +96,11 @@ class HttpAnswers:
 
     @contextlib.contextmanager
     def _by_session(self, url: str, headers: Mapping[str, str]) -> Iterator[HttpAnswer]:
+        asked_at = time.monotonic()
         with self._session.stream(
             "GET", url, headers=headers, follow_redirects=False, timeout=self._timeout_seconds
         ) as response:
+            self._note_latency(asked_at)
             blocks = (memoryview(block) for block in response.iter_raw(BLOCK_BYTES))
             yield HttpAnswer(response.status_code, response.headers, blocks)
 
@@ -107,10 +122,13 @@ class HttpAnswers:
             connection, is_fresh = self._connection(origin)
             try:
                 connection.request("GET", path, headers=dict(headers))
-                return connection, connection.getresponse()
+                asked_at = time.monotonic()
+                response = connection.getresponse()
+                self._note_latency(asked_at)
+                return connection, response
             except (OSError, http.client.HTTPException) as error:
                 self._put_back(origin, connection, is_reusable=False)
-                # A connection that was kept may have been closed by the server meanwhile.
+                # The server may have closed a kept connection in the meantime.
                 if is_fresh:
                     raise ConnectionError(f"{origin[1]}: {_said(error)}") from error
             except BaseException:
@@ -146,14 +164,14 @@ class HttpAnswers:
 
 
 def _library_of(session: Any) -> Any:
-    """httpx, or what has taken its place: the module whose client the session is."""
+    """The library whose client the session is: httpx, or its successor."""
     import importlib
 
     return importlib.import_module(type(session).__module__.partition(".")[0])
 
 
 def _blocks(response: http.client.HTTPResponse) -> Iterator[memoryview]:
-    """Blocks of what arrives in a moment: a kill loses what is in them, on a slow line too."""
+    """Blocks that arrive within a moment, even on a slow line: a kill loses the current one."""
     buffer, size, began = memoryview(bytearray(BLOCK_BYTES)), LEAST_BLOCK_BYTES, time.monotonic()
     while num_bytes := _received(response, buffer[:size]):
         seconds = time.monotonic() - began

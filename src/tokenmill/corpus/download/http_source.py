@@ -1,4 +1,4 @@
-"""A file over HTTP, by ranges of the address that its host gives out."""
+"""A file over HTTP, in ranges, from an address that its host hands out and that may expire."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class FileChanged(Exception):
-    """The server has another file now: nothing that came before belongs to it."""
+    """The server has another file now: earlier bytes do not belong to it."""
 
 
 class AddressRefused(Exception):
-    """The server that the host leads to has refused one fresh address after the other."""
+    """The server has refused several fresh addresses in a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a file is for a while, and what must be sent with a request."""
+    """Where a file is for a while, and the headers that a request needs."""
 
     url: str
     headers: dict[str, str] = field(default_factory=dict, repr=False)
@@ -57,9 +57,13 @@ class HttpSource:
     def fills_line(self) -> bool:
         return False
 
+    @property
+    def latency_seconds(self) -> float:
+        return self._answers.latency_seconds
+
     def stream(self, start: int, stop: int) -> Generator[memoryview, None, None]:
         address = self._current_address()
-        # A range is one of the file's own bytes, so nobody may compress them on the way.
+        # A range counts the file's own bytes, so they must not be compressed on the way.
         headers = {
             **address.headers,
             "Range": f"bytes={start}-{stop - 1}",
@@ -87,8 +91,8 @@ class HttpSource:
             return self._address
 
     def _leads_elsewhere(self, address: Address, answer: HttpAnswer) -> bool:
-        """Whether to ask again, by another address: a redirect, or an expired signature. Rights are
-        the host's business, and it has given us this address."""
+        """Whether to ask again at another address, after a redirect or an expired signature. A
+        refusal is not about access: the host has granted that with the address."""
         target = answer.headers.get("Location")
         if answer.status_code in _REDIRECTS and target:
             self._replace(
@@ -124,15 +128,15 @@ class HttpSource:
             )
 
     def _require_same(self, answer: HttpAnswer) -> None:
-        """Raise FileChanged for another tag. Servers that differ in their tags for one file get
-        that three times; from then on, the hash at the end decides."""
+        """Raise FileChanged for a new tag, but at most three times, because servers may have
+        different tags for the same file; after that, the hash at the end decides."""
         tag = answer.headers.get("ETag")
         with self._lock:
             self._num_refusals = 0
             before, self._tag = self._tag, tag
             if before is None or tag is None or before == tag:
                 return
-            self._tag = None  # whichever comes next is the one to be fetched
+            self._tag = None  # the next one counts
             self._num_tags += 1
             if self._num_tags <= 3:
                 raise FileChanged(f"{self._name} changed during the download")

@@ -6,35 +6,31 @@ from collections import deque
 
 from tokenmill.corpus.download.file_download import RangeWish
 
-MIN_RANGE_BYTES = 2 << 20
+MIN_RANGE_BYTES = 3 << 19
 MAX_RANGE_BYTES = 64 << 20
-FIRST_RANGE_BYTES = 4 << 20  # as long as nothing is known
+# As long as the rate is not known: what a connection of this rate brings in a latency.
+FIRST_RATE = 25_000_000
+MAX_FIRST_RANGE_BYTES = 5 << 20
 RANGE_SECONDS = 0.5
-LEAST_LATENCIES = 4.0
+LEAST_LATENCIES = 3.0
 MOST_LATENCIES = 10.0
 METERED_SECONDS = 3.0
 _STEP_SECONDS = 0.1
 
 
 class LineMeter:
-    """Pure: time comes from the caller."""
+    """Pure: time and latency come from the caller."""
 
-    def __init__(self) -> None:
+    def __init__(self, latency_seconds: float = 0.0) -> None:
         self._samples: deque[tuple[float, int]] = deque()  # time, bytes up to then
         self._num_bytes = 0
-        self.latency_seconds = 0.0
+        self.latency_seconds = latency_seconds
 
     def arrived(self, num_bytes: int, now: float) -> None:
         self._num_bytes += num_bytes
         if not self._samples or now - self._samples[-1][0] >= _STEP_SECONDS:
             self._samples.append((now, self._num_bytes))
             self._forget_old(now)
-
-    def answered(self, seconds: float, num_bytes: int, num_connections: int, now: float) -> None:
-        """A request's first bytes have arrived after some seconds, of which they took a part."""
-        each = self.bytes_per_second(now) / max(1, num_connections)
-        latency = max(0.0, seconds - num_bytes / each) if each else seconds
-        self.latency_seconds += (latency - self.latency_seconds) / 4
 
     def bytes_per_second(self, now: float) -> float:
         self._forget_old(now)
@@ -47,10 +43,11 @@ class LineMeter:
         while self._samples and now - self._samples[0][0] > METERED_SECONDS:
             self._samples.popleft()
 
-    def range_wish(self, num_connections: int, now: float) -> RangeWish:
-        each = self.bytes_per_second(now) / max(1, num_connections)
+    def range_wish(self, each: float) -> RangeWish:
+        """`each`: bytes per second of a connection; 0: not known."""
         if not each:
-            return RangeWish(MIN_RANGE_BYTES, FIRST_RANGE_BYTES)
+            first = _bounded(FIRST_RATE * self.latency_seconds)
+            return RangeWish(MIN_RANGE_BYTES, min(first, MAX_FIRST_RANGE_BYTES))
         least_seconds = LEAST_LATENCIES * self.latency_seconds
         most_seconds = max(RANGE_SECONDS, MOST_LATENCIES * self.latency_seconds)
         return RangeWish(_bounded(each * least_seconds), _bounded(each * most_seconds))

@@ -1,4 +1,4 @@
-"""What can be seen of a download while it runs."""
+"""The progress of a download."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ class DownloadProgress:
     total_bytes: int
     num_files: int  # complete, hash compared
     total_files: int
-    num_connections: int  # that bytes arrive over now
-    bytes_per_second: float  # of late; 0: nothing arrives
+    num_connections: int  # with a request in flight
+    bytes_per_second: float  # recently; 0: nothing arrives

@@ -1,25 +1,30 @@
 """Readers, one module per kind of input. A reader cuts an input into spans and yields Arrow text.
 
-A reader does not decide what happens to a bad row: it yields null in its place and gives the reason
-in `bad`; encode/mill.py counts, quarantines or stops. A reader knows nothing about tokens.
+A reader does not decide what happens to a bad row: it yields null in its place and the reason in
+`bad`; encode/mill.py counts, quarantines or stops. A reader knows nothing about tokens.
 
     parquet.py  arrow.py  jsonl.py  delimited.py (CSV, TSV)  text.py    the kinds, each a Reader
-    naming.py      how to read a file, by its name; advice if no reader takes it
-    row_text.py    what makes a row's text in a table: a column (column.py), a list of strings, or
-                   a template of columns (where/template.py)
-    kept_columns.py     columns that are kept beside the tokens (--keep)
-    choice.py      which rows of a table go in (--where, --sample); sample.py which of any file
-    row_groups.py  the same for parquet, where whole row groups may be left out
-    column_chunks.py    parquet's columns in a row group: where they are, what decoding may take
-    pages.py       how many rows of a parquet column can safely be decoded at once
-    rows.py        raw Arrow arrays -> valid UTF-8 rows -> numbered batches of even size
-    bytestream.py  bytes of a span, decompressed (jsonl, text); signature.py knows their first bytes
-    native.py      inputs opened for pyarrow: files, and objects in ranges (storage/range_reader.py)
-    byte_cuts.py        where a file of bytes can be cut (jsonl, text)
-    ipc.py         the messages of an Arrow IPC file or stream
-    decompression.py    compressed streams; gunzip.py those of gzip; members.py those of members
-    jsonrows.py    a block of JSON lines -> rows; json_array.py one array, an element at a time
-    records.py     where the records of a CSV file end; field_choice.py which of them go in
+    naming.py           how to read a file, by its name; advice if no reader takes it
+    rows.py             raw Arrow arrays -> valid UTF-8 rows -> numbered batches of even size
+    row_text.py         a row's text in a table: a column (column.py), a list of strings (lists.py)
+                        or a template of columns (where/template.py)
+    choice.py           which rows of a table go in (--where, --sample); sample.py for any file
+    kept_columns.py     columns that are kept beside the tokens (--keep); json_kept.py for JSON
+  parquet
+    row_groups.py       which rows go in, and which row groups are left out
+    group_reads.py      reads columns of row groups in bounded memory
+    column_chunks.py    where a column is in a row group, and how much decoding it may take
+    pages.py            how many rows of a column can safely be decoded at once
+  arrow
+    ipc.py              the messages of an Arrow IPC file or stream
+  jsonl, csv, text
+    bytestream.py       bytes of a span, decompressed; signature.py checks the first bytes
+    decompression.py    compressed streams: gunzip.py, members.py
+    byte_cuts.py        where a file of bytes can be cut
+    jsonrows.py         a block of JSON lines -> rows; json_array.py one array
+    json_choice.py      which lines go in (--where); json_fields.py whether the text is there
+    records.py          where the records of a CSV file end; field_choice.py which of them go in
+  native.py             inputs opened for pyarrow: files, and objects in ranges
 
 Measured (AMD EPYC, pyarrow 26, FineWeb English, page cache warm, a machine busy with other work):
 MB of text per second of one thread's CPU time, for all the work of the reader. The encoder takes
@@ -40,7 +45,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, unknown_name
-from tokenmill.plugins import outside, outside_names
+from tokenmill.plugins import loaded_plugin, plugin_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +56,8 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("parquet", "arrow", "jsonl", "csv", "tsv", "text")
 BYTE_KINDS: Final = ("jsonl", "csv", "tsv", "text")  # spans are bytes; files may be compressed
-GROUP: Final = "tokenmill.readers"  # of entry points: other kinds, from plugins
+COMPRESSED_TEXT_RATIO: Final = 3  # text : compressed bytes, for estimates
+GROUP: Final = "tokenmill.readers"  # the entry points of plugins
 
 _KIND_OF_EXTENSION: Final = {
     ".parquet": "parquet",
@@ -82,27 +88,27 @@ class ReadOptions:
     """The part of the configuration that a reader needs."""
 
     text_column: str = "text"
-    # Between the documents of a text file, or the joined strings of a list; None: the whole file
-    # is one document, and a blank line is between strings.
+    # Between the documents of a text file, or the joined strings of a list. None: a text file is
+    # one document, and strings are joined with a blank line.
     separator: str | None = None
     template: str | None = None  # the text is made of several columns (where/template.py)
-    lists: str | None = None  # a column of lists: "join" their strings, or "documents" of each
-    replace_bad_text: bool = False  # invalid UTF-8 becomes U+FFFD (and is counted) instead of bad
+    lists: str | None = None  # for a column of lists of strings: "join" or "documents"
+    replace_bad_text: bool = False  # invalid UTF-8 becomes U+FFFD, and is counted, instead of bad
     span_bytes: int = 32 << 20  # approximate text per span
     batch_bytes: int = 4 << 20  # approximate text per batch
-    where: str | None = None  # an expression (tokenmill.where): only the rows that pass go in
-    sample: float | None = None  # only this share of the rows goes in (sample.py)
+    where: str | None = None  # an expression that rows must satisfy (tokenmill.where)
+    sample: float | None = None  # the fraction of the rows that goes in (sample.py)
     seed: int = 0  # of the sample
     keep: tuple[str, ...] | None = None  # columns to keep beside the tokens (kept_columns.py)
-    kept_types: str | None = None  # their types, once the plan knows them: batches then have them
+    kept_types: str | None = None  # their types in the plan; without them batches do not keep any
 
     def __post_init__(self) -> None:
-        if self.keep is not None:  # a list, where options came as JSON
+        if self.keep is not None:  # a list if the options came as JSON
             object.__setattr__(self, "keep", tuple(self.keep))
 
     @staticmethod
     def of(config: Config, kept_types: str | None = None) -> ReadOptions:
-        """With the plan's `kept_types`, also the columns to keep are read."""
+        """The options of a configuration. With the plan's `kept_types`, kept columns are read."""
         return ReadOptions(
             keep=config.kept_columns,
             kept_types=kept_types,
@@ -117,23 +123,28 @@ class ReadOptions:
             seed=config.seed if config.sample is not None else 0,
         )
 
+    @staticmethod
+    def by_source(config: Config) -> dict[str, ReadOptions]:
+        """Of each named source, by its name; of a corpus without any, under ""."""
+        return {name: ReadOptions.of(own) for name, own in config.by_source().items()}
+
     @property
-    def is_choosy(self) -> bool:
+    def filters_rows(self) -> bool:
         """Whether some rows may be left out."""
         return self.where is not None or self.sample is not None
 
 
 @dataclass(frozen=True, slots=True)
 class TextBatch:
-    """Some consecutive rows of a span. `texts[i]` is row `first_row + i` of the span, from 0,
+    """Consecutive rows of a span. `texts[i]` is row `first_row + i` of the span, counted from 0,
     unless rows were left out.
 
-    `texts` is a `large_string` array of valid UTF-8; null where the row is null or bad. It may be a
-    slice of a larger array (`texts.offset` is not always 0) or be in a memory-mapped file, and the
+    `texts` is a `large_string` array of valid UTF-8, with null for null and bad rows. It may be a
+    slice of a larger array (`texts.offset` is not always 0) or in a memory-mapped file, and the
     bytes beneath a null are unspecified.
 
-    If rows were left out (--where, --sample), `positions` says which of the `num_rows` rows that
-    the batch covers have a text here; there may be none.
+    If rows were left out (--where, --sample), `positions` says which of the batch's `num_rows` rows
+    have a text here; there may be none.
     """
 
     texts: pa.LargeStringArray
@@ -146,12 +157,12 @@ class TextBatch:
 
     @property
     def num_rows(self) -> int:
-        """The rows that the batch covers, also those that were left out."""
+        """The number of rows that the batch covers, including those that were left out."""
         return len(self.texts) if self.num_covered is None else self.num_covered
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
-        """Where each text is among the rows that the batch covers."""
+        """The position of each text among the rows that the batch covers."""
         import numpy as np
 
         return np.arange(len(self.texts)) if self.positions is None else self.positions
@@ -187,8 +198,8 @@ def kind_of(path: str) -> tuple[str, str | None] | None:
         extension = splitext(stem)[1]
     kind = _KIND_OF_EXTENSION.get(extension)
     if kind is None and compression is None:
-        for name in outside_names(GROUP):
-            if extension in getattr(outside(GROUP, name), "extensions", ()):
+        for name in plugin_names(GROUP):
+            if extension in getattr(loaded_plugin(GROUP, name), "extensions", ()):
                 return name, None
     if kind is None or (compression and kind not in BYTE_KINDS):
         return None
@@ -201,8 +212,7 @@ def compression_of(path: str) -> str | None:
 
 
 def reader_for(kind: str, options: ReadOptions) -> Reader:
-    """The reader of one kind of input. Imported here, so that a run loads only the readers it
-    uses."""
+    """The reader of one kind of input. Imports it, so that a run loads only the readers it uses."""
     if kind == "parquet":
         from tokenmill.corpus.readers.parquet import ParquetReader
 
@@ -223,23 +233,23 @@ def reader_for(kind: str, options: ReadOptions) -> Reader:
         from tokenmill.corpus.readers.text import TextReader
 
         return TextReader(options)
-    if kind in outside_names(GROUP):
-        if options.is_choosy or options.template is not None or options.lists is not None:
+    if kind in plugin_names(GROUP):
+        if options.filters_rows or options.template is not None or options.lists is not None:
             raise ConfigError(
-                f"the reader {kind!r} comes from a plugin: it does not know --where, --sample, "
-                "--template and --lists",
+                f"the reader {kind!r} comes from a plugin, which does not support --where, "
+                "--sample, --template and --lists",
                 hint="leave them out, or write the rows to keep as a .jsonl file first",
             )
         if options.keep:
             raise ConfigError(
-                f"the reader {kind!r} comes from a plugin: it does not know --keep",
+                f"the reader {kind!r} comes from a plugin, which does not support --keep",
                 hint="--keep '' keeps the file and row of each document",
             )
-        found: Reader = outside(GROUP, kind)(options)
+        found: Reader = loaded_plugin(GROUP, kind)(options)
         return found
     raise unknown_name("input format", kind, kinds())
 
 
 def kinds() -> tuple[str, ...]:
-    """Every kind of input that has a reader, ours or a plugin's."""
-    return (*KINDS, *(name for name in outside_names(GROUP) if name not in KINDS))
+    """Every kind of input that has a reader, built in or from a plugin."""
+    return (*KINDS, *(name for name in plugin_names(GROUP) if name not in KINDS))

@@ -1,11 +1,11 @@
 """Where a file of bytes can be cut so that its pieces hold whole documents.
 
-A cut is right after a separator at which `content.split(separator)` is certain to split. Split goes
+A cut is right after a separator at which `content.split(separator)` certainly splits. Split goes
 left to right, so an occurrence counts unless an earlier one overlaps it (two newlines in a run of
 three). An occurrence cannot be overlapped if no other one starts in the len - 1 bytes before it.
-Cuts are searched at multiples of `span_bytes`, at most half a span ahead: where documents are
-longer than that, spans get longer, and planning still reads at most half of the file (normally 64
-KiB per span).
+Cuts are searched at multiples of `span_bytes`, at most half a span ahead: if documents are longer
+than that, spans get longer, and planning still reads at most half of the file (normally 64 KiB per
+span).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The bytes of an input, in chunks: a range of a plain file, or all of a compressed one.
 
 decompression.py has the rules of compressed files: a truncated stream raises, as does garbage after
-the end (the tests cut at every byte; those of zstd pass with pyarrow 17 and 26). zstd windows over
-128 MiB are refused. Two faults cannot be detected: a file cut exactly between two members, and
-flipped bits in zstd and lz4 frames written without a checksum.
+the end (tests cut at every byte, zstd with pyarrow 17 and 26). zstd windows over 128 MiB are
+refused. Two faults cannot be detected: a file cut exactly between two members, and flipped bits in
+zstd and lz4 frames written without a checksum.
 
 A UTF-8 byte order mark at the start of the file is dropped.
 """
@@ -21,9 +21,11 @@ from tokenmill.corpus.readers.native import native_file
 from tokenmill.corpus.readers.signature import HEAD_BYTES, UTF8_BOM, check_signature
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import InputError, NetworkError
+from tokenmill.storage import heartbeat
 from tokenmill.storage.store import store_of
 
 MAX_DOCUMENT_BYTES = 1 << 30  # of a document that must be held in memory
+MAX_COUNTED_BYTES = 1 << 30  # a second of counting, for the number of a line or document
 
 
 def chunks_of(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterator[bytes]:
@@ -33,11 +35,18 @@ def chunks_of(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterato
         if source.compression
         else _plain(source, start, stop, chunk_bytes)
     )
-    return _without_mark(chunks) if start == 0 else chunks
+    return _heard(_without_mark(chunks) if start == 0 else chunks)
+
+
+def _heard(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Each chunk with a heartbeat: a file of which --where lets nothing in has no other step."""
+    for chunk in chunks:
+        heartbeat.beat()
+        yield chunk
 
 
 def head_of(source: Input, num_bytes: int = HEAD_BYTES) -> bytes:
-    """Up to `num_bytes` of the text's beginning. Raises InputError if it is not text."""
+    """The beginning of the text, up to `num_bytes`. Raises InputError if it is not text."""
     head = b""
     for chunk in chunks_of(source, 0, min(num_bytes, source.num_bytes), num_bytes):
         head += chunk
@@ -47,13 +56,14 @@ def head_of(source: Input, num_bytes: int = HEAD_BYTES) -> bytes:
     return head
 
 
-def is_counted_from_start(span: Span, max_bytes: int) -> bool:
-    """Whether the bytes before a span are read to number its documents within the file.
+def is_counted_from_start(span: Span) -> bool:
+    """Whether a span's lines or documents are counted from the start of the file, by reading the
+    bytes before it. Otherwise they are counted from the start of the span.
 
-    Not for an object: its document numbers must not depend on where it is read, because `verify`
-    may be given a copy on disk.
+    Decided by the input's name, not its path: the numbers of an object must be the same if `verify`
+    reads a copy on disk.
     """
-    return span.start <= max_bytes and store_of(span.input.name).has_quick_calls
+    return span.start <= MAX_COUNTED_BYTES and store_of(span.input.name).has_quick_calls
 
 
 def too_long(source: Input, what: str, offset: int | None = None) -> InputError:
@@ -80,8 +90,7 @@ def _plain(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterator[b
 
 
 def _decompressed(source: Input, expected: int, chunk_bytes: int) -> Iterator[bytes]:
-    """The whole file, decompressed; the first `expected` bytes of the file are likely to be
-    read."""
+    """The whole file, decompressed; `expected` is how much of the file will probably be read."""
     name = shlex.quote(source.name)
     assert source.compression is not None
     hint = f"{source.compression} -t {name}, then fetch it again and start again with --overwrite"

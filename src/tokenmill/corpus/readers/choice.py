@@ -1,6 +1,6 @@
-"""Which rows of a table go in: the one place where --where and --sample decide.
+"""Which rows of a table go in: applies --where and --sample.
 
-A value that is not valid UTF-8 is bad like a bad text: if it decides about its row, the row is
+A value that is not valid UTF-8 is like a bad text: if the outcome depends on it, its row is
 quarantined.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which rows go in; those that are `bad` are to be quarantined, and are among them."""
+    """Which rows go in, including the `bad` ones, which will be quarantined."""
 
     is_in: npt.NDArray[np.bool_]
     bad: dict[int, str]
@@ -48,7 +48,7 @@ class Chosen:
         return Raw(texts, positions, len(self.is_in), bad, array)
 
     def only(self, drawn: npt.NDArray[np.bool_]) -> Chosen:
-        """Those of them that are drawn, too."""
+        """The chosen rows that are also drawn."""
         bad = {row: reason for row, reason in self.bad.items() if drawn[row]}
         return Chosen(self.is_in & drawn, bad)
 
@@ -76,7 +76,7 @@ def chosen_of(outcome: pa.BooleanArray, bad: dict[int, str]) -> Chosen:
 
 
 class RowChoice:
-    """The choice among the rows of a span. Raises ConfigError for a column that is not there."""
+    """Chooses among the rows of a span. Raises ConfigError for a column that does not exist."""
 
     def __init__(self, schema: pa.Schema, span: Span, options: ReadOptions) -> None:
         self._replace = options.replace_bad_text
@@ -84,15 +84,15 @@ class RowChoice:
         self.expression: Expression | None = None
         self.fields: Fields = {}  # by their names in the expression
         if options.where is not None:
-            from tokenmill.where.columns import fields_of  # 9 ms that only --where should pay
+            from tokenmill.where.columns import fields_of  # takes 9 ms, only for --where
             from tokenmill.where.parser import parsed
 
             self.expression = parsed(options.where)
             self.fields = fields_of(self.expression, schema, span.input.name)
 
     def among(self, first_row: int, num_rows: int, batch: pa.RecordBatch | None = None) -> Chosen:
-        """Which rows go in, of these rows of the span. `batch` has the columns of the expression.
-        Raises ArrowInvalid for a column that is not sound."""
+        """Which of these rows of the span go in. `batch` has the columns of the expression. Raises
+        ArrowInvalid for a damaged column."""
         chosen = Chosen(np.ones(num_rows, np.bool_), {})
         if self.expression is not None:
             assert batch is not None
@@ -102,7 +102,7 @@ class RowChoice:
         return chosen.only(self._sampler.drawn(first_row, num_rows))
 
     def _passing(self, batch: pa.RecordBatch) -> Chosen:
-        from tokenmill.where.evaluation import outcomes  # 35 ms that only --where should pay
+        from tokenmill.where.evaluation import outcomes  # takes 35 ms, only for --where
 
         assert self.expression is not None
         bad: dict[int, str] = {}

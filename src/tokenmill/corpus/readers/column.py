@@ -2,8 +2,8 @@
 
 A dotted name is a column of exactly that name, or else a field of a struct. A column is text if its
 values are strings or bytes, in any of Arrow's layouts (32-bit or 64-bit offsets, views,
-dictionary-encoded); bytes are checked row by row later (rows.py), so a binary column of images
-gives bad rows, not an error here. A list of strings is text if --lists says what becomes of it.
+dictionary-encoded). Bytes are checked row by row later (rows.py), so a binary column of images
+gives bad rows, not an error here. A list of strings counts as text if --lists is given.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def text_field(schema: pa.Schema, name: str, path: str, lists: str | None = None
         if chats and not text_columns(schema):
             raise chat_refusal(f"{path}: column {chats[0]!r}")
         raise ConfigError(
-            f"{path}: no column {name!r}; it has {_listing(schema)}", hint=_way_out(schema, name)
+            f"{path}: no column {name!r}; it has {_listing(schema)}",
+            hint=_text_column_hint(schema, name),
         )
     if is_chat(field.names[-1], field.type):
         raise chat_refusal(f"{path}: column {name!r}")
@@ -51,26 +52,25 @@ def text_field(schema: pa.Schema, name: str, path: str, lists: str | None = None
         raise ConfigError(
             f"{path}: column {name!r} is {field.type}, not text; "
             f"columns that are text: {name_list(texts)}",
-            hint=_way_out(schema, name),
+            hint=_text_column_hint(schema, name),
         )
     return field
 
 
 def list_refusal(what: str) -> ConfigError:
-    """The error for a list of strings where nobody said what becomes of it."""
+    """The error for a list of strings without --lists."""
     return ConfigError(
         f"{what} is a list of strings, not text",
-        hint="--lists join for one document of each list, --lists documents for one of each string",
+        hint="--lists join makes one document of each list, --lists documents one of each string",
     )
 
 
 def chat_refusal(what: str) -> ConfigError:
-    """The error for conversations, wherever they are."""
+    """The error for a column or field of conversations."""
     return ConfigError(
-        f"{what} holds conversations: to train on them takes the model's chat template and a mask "
-        "of the turns that are learned, which tokenmill does not make",
-        hint="prepare them with your trainer's own tool; a column of text is prepared with "
-        "--text-column NAME",
+        f"{what} holds conversations: training on them needs the model's chat template and a loss "
+        "mask, which tokenmill does not make",
+        hint="prepare them with your trainer's own tool; for a column of text: --text-column NAME",
     )
 
 
@@ -109,9 +109,9 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _way_out(schema: pa.Schema, name: str) -> str:
-    """What to type: a text column, the likeliest first. A field of a struct is suggested if the
-    user named one like it, or if it is the only text."""
+def _text_column_hint(schema: pa.Schema, name: str) -> str:
+    """What to type: the likeliest text column. A field of a struct is suggested if the user named
+    one like it, or if it is the only text."""
     texts, nested = text_columns(schema), _nested_texts(schema)
     usual = [column for column in (*_USUAL, *texts[: len(texts) == 1]) if column in texts]
     known = [*texts, *nested, *(field.partition(".")[0] for field in nested)]

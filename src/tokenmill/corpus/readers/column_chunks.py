@@ -1,10 +1,10 @@
-"""Parquet's column chunks: one column of one row group, its place in the file, and how many of its
-rows can be decoded at a time.
+"""Parquet's column chunks (one column of one row group): where they are in the file, and how many
+of their rows can be decoded at a time.
 
-Sizes in the footer are those of encoded pages: a column of repeated texts decodes to far more. So
-the rows decoded at a time are limited, by number and by their largest possible bytes; rows.py joins
-the results. Joining costs: pyarrow's dictionaries of 4 MB limit it to 320 rows of 4 kB, which reads
-3 to 15 % slower than 1,024 rows; with a limit of 256 MB it was 30 %.
+Sizes in the footer are those of encoded pages, but a column of repeated texts decodes to far more.
+So the rows decoded at a time are limited, by number and by their largest possible size; rows.py
+joins the results. Joining costs time: pyarrow's dictionaries of 4 MB limit it to 320 rows of 4 kB,
+which reads 3 to 15 % slower than 1,024 rows; with a limit of 256 MB it was 30 %.
 """
 
 from __future__ import annotations

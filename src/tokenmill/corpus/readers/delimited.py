@@ -1,15 +1,15 @@
-"""CSV and TSV: the first record names the columns, each other one is a row.
+"""CSV and TSV: the first record names the columns, every other record is a row.
 
-Records are as Python's csv module reads them: a field in quotes may hold delimiters, line ends and
-doubled quotes. pyarrow's parser reads blocks of whole records (records.py); what it does not take
-goes to Python's. A record with more or fewer fields than the header is bad. Fields have no types:
-as text each is what stands there, and --where reads a field as what it is compared with
-(`score >= 3` as a number), where an empty one is null. pyarrow would infer a type for each block.
-A .csv file whose header has no comma, but semicolons or tabs, is separated by those.
+Records are as Python's csv module reads them: a quoted field may hold delimiters, line ends and
+doubled quotes. pyarrow's parser reads blocks of whole records (records.py); blocks that it refuses
+go to Python's. A record with more or fewer fields than the header is bad. Fields are text; --where
+reads a field as the type that it is compared with (`score >= 3` as a number), and an empty one as
+null. pyarrow would infer a type for each block. A .csv file whose header has no comma, but
+semicolons or tabs, is separated by those.
 
 330-390 MB/s of text per thread, by Python's parser 110-180. Cutting a file reads all of it once, at
-800 MB/s, which pays with two workers or more. An object in a store is fetched twice for it: where a
-corpus is must not decide how it is cut, or a shuffle would give other bytes.
+800 MB/s, which pays with two workers or more. An object in a store is therefore fetched twice: a
+corpus must be cut the same wherever it is, or a shuffle would give different bytes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from tokenmill.corpus.readers import ReadOptions, TextBatch
-from tokenmill.corpus.readers.bytestream import (
-    chunks_of,
-    head_of,
-    is_counted_from_start,
-)
+from tokenmill.arrays import binary_array_of, null_scalar, scalar
+from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions, TextBatch
+from tokenmill.corpus.readers.bytestream import chunks_of, head_of, is_counted_from_start
 from tokenmill.corpus.readers.choice import Chosen
 from tokenmill.corpus.readers.field_choice import chosen_records, require_columns
 from tokenmill.corpus.readers.kept_columns import KeptColumns, kept_columns, raw_of, table_schema
@@ -41,22 +38,25 @@ from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.where.parser import parsed
 
-COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
-MAX_COUNTED_BYTES = 1 << 30  # before a span, for a line number
 _HEADER_BYTES = 1 << 20
-_CUT_BYTES = 4 << 20  # looked through at a time
-# What may separate the fields of a .csv file whose header has no comma: spreadsheets write
-# semicolons where the comma is in numbers.
+_CUT_BYTES = 4 << 20  # scanned at a time
+# Other delimiters of .csv files: spreadsheets write semicolons where numbers have decimal commas.
 _INSTEAD_OF_COMMA = (b";", b"\t")
+_SEPARATORS = {
+    ",": ("comma", "commas"),
+    "\t": ("tab", "tabs"),
+    ";": ("semicolon", "semicolons"),
+    "|": ("bar", "bars"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class _Header:
     names: list[str]
     delimiter: bytes
-    num_lines: int  # of the record, and blank ones before it
+    num_lines: int  # including blank ones before it
     num_bytes: int
-    has_more: bool  # whether anything follows it
+    has_more: bool  # anything follows it
 
     @property
     def schema(self) -> pa.Schema:
@@ -65,7 +65,7 @@ class _Header:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Some records: the columns that are needed, as bytes; a bad record is null in all."""
+    """Some records: the needed columns, as bytes; a bad record is null in all."""
 
     batch: pa.RecordBatch
     bad: dict[int, str]
@@ -88,6 +88,7 @@ class DelimitedReader:
         header = self._header(source)
         if header is None:
             return []
+        self._require_divided(header, source)
         RowText(header.schema, self.options, source.name)
         if self.options.where is not None:
             require_columns(self.options.where, header.names, source.name)
@@ -123,12 +124,12 @@ class DelimitedReader:
         _, first, lines = self._counted
         line = next(itertools.islice(lines, row - first, None))
         self._counted = (span, row + 1, lines)
-        if span.start and not is_counted_from_start(span, MAX_COUNTED_BYTES):
+        if span.start and not is_counted_from_start(span):
             return f"line {line} from byte {span.start} on"
         return f"line {line}"
 
     def _header(self, source: Input) -> _Header | None:
-        """The names of the columns; None for a file without any record."""
+        """The first record; None for a file without records."""
         if source.num_bytes == 0 and not source.compression:
             return None
         head = head_of(source, _HEADER_BYTES)
@@ -155,7 +156,7 @@ class DelimitedReader:
         return _Header(names, delimiter, first.end_line, num_bytes, len(head) > num_bytes)
 
     def _first_record(self, head: bytes, source: Input) -> tuple[bytes, Record | None]:
-        """What separates the fields, and the header."""
+        """The delimiter, and the header."""
         first = next(records([head], self._delimiter, source), None)
         if self._delimiter == b"," and first and first.fields != [self.options.text_column]:
             for delimiter in _INSTEAD_OF_COMMA if len(first.fields) == 1 else ():
@@ -164,6 +165,25 @@ class DelimitedReader:
                     return delimiter, other
         return self._delimiter, first
 
+    def _require_divided(self, header: _Header, source: Input) -> None:
+        """Raise ConfigError for a file that something else separates: its lines, whole, would be
+        the values of a column whose name is the whole header."""
+        own = header.delimiter.decode()
+        found = [mark for mark in _SEPARATORS if mark in header.names[0] and mark != own]
+        is_named = self.options.template or header.names[0] == self.options.text_column
+        if len(header.names) > 1 or is_named or not found:
+            return
+        hint, name = "--input-format csv", shlex.quote(source.name)
+        if found[0] == "|":
+            read = "csv.reader(sys.stdin, delimiter='|')"
+            written = f"import csv, sys; csv.writer(sys.stdout).writerows({read})"
+            hint = f'python3 -c "{written}" < {name} > commas.csv'
+        raise ConfigError(
+            f"{source.name}: its first line, which names the columns, has no "
+            f"{_SEPARATORS[own][0]}, but {_SEPARATORS[found[0]][1]}: {header.names[0]!r}",
+            hint=hint,
+        )
+
     def _needed(self, row_text: RowText, kept: KeptColumns | None) -> list[str]:
         """The columns to read, each once."""
         where = [] if self.options.where is None else parsed(self.options.where).columns
@@ -171,7 +191,7 @@ class DelimitedReader:
         return list(dict.fromkeys([*names, *(kept.paths if kept else ())]))
 
     def _cuts(self, source: Input, delimiter: bytes) -> list[int]:
-        """Where the file can be cut; at its ends only, if that takes a parser."""
+        """Where the file is cut, with its ends; only its ends if finding cuts takes a parser."""
         target = span_bytes = self.options.span_bytes
         chunks = chunks_of(source, 0, source.num_bytes, min(span_bytes, _CUT_BYTES))
         blocks = RecordBlocks(chunks, delimiter, source)
@@ -210,7 +230,7 @@ class DelimitedReader:
         header = self._header(span.input)
         assert header is not None, "a span has records"
         first, skipped = 0, 0
-        if span.start and is_counted_from_start(span, MAX_COUNTED_BYTES):
+        if span.start and is_counted_from_start(span):
             before = chunks_of(span.input, 0, span.start, self.options.batch_bytes)
             first = sum(chunk.count(b"\n") for chunk in before)
         chunks = chunks_of(span.input, span.start, span.stop, self.options.batch_bytes)
@@ -236,7 +256,7 @@ def _raws(
         num_rows = len(table.batch)
         texts = row_text.of(_with_nulls(table.batch) if options.template else table.batch)
         kept = None if columns is None else columns.of(table.batch)
-        if options.is_choosy:
+        if options.filters_rows:
             chosen = chosen_records(table.batch, table.bad, options)
             if sampler is not None:
                 chosen = chosen.only(sampler.drawn(first_row, num_rows))
@@ -251,8 +271,8 @@ def _raws(
 def _parsed(
     block: bytes, delimiter: bytes, num_columns: int, columns: Sequence[int]
 ) -> list[pa.Array] | None:
-    """The columns of a block by pyarrow; None if it takes Python's parser."""
-    if block.startswith(UTF8_BOM):  # pyarrow drops it, and here it is text
+    """The columns of a block, parsed by pyarrow; None if it needs Python's parser."""
+    if block.startswith(UTF8_BOM):  # here it is text, but pyarrow would drop it
         return None
     names = [str(number) for number in range(num_columns)]
     try:
@@ -286,12 +306,11 @@ def _table(
         elif len(record.fields) != num_columns:
             bad[row] = f"{len(record.fields)} fields where the header has {num_columns}"
     arrays = [
-        pa.array(
+        binary_array_of(
             [
                 None if row in bad else record.fields[column].encode(errors="surrogateescape")
                 for row, record in enumerate(found)
-            ],
-            pa.large_binary(),
+            ]
         )
         for column in columns
     ]
@@ -312,12 +331,12 @@ def _gathered(found: Iterable[Record], batch_bytes: int) -> Iterator[list[Record
 
 
 def _with_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same, with null for empty fields: in a template they are the same."""
+    """The same with null for empty fields, which a template treats alike."""
     import pyarrow.compute as pc
 
-    nothing = pa.scalar(None, pa.large_binary())
+    nothing, zero = null_scalar(pa.large_binary()), scalar(0, pa.int64())
     arrays = [
-        pc.if_else(pc.equal(pc.binary_length(column), 0), nothing, column)
+        pc.if_else(pc.equal(pc.binary_length(column), zero), nothing, column)
         for column in batch.columns
     ]
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)

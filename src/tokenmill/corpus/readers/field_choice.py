@@ -1,12 +1,11 @@
-"""Which records of a CSV or TSV file go in, by --where.
+"""Applies --where to the records of a CSV or TSV file.
 
-Fields have no types: each is read as what it is compared with, by the rules of JSON lines
+Fields have no types: each is read as the type that it is compared with, by the rules of JSON lines
 (json_choice.py). An empty field is null.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,16 +14,16 @@ import pyarrow as pa
 
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.choice import Chosen
-from tokenmill.corpus.readers.json_choice import LineChoice, choice_of
+from tokenmill.corpus.readers.json_choice import choice_of
 from tokenmill.where.columns import misspelled
 from tokenmill.where.parser import parsed
 
 
 def chosen_records(batch: pa.RecordBatch, bad: dict[int, str], options: ReadOptions) -> Chosen:
-    """The records that pass --where, if there is one; nothing is known of those that are `bad`."""
+    """The records that satisfy --where, if it is given; the outcome of `bad` ones is unknown."""
     if options.where is None:
         return Chosen(np.ones(len(batch), np.bool_), bad)
-    choice = _choice(options.where, options.replace_bad_text)
+    choice = choice_of(parsed(options.where), options.replace_bad_text)
     names = [".".join(one) for one in parsed(options.where).columns]
     columns = [
         [_value(field, types, options.replace_bad_text) for field in column.to_pylist()]
@@ -34,13 +33,8 @@ def chosen_records(batch: pa.RecordBatch, bad: dict[int, str], options: ReadOpti
     return choice.among_objects(rows, dict(bad))
 
 
-@functools.lru_cache(maxsize=16)
-def _choice(where: str, replace: bool) -> LineChoice:
-    return choice_of(parsed(where), replace)
-
-
 def _value(field: bytes | None, types: tuple[type, ...] | None, replace: bool) -> Any:
-    """A field as what it is tested as; as text, or as bytes, if it is not one."""
+    """A field as the type it is tested as; as text or bytes if that fails."""
     if not field:
         return None
     try:
@@ -68,4 +62,4 @@ def require_columns(where: str, names: Sequence[str], path: str) -> None:
         if str(test.column) not in names:
             what = f"{path}: no column {test.column.shown!r}"
             raise misspelled(expression, test.column, names, what)
-    _choice(where, replace=False)
+    choice_of(expression, replace=False)  # refuses a column that is tested as two types

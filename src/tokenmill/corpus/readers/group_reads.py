@@ -23,7 +23,7 @@ from tokenmill.storage.range_reader import RangedFile
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Columns by name, and their leaf columns as the footer counts them."""
+    """Columns by name, and the numbers of their leaf columns in the footer."""
 
     names: Sequence[str]
     leaves: Sequence[int]
@@ -31,7 +31,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class GroupReads:
-    """A span's row groups. `data` is what `file` reads from: a memory map, or an object's
+    """Reads a span's row groups. `data` is what `file` reads from: a memory map, or an object's
     ranges."""
 
     file: pq.ParquetFile
@@ -65,7 +65,7 @@ class GroupReads:
     def _reads(
         self, groups: Iterable[int], leaves: Sequence[int]
     ) -> Iterator[tuple[list[int], int]]:
-        """(row groups, rows per batch): small neighbours merged, a large group in even batches."""
+        """(row groups, rows per batch): small groups together, a large one in even batches."""
         some: list[int] = []
         num_bytes = num_rows = 0
         limit = most_rows = min(MAX_DECODED_ROWS, self.span.num_rows or MAX_DECODED_ROWS)

@@ -2,12 +2,11 @@
 
 A stream is a schema message, then dictionary and record batch messages, then an end marker that
 writers may leave out. A file is the same after 8 bytes of magic, plus a footer. Walking the
-messages touches only their headers (a memory map; 8 us each), so that a slice deep inside a stream
-of 5 GB is planned and reached without reading the bytes before it. pyarrow does not give a
-message's number of rows without decoding it, so `_batch_header` reads the header, a flatbuffer. It
-takes the number of rows, which must equal that of the first column, or a flipped bit could make a
-batch look empty and be skipped. It also takes the start of each compressed buffer: a batch is
-decompressed whole, and its decompressed size stands before each buffer.
+messages touches only their headers (in a memory map; 8 us each), so that a slice deep inside a
+stream of 5 GB is planned and reached without reading the bytes before it. pyarrow does not give a
+message's number of rows without decoding it, so `_batch_header` parses the header, a flatbuffer. It
+reads the number of rows, which must equal that of the first column, or a flipped bit could make a
+batch look empty; and the start of each compressed buffer, which begins with its decompressed size.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ FILE_MAGIC = b"ARROW1\0\0"
 FEATHER_V1_MAGIC = b"FEA1"
 READ_FAILURES = (pa.ArrowException, OSError, EOFError, KeyError, UnicodeError)
 
-# As for row groups of parquet: sizes that only a decompression bomb announces.
+# As for row groups of parquet: larger sizes are taken for a decompression bomb.
 MAX_BATCH_BYTES = 4 << 30
 MAX_RATIO = 1000  # uncompressed : compressed, for batches over MIN_BOMB_BYTES
 MIN_BOMB_BYTES = 256 << 20
@@ -51,7 +50,7 @@ class BatchIndex:
 
 
 def batch_index_of(file: pa.NativeFile, path: str, is_file: bool) -> BatchIndex:
-    """Walk all messages. A message that is cut short is an error, not the end of the data."""
+    """Walk all messages. A truncated message is an error, not the end of the data."""
     start = len(FILE_MAGIC) if is_file else 0
     schema: pa.Schema | None = None
     batches: list[Batch] = []
@@ -107,7 +106,7 @@ def _messages(
 
 
 def _schema_of(message: pa.ipc.Message, path: str) -> pa.Schema:
-    # read_schema takes any message for a schema and follows its header into nowhere (a segfault).
+    # read_schema takes any message for a schema, and segfaults on another kind.
     if message.type != "schema":
         raise InputError(f"{path}: not an Arrow file or stream: it begins with a {message.type}")
     try:
@@ -147,7 +146,7 @@ def _batch_header(message: pa.ipc.Message) -> _Header:
 
 
 class _Flatbuffer:
-    """The needed subset of a flatbuffer: places are byte offsets, and 0 means none."""
+    """The needed subset of a flatbuffer. Places are byte offsets; 0 means none."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -178,7 +177,7 @@ class _Flatbuffer:
 
 def _check_size(header: _Header, body: pa.Buffer, what: str) -> None:
     """Raise InputError for a compressed batch that must be a bomb. Each buffer begins with its
-    size."""
+    decompressed size."""
     data = memoryview(body)
     num_bytes = sum(
         max(0, struct.unpack_from("<q", data, start)[0])

@@ -1,8 +1,8 @@
-"""A file that is one JSON array, an element at a time, in the memory of its largest element.
+"""Reads a file that is one JSON array, one element at a time, in the memory of its largest element.
 
-Where an element ends is known once it is parsed, by Python's parser, so the file is one span: about
-150 MB/s, because the elements are parsed again as rows, like JSON lines. An array that is broken is
-an error with its line, not a bad row: after it, nobody knows where an element begins.
+The end of an element is known only after parsing it, with Python's parser, so the file is one span:
+about 150 MB/s, because the elements are parsed again as rows, like JSON lines. A broken array is an
+error with its line, not a bad row: after it, it is unknown where the next element begins.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_array(source: Input) -> bool:
 
 
 def first_elements(head: bytes, max_elements: int) -> list[bytes]:
-    """Elements that the beginning of an array holds whole."""
+    """The complete elements at the beginning of an array."""
     found: list[bytes] = []
     try:
         for element in _Elements(iter([head]), "").all():
@@ -45,7 +45,7 @@ def first_elements(head: bytes, max_elements: int) -> list[bytes]:
 def element_blocks(
     chunks: Iterable[bytes], source: Input, block_bytes: int, num_lines: int = 0
 ) -> Iterator[list[bytes]]:
-    """The elements in order, in lists of about `block_bytes`; so many lines are before them."""
+    """The elements in order, in lists of about `block_bytes`. `num_lines` come before them."""
     block: list[bytes] = []
     num_bytes = 0
     for element in _Elements(iter(chunks), source.name, source, num_lines).all():
@@ -111,7 +111,7 @@ class _Elements:
         return raw.encode(errors="surrogateescape")
 
     def _is_cut(self, error: json.JSONDecodeError) -> bool:
-        """Whether more text may make it right."""
+        """Whether the error may go away with more text."""
         is_near_end = error.pos >= len(self._text) - _NEAR_END
         return is_near_end or error.msg.startswith("Unterminated string")
 
@@ -133,8 +133,8 @@ class _Elements:
         self._at += 1
 
     def _more(self) -> bool:
-        """Read on, by at least as much as is waiting, so that a long element is parsed few times;
-        False at the end of the file. The text then begins at `_at`."""
+        """Read at least as much as is waiting, so that a long element is parsed few times; False at
+        the end of the file. The text then begins at what was `_at`."""
         self._line += self._text.count("\n", 0, self._at)
         parts, waiting = [self._text[self._at :]], len(self._text) - self._at
         if waiting > MAX_DOCUMENT_BYTES and self._source is not None:

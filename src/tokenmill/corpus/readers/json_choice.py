@@ -1,9 +1,9 @@
-"""Which JSON lines go in, by --where.
+"""Applies --where to JSON lines.
 
 Each line is parsed by Python on its own, at 330 MB/s: types differ from line to line, so there is
-no schema that pyarrow's parser could use. A field that a line does not have is null. A field of a
-type that cannot be tested as the expression does is bad: if it decides about its line, the line is
-quarantined. The first lines of a file are looked at when the plan is made.
+no schema for pyarrow's parser. A missing field is null. A field of the wrong type for the
+expression is bad: if the outcome depends on it, the line is quarantined. The first lines of a file
+are checked when the plan is made.
 """
 
 from __future__ import annotations
@@ -15,6 +15,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tokenmill.arrays import (
+    boolean_array_of,
+    mask,
+    null_scalar,
+    number_array_of,
+    text_array_of,
+    validity,
+)
 from tokenmill.corpus.readers.choice import Chosen, chosen_of
 from tokenmill.corpus.readers.jsonrows import (
     EXACT_DECODER,
@@ -52,8 +60,8 @@ class LineChoice:
         require_patterns(expression)
 
     def require_fields(self, objects: Sequence[dict[str, Any]], path: str, lines: str) -> None:
-        """Raise ConfigError if no object has a field, or if all that have it have it with another
-        type. (One odd line is quarantined later.)"""
+        """Raise ConfigError if no object has a field, or if all that have it have it with the wrong
+        type. (A single odd line is quarantined later.)"""
         for test in self._expression.tests:
             column = test.column
             found = [field_of(one, column.names) for one in objects]
@@ -71,7 +79,7 @@ class LineChoice:
         return next(types for names, types in self._types.items() if ".".join(names) == name)
 
     def among(self, lines: Sequence[bytes]) -> Chosen:
-        """Which lines go in; those that are no JSON object are bad."""
+        """Which lines go in; those that are not JSON objects are bad."""
         objects: list[dict[str, Any]] = []
         bad: dict[int, str] = {}
         for line in lines:
@@ -86,13 +94,13 @@ class LineChoice:
         return self.among_objects(objects, bad)
 
     def among_objects(self, objects: Sequence[dict[str, Any]], bad: dict[int, str]) -> Chosen:
-        """The same of lines that are parsed; nothing is known of those that are `bad`."""
+        """The same for parsed lines; the outcome of `bad` ones is unknown."""
         from tokenmill.where.evaluation import outcomes
 
         broken = list(bad)
         layers = {names: self._layers(names, objects, bad) for names in self._types}
         outcome = outcomes(self._expression, layers.__getitem__)
-        if broken:  # nothing is known of them, not even what is null
+        if broken:  # their outcome is unknown, even for tests of null
             is_broken = np.zeros(len(objects), np.bool_)
             is_broken[broken] = True
             outcome = _with_nulls(outcome, is_broken)
@@ -113,7 +121,7 @@ class LineChoice:
             values.append(value)
         types = self._types[names]
         if types is None:
-            return [pa.array([None if value is None else True for value in values], pa.bool_())]
+            return [boolean_array_of([None if value is None else True for value in values])]
         return [layer for type_ in types for layer in _ARRAYS[type_](values)]
 
     def _problem(self, names: Names, value: Any) -> str | None:
@@ -145,22 +153,22 @@ def _types_of(expression: Expression) -> dict[Names, tuple[type, ...] | None]:
 
 
 def _texts(values: list[Any]) -> list[pa.Array]:
-    texts = (valid_text(value)[0] if isinstance(value, str) else None for value in values)
-    return [pa.array(list(texts), pa.large_string())]
+    texts = [valid_text(value)[0] if isinstance(value, str) else None for value in values]
+    return [text_array_of(texts)]
 
 
 def _integers(values: list[Any]) -> list[pa.Array]:
     own = [value if type(value) is int and value in _INT64 else None for value in values]
-    return [pa.array(own, pa.int64())]
+    return [number_array_of(own, pa.int64())]
 
 
 def _floats(values: list[Any]) -> list[pa.Array]:
-    """The other numbers; an integer that no int64 holds is the nearest one of these."""
+    """The other numbers; an integer beyond int64 becomes the nearest float."""
     others = (
         type(value) is float or (type(value) is int and value not in _INT64) for value in values
     )
     own = [_float(value) if is_own else None for value, is_own in zip(values, others, strict=True)]
-    return [pa.array(own, pa.float64())]
+    return [number_array_of(own, pa.float64())]
 
 
 def _float(value: int | float) -> float:
@@ -171,12 +179,16 @@ def _float(value: int | float) -> float:
 
 
 def _booleans(values: list[Any]) -> list[pa.Array]:
-    return [pa.array([v if isinstance(v, bool) else None for v in values], pa.bool_())]
+    return [boolean_array_of([v if isinstance(v, bool) else None for v in values])]
 
 
 def _lists(values: list[Any]) -> list[pa.Array]:
-    own = [[None] * len(value) if isinstance(value, list) else None for value in values]
-    return [pa.array(own, pa.large_list(pa.null()))]
+    """The lists' lengths are all that is asked about: their elements are nulls."""
+    own = [value if isinstance(value, list) else None for value in values]
+    ends = np.cumsum([0, *(len(value or ()) for value in own)], dtype=np.int64)
+    type_, elements = pa.large_list(pa.null()), pa.nulls(int(ends[-1]))
+    buffers = [validity(own), pa.py_buffer(ends)]
+    return [pa.Array.from_buffers(type_, len(own), buffers, children=[elements])]
 
 
 _ARRAYS = {str: _texts, int: _integers, float: _floats, bool: _booleans, list: _lists}
@@ -186,9 +198,7 @@ _SHOWN = {str: "text", int: "a number", bool: "a boolean", list: "a list"}
 def _with_nulls(outcome: pa.BooleanArray, is_null: Any) -> pa.BooleanArray:
     import pyarrow.compute as pc
 
-    from tokenmill.arrays import mask
-
-    return pc.if_else(mask(is_null), pa.scalar(None, pa.bool_()), outcome)
+    return pc.if_else(mask(is_null), null_scalar(pa.bool_()), outcome)
 
 
 choice_of = functools.lru_cache(maxsize=16)(LineChoice)

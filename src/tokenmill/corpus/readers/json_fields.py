@@ -1,4 +1,4 @@
-"""Whether the first objects of a file show that its text cannot be read as asked."""
+"""Checks the first objects of a JSON file for the fields that make the text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Objects = Sequence[dict[str, Any]]
 
 
 def require_text(objects: Objects, options: ReadOptions, path: str, which: str) -> None:
-    """Raise ConfigError if a field that makes the text is in none of `which`, or never text."""
+    """Raise ConfigError if a field of the text is in none of the objects, or is never text. `which`
+    describes the objects in the message."""
     if options.template is not None:
         _require_slots(objects, options.template, path, which)
         return
@@ -62,7 +63,7 @@ def _values(objects: Objects, name: str) -> list[Any]:
 
 
 def _refuse_only_chats(objects: Objects, path: str) -> None:
-    """Raise ConfigError if conversations are all that there is."""
+    """Raise ConfigError if there are conversations and no text."""
     keys = dict.fromkeys(key for one in objects for key in one)
     values = {key: [one[key] for one in objects if one.get(key) is not None] for key in keys}
     chats = [key for key in keys if values[key] and all(_is_chat(key, v) for v in values[key])]

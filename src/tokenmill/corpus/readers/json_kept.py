@@ -1,4 +1,4 @@
-"""Fields of JSON objects that are kept beside the tokens (--keep). Types: kept_columns.py."""
+"""Fields of JSON objects that are kept beside the tokens (--keep), as in kept_columns.py."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tokenmill.arrays import boolean_array_of, number_array_of, text_array_of
 from tokenmill.corpus.readers.jsonrows import MISSING, field_of, paths_of, valid_text
 from tokenmill.corpus.readers.kept_columns import (
     Kept,
@@ -22,8 +23,8 @@ Objects = Sequence[dict[str, Any]]
 
 
 def lines_schema(objects: Objects, columns: Iterable[str], path: str, lines: str) -> pa.Schema:
-    """The types of fields, by the first lines of a file. Raises ConfigError for a field that none
-    of them has."""
+    """The types of fields in the first lines of a file. Raises ConfigError for a field that none of
+    them has."""
     fields = []
     for column in columns:
         values = _values(objects, column)
@@ -35,14 +36,14 @@ def lines_schema(objects: Objects, columns: Iterable[str], path: str, lines: str
 
 
 def kept_of_objects(objects: Objects, columns: Names, text: str) -> Kept:
-    """The kept fields of JSON lines, by the plan's types. A field that a line lacks is null."""
+    """The kept fields of JSON lines, in the plan's types. A missing field is null."""
     bad: dict[int, str] = {}
     target = schema_of(text)
     arrays = []
     for column, field in zip(columns, target, strict=True):
         values = [None if value is MISSING else value for value in _values(objects, column)]
         if field.type == pa.large_string():
-            arrays.append(pa.array(map(_text_of, values), pa.large_string()))
+            arrays.append(text_array_of([_text_of(value) for value in values]))
         else:
             arrays.append(_typed(values, field, bad))
     return Kept(struct_of(arrays, target), bad)
@@ -72,7 +73,8 @@ def _text_of(value: Any) -> str | None:
 
 def _typed(values: list[Any], field: pa.Field, bad: dict[int, str]) -> pa.Array:
     try:
-        return pa.array(values, field.type)
+        found = _as_they_are(values, field.type)
+        return pa.array(values, field.type) if found is None else found
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass
     for row, value in enumerate(values):
@@ -83,3 +85,13 @@ def _typed(values: list[Any], field: pa.Field, bad: dict[int, str]) -> pa.Array:
             bad[row] = what + shown(field.type)
             values[row] = None
     return pa.array(values, field.type)
+
+
+def _as_they_are(values: list[Any], type_: pa.DataType) -> pa.Array | None:
+    """The values if each is of the column's own type, which needs no pandas (arrays.py)."""
+    kinds = set(map(type, values)) - {type(None)}
+    if type_ == pa.bool_() and kinds <= {bool}:
+        return boolean_array_of(values)
+    if (type_ == pa.int64() and kinds <= {int}) or (type_ == pa.float64() and kinds <= {float}):
+        return number_array_of(values, type_)
+    return None

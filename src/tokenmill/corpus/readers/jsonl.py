@@ -3,7 +3,7 @@ that begins with [ is one array of objects (json_array.py).
 
 395-430 MB/s of text per thread; a block with a bad line, blank lines or odd spacing takes the slow
 path of jsonrows.py. A line may be up to 1 GiB. At plan time the first lines show whether this is
-JSON lines at all (a pretty-printed object is not) and whether the text field exists.
+JSON lines at all (a pretty-printed object is not), and whether the text field exists.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokenmill.arrays import indices
-from tokenmill.corpus.readers import ReadOptions, TextBatch
+from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions, TextBatch
 from tokenmill.corpus.readers.byte_cuts import cut_spans
 from tokenmill.corpus.readers.bytestream import (
     MAX_DOCUMENT_BYTES,
@@ -56,8 +56,6 @@ from tokenmill.errors import InputError
 if TYPE_CHECKING:
     from tokenmill.corpus.readers.json_choice import LineChoice
 
-COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
-MAX_COUNTED_BYTES = 1 << 30  # before a span: a second of counting, for a line number
 _FIRST_LINES = 100
 _FIRST_BYTES = 1 << 20
 
@@ -81,14 +79,14 @@ class JsonlReader:
         return [Span(source, 0, source.num_bytes, text_bytes)]
 
     def kept_schema(self, source: Input) -> pa.Schema:
-        """By the first lines."""
+        """The types of the kept fields in the first lines."""
         head = _first_objects(source)
         return lines_schema(head.objects, self.options.keep or (), source.name, head.which)
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
         blocks = _blocks(span, self.options.batch_bytes)
         sampler = sampler_of(span, self.options)
-        if self.options.lists == "documents":  # a line is drawn with all its documents
+        if self.options.lists == "documents":  # --sample takes a line with all its documents
             return numbered(span, _documents(blocks, self.options, sampler))
         rows = (rows_in(block, self.options) for block in blocks)
         return numbered(span, sampled(rows, sampler))
@@ -105,12 +103,12 @@ class JsonlReader:
         _, first, lines = self._counted
         line = next(itertools.islice(lines, row - first, None))
         self._counted = (span, row + 1, lines)
-        if span.start and not is_counted_from_start(span, MAX_COUNTED_BYTES):
+        if span.start and not is_counted_from_start(span):
             return f"line {line} from byte {span.start} on"
         return f"line {line}"
 
     def _check_first_lines(self, source: Input) -> bool:
-        """Raise an error for what the beginning shows to be wrong; whether it is an array."""
+        """Whether the file is an array. Raises an error if its beginning shows a mistake."""
         head = _first_objects(source)
         if any(head.objects):
             require_text(head.objects, self.options, source.name, head.which)
@@ -135,7 +133,7 @@ def _first_objects(source: Input) -> _Head:
     else:
         lines = head.split(b"\n")
         if len(head) >= _FIRST_BYTES:
-            lines.pop()  # may be cut short
+            lines.pop()  # it may be incomplete
         lines = [line for line in lines if line.strip(WHITESPACE)][:_FIRST_LINES]
         _check_is_lines(source, lines, head)
     objects = []
@@ -156,7 +154,7 @@ def _is_empty_array(source: Input) -> bool:
 
 
 def _check_is_lines(source: Input, lines: list[bytes], head: bytes) -> None:
-    """Raise InputError for an object that is printed over several lines."""
+    """Raise InputError for an object that spans several lines."""
     if len(lines) > 1 and _is_cut_off(lines[0], head):
         raise InputError(
             f"{source.name}: a JSON object over several lines, not one JSON object per line",
@@ -165,7 +163,7 @@ def _check_is_lines(source: Input, lines: list[bytes], head: bytes) -> None:
 
 
 def _is_cut_off(line: bytes, head: bytes) -> bool:
-    """Whether the first line is no JSON, but begins an object that goes on after it."""
+    """Whether the first line begins an object that continues on the next line."""
     if line.strip(WHITESPACE) == b"{":
         return True
     text = head.decode(errors="replace").lstrip(WHITESPACE.decode())
@@ -192,7 +190,7 @@ Block = bytes | list[bytes]  # whole lines, or an array's elements
 
 
 def rows_in(block: Block, options: ReadOptions) -> Rows:
-    """The rows of a block that pass --where, if there is one."""
+    """The rows of a block that satisfy --where, if it is given."""
     if options.where is None:
         rows = line_rows(block, options) if isinstance(block, list) else rows_of(block, options)
         return rows if options.kept_types is None else _with_kept(rows, _lines(block), options)
@@ -213,8 +211,8 @@ def _those_in(lines: Sequence[bytes], chosen: Chosen) -> list[bytes]:
 def _with_kept(
     rows: Rows, lines: Sequence[bytes], options: ReadOptions, line_of: Sequence[int] | None = None
 ) -> Rows:
-    """The rows with what is kept of their lines, which are parsed once more. `line_of`: the line of
-    each row, unless each line is one."""
+    """The rows with what is kept of their lines, which are parsed once more. `line_of` has the line
+    of each row, unless each line is one row."""
     if options.keep is None or options.kept_types is None:
         return rows
     found = kept_of_objects(
@@ -238,7 +236,7 @@ def _object_or_nothing(line: bytes) -> dict[str, Any]:
 def _documents(
     blocks: Iterable[Block], options: ReadOptions, sampler: Sampler | None
 ) -> Iterator[Rows]:
-    """The documents of all lines that go in; a line that does not is one row."""
+    """The documents of all lines that go in; a line that is left out counts as one row."""
     first_line = 0
     for block in blocks:
         lines = _lines(block)
@@ -260,7 +258,7 @@ def _lines_of_rows(span: Span, batch_bytes: int) -> Iterator[int]:
     """The line number of each row of the span, counted from the start of the file unless that takes
     too long."""
     line = 1
-    if span.start and is_counted_from_start(span, MAX_COUNTED_BYTES):
+    if span.start and is_counted_from_start(span):
         before = chunks_of(span.input, 0, span.start, batch_bytes)
         line += sum(chunk.count(b"\n") for chunk in before)
     for block in _line_blocks(chunks_of(span.input, span.start, span.stop, batch_bytes), span):
@@ -276,7 +274,7 @@ def _blocks(span: Span, batch_bytes: int) -> Iterator[Block]:
     chunks = chunks_of(span.input, span.start, span.stop, batch_bytes)
     if span.start:
         return _line_blocks(chunks, span)
-    num_lines = num_bytes = 0  # of blank chunks, of which there may be gigabytes
+    num_lines = num_bytes = 0  # of blank chunks: there may be gigabytes of them
     for chunk in chunks:
         if chunk.lstrip(WHITESPACE):
             chunks = itertools.chain([chunk], chunks)

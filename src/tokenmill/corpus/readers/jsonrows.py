@@ -1,14 +1,14 @@
 """A block of JSON lines as rows: pyarrow's parser for whole blocks, Python's for blocks it refuses.
 
-pyarrow.json reads one column of a block at 700 MB/s, json.loads per line does 330. A block takes
-the fast path only if the result cannot differ from the slow path: every line looks like `{...}`
-(then the number of objects equals the number of lines only if each line is one object), the block
-is valid UTF-8 without NULs, and pyarrow raises no error and finds as many rows as lines. Every
-other block is parsed line by line: bad lines get a reason and good ones are kept.
+pyarrow.json reads one column of a block at 700 MB/s, json.loads per line at 330. A block takes the
+fast path only if the result cannot differ from the slow path: every line looks like `{...}` (then
+there are as many objects as lines only if each line is one object), the block is valid UTF-8
+without NULs, and pyarrow raises no error and finds as many rows as lines. Every other block is
+parsed line by line: bad lines get a reason, and good ones stay.
 
-A line is a row if json.loads accepts it, else if pyarrow does (it knows `Inf`, and nesting deeper
-than Python's stack), so that a row never depends on the rest of its block. Of duplicate keys the
-last wins.
+A line is a row if json.loads or pyarrow accepts it (pyarrow knows `Inf`, and nesting deeper than
+Python's stack), so that a row never depends on the rest of its block. Of duplicate keys the last
+wins.
 
 A dotted name is a field of exactly that name, or else of an object within the object. Such fields
 and lists of strings are read line by line.
@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
+from tokenmill.arrays import text_array_of
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.choice import Chosen
 from tokenmill.corpus.readers.lists import DEFAULT_SEPARATOR
@@ -31,20 +32,20 @@ from tokenmill.corpus.readers.rows import Rows
 from tokenmill.where.template import template_of
 
 WHITESPACE = b" \t\r\n"
-# Numbers are never the text. float has no limit of 4,300 digits, which int has since Python 3.11.
+# The text is never a number, so floats will do: int has a limit of 4,300 digits.
 DECODER = json.JSONDecoder(parse_int=float)
-_MAX_DIGITS = 400  # more are no int64
+_MAX_DIGITS = 400  # far beyond int64
 
 
 def _number(digits: str) -> int | float:
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
-EXACT_DECODER = json.JSONDecoder(parse_int=_number)  # where numbers count: --where, --keep
+EXACT_DECODER = json.JSONDecoder(parse_int=_number)  # if numbers matter: --where, --keep
 
 
 class _Digits(str):
-    """A whole number as it is written: text in a template, and nowhere else."""
+    """A whole number as it is written, which a template takes as text."""
 
     __slots__ = ()
 
@@ -64,7 +65,7 @@ _KIND_NAMES: dict[type, str] = {
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 
 
-NO_FLOATS = "there is more than one way to write it, so a template takes text and whole numbers"
+NO_FLOATS = "it can be written in more than one way, so a template takes text and whole numbers"
 
 
 class BadLine(Exception):
@@ -87,14 +88,14 @@ def rows_of(block: bytes, options: ReadOptions) -> Rows:
 def chosen_rows(
     lines: Sequence[bytes], chosen: Chosen, options: ReadOptions
 ) -> tuple[Rows, list[int] | None]:
-    """The rows of these lines that go in, and for each the line of those that go in; None: each
-    line is one row."""
+    """The rows of the chosen lines, and the number of each row's line among these; None: each line
+    is one row."""
     positions = np.flatnonzero(chosen.is_in)
     found = _LineRows(options)
     for line in positions.tolist():
         found.add(lines[line], chosen.bad.get(line))
     rows, own, num_rows = found.rows, positions, len(lines)
-    if found.line_of is not None:  # a list of several documents has so many rows
+    if found.line_of is not None:  # a list has as many rows as documents
         line_of = np.array(found.line_of, np.int64)
         own = (positions - np.arange(len(positions)))[line_of] + np.arange(len(line_of))
         num_rows += len(line_of) - len(positions)
@@ -195,14 +196,14 @@ class _LineRows:
         is_simple = is_simple and "." not in options.text_column
         self._name = options.text_column if is_simple else None
         self._texts: list[str | None] = []
-        # The line that each text is of; None: each line has one.
+        # The line of each text; None: each line has one text.
         self.line_of: list[int] | None = [] if options.lists == "documents" else None
         self._bad: dict[int, str] = {}
         self._replaced: list[int] = []
         self._num_lines = 0
 
     def add(self, line: bytes, why_bad: str | None = None) -> None:
-        """Add a line; `why_bad`: it is to be quarantined, whatever its text."""
+        """Add a line. With `why_bad` it will be quarantined, whatever its text."""
         try:
             texts, is_replaced = _texts_of(line, self._options, self._name)
         except BadLine as reason:
@@ -221,7 +222,7 @@ class _LineRows:
 
     @property
     def rows(self) -> Rows:
-        return Rows(pa.array(self._texts, pa.large_string()), self._bad, tuple(self._replaced))
+        return Rows(text_array_of(self._texts), self._bad, tuple(self._replaced))
 
 
 def decoded_line(line: bytes, replace: bool) -> tuple[str, bool]:
@@ -235,7 +236,7 @@ def decoded_line(line: bytes, replace: bool) -> tuple[str, bool]:
 
 
 def _texts_of(line: bytes, options: ReadOptions, name: str | None) -> tuple[list[str | None], bool]:
-    """(texts, was something replaced) of one line; several texts only if --lists says so. `name`:
+    """(texts, was something replaced) of one line; several texts only with --lists. With `name`,
     the text is the field of exactly that name."""
     decoded, is_replaced = decoded_line(line, options.replace_bad_text)
     try:
@@ -293,7 +294,7 @@ MISSING = _Missing()
 
 
 def field_of(one: dict[str, Any], names: tuple[str, ...]) -> Any:
-    """A field, by its dotted name or from object to object."""
+    """A field of exactly that dotted name, or else of nested objects; MISSING if there is none."""
     whole = ".".join(names)
     if whole in one:
         return one[whole]
@@ -304,7 +305,7 @@ def field_of(one: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def paths_of(one: dict[str, Any], prefix: str = "") -> list[str]:
-    """The names of fields, and of those within them."""
+    """The names of fields, and of fields one level below them."""
     found = [f"{prefix}{key}" for key in one]
     if not prefix:
         for key, value in one.items():

@@ -2,13 +2,12 @@
 with the text.
 
 The plan has one schema for all files, of types that every parquet reader knows: text and bytes as
-large_string and large_binary, lists as large_list, no dictionaries, views or extensions. Where
-types differ between files, the wider one is taken (int32 and int64, null and anything); what has no
-common type is refused. JSON has no types: those of the first lines are taken, and a field that
-holds objects, lists or several types is kept as JSON text (json_kept.py). Fields of CSV are text.
+large_string and large_binary, lists as large_list, no dictionaries, views or extensions. If types
+differ between files, the wider one is taken (int32 and int64, null and anything); columns without a
+common type are refused. JSON fields have the types of the first lines; a field that holds objects,
+lists or several types is kept as JSON text (json_kept.py). Fields of CSV are text.
 
-A value that is not valid UTF-8, or not of its column's type, is bad like a bad text: its row is
-quarantined.
+A row with a value that is not valid UTF-8, or not of its column's type, is quarantined.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The kept columns of some rows, as one array of structs; `bad` rows are to be quarantined."""
+    """The kept columns of some rows, as one array of structs; `bad` rows will be quarantined."""
 
     array: pa.StructArray
     bad: dict[int, str]
@@ -46,7 +45,7 @@ def raw_of(texts: pa.Array, kept: Kept | None) -> Raw:
     return Raw(texts) if kept is None else Raw(texts, bad=kept.bad, kept=kept.array)
 
 
-# Schemas as text, so that they travel with plans and options.
+# Schemas as text, for plans and options
 
 
 def schema_text(schema: pa.Schema) -> str:
@@ -59,13 +58,13 @@ def schema_of(text: str) -> pa.Schema:
 
 
 def kept_types_of(reader: Any, source: Input) -> str:
-    """The types of an input's kept columns. Only readers that can keep columns are asked."""
+    """The types of an input's kept columns. The reader must support --keep."""
     found: pa.Schema = reader.kept_schema(source)
     return schema_text(found)
 
 
 class KeptSchema:
-    """The schema of all inputs, file by file."""
+    """Collects the common schema of all inputs, file by file."""
 
     def __init__(self) -> None:
         self._schema: pa.Schema | None = None
@@ -73,7 +72,8 @@ class KeptSchema:
         self._seen: str | None = None
 
     def add(self, text: str, name: str) -> None:
-        """Add a file's schema. Raises ConfigError if it has no type in common with those before."""
+        """Add a file's schema. Raises ConfigError if a column has no common type with the earlier
+        files."""
         if text == self._seen:
             return
         self._seen = text
@@ -88,7 +88,7 @@ class KeptSchema:
 
     @property
     def text(self) -> str | None:
-        """None: no input was added."""
+        """The schema as text; None if no input was added."""
         if self._schema is None:
             return None
         return schema_text(pa.schema((f.name, _known_type(f.type)) for f in self._schema))
@@ -115,7 +115,7 @@ def shown(type_: pa.DataType) -> str:
 
 
 def table_schema(schema: pa.Schema, columns: Iterable[str], path: str) -> pa.Schema:
-    """The kept columns of a table. Raises ConfigError for a column that is not there, or that
+    """The kept columns of a table. Raises ConfigError for a column that does not exist, or that
     parquet cannot hold."""
     fields = []
     for column in columns:
@@ -130,7 +130,7 @@ def table_schema(schema: pa.Schema, columns: Iterable[str], path: str) -> pa.Sch
 
 
 def field_of(schema: pa.Schema, column: str, path: str) -> Field:
-    """A column, or a field of a struct. Raises ConfigError if it is not there."""
+    """A column, or a field of a struct. Raises ConfigError if there is none."""
     for names in dict.fromkeys(((column,), tuple(column.split(".")))):
         if len(found := schema.get_all_field_indices(names[0])) > 1:
             raise ConfigError(
@@ -165,8 +165,8 @@ def _lasting_nested_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _known_type(type_: pa.DataType) -> pa.DataType:
-    """What is null everywhere, at any depth, as text: it may hold some in other files, and pyarrow
-    cannot cast slices of lists of nulls."""
+    """The type with text in place of null, at any depth: another file may have values there, and
+    pyarrow cannot cast slices of lists of nulls."""
     types = pa.types
     if types.is_null(type_):
         return pa.large_string()
@@ -178,7 +178,7 @@ def _known_type(type_: pa.DataType) -> pa.DataType:
 
 
 class KeptColumns:
-    """Takes the kept columns out of a table's batches."""
+    """Extracts the kept columns from a table's batches."""
 
     def __init__(self, schema: pa.Schema, columns: Names, text: str, replace: bool, path: str):
         self._target = schema_of(text)
@@ -190,7 +190,7 @@ class KeptColumns:
         return [field.path for field in self._fields]
 
     def of(self, batch: pa.RecordBatch) -> Kept:
-        """Raises ArrowInvalid for a column that is not sound."""
+        """Raises ArrowInvalid for a damaged column."""
         bad: dict[int, str] = {}
         arrays = [
             self._values(column_of(batch, own), field, bad)
@@ -210,7 +210,7 @@ class KeptColumns:
 
 
 def kept_columns(schema: pa.Schema, options: ReadOptions, path: str) -> KeptColumns | None:
-    """None: no column is kept."""
+    """What extracts them; None if no column is kept."""
     if not options.keep or options.kept_types is None:
         return None
     return KeptColumns(schema, options.keep, options.kept_types, options.replace_bad_text, path)
@@ -221,7 +221,7 @@ def _plain(array: pa.Array) -> pa.Array:
     type_ = array.type
     if pa.types.is_dictionary(type_):
         return _plain(array.dictionary.take(array.indices))
-    if _is_odd(type_):  # there is no cast that every version of pyarrow has and that is safe
+    if _is_odd(type_):  # no cast is both safe and in every version of pyarrow
         return pa.array(array.to_pylist(), lasting_type(type_))
     return array
 
@@ -251,7 +251,7 @@ def _is_holdable(type_: pa.DataType) -> bool:
 
     schema = pa.schema([("column", pa.large_string() if pa.types.is_null(type_) else type_)])
     try:
-        pq.write_table(schema.empty_table(), pa.BufferOutputStream())
+        pq.write_table(pa.Table.from_batches([], schema), pa.BufferOutputStream())
     except pa.ArrowException:
         return False
     return True

@@ -1,8 +1,7 @@
-"""`--lists`: a column of lists of strings, joined to one document each, or a document of each
-string.
+"""`--lists`: a column of lists of strings, as one document per list or one per string.
 
-A null among the strings is left out of a joined text, and is a null row as a document. An empty
-list is an empty text either way, so that every row of the table is counted.
+A null among the strings is left out of a joined text; as a document it is a null row. An empty list
+is an empty text either way, so that every row of the table is counted.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import binary_scalar, indices, mask, null_scalar, nulls_of
+from tokenmill.arrays import binary_array_of, binary_scalar, indices, mask, null_scalar, nulls_of
 
 DEFAULT_SEPARATOR = "\n\n"
 
 
 def list_offsets(lists: pa.Array) -> npt.NDArray[np.int64]:
-    """Where each list begins among `lists.values`, and the end of the last."""
+    """Where each list begins in `lists.values`, and where the last ends."""
     if not len(lists):
         return np.zeros(1, np.int64)
     width = 8 if pa.types.is_large_list(lists.type) else 4
@@ -43,8 +42,8 @@ def joined_lists(lists: pa.Array, separator: bytes) -> pa.LargeBinaryArray:
 def documents_of(
     lists: pa.Array, bad: Collection[int]
 ) -> tuple[pa.LargeBinaryArray, npt.NDArray[np.int64]]:
-    """The strings one by one, and the list that each is of. A list that is null, empty or bad
-    gives one, which is null or empty."""
+    """The strings, and the list of each. A list that is null, empty or bad gives one string, which
+    is null or empty."""
     offsets, is_null = list_offsets(lists), nulls_of(lists)
     sizes = np.diff(offsets)
     is_null[list(bad)] = True
@@ -54,7 +53,7 @@ def documents_of(
     within = np.arange(len(row_of)) - np.repeat(np.cumsum(widths) - widths, widths)
     places = offsets[:-1][row_of] + within
     # Two more values, for lists without any: an empty one, and null.
-    values = pa.concat_arrays([lists.values, pa.array([b"", None], pa.large_binary())])
+    values = pa.concat_arrays([lists.values, binary_array_of([b"", None])])
     places[sizes[row_of] == 0] = len(lists.values)
     places[is_null[row_of]] = len(lists.values) + 1
     return values.take(indices(places)), row_of

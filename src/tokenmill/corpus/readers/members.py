@@ -1,4 +1,4 @@
-"""A compressed stream of members, one after the other, by a library that decompresses one."""
+"""A compressed stream of consecutive members, by a library that decompresses one at a time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _FEED_BYTES = 256 << 10  # of the file at a time
 
 
 class BrokenStream(OSError):
-    """The stream is not whole, or not what it should be; the file itself could be read."""
+    """The compressed data is truncated or damaged; the file itself could be read."""
 
 
 class StreamMember(Protocol):
-    """What the decompressors of bz2, lzma and isal have in common."""
+    """The common interface of the decompressors of bz2, lzma and isal."""
 
     @property
     def eof(self) -> bool: ...

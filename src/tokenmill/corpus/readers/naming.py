@@ -1,7 +1,7 @@
-"""How to read a file, by its name or the user's choice; and advice if no reader takes it.
+"""How to read a file, by its name or the user's choice, and advice if no reader takes it.
 
-Names of files that are never text are known here too, so that `--input-format text` for a folder
-does not turn a table or an archive into a document.
+Also knows the names of files that are never text, so that `--input-format text` for a folder does
+not turn a table or an archive into a document.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _BINARY = (
 
 
 def kind_named(path: str, input_format: str | None) -> tuple[str, str | None]:
-    """(kind, compression) of a file that the user named by path or URL. Raises an error that says
-    what to do if no reader takes it."""
+    """(kind, compression) of a file that the user named by path or URL. If no reader takes it, the
+    error says what to do."""
     kind, compression = kind_of(path) or (None, None)
     if input_format is not None:
         kind, compression = input_format, compression_of(path)
@@ -42,14 +42,15 @@ def kind_named(path: str, input_format: str | None) -> tuple[str, str | None]:
         raise unread(path)
     if kind in ("parquet", "arrow") and compression:
         raise InputError(
-            f"{path}: {kind} files are not read through {compression}", hint=way_out(path)
+            f"{path}: {kind} files compressed with {compression} are not read",
+            hint=conversion_hint(path),
         )
     return kind, compression if kind in BYTE_KINDS else None
 
 
 def unread(path: str) -> TokenmillError:
     """The error for a file that no reader takes by its name."""
-    hint = way_out(path)
+    hint = conversion_hint(path)
     if hint is not None:
         return InputError(f"{path}: tokenmill does not read {ending(path)} files", hint=hint)
     return ConfigError(
@@ -58,10 +59,10 @@ def unread(path: str) -> TokenmillError:
     )
 
 
-def way_out(path: str) -> str | None:
-    """A command to type that makes a file readable; None: it may be text."""
+def conversion_hint(path: str) -> str | None:
+    """A command that makes a file readable; None if it may be text."""
     if path.startswith("hf://") or not store_of(path).takes_disk_space:
-        local = way_out(path.rpartition("/")[2])
+        local = conversion_hint(path.rpartition("/")[2])
         return f"copy it to a disk first; there: {local}" if local else None
     if found := _conversion(path):
         command, result = found
@@ -84,7 +85,7 @@ def _conversion(path: str) -> tuple[str, str] | None:
 
 def may_be_text(path: str) -> bool:
     """Whether a file that no reader claims by its name is worth reading as text."""
-    return kind_of(path) is None and way_out(path) is None
+    return kind_of(path) is None and conversion_hint(path) is None
 
 
 def ending(path: str) -> str:

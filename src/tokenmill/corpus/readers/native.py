@@ -1,6 +1,6 @@
 """Opens inputs for pyarrow: local files directly, objects in ranges.
 
-pyarrow passes on an exception from a Python file unchanged, so a network failure stays one.
+pyarrow does not wrap exceptions from a Python file, so a network failure stays one.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 A dictionary page holds a value once, and a run of indices repeats it a million times in six bytes;
 DELTA_BYTE_ARRAY repeats the beginning of the previous value. So a file of 274 bytes can hold a
 terabyte of text, and pyarrow decodes as many rows at a time as requested. The footer cannot be
-trusted: nothing enforces its list of encodings and its sizes. Only the pages are reliable, and this
-module reads their headers, at 20 us each (a page is about 1 MB).
+trusted: nothing enforces its list of encodings and its sizes. So this module reads the page headers
+themselves, at 20 us each (a page is about 1 MB).
 
-A chunk that is not a plain sequence of pages from its first to its last byte counts as unknown, and
-unknown is treated as the worst case.
+A chunk that is not exactly a sequence of pages counts as unknown, which is treated as the worst
+case.
 """
 
 from __future__ import annotations

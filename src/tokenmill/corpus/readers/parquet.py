@@ -1,4 +1,4 @@
-"""Parquet: spans are runs of row groups; only the text column is read, in bounded memory.
+"""Parquet: spans are consecutive row groups; only the needed columns are read, in bounded memory.
 
 Measured on FineWeb-like files (row groups of 1,000 rows, 4 MB of text; one thread): memory_map,
 buffer_size and pre_buffer are equal within 5 % (1,050-1,100 MB/s zstd, 750 snappy). For one row
@@ -7,10 +7,10 @@ it, and the rest is page cache that the kernel may drop. Page checksums cost 8 %
 and nothing otherwise, so they are always checked.
 
 `buffer_size` is not used, although it would need the least memory: in pyarrow 17 it returns wrong
-text without an error (10 of 24 passes over one sound file were wrong or failed;
+text without an error (10 of 24 passes over one intact file were wrong or failed;
 apache/arrow#43949), and an out-of-bounds write in the same code was fixed only in 2026
-(apache/arrow#48311). The price of the map: if another process truncates a file while it is read,
-the reader dies of SIGBUS.
+(apache/arrow#48311). The price of the map: if another process truncates the file, the reader dies
+of SIGBUS.
 
 The footer is not trusted: sizes that no honest writer produces are refused at plan time, and the
 number of rows read must match it. One case cannot be caught: pyarrow 26 aborts the process when a
@@ -41,7 +41,7 @@ from tokenmill.corpus.readers.kept_columns import (
     raw_of,
     table_schema,
 )
-from tokenmill.corpus.readers.row_groups import GroupChoice
+from tokenmill.corpus.readers.row_groups import GroupChoice, leaves_of
 from tokenmill.corpus.readers.row_text import RowText
 from tokenmill.corpus.readers.rows import (
     Raw,
@@ -71,7 +71,7 @@ class ParquetReader:
             columns = _text_columns(file, self.options, source.name)[1]
             _check_sizes(file.metadata, columns.leaves, source)
             groups = Span(source, 0, file.metadata.num_row_groups, 0)
-            choice = GroupChoice(file, groups, self.options) if self.options.is_choosy else None
+            choice = GroupChoice(file, groups, self.options) if self.options.filters_rows else None
             spans = self._runs(file.metadata, columns.leaves, source, choice)
             return without_row_numbers(spans, self.options)
 
@@ -97,7 +97,7 @@ class ParquetReader:
         source: Input,
         choice: GroupChoice | None,
     ) -> list[Span]:
-        """Runs of row groups to read, and of row groups that are ruled out."""
+        """Spans of row groups to read, and of row groups that are ruled out."""
         spans: list[Span] = []
         start = first_row = num_rows = num_bytes = 0
         was_out = False
@@ -135,7 +135,7 @@ class ParquetReader:
                 raise InputError(f"{path}: row group {span.stop - 1} is gone; the file has changed")
             reads = GroupReads(file, data, span, self.options.batch_bytes)
             try:
-                if self.options.is_choosy:
+                if self.options.filters_rows:
                     raws = self._chosen(reads, row_text, columns, kept)
                 else:
                     raws = self._all(reads, row_text, columns, kept)
@@ -157,7 +157,7 @@ class ParquetReader:
     def _chosen(
         self, reads: GroupReads, row_text: RowText, columns: Columns, kept: KeptColumns | None
     ) -> Iterator[Raw]:
-        """The rows that go in. The text is read last, unless it decides itself."""
+        """The rows that go in. The text is read last, unless the expression tests it."""
         span = reads.span
         groups = range(span.start, span.stop)
         choice = GroupChoice(reads.file, span, self.options)
@@ -184,10 +184,10 @@ class ParquetReader:
 
 
 def _columns(file: pq.ParquetFile, names: Iterable[str]) -> Columns:
-    """Columns by their paths, in this order; not those inside another one."""
+    """Columns by their paths, in this order, without those inside another one."""
     found = list(dict.fromkeys(names))
     outer = [one for one in found if not any(one.startswith(f"{other}.") for other in found)]
-    return Columns(outer, _leaves_below(file, outer))
+    return Columns(outer, leaves_of(file.schema, outer))
 
 
 def _text_and_kept(
@@ -216,7 +216,7 @@ def _parts_chosen(chosen: Chosen, found: Iterable[tuple[pa.Array, Kept | None]])
         stop = start + len(array)
         part = chosen.part(start, stop)
         if len(part.is_in) != len(array):
-            break  # too many rows: their number shows it
+            break  # too many rows: the caller's count will show it
         yield part.of(array, kept)
         start = stop
 
@@ -258,22 +258,13 @@ def _text_columns(file: pq.ParquetFile, options: ReadOptions, path: str) -> tupl
     """What makes the text of a row, and the columns to read for it."""
     try:
         row_text = RowText(file.schema_arrow, options, path)
-        return row_text, Columns(row_text.columns, _leaves_below(file, row_text.columns))
+        return row_text, Columns(row_text.columns, leaves_of(file.schema, row_text.columns))
     except READ_FAILURES as error:
         raise InputError(f"{path}: not a readable parquet schema: {error}") from error
 
 
-def _leaves_below(file: pq.ParquetFile, columns: Sequence[str]) -> list[int]:
-    paths = [file.schema.column(i).path for i in range(len(file.schema))]
-    return [i for i, leaf in enumerate(paths) if _is_below(leaf, columns)]
-
-
-def _is_below(leaf: str, columns: Iterable[str]) -> bool:
-    return any(f"{leaf}.".startswith(f"{column}.") for column in columns)
-
-
 def _counted(raws: Iterable[Raw], reads: GroupReads) -> Iterator[Raw]:
-    """The same; InputError if they are not as many rows as the footer announces."""
+    """The same; raises InputError if the number of rows differs from the footer's."""
     num_rows = 0
     for raw in raws:
         num_rows += len(raw.array) if raw.positions is None else raw.num_covered
@@ -289,7 +280,7 @@ def _counted(raws: Iterable[Raw], reads: GroupReads) -> Iterator[Raw]:
 
 
 def _check_sizes(metadata: pq.FileMetaData, leaves: Sequence[int], source: Input) -> None:
-    """Raise InputError for footers with sizes that only a decompression bomb announces."""
+    """Raise InputError for a footer with sizes that only a decompression bomb has."""
     total_compressed = total_rows = 0
     for group in range(metadata.num_row_groups):
         num_rows = metadata.row_group(group).num_rows

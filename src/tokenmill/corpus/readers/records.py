@@ -1,10 +1,10 @@
 """Where the records of a CSV or TSV file end: at line ends outside of quotes.
 
-In a file in which every quote opens or closes a field or is doubled within one, a line end is
-outside if the number of quotes before it is even. numpy counts them at 800 MB/s, so a file is cut
-when the plan is made, although all of it must be read for that. A file with a quote elsewhere
-(`5" disk`) is not cut, and is read by Python's csv module from the first such quote on: there it is
-a character like any other, and only a parser knows that.
+If every quote opens or closes a field or is doubled within one, a line end is outside of quotes if
+the number of quotes before it is even. NumPy counts them at 800 MB/s, so a file is cut when the
+plan is made, although all of it must be read for that. A file with a quote elsewhere (`5" disk`) is
+not cut, and from the first such quote on Python's csv module reads it: there a quote is an ordinary
+character, which only a parser can tell.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _END = "\0end of the file\0"
 
 
 def end_of_records(data: bytes, delimiter: bytes) -> int | None:
-    """Where the last whole record of `data` ends, which begins with a record; 0: it has no whole
-    one; None: a quote or a carriage return is where none belongs."""
+    """Where the last complete record of `data`, which begins with a record, ends. 0: none is
+    complete; None: a quote or a carriage return is out of place."""
     array = np.frombuffer(data, np.uint8)
     quotes = np.flatnonzero(array == _QUOTE)
     end = data.rfind(b"\n") + 1
@@ -45,7 +45,7 @@ def end_of_records(data: bytes, delimiter: bytes) -> int | None:
 def _are_in_place(
     array: npt.NDArray[np.uint8], quotes: npt.NDArray[np.int64], delimiter: int
 ) -> bool:
-    """Whether opening quotes follow a delimiter, a line end or a quote, and closing ones precede
+    """Whether opening quotes follow a delimiter, line end or quote, and closing ones precede
     one."""
     opening, closing = quotes[0::2], quotes[1::2]
     before = array[opening[opening > 0] - 1]
@@ -66,9 +66,9 @@ def _are_returns_in_place(array: npt.NDArray[np.uint8], quotes: npt.NDArray[np.i
 
 
 class RecordBlocks:
-    """Whole records in blocks of about the size of a chunk, as far as they can be told without
-    parsing; `rest` is what then remains. They begin after `num_lines` lines, which then are those
-    of the blocks, too."""
+    """Whole records in blocks of about the size of a chunk, as far as they can be found without
+    parsing; `rest` is what remains then. `num_lines` counts the lines before the first block, and
+    then those of the blocks."""
 
     def __init__(
         self, chunks: Iterable[bytes], delimiter: bytes, source: Input, num_lines: int = 0
@@ -81,7 +81,7 @@ class RecordBlocks:
 
     def __iter__(self) -> Iterator[bytes]:
         parts: list[bytes] = []
-        num_bytes = wanted = 0  # wanted: a long record is looked through few times
+        num_bytes = wanted = 0  # `wanted` grows, so that a long record is scanned few times
         for chunk in self._chunks:
             parts.append(chunk)
             num_bytes += len(chunk)
@@ -119,8 +119,8 @@ class Record:
 def records(
     chunks: Iterable[bytes], delimiter: bytes, source: Input, num_lines: int = 0
 ) -> Iterator[Record]:
-    """All records, by Python's csv module, after so many lines; blank lines are not records. Raises
-    InputError for a quote that is never closed."""
+    """All records, by Python's csv module; blank lines are not records. `num_lines` come before
+    them. Raises InputError for a quote that is never closed."""
     csv.field_size_limit(max(csv.field_size_limit(), MAX_DOCUMENT_BYTES))
     lines = _Lines(chunks, source, num_lines)
     reader = csv.reader(lines, delimiter=delimiter.decode())
@@ -143,7 +143,7 @@ def records(
 
 
 class _Lines:
-    """Lines with their ends, then a mark that no file holds as its last line."""
+    """Lines with their ends, then a marker as the last line, which no file contains."""
 
     def __init__(self, chunks: Iterable[bytes], source: Input, num_lines: int) -> None:
         self._lines = self._all(chunks)
@@ -183,7 +183,7 @@ class _Lines:
 
 
 def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Bytes in small pieces: what is left of a file may be a gigabyte of short lines."""
+    """Bytes in small pieces: a chunk may be a gigabyte of short lines."""
     for chunk in chunks:
         for start in range(0, len(chunk), _PIECE_BYTES):
             yield chunk[start : start + _PIECE_BYTES]
@@ -191,8 +191,8 @@ def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _too_long(source: Input, line: int) -> InputError:
     return InputError(
-        f"{source.name}: the record at line {line} is longer than {MAX_DOCUMENT_BYTES} bytes: a "
-        "quote that is never closed takes all lines after it into its field",
+        f"{source.name}: the record at line {line} is longer than {MAX_DOCUMENT_BYTES} bytes, "
+        "probably because a quote is never closed",
         hint=f"look at line {line}: close the quote there, or write it twice if it is a character "
         "of the text",
     )

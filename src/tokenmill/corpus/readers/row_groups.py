@@ -1,8 +1,8 @@
 """Which rows of a parquet file's row groups go in.
 
-Whole row groups are left out by the footer's statistics when the plan is made. Of the others, the
-columns of --where are read first, and then the text of the row groups in which a row goes in: text
-that nobody needs is neither decoded nor fetched.
+When the plan is made, whole row groups are left out by the footer's statistics. Of the others, the
+columns of --where are read first, and then the text of row groups in which a row goes in: other
+text is neither decoded nor fetched.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class GroupChoice:
 
     @property
     def leaves(self) -> list[int]:
-        """The leaf columns to read, as the footer counts them."""
+        """The numbers of the leaf columns to read."""
         return leaves_of(self._schema, self.columns)
 
     def is_ruled_out(self, group: int) -> bool:
@@ -45,7 +45,7 @@ class GroupChoice:
 
         chunks = {}
         for names, field in self._rows.fields.items():
-            for leaf in self._leaves_of(field.path):
+            for leaf in leaves_of(self._schema, [field.path]):
                 column = self._schema.column(leaf)
                 # The statistics of a struct's fields and of a list's elements are not its own.
                 if column.path == field.path and not column.max_repetition_level:
@@ -84,12 +84,9 @@ class GroupChoice:
             first_row += len(batch)
         return joined(parts)
 
-    def _leaves_of(self, column: str) -> list[int]:
-        return leaves_of(self._schema, [column])
-
 
 def leaves_of(schema: pq.ParquetSchema, columns: Iterable[str]) -> list[int]:
-    """The leaf columns of some columns, as the footer counts them."""
+    """The numbers, in the footer, of the leaf columns of these columns."""
     paths = [schema.column(i).path for i in range(len(schema))]
     return [
         i

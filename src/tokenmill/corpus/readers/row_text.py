@@ -1,7 +1,7 @@
-"""What makes a row's text in a table: one column, a list of strings, or a template of columns.
+"""A row's text in a table: one column, a list of strings, or a template of columns.
 
-`RowText.of` returns the raw material, one entry for each row: bytes, a list of bytes, or a struct
-of the template's columns. rows.py makes texts of it, a piece at a time.
+`RowText.of` returns one raw entry per row: bytes, a list of bytes, or a struct of the template's
+columns. rows.py turns these into texts, a piece at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tokenmill.where.template import template_of
 
 
 class RowText:
-    """Raises ConfigError for a column that is not there or holds no text."""
+    """Raises ConfigError for a column that does not exist or holds no text."""
 
     def __init__(self, schema: pa.Schema, options: ReadOptions, path: str) -> None:
         self._is_template = options.template is not None
@@ -31,7 +31,7 @@ class RowText:
         return list(dict.fromkeys(field.path for field in self.fields))
 
     def of(self, batch: pa.RecordBatch) -> pa.Array:
-        """Raises ArrowInvalid for a column that is not sound."""
+        """Raises ArrowInvalid for a damaged column."""
         arrays = [sound_binary(_written(column_of(batch, field))) for field in self.fields]
         if not self._is_template:
             return arrays[0]

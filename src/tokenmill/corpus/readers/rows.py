@@ -1,9 +1,9 @@
 """Rows: raw Arrow arrays become valid UTF-8, then numbered batches of even size.
 
-Parquet and Arrow string columns may hold any bytes, so every row is checked. Arrow's cast from
-binary to large_string checks and widens the offsets in one pass without copying the text: 23 GB/s
-for English, 2.5 for Chinese, 1.4 for text with an accent in every word. Python's decode does 0.4 to
-1.1. Rows are checked one by one only in a piece that failed.
+String columns of parquet and Arrow may hold any bytes, so every row is checked. Arrow's cast from
+binary to large_string checks them and widens the offsets in one pass without copying the text:
+23 GB/s for English, 2.5 for Chinese, 1.4 for text with an accent in every word. Python's decode
+does 0.4 to 1.1. Rows are checked one by one only in a piece that failed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokenmill.arrays import indices, mask, nulls_of, numbers_of, offsets_of
+from tokenmill.arrays import (
+    binary_array_of,
+    indices,
+    mask,
+    nulls_of,
+    numbers_of,
+    offsets_of,
+    text_array_of,
+)
 from tokenmill.corpus.readers import ReadOptions, TextBatch
 from tokenmill.corpus.readers.lists import (
     DEFAULT_SEPARATOR,
@@ -32,8 +40,8 @@ MAX_BATCH_ROWS = 1 << 16  # empty rows have no bytes, but still cost memory
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Consecutive rows. Null in `texts` where a row is null or bad; `bad` and `replaced` are by
-    place in `texts`. If rows were left out, `positions` says which ones the texts are."""
+    """Consecutive rows. `texts` has null for null and bad rows; `bad` and `replaced` are positions
+    in `texts`. If rows were left out, `positions` has the row of each text."""
 
     texts: pa.LargeStringArray
     bad: dict[int, str] = field(default_factory=dict)
@@ -61,7 +69,7 @@ class Rows:
         )
 
     def only(self, drawn: npt.NDArray[np.bool_]) -> Rows:
-        """Those that are drawn, of all rows that these cover."""
+        """The rows that are drawn; `drawn` has a flag for each row that these cover."""
         rows = np.arange(len(self.texts)) if self.positions is None else self.positions
         kept = np.flatnonzero(drawn[rows])
         place = {at: new for new, at in enumerate(kept.tolist())}
@@ -89,13 +97,14 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Consecutive rows of a text column as `sound_binary` returns it, not checked yet. If rows were
-    left out, `array` has the others, `positions` says which, and `bad` those to quarantine."""
+    """Consecutive rows of a text column as `sound_binary` returns it, before the check for UTF-8.
+    If rows were left out, `array` has the others, `positions` says which these are, and `bad` which
+    of them to quarantine."""
 
     array: pa.Array
     positions: npt.NDArray[np.int64] | None = None
     num_covered: int = 0
-    bad: Mapping[int, str] = field(default_factory=dict)  # by place in `array`
+    bad: Mapping[int, str] = field(default_factory=dict)  # by position in `array`
     kept: pa.StructArray | None = None  # columns of the rows of `array` (--keep)
 
 
@@ -103,7 +112,7 @@ NO_TEXT = pa.nulls(0, pa.large_binary())
 
 
 def left_out(num_rows: int) -> Raw:
-    """Rows of which none goes in."""
+    """Rows that are all left out."""
     return Raw(NO_TEXT, np.empty(0, np.int64), num_rows)
 
 
@@ -116,7 +125,7 @@ def text_batches(span: Span, raws: Iterable[Raw], options: ReadOptions) -> Itera
 
 
 def _for_kept(raws: Iterable[Raw], options: ReadOptions) -> Iterator[Raw]:
-    """The same, all with positions; if lists are divided into documents, each has the number of its
+    """The same, all with positions; with --lists documents, each document has the number of its
     row."""
     first_row = 0
     for raw in raws:
@@ -131,7 +140,7 @@ def _for_kept(raws: Iterable[Raw], options: ReadOptions) -> Iterator[Raw]:
 
 
 def with_row_numbers(kept: pa.StructArray | None, numbers: npt.NDArray[np.int64]) -> pa.StructArray:
-    """What is kept of documents, with the rows in their span that they are of."""
+    """What is kept of documents, with their row numbers in the span."""
     arrays = (
         {} if kept is None else dict(zip((f.name for f in kept.type), kept.flatten(), strict=True))
     )
@@ -140,8 +149,8 @@ def with_row_numbers(kept: pa.StructArray | None, numbers: npt.NDArray[np.int64]
 
 
 def _checked_pieces(raw: Raw, options: ReadOptions) -> Iterator[Rows]:
-    """The rows in pieces of about `batch_bytes`. A piece ends with a row that goes in; the last
-    also covers those after it."""
+    """The rows in pieces of about `batch_bytes`. A piece ends with a row that goes in; a last one
+    covers the rows after it."""
     positions = raw.positions
     if positions is None:
         for piece in _pieces(raw.array, options.batch_bytes):
@@ -187,7 +196,7 @@ def _text_of(piece: pa.Array, options: ReadOptions) -> pa.Array:
 
 
 def without_bad(rows: Rows, bad: Mapping[int, str]) -> Rows:
-    """The same rows, of which more are bad; these have no text."""
+    """The same rows, with more of them bad and without text."""
     if not bad:
         return rows
     texts = rows.texts.to_pylist()
@@ -195,12 +204,12 @@ def without_bad(rows: Rows, bad: Mapping[int, str]) -> Rows:
         texts[at] = None
     replaced = tuple(at for at in rows.replaced if at not in bad)
     all_bad = {**bad, **rows.bad}
-    found = pa.array(texts, pa.large_string())
+    found = text_array_of(texts)
     return Rows(found, all_bad, replaced, rows.positions, rows.num_covered, rows.kept)
 
 
 def without_row_numbers(spans: Iterable[Span], options: ReadOptions) -> list[Span]:
-    """The same spans; if lists are divided into documents, nobody knows how many rows they have."""
+    """The same spans; with --lists documents, their numbers of rows are unknown."""
     if options.lists != "documents":
         return list(spans)
     return [span if span.is_ruled_out else replace(span, num_rows=None) for span in spans]
@@ -233,10 +242,10 @@ def numbered(span: Span, parts: Iterable[Rows]) -> Iterator[TextBatch]:
 
 
 def sound_binary(array: pa.Array) -> pa.Array:
-    """The same buffers as bytes: not taken for valid UTF-8 yet, but safe to walk.
+    """The same buffers as bytes, which may not be valid UTF-8, but are safe to access.
 
-    Offsets and dictionary indices come from the file; those out of bounds raise ArrowInvalid here,
-    before anything follows them. The cost is negligible beside the UTF-8 check.
+    Offsets and dictionary indices come from the file; if they are out of bounds, this raises
+    ArrowInvalid. The cost is negligible beside the UTF-8 check.
     """
     binary = _as_binary(array)
     binary.validate(full=True)
@@ -265,24 +274,24 @@ def _as_binary(array: pa.Array) -> pa.Array:
 
 
 def checked_rows(raw: pa.Array, replace: bool) -> Rows:
-    """Binary rows of any layout as valid text; invalid UTF-8 is replaced, or the row is null and
+    """Binary rows of any layout as valid text; invalid UTF-8 is replaced, or its row is null and
     bad."""
     if pa.types.is_dictionary(raw.type) or pa.types.is_binary_view(raw.type):
         raw = _plain(raw)
     try:
         return Rows(raw.cast(pa.large_string()))
     except pa.ArrowInvalid:
-        return _mended_rows(raw.cast(pa.large_binary()), replace)
+        return _repaired_rows(raw.cast(pa.large_binary()), replace)
 
 
 def _plain(raw: pa.Array) -> pa.LargeBinaryArray:
-    """Bytes of any layout, with their values in order."""
+    """Bytes of any layout as a plain array."""
     if pa.types.is_dictionary(raw.type):
         raw = raw.dictionary.take(raw.indices)
     return _without_views(raw) if pa.types.is_binary_view(raw.type) else raw.cast(pa.large_binary())
 
 
-def _mended_rows(raw: pa.LargeBinaryArray, replace: bool) -> Rows:
+def _repaired_rows(raw: pa.LargeBinaryArray, replace: bool) -> Rows:
     texts: list[str | None] = []
     bad: dict[int, str] = {}
     replaced: list[int] = []
@@ -296,13 +305,13 @@ def _mended_rows(raw: pa.LargeBinaryArray, replace: bool) -> Rows:
             else:
                 texts.append(None)
                 bad[row] = f"invalid UTF-8 at byte {error.start} (0x{value[error.start]:02x})"
-    return Rows(pa.array(texts, pa.large_string()), bad, tuple(replaced))
+    return Rows(text_array_of(texts), bad, tuple(replaced))
 
 
 def _pieces(array: pa.Array, batch_bytes: int) -> Iterator[pa.Array]:
     """The array in slices of about `batch_bytes` of text; a single row may be larger.
 
-    Dictionaries and views can repeat a value endlessly, so slices are made before values.
+    Dictionaries and views can repeat a value endlessly, so they are sliced before they are decoded.
     """
     ends = np.cumsum(_byte_lengths(array))
     start = 0
@@ -317,11 +326,11 @@ def _pieces(array: pa.Array, batch_bytes: int) -> Iterator[pa.Array]:
 def _without_views(array: pa.Array) -> pa.LargeBinaryArray:
     # Not by a cast: pyarrow 17 has none, and pyarrow 26 uses the length beneath a null, which no
     # validation checks; a negative one segfaults.
-    return pa.array(array.to_pylist(), pa.large_binary())
+    return binary_array_of(array.to_pylist())
 
 
 def _byte_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
-    """The rows' sizes in memory; a null counts the bytes beneath it, or nothing."""
+    """The rows' sizes in memory; a null counts as the bytes beneath it, or as nothing."""
     if pa.types.is_dictionary(array.type):
         numbers, nulls = numbers_of(array.indices), nulls_of(array.indices)
         lengths = np.zeros(len(array), np.int64)
@@ -339,7 +348,7 @@ def _byte_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _view_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
-    """A view is 16 bytes, of which the first 4 are its length; those beneath a null are random."""
+    """A view is 16 bytes, and the first 4 are its length; beneath a null they are arbitrary."""
     views = array.buffers()[1]
     if not len(array) or views is None:
         return np.zeros(len(array), np.int64)
@@ -349,7 +358,7 @@ def _view_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _gathered(parts: Iterable[Rows], batch_bytes: int) -> Iterator[Rows]:
-    """Small neighbours joined up to `batch_bytes`; a part without neighbours is not copied."""
+    """Consecutive small parts joined up to `batch_bytes`; a part on its own is not copied."""
     waiting: list[Rows] = []
     num_bytes = num_rows = 0
     for part in parts:

@@ -1,9 +1,9 @@
-"""`--sample`: a share of the rows, spread over the whole corpus, the same ones every time.
+"""`--sample`: a fraction of the rows, spread over the whole corpus, the same ones every time.
 
-A row is drawn by a hash of the seed, its file and its number. The file is known by its name and
-size, not by its folder, so that a corpus that was moved or uploaded gives the same sample. In files
-that are cut at bytes (JSON lines, text) a row is numbered from the last cut, whose byte counts too:
-nobody knows how many rows come before it. A larger share contains a smaller one.
+A row is drawn by a hash of the seed, its file and its number. The file is identified by its name
+and size, not its folder, so that a corpus that was moved or uploaded gives the same sample. In
+files that are cut at bytes (JSON lines, text) the number of rows before a cut is unknown, so rows
+are numbered from the last cut, and its byte is hashed too. A larger sample contains a smaller one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Sampler:
     """Draws rows of one span."""
 
     key: int
-    below: int  # of 2^64
+    below: int  # hashes below this are drawn, of 2^64
 
     def drawn(self, first_row: int, num_rows: int) -> npt.NDArray[np.bool_]:
         """Which of these rows of the span are in the sample. splitmix64 of key and row."""
@@ -42,7 +42,7 @@ class Sampler:
 
 
 def sampler_of(span: Span, options: ReadOptions) -> Sampler | None:
-    """None: there is no --sample, so all rows are in."""
+    """The sampler of a span; None without --sample."""
     if options.sample is None:
         return None
     source = span.input

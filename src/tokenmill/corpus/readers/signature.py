@@ -1,7 +1,7 @@
-"""What the first bytes of a file show: a byte order mark, or that it is not text.
+"""Checks the first bytes of a file: refuses files that are not UTF-8 text.
 
-Only signatures that cannot begin honest text are refused. NUL bytes are legal text, so their number
-is not used to guess.
+Only signatures that cannot begin real text are refused. NUL bytes are valid text, so their number
+is no evidence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OTHER_ENCODINGS = (
     (b"\xff\xfe", "UTF-16LE"),
     (b"\xfe\xff", "UTF-16BE"),
 )
-# The kind of file, its usual extensions, and other advice.
+# Magic bytes, the kind of file, its usual extensions, and advice if the extension is not the cause.
 _NO_TEXT: tuple[tuple[bytes, str, tuple[str, ...], str], ...] = (
     (b"\x1f\x8b", "a gzip file", (".gz", ".tgz"), "gunzip -k {name}"),
     (b"\x28\xb5\x2f\xfd", "a zstd file", (".zst", ".zstd"), "unzstd -k {name}"),
@@ -51,11 +51,11 @@ def check_signature(path: str, head: bytes) -> None:
             f"{path}: a tar archive, not text",
             hint=f"mkdir DIR && tar -xf {name} -C DIR, then give DIR as SOURCE",
         )
-    for magic, what, extensions, way_out in _NO_TEXT:
+    for magic, what, extensions, advice in _NO_TEXT:
         if head.startswith(magic):
-            hint = way_out.format(name=name)
+            hint = advice.format(name=name)
             if path == "-":
-                hint = "decompress or convert it on its way: zcat corpus.jsonl.gz | tokenmill ..."
+                hint = "decompress or convert it in the pipe: zcat corpus.jsonl.gz | tokenmill ..."
             elif extensions and not path.lower().endswith(extensions):
                 hint = f"mv {name} {name}{extensions[0]}"
             raise InputError(f"{path}: {what}, not text", hint=hint)

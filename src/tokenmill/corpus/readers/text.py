@@ -1,12 +1,13 @@
 """Plain text: the whole file is one document, or separators divide it into documents.
 
-The documents are exactly `content.split(separator)`, for any separator and any spans; an empty
-piece after the last separator is not a document, an empty file is one empty document. Bytes are
-kept unchanged (line ends, NULs), except a UTF-8 byte order mark at the start of the file.
+The documents are exactly `content.split(separator)`, for any separator and any spans, except that
+an empty piece after the last separator is not a document. An empty file is one empty document.
+Bytes are kept unchanged (line ends, NULs), except a UTF-8 byte order mark at the start of the file.
 
-Without a separator a plain file is memory-mapped: no copy, whatever its size (over 10 GB/s, which
-is the UTF-8 check). Documents between separators are copied three times (860-1,130 MB/s) and held
-in memory, as is a compressed file that is one document: these are limited to 1 GiB each.
+Without a separator an uncompressed file is memory-mapped and not copied, whatever its size (over
+10 GB/s, the speed of the UTF-8 check). Documents between separators are copied three times
+(860-1,130 MB/s) and held in memory, as is a compressed file that is one document: these are limited
+to 1 GiB each.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokenmill.arrays import binary_array_of
-from tokenmill.corpus.readers import ReadOptions, TextBatch
+from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions, TextBatch
 from tokenmill.corpus.readers.byte_cuts import cut_spans
 from tokenmill.corpus.readers.bytestream import (
     MAX_DOCUMENT_BYTES,
@@ -32,10 +33,6 @@ from tokenmill.corpus.readers.sample import sampled, sampler_of
 from tokenmill.corpus.readers.signature import UTF8_BOM
 from tokenmill.corpus.spans import Input, Span
 from tokenmill.errors import ConfigError, InputError
-
-COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, for estimates
-
-MAX_COUNTED_BYTES = 1 << 30  # before a span: a second of counting, for a document's number
 
 
 class TextReader:
@@ -75,7 +72,7 @@ class TextReader:
     def place(self, span: Span, row: int) -> str:
         if self.separator is None:
             return "the file"
-        if span.start and not is_counted_from_start(span, MAX_COUNTED_BYTES):
+        if span.start and not is_counted_from_start(span):
             return f"document {row + 1} from byte {span.start} on"
         if self._counted is None or self._counted[0] != span:
             before = self._documents(span.input, 0, span.start) if span.start else []
@@ -97,9 +94,8 @@ class TextReader:
         """Documents in lists of about `batch_bytes`; `stop` is the end of the file or right after a
         separator.
 
-        A separator may straddle chunks: `tail` keeps the last len - 1 bytes of the unfinished
-        document. No occurrence can start before them, because it would have ended in an earlier
-        chunk.
+        A separator may straddle chunks, so `tail` keeps the last len - 1 bytes of the unfinished
+        document. No occurrence can start earlier: it would have ended in an earlier chunk.
         """
         assert self.separator is not None
         overlap = len(self.separator) - 1

@@ -1,4 +1,4 @@
-"""Look into a dataset: what is in it at a glance, its documents as text, a search through them.
+"""Inspect a dataset: a summary, its documents as text, a search through them.
 
     looked = look_into("data/mine")       opens it and finds its tokenizer (folder.py)
     glance(looked)                        a summary of plain values (glance.py, lengths.py)

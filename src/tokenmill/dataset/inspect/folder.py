@@ -1,8 +1,8 @@
-"""A folder opened for inspection: the dataset, and the encoding that turns its tokens into text.
+"""A dataset opened for inspection, with the encoding that turns its tokens into text.
 
-A manifest names its encoding by sha256. Those that come with the package are found by name; a
-vocabulary file must be named again, because the manifest holds no path, and is compared. Without an
-encoding a dataset can still be inspected as ids.
+A manifest identifies its encoding by sha256. Builtin encodings are found by name; a vocabulary file
+must be named again, because the manifest has no path, and is compared. Without an encoding, a
+dataset can still be inspected as ids.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from tokenmill.dataset.dataset import Dataset, open_dataset
+from tokenmill.dataset.dataset import Dataset, open_dataset, require_agreement
 from tokenmill.dataset.files import files_at
 from tokenmill.dataset.inspect.lengths import FAR_INDEX_TOKENS, INDEX_TOKENS, UNPACKED_INDEX_TOKENS
 from tokenmill.dataset.inspect.token_bytes import TokenBytes
@@ -54,7 +54,7 @@ class LookedInto:
         return streams[split]
 
     def kept(self, split: str, document: int | None) -> dict[str, Any] | None:
-        """What was kept of a document, as JSON has it; None if nothing was."""
+        """What --keep kept of a document, as JSON values; None if nothing."""
         rows = self._kept_rows.get(split)
         row = None if rows is None or document is None else rows.row(document)
         return None if row is None else {name: jsonable(value) for name, value in row.items()}
@@ -65,7 +65,7 @@ class LookedInto:
         return {split: kept_rows_of(files, manifest, split) for split in self.dataset.streams}
 
     def num_documents(self, split: str) -> int | None:
-        """The number of documents that `document` finds in a split, if known without a search."""
+        """The number of documents of a split, if it is known without a search."""
         stream, manifest = self.dataset.streams[split], self.dataset.manifest
         if manifest is None and stream.has_boundaries and not self.is_indexed_quickly(split):
             return None
@@ -113,11 +113,11 @@ def look_into(
     if dataset.manifest is None:
         missing = None if named else "no tokenizer is known: name it with --tokenizer gpt2"
         return LookedInto(dataset, named.identity if named else None, named, missing)
-    _require_agreement(dataset.manifest, {"format": format_name, "dtype": dtype, "eot": eot})
+    require_agreement(dataset.manifest, {"format": format_name, "dtype": dtype, "eot": eot})
     _require_sizes(files, dataset.manifest)
     made_with = _identity(files, dataset.manifest)
     if tokenizer is None:
-        encoding, missing = _shipped(made_with)
+        encoding, missing = _found_encoding(made_with)
     elif isinstance(tokenizer, Encoding):
         require_same(tokenizer.identity, made_with)
         encoding, missing = tokenizer, None
@@ -146,16 +146,6 @@ def _by_eot(dataset: Dataset) -> Dataset:
     return dataclasses.replace(dataset, streams=streams)
 
 
-def _require_agreement(manifest: Manifest, asked: dict[str, str | None]) -> None:
-    for option, value in asked.items():
-        said = manifest.identity["options"][option]
-        if value is not None and value != said:
-            raise ConfigError(
-                f"--{option} {value}, but the manifest says {said}",
-                hint=f"leave --{option} out: it is for folders without {MANIFEST_NAME}",
-            )
-
-
 def _require_sizes(files: DatasetFiles, manifest: Manifest) -> None:
     """Raise IntegrityError unless every file exists inside the folder with the manifest's size."""
     sizes = files.sizes([file.name for file in manifest.files])
@@ -176,8 +166,8 @@ def _identity(files: DatasetFiles, manifest: Manifest) -> EncodingId:
         raise IntegrityError(f"{path} is not a manifest: {error.message}") from error
 
 
-def _shipped(made_with: EncodingId) -> tuple[Encoding | None, str | None]:
-    """The encoding at hand that made the tokens, or what to type."""
+def _found_encoding(made_with: EncodingId) -> tuple[Encoding | None, str | None]:
+    """The encoding that made the tokens, if it is builtin or cached; else why not."""
     if made_with.name in ENCODING_NAMES and made_with.kind == "tiktoken":
         try:
             encoding = get_encoding(made_with.name, eot=made_with.eot, bos=made_with.bos_option)

@@ -1,4 +1,4 @@
-"""What is in a folder, at a glance: counts from the manifest, lengths from a sample."""
+"""The summary of a dataset: counts from the manifest, lengths from a sample."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Glance:
     is_ratio_exact: bool  # counted for the manifest, not sampled
     splits: tuple[SplitGlance, ...]
     split_rule: str | None  # how the validation split was chosen; None: not known
-    notes: tuple[str, ...]  # what to know before training; the second line of one is a command
+    notes: tuple[str, ...]  # what to know before training; a second line is a command
     inferred: dict[str, str]  # dtype, eot: the evidence for what the files do not say
     sources: dict[str, SourceTotals]  # by name, if they have names
 
@@ -62,7 +62,7 @@ class Glance:
 
 
 def glance(looked: LookedInto, split: str | None = None, seed: int = 0) -> Glance:
-    """The whole folder in numbers; only the split `split`, if one is named."""
+    """The summary of the dataset, or of one split."""
     dataset, manifest, made_with = looked.dataset, looked.dataset.manifest, looked.made_with
     names = dataset.streams if split is None else [looked.stream(split).split]
     splits = tuple(_split(looked, name, seed) for name in names)

@@ -20,7 +20,7 @@ from tokenmill.dataset.stream import READ_TOKENS, Documents, Stream, Tokens
 from tokenmill.errors import ConfigError
 
 BATCH_TOKENS = READ_TOKENS
-FIRST_TOKENS = 1 << 17  # a common word is here, found in a 20th of the time of a batch
+FIRST_TOKENS = 1 << 17  # a common word is found here, in a 20th of the time of a batch
 CONTEXT_BYTES = 60
 CONTEXT_TOKENS = 12
 
@@ -116,8 +116,7 @@ class _Stretch:
     def hit(
         self, bounds: tuple[int, int], document: int | None, num_times: int, shown: Sequence[str]
     ) -> Hit:
-        """A hit in the tokens `bounds`; `shown` is the text before it, the hit, and the text
-        after."""
+        """A hit in the tokens `bounds`; `shown` is the text before, of and after it."""
         first, stop = bounds
         before, match, after = shown
         shard, shard_token = self.stream.shard_at(self.start + first)
@@ -137,7 +136,8 @@ class _Stretch:
 
 class _Finder(Protocol):
     def num_carried(self, knows_documents: bool) -> int:
-        """The number of last tokens in which a hit may begin that ends in the next stretch."""
+        """How many of the last tokens to carry over: a hit may begin there and end in the next
+        stretch."""
 
     def hits(self, stretch: _Stretch, limit: int) -> list[Hit]:
         """The first hits that are not entirely in the carried tokens."""
@@ -283,7 +283,7 @@ class _IdFinder:
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """Without the pieces of UTF-8 characters that a cut leaves at both ends."""
+    """Without the partial UTF-8 characters at both ends."""
     start = next((i for i, byte in enumerate(data[:4]) if not 0x80 <= byte < 0xC0), 0)
     data = data[start:]
     for back in range(1, min(4, len(data) + 1)):

@@ -27,8 +27,8 @@ _TAKE_TOKENS = 1 << 20
 class TokenBytes:
     """The bytes of ids. Special tokens and unknown ids have no text."""
 
-    table: pa.LargeBinaryArray  # of every id, and one more row for all that follow
-    lengths: npt.NDArray[np.int64]  # of the table's rows; 0 where a row is NO_TEXT for want of text
+    table: pa.LargeBinaryArray  # a row for every id, and one for all unknown ids
+    lengths: npt.NDArray[np.int64]  # of the table's rows; 0 for NO_TEXT
     special: dict[int, str]
 
     @staticmethod

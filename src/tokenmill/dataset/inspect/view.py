@@ -1,8 +1,8 @@
-"""One document, or the surroundings of a token: the ids, and their place in the folder.
+"""One document, or the surroundings of a token: the ids, and their place in the dataset.
 
 A document is found by its number through the manifest's marks or the format's own index. By a
-token, it is found by searching outwards from that token, without counting from the beginning. So a
-place in a foreign 100 GB file is shown at once too, but without the document's number.
+token, it is found by searching outwards from it, without counting from the start. So a place in a
+foreign 100 GB file is shown at once too, but without the document's number.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class View:
     """Tokens to show. Positions are counted from the start of the split."""
 
     split: str
-    document: int | None  # its number; None: not known, or the tokens are no document
+    document: int | None  # its number; None: not known, or not a document
     is_document: bool
     start: int  # of the document, or of the window
     stop: int
@@ -41,7 +41,7 @@ class View:
     shown_stop: int
     token_offset: int | None  # the token that was asked for
     shard: str
-    shard_start: int  # where in that shard the first token stands
+    shard_start: int  # the position of the first token in that shard
     last_shard: str
     num_bytes: int | None  # of the whole text; None: no tokenizer, or too much
     ids: tuple[int, ...]
@@ -71,7 +71,8 @@ class View:
             return {**plain, "text": None}
         found = pieces(looked.token_bytes, self.ids)
         if looked.encoding.identity.kind in _JOINED_BY_LIBRARY:
-            # The library has its own ways of joining tokens (a first space is dropped, for one).
+            # The library has its own rules for joining tokens (it drops a first space, for
+            # example).
             known = [i for piece in found if piece.kind == "text" for i in piece.ids]
             return {**plain, "text": looked.encoding.decode(known)}
         text = "".join(piece.text for piece in found if piece.kind == "text")
@@ -232,11 +233,11 @@ def _require_documents(looked: LookedInto, stream: Stream) -> None:
     if looked.dataset.manifest is None and looked.dataset.eot_id is None:
         raise ConfigError(
             f"{looked.dataset.name} does not say where documents end",
-            hint="name the tokenizer whose EOT ids stand between them: --tokenizer gpt2; "
+            hint="name the tokenizer whose EOT ids separate them: --tokenizer gpt2; "
             "or look at a place: --token-offset 0",
         )
     raise ConfigError(
-        f"{looked.dataset.name} does not say where documents end: EOT ids do not tell them apart",
+        f"{looked.dataset.name} does not say where documents end: EOT ids do not separate them",
         hint="look at a place: --token-offset 0",
     )
 

@@ -1,4 +1,4 @@
-"""A finished dataset on the Hugging Face Hub, for others to train on.
+"""`push`: uploads a finished dataset to the Hugging Face Hub.
 
 pushing.py is the file to read first; repository.py makes the requests, card.py writes README.md.
 """

@@ -1,8 +1,7 @@
 """The dataset card, README.md: what the dataset is, how it was made, how to load it.
 
-It follows from the manifest alone, so the same dataset has the same card. Its last line has a hash
-of the rest: a card that nobody has edited is replaced by a newer one; the user's own, or one to
-which the user has added a licence, stays.
+It follows from the manifest alone, so the same dataset has the same card. Its last line is a hash
+of the rest: an unedited card is replaced by a newer one; one that the user wrote or edited stays.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ def _named_sources(manifest: Manifest) -> Iterator[str]:
 
 
 def _sources(inputs: Iterable[ManifestInput]) -> Iterator[str]:
-    """The sources with their number of files. Of files on the author's machine, no path."""
+    """The sources with their number of files; local paths are not shown."""
     found: dict[str, list[int]] = collections.defaultdict(list)
     for source in inputs:
         found[_source(source.path)].append(source.num_bytes)
@@ -171,7 +170,7 @@ def _source(path: str) -> str:
 
 
 def _without_folders(note: str, inputs: Iterable[ManifestInput]) -> str:
-    """Files of this machine by their names alone: the page is for everybody."""
+    """The note with local paths shortened to file names, because the page is public."""
     for path in (one.path for one in inputs):
         if os.path.isabs(path):
             note = note.replace(path, os.path.basename(path))

@@ -1,7 +1,6 @@
-"""How a pushed dataset is loaded, for the trainers of each format: what to paste after a download.
+"""How to load a pushed dataset: code to paste, for the trainers of each format.
 
-`{folder}` is where the files are, `{train}` the folder or prefix of the training shards below it.
-The Python is what tests/loaders/ reads our shards with.
+`{folder}` is where the files are. The Python is what tests/loaders/ reads our shards with.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ def loading_snippet(manifest: Manifest, repo: str, revision: str, main: str = "m
 
 
 def folder_of(repo: str) -> str:
-    """Where the card has the files downloaded to."""
+    """The folder that the card downloads the files to."""
     return repo.split("/")[1]
 
 

@@ -1,14 +1,14 @@
-"""`push`: read this first. A dataset goes to a repository of the Hub, whole or not at all.
+"""`push`: read this first. A dataset goes to a repository on the Hub, whole or not at all.
 
-    verify       as `tokenmill verify` does; what is unfinished or damaged is not sent
-    compare      with what the repository holds; another dataset is not replaced unasked
+    verify       as `tokenmill verify` does; an unfinished or damaged dataset is not sent
+    compare      with what the repository holds; another dataset is replaced only with --overwrite
     upload       what is missing, into the Hub's storage, where no reader sees it yet
     commit       all of it at once, the manifest last
     compare      sizes and hashes, as the Hub lists them, with the manifest
 
 An interrupted push has uploaded some files. The Hub keeps them by hash, so the same command sends
-only the others. `huggingface_hub`'s `upload_large_folder` resumes, too, but commits as it goes, so
-that half a dataset can be seen, and keeps its notes in the dataset's folder.
+only the others. `huggingface_hub`'s `upload_large_folder` also resumes, but commits as it goes, so
+that half a dataset is visible, and stores its state in the dataset's folder.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from tokenmill.dataset.files import files_at
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, OutputFile, manifest_data
 from tokenmill.dataset.push.card import CARD_NAME, card_of, is_untouched
+from tokenmill.dataset.push.refusals import changed
 from tokenmill.dataset.push.repository import MAIN, PresentFile, Repository
 from tokenmill.dataset.verify import verify
 from tokenmill.dataset.verify.file_scan import OnProgress
@@ -32,7 +33,7 @@ from tokenmill.storage.retry import Notice
 from tokenmill.storage.store import store_of
 from tokenmill.words.plural import counted
 
-COMMIT_FILES = 500  # the Hub's own advice is to stay far below the thousands in one commit
+COMMIT_FILES = 500  # the Hub advises against thousands of files in one commit
 _SHOWN_NAMES = 3
 
 
@@ -63,7 +64,7 @@ class FileToPush:
     data: bytes | None = None
 
     def is_at(self, present: PresentFile | None) -> bool:
-        """Whether the Hub has this very file."""
+        """Whether the Hub has this file with this content."""
         if present is None or present.num_bytes != self.num_bytes:
             return False
         if present.sha256 is not None:
@@ -72,7 +73,7 @@ class FileToPush:
 
     @property
     def git_oid(self) -> str:
-        """The hash by which the Hub knows a file that is not LFS, which is small."""
+        """The hash by which the Hub identifies a small file, which is not in LFS."""
         data = self.content
         return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
@@ -97,11 +98,10 @@ def push(
     notice: Notice = lambda message: None,
     progress: OnProgress = lambda what, done, total: None,
 ) -> Pushed:
-    """Upload the dataset in `folder` and return what is on the Hub then. Run again after an
-    interruption, it sends what is missing."""
+    """Upload the dataset in `folder`, or what is missing of it after an interruption."""
     if not store_of(folder).takes_disk_space:
         raise ConfigError(
-            f"{folder} is not on this machine, and files are sent from here",
+            f"{folder} is not a local folder, and push reads local files",
             hint="copy it to a disk first, with the store's own client",
         )
     repository = Repository(repo, revision, notice)
@@ -122,7 +122,7 @@ def push(
     stale = _stale(old, wanted, present)
     if missing or stale:
         if not private:
-            _tell_of_paths(manifest, notice)
+            _warn_of_paths(manifest, notice)
         repository.upload(missing, progress)
         head = _committed(repository, head, missing, stale, old != data)
         head, present = repository.listed(head)
@@ -141,12 +141,12 @@ def push(
 
 
 def _whole_dataset(folder: str, progress: OnProgress) -> tuple[DatasetFiles, Manifest, bytes]:
-    """The dataset, its manifest and that file's bytes, once everything in it is verified."""
+    """The dataset, its manifest and the manifest's bytes, after verifying everything."""
     files = files_at(folder)
     if not files.has(MANIFEST_NAME):
         raise IntegrityError(
-            f"{folder} is not a dataset of tokenmill: it has no {MANIFEST_NAME}",
-            hint=f"someone else's shards: tokenmill convert {folder} OUT --format F, then push OUT",
+            f"{folder} was not written by tokenmill: it has no {MANIFEST_NAME}",
+            hint=f"for foreign shards: tokenmill convert {folder} OUT --format F, then push OUT",
         )
     data = manifest_data(files)
     manifest = Manifest.checked(data, files.path_of(MANIFEST_NAME))
@@ -154,8 +154,8 @@ def _whole_dataset(folder: str, progress: OnProgress) -> tuple[DatasetFiles, Man
     if not report.is_whole:
         first = report.failures[0]
         raise IntegrityError(
-            f"{folder} is not as it should be, so nothing was sent: {first.place}: {first.message}",
-            hint=f"everything that is wrong: tokenmill verify {folder}",
+            f"{folder} is damaged, so nothing was sent: {first.place}: {first.message}",
+            hint=f"tokenmill verify {folder} lists everything that is wrong",
         )
     return files, manifest, data
 
@@ -163,7 +163,7 @@ def _whole_dataset(folder: str, progress: OnProgress) -> tuple[DatasetFiles, Man
 def _files(
     dataset: DatasetFiles, manifest: Manifest, data: bytes, card: bytes | None
 ) -> list[FileToPush]:
-    """What belongs on the Hub, the manifest last."""
+    """The files that belong on the Hub, the manifest last."""
     found = [
         FileToPush(file.name, _path(dataset, file.name), file.num_bytes, _sha256(dataset, file))
         for file in manifest.files
@@ -196,17 +196,10 @@ def _sha256(dataset: DatasetFiles, file: OutputFile) -> str:
     return whole.hexdigest()
 
 
-def changed(name: str) -> IntegrityError:
-    return IntegrityError(
-        f"{name} has changed since it was verified",
-        hint="is something writing to the folder? Then run the same command again",
-    )
-
-
-def _tell_of_paths(manifest: Manifest, notice: Notice) -> None:
+def _warn_of_paths(manifest: Manifest, notice: Notice) -> None:
     if paths := [source.path for source in manifest.inputs if os.path.isabs(source.path)]:
         notice(
-            f"{MANIFEST_NAME} names the inputs by their paths on this machine, such as {paths[0]}: "
+            f"{MANIFEST_NAME} contains the local paths of the inputs, such as {paths[0]}: "
             "everybody who can read the repository sees them"
         )
 
@@ -247,7 +240,7 @@ def _parsed(manifest: bytes) -> Manifest | None:
 def _stale(
     old: bytes, wanted: Iterable[FileToPush], present: Mapping[str, PresentFile]
 ) -> list[str]:
-    """Files of the dataset that is replaced which the new one does not have."""
+    """Files of the replaced dataset that the new one does not have."""
     replaced = _parsed(old)
     kept = {file.name for file in wanted}
     names = [file.name for file in replaced.files] if replaced else []
@@ -261,8 +254,8 @@ def _committed(
     stale: Sequence[str],
     replaces: bool,
 ) -> str:
-    """The commit in which the repository holds these files. Thousands take several commits: the
-    manifest is in the last, and that of a dataset that is replaced goes with the first."""
+    """Commit these files and return the commit. Thousands take several commits: the manifest is in
+    the last one, and the first one removes the manifest of a replaced dataset."""
     batches = [files[i : i + COMMIT_FILES] for i in range(0, len(files), COMMIT_FILES)] or [()]
     for number, batch in enumerate(batches):
         gone = list(stale) if number == 0 else []
@@ -282,5 +275,5 @@ def _require_same(
             raise IntegrityError(
                 f"{repo} has {got} as {file.name}, expected {file.num_bytes:,} bytes, "
                 f"sha256 {file.sha256}",
-                hint="run the same command again; nobody should train on what is there until then",
+                hint="run the same command again; do not train on what is there until then",
             )

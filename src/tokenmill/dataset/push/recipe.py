@@ -1,4 +1,5 @@
-"""The command that makes a dataset again, from its manifest: what differs from the defaults."""
+"""The command that makes a dataset again, from its manifest; options with default values are left
+out."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tokenmill.encodings.builtin import ENCODING_NAMES
 from tokenmill.encodings.hub_model import pinned_name
 from tokenmill.settings import resolved
 
-# Of named sources: what a file says is too long for a line.
+# Named sources are too long for a command line.
 FROM_FILE = "tokenmill prepare --config tokenmill.toml -o OUT"
 _PLAIN = (
     *("input_format", "text_column", "lists", "where", "sample", "dedup", "limit_docs"),
@@ -23,7 +24,7 @@ _PLAIN = (
 
 
 def prepare_command(manifest: Manifest) -> str:
-    """SOURCE stands for the inputs, which the manifest lists one by one."""
+    """The command; SOURCE stands for the inputs, which the manifest lists."""
     options, encoding = manifest.identity["options"], manifest.identity["encoding"]
     if manifest.converted_from is None and manifest.sources:
         return FROM_FILE

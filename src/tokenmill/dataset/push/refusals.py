@@ -1,4 +1,4 @@
-"""Why the Hub takes no dataset from this user, here, now: what to do about it."""
+"""Errors of a push: why the Hub refuses, and what to do about it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 from tokenmill.errors import (
     ConfigError,
     ConflictError,
+    IntegrityError,
     NetworkError,
     OutputError,
     TokenmillError,
 )
-from tokenmill.storage.retry import is_of_the_network, message_of, status_of
+from tokenmill.storage.retry import is_network_error, message_of, status_of
 
 
 def require_token(repo: str, client: Any) -> None:
@@ -23,8 +24,8 @@ def require_token(repo: str, client: Any) -> None:
         )
     if client.get_token() is None:
         raise ConfigError(
-            f"to push to {repo} the Hub must know who you are, and there is no token",
-            hint="`hf auth login`, or set HF_TOKEN; a token that may write is made at "
+            f"pushing to {repo} needs a token of the Hub, and there is none",
+            hint="`hf auth login`, or set HF_TOKEN; create a token with write access at "
             f"{client.constants.ENDPOINT}/settings/tokens",
         )
 
@@ -36,11 +37,18 @@ def not_private(repo: str, url: str) -> ConflictError:
     )
 
 
+def changed(name: str) -> IntegrityError:
+    return IntegrityError(
+        f"{name} has changed since it was verified",
+        hint="is something writing to the folder? Then run the same command again",
+    )
+
+
 @contextlib.contextmanager
 def explained(
     repo: str, client: Any, passing: tuple[type[BaseException], ...] = ()
 ) -> Iterator[None]:
-    """Turn what the client raises into our errors, except the kinds that the caller handles."""
+    """Turn the client's errors into ours, except the kinds that the caller handles."""
     try:
         yield
     except TokenmillError:
@@ -61,11 +69,11 @@ def explained(
         if status in (409, 412):
             raise ConflictError(
                 f"{repo} has changed while this was pushing: {said}",
-                hint="run the same command again: it looks at what is there now",
+                hint="run the same command again: it compares with what is there now",
             ) from None
         if status is not None and status < 500 and status != 429:
             raise OutputError(f"the Hub refused this for {repo}: {said}") from None
-        if not is_of_the_network(error):
+        if not is_network_error(error):
             raise
         raise NetworkError(
             f"cannot reach {repo} on the Hub: {said}",
@@ -75,7 +83,7 @@ def explained(
 
 def _rights(client: Any) -> str:
     names = ""
-    with contextlib.suppress(Exception):  # it would only have been a help
+    with contextlib.suppress(Exception):  # it is only for the hint
         found = client.HfApi().whoami()
         owners = [found["name"], *(one["name"] for one in found.get("orgs", ()))]
         names = f"it belongs to {owners[0]}, so OWNER is {' or '.join(owners)}; "

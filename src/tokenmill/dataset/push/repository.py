@@ -1,9 +1,8 @@
-"""A dataset repository of the Hub, to be written: made, listed, uploaded to, committed.
+"""A dataset repository on the Hub: create, list, upload, commit.
 
 `huggingface_hub` makes the requests, with the user's endpoint and token (HF_ENDPOINT, HF_TOKEN),
-and sends files over Xet, or as LFS objects where that does not work. `storage/retry.py` repeats
-what passes. A commit names its parent, so that nobody else's is lost between listing and
-commit.
+and sends files over Xet, or as LFS objects if that does not work. `storage/retry.py` retries
+transient failures. A commit names its parent, so that no other commit is overwritten.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from tokenmill.dataset.push.refusals import explained, not_private, require_token
+from tokenmill.dataset.push.refusals import changed, explained, not_private, require_token
 from tokenmill.dataset.verify.file_scan import OnProgress
-from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.errors import ConfigError
 from tokenmill.storage.retry import Notice, Retry, status_of
 from tokenmill.words.plural import counted
 
@@ -85,8 +84,8 @@ class Repository:
         return f"{self._client.constants.ENDPOINT}/datasets/{self.repo}"
 
     def make(self, private: bool) -> None:
-        """Make the repository and the branch, unless they exist. A new branch has the files of the
-        main one."""
+        """Create the repository and the branch, unless they exist. A new branch starts as a copy of
+        main."""
         errors = self._client.errors
         try:
             info = self._asked(lambda: self._api.repo_info(self.repo, repo_type="dataset"))
@@ -111,7 +110,7 @@ class Repository:
                 )
 
     def listed(self, commit: str | None = None) -> tuple[str, dict[str, PresentFile]]:
-        """The files at a commit, or at the newest of the branch; and that commit."""
+        """A commit, by default the newest of the branch, and its files."""
         with self._explained():
             at = commit or str(self._info().sha)
             entries = self._ask(
@@ -130,7 +129,7 @@ class Repository:
         }
 
     def is_copy_of_main(self, head: str) -> bool:
-        """Whether nothing was ever committed to this branch, so that nothing there can be lost."""
+        """Whether nothing was committed to this branch yet, so that nothing there can be lost."""
         if self.revision == MAIN:
             return False
         with self._explained():
@@ -152,7 +151,7 @@ class Repository:
             return self._ask(content)
 
     def upload(self, files: Sequence[Sendable], progress: OnProgress) -> None:
-        """Bring the files into the Hub's storage. No reader sees them before the commit, and what
+        """Upload the files into the Hub's storage. No reader sees them before the commit, and what
         is stored already is not sent."""
         total = sum(file.num_bytes for file in files)
         done = 0
@@ -164,7 +163,7 @@ class Repository:
             done += sum(file.num_bytes for file in group)
 
     def commit(self, parent: str, files: Sequence[Sendable], gone: Sequence[str]) -> str:
-        """A commit with these files, which are uploaded, and without those that are gone."""
+        """Commit these files, which are uploaded, and remove those in `gone`."""
         client = self._client
         operations = [self._operations[file.name] for file in files]
         operations += [client.CommitOperationDelete(path_in_repo=name) for name in gone]
@@ -185,8 +184,8 @@ class Repository:
                 )
             except Exception as error:
                 if num_tries > 1 and status_of(error) == 412:
-                    # The first try was made, but its answer was lost. If it was somebody else's
-                    # commit, comparing the files will show it.
+                    # The first attempt succeeded and its answer was lost. If it was somebody else's
+                    # commit, comparing the files will show that.
                     return str(self._info().sha)
                 raise
             return str(info.oid)
@@ -201,7 +200,7 @@ class Repository:
                 path_in_repo=file.name, path_or_fileobj=source
             )
         try:
-            with self._xet_if_it_works():
+            with self._with_xet_fallback():
                 self._api.preupload_lfs_files(
                     self.repo,
                     additions=[self._operations[file.name] for file in files],
@@ -209,20 +208,17 @@ class Repository:
                     revision=self.revision,
                     free_memory=False,
                 )
-        except RuntimeError as error:  # which says no more than the name of the file
+        except RuntimeError as error:  # it has only the name of the file
             raise error.__cause__ or error from None
         for file in files:
             info = self._operations[file.name].upload_info
             if info.is_hashed and info.sha256.hex() != file.sha256:
-                raise IntegrityError(
-                    f"{file.path} has changed since it was verified",
-                    hint="is something writing to the folder? Then run the same command again",
-                )
+                raise changed(file.path)
 
     @contextlib.contextmanager
-    def _xet_if_it_works(self) -> Iterator[None]:
-        """The client sends over Xet, wherever it is installed, and does not ask whether the other
-        end has it. A mirror may not: then files go as LFS objects, which every Hub takes."""
+    def _with_xet_fallback(self) -> Iterator[None]:
+        """The client uses Xet if it is installed, even if the server does not support it, as a
+        mirror may not. After failures files are sent as LFS objects, which every Hub accepts."""
         constants = self._client.constants
         was_off = constants.HF_HUB_DISABLE_XET
         is_off = was_off or self._num_xet_failures >= MAX_XET_FAILURES
@@ -247,13 +243,13 @@ class Repository:
         return self._retry.result_of(request)
 
     def _asked(self, request: Callable[[], Result]) -> Result:
-        """What may not exist: the client's own error then, ours for anything else."""
+        """The result; if something does not exist, the client's own error is raised."""
         errors = self._client.errors
         missing = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
         with self._explained(passing=missing):
             return self._ask(request)
 
-    @contextlib.contextmanager
-    def _explained(self, passing: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-        with explained(self.repo, self._client, passing):
-            yield
+    def _explained(
+        self, passing: tuple[type[BaseException], ...] = ()
+    ) -> contextlib.AbstractContextManager[None]:
+        return explained(self.repo, self._client, passing)

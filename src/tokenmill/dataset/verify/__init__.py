@@ -1,9 +1,9 @@
-"""Is this folder what it says it is? Every file, every token, and if asked, every document again.
+"""`verify`: checks every file and token of a dataset and, if asked, encodes documents again.
 
     report = verify("data/mine", sample=100)
     report.is_whole, report.failures, report.checks
 
-verification.py is the file to read first; checks.py lists the checks, and has what comes out.
+verification.py is the file to read first; checks.py lists the checks and defines the report.
 """
 
 from tokenmill.dataset.verify.checks import Check, Failure, Report

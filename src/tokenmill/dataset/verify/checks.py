@@ -1,5 +1,4 @@
-"""The checks of `verify` by name, and what comes of them: plain values, to print or to write as
-JSON."""
+"""The checks of `verify` by name, and their results as plain values, to print or write as JSON."""
 
 from __future__ import annotations
 
@@ -24,16 +23,16 @@ CHECKS = {
 }
 
 
-_IF_KEPT = ("kept",)  # checks that are not mentioned where nothing is kept
+_IF_KEPT = ("kept",)  # not mentioned if nothing is kept
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
     name: str
-    # passed; failed; skipped: not asked for, or it does not apply; unable: asked for, and not done
+    # passed; failed; skipped: not requested or not applicable; unable: requested, but not possible
     status: str
-    detail: str  # what was checked; what is wrong first; why it was not checked
-    hint: str | None = None  # of a check that was not done: what to type
+    detail: str  # what was checked; the first fault; why it was not checked
+    hint: str | None = None  # what to type, if it was not possible
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class Report:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was found wrong, as far as it could be checked."""
+        """Whether no fault was found, as far as it could be checked."""
         return not self.num_failures
 
     @property
@@ -81,7 +80,7 @@ class Report:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every requested check was made, with any result."""
+        """Whether every requested check was made, whatever its result."""
         return not self.undone
 
     def to_plain(self) -> dict[str, Any]:

@@ -44,20 +44,20 @@ class _Again:
 
 
 class _Tail:
-    """The tail that a split's shards leave out, and the documents that should be in it."""
+    """The tail that a split's shards leave out, and how many documents' tokens should be in it."""
 
     def __init__(self, num_tokens: int) -> None:
         self._num_tokens = num_tokens
-        self._num_said = 0
+        self._num_claimed = 0
         self._longest = 0  # of documents whose start is unknown
 
     def holds(self, num_tokens: int, is_start_known: bool) -> bool:
         """Whether `num_tokens` of another document fit into the tail. A document with an unknown
         start may be cut and reach into the shards."""
         longest = self._longest if is_start_known else max(self._longest, num_tokens)
-        if not self._num_tokens or self._num_said + num_tokens - longest > self._num_tokens:
+        if not self._num_tokens or self._num_claimed + num_tokens - longest > self._num_tokens:
             return False
-        self._num_said += num_tokens
+        self._num_claimed += num_tokens
         self._longest = longest
         return True
 
@@ -190,7 +190,7 @@ class Comparison:
         for stream in self._where.streams:
             if stream is not None and not stream.knows_documents:
                 raise NotAtHand(
-                    "without EOT ids nothing says where documents stand"
+                    "without EOT ids nothing says where documents begin"
                     + ("" if self._where.is_shuffled else "; --full goes through them in order")
                 )
 

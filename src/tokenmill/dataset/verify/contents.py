@@ -43,15 +43,15 @@ def check_files(dataset: Dataset, manifest: Manifest, findings: Findings) -> Non
         elif size != file.num_bytes:
             message = f"has {counted(size, 'byte')}, but was written with {file.num_bytes:,}"
             findings.failed("sizes", Failure(file.name, message, byte=min(size, file.num_bytes)))
-    for name in _uninvited(dataset, manifest):
-        message = "is not of this dataset, but a trainer would take it for a shard of it"
+    for name in _extra_shards(dataset, manifest):
+        message = "is not of this dataset, but a trainer would read it as a shard"
         findings.failed("files", Failure(name, message))
     count = len(manifest.files)
     findings.passed("files", f"{counted(count, 'file')}, none missing, none added")
     findings.passed("sizes", counted(manifest.num_bytes, "byte"))
 
 
-def _uninvited(dataset: Dataset, manifest: Manifest) -> list[str]:
+def _extra_shards(dataset: Dataset, manifest: Manifest) -> list[str]:
     format_, stem = dataset.format, manifest.identity["options"].get("name")
     ours = {MANIFEST_NAME, *(file.name for file in manifest.files)}
     others = [
@@ -88,7 +88,7 @@ def check_contents(
     else:
         for name in _OF_TOKENS:
             reason = f"{refused.file} {refused.message}, so no shard was opened"
-            findings.unable(name, reason, "put the file itself there, or take the link away")
+            findings.unable(name, reason, "put the file itself there, or remove the link")
     scans = [one.scan for one in looked.values() if one.scan is not None]
     return Totals(
         dataset.format.name,
@@ -231,7 +231,7 @@ def _check_shards(
     _check_against_counts(dataset, manifest, looked, findings)
     if not has_boundaries:
         _check_order(chains, manifest, findings)
-    _say_what_passed(dataset, manifest, looked, findings)
+    _report_passed(dataset, manifest, looked, findings)
 
 
 def _check_order(chains: Mapping[str, Chain], manifest: Manifest, findings: Findings) -> None:
@@ -306,14 +306,14 @@ def _check_against_counts(
         message = f"{counted(num_eot, 'EOT id')} in all, but {documents}"
         findings.failed("EOT", Failure(MANIFEST_NAME, message))
     num_bos = sum(scan.num_bos for scan in scans if scan is not None)
-    is_whole = not any(_tails(manifest).values())  # nobody counted the BOS ids of a tail
+    is_whole = not any(_tails(manifest).values())  # the BOS ids of a tail are not counted
     has_bos = _rules(manifest).bos_id is not None
     if has_bos and is_whole and num_bos != expected and not findings.has_failed("EOT"):
         message = f"{counted(num_bos, 'BOS id')} in all, but {documents}"
         findings.failed("EOT", Failure(MANIFEST_NAME, message))
 
 
-def _say_what_passed(
+def _report_passed(
     dataset: Dataset, manifest: Manifest, looked: Mapping[str, Looked], findings: Findings
 ) -> None:
     scans = [one.scan for one in looked.values() if one.scan is not None]
@@ -344,4 +344,4 @@ def _say_what_passed(
     elif dataset.format.traits.boundaries:
         findings.passed("boundaries", "samples, all of the same length")
     else:
-        findings.skipped("boundaries", f"{dataset.format.name} keeps none: EOT ids tell them")
+        findings.skipped("boundaries", f"{dataset.format.name} stores none, only EOT ids")

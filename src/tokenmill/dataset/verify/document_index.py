@@ -3,8 +3,8 @@
 Without a shuffle, documents are in the order of the slices. In a shuffled run a document's position
 is the rank of its key (encode/documents.py) among all keys of its split: 20 bytes of memory per
 document. Keys are numbered across the chunks of a part (encode/part.py). A part nearly always has
-one chunk, as is assumed. Where it matters, in a shuffled run that holds documents out, `make_sure`
-encodes the slices again to check.
+one chunk, which is assumed here. If that matters, in a shuffled run that holds documents out,
+`make_sure` encodes the slices again to check.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class DocumentIndex:
         if self._one_stream is not None and _has_gap(manifest, *self._one_stream):
             raise NotAtHand(
                 f"a conversion left out the end of {self._one_stream[0]}, so nothing says where "
-                f"the documents of {self._one_stream[1]} stand"
+                f"the documents of {self._one_stream[1]} begin"
             )
-        # The intended splits of documents: all in val, if a random split has failed that way.
+        # The split that documents were meant for: val, if a random choice put all of them there.
         self._origin = int(bool(self._one_stream) and any(manifest.slice_documents.get("val", ())))
         self.streams = self._streams(manifest)
         self.tails = [0, 0]
@@ -98,7 +98,7 @@ class DocumentIndex:
         stream = self.streams[self._origin]
         number = None if stream is None else stream.document_at(start)
         if number is None:
-            raise NotAtHand("without EOT ids nothing says where documents stand")
+            raise NotAtHand("without EOT ids nothing says where documents begin")
         return number
 
     def bounds(self, split: int) -> Numbers:

@@ -47,10 +47,10 @@ class FileToCheck:
     is_raw: bool = False
     rules: Rules = _NO_RULES
     marks: tuple[tuple[int, int], ...] = ()
-    has_boundaries: bool | None = False  # None: if the file says so
+    has_boundaries: bool | None = False  # None: as the file says
     may_begin_cut: bool = False  # begins with the rest of a document, without its first EOT id
     may_end_cut: bool = False
-    in_pieces: bool = False  # has a sha256 for each piece (storage.PIECE_BYTES)
+    in_pieces: bool = False  # has a sha256 for each piece (hashing.PIECE_BYTES)
     is_scanned: bool = True  # with all of its tokens
 
 
@@ -63,7 +63,7 @@ class Looked:
     missing: str | None = None  # why it could not be read
     sha256: str | tuple[str, ...] | None = None
     broken: str | None = None  # what its format says is wrong with it
-    num_documents: int | None = None  # where the format keeps boundaries
+    num_documents: int | None = None  # if the format stores boundaries
     scan: TokenScan | None = None
     dtype: str | None = None
     token_bytes: int | None = None  # of a raw file: the tokens up to its end
@@ -101,7 +101,7 @@ def looked_at(
             progress("reading", work.num_bytes, total)
     finally:
         work.is_cancelled = True
-        # A thread that waits for the network is left behind: it touches no file.
+        # A thread that waits for the network is not waited for: it touches no file.
         pool.shutdown(wait=not files.is_far, cancel_futures=True)
 
 
@@ -153,7 +153,7 @@ class _Cancelled(Exception):
 
 
 class _Work:
-    """What the threads share."""
+    """The state that the threads share."""
 
     def __init__(self, files: DatasetFiles) -> None:
         self._files = files
@@ -327,7 +327,7 @@ class _Opened:
 
     def _give_up(self, error: Exception) -> None:
         if isinstance(error, (NetworkError, InputError, ConfigError)):
-            raise error  # says nothing about the shard
+            raise error  # not a fault of the shard
         self.reader = self.scan = self.ends = None
         known = isinstance(error, IntegrityError)
         self.broken = error.message if known else f"cannot be understood: {error!r}"  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Checks of datasets that tokenmill did not write, as far as their format allows."""
+"""Checks of foreign datasets, which tokenmill did not write, as far as their format allows."""
 
 from __future__ import annotations
 
@@ -58,26 +58,27 @@ def check_foreign(
             raise
         format_, found = get_format(told.format_name), []
     dtype = None if told.dtype else foreign_dtype(files, format_, found, told.encoding)
-    looked = _looked(files, format_, found, told, dtype, num_proc, findings, progress)
-    _check_shards(files, format_, found, looked, told, dtype, findings)
-    _say_there_is_no_manifest(told, format_.name, findings)
+    shards = _ForeignShards(files, format_, found, told, dtype, findings)
+    looked = shards.looked(num_proc, progress)
+    shards.check(looked)
+    _report_missing_manifest(told, format_.name, findings)
     scans = [one.scan for one in looked.values() if one.scan is not None]
     num_bytes = sum(one.num_bytes for one in looked.values())
     return Totals(format_.name, num_bytes, sum(scan.num_tokens for scan in scans))
 
 
 def _without_shards(told: Told, findings: Findings) -> Totals:
-    _say_there_is_no_manifest(told, "FORMAT", findings)
+    _report_missing_manifest(told, "FORMAT", findings)
     findings.skip_the_rest("no shard was opened")
     return Totals(told.format_name, 0, 0)
 
 
-def _say_there_is_no_manifest(told: Told, name: str, findings: Findings) -> None:
+def _report_missing_manifest(told: Told, name: str, findings: Findings) -> None:
     if told.format_name is not None:
         findings.skipped("manifest", f"there is no {MANIFEST_NAME}: someone else wrote this")
         return
     message = (
-        "is missing, so this is no finished dataset of tokenmill's; "
+        "is missing, so this is not a finished dataset of tokenmill; "
         f"if someone else wrote it, say so: --format {name}"
     )
     findings.failed("manifest", Failure(MANIFEST_NAME, message))
@@ -100,114 +101,104 @@ def _shape(name: str) -> str:
     return re.sub(r"\d", "0", name)
 
 
-def _looked(
-    files: DatasetFiles,
-    format_: Format,
-    found: Sequence[FoundShard],
-    told: Told,
-    dtype: Inference | None,
-    num_proc: int,
-    findings: Findings,
-    progress: OnProgress,
-) -> dict[str, Looked]:
-    others = _look_alikes(files, format_, found)
-    known = told.dtype or (None if dtype is None else dtype.value)
-    tasks = [
-        FileToCheck(
-            name,
-            False,
-            functools.partial(format_.open, files, name, known),
-            format_.traits.is_raw,
-            told.rules,
-            has_boundaries=None,
+@dataclass(frozen=True, slots=True)
+class _ForeignShards:
+    """The shards found in a foreign dataset."""
+
+    files: DatasetFiles
+    format: Format
+    found: Sequence[FoundShard]
+    told: Told
+    dtype: Inference | None  # None: the user or the files state it
+    findings: Findings
+
+    def looked(self, num_proc: int, progress: OnProgress) -> dict[str, Looked]:
+        """Scan the shards, and files that look like shards."""
+        others = _look_alikes(self.files, self.format, self.found)
+        known = self.told.dtype or (None if self.dtype is None else self.dtype.value)
+        tasks = [
+            FileToCheck(
+                name,
+                False,
+                functools.partial(self.format.open, self.files, name, known),
+                self.format.traits.is_raw,
+                self.told.rules,
+                has_boundaries=None,
+            )
+            for name in [*(shard.name for shard in self.found), *others]
+        ]
+        looked = looked_at(self.files, tasks, num_proc, progress)
+        for name in others:
+            if looked[name].broken:
+                self.findings.failed("headers", located(str(looked[name].broken), self.files, name))
+            elif not isinstance(size_of(self.files, name), int):
+                self.findings.failed("files", Failure(name, str(looked[name].missing)))
+        return looked
+
+    def check(self, looked: Mapping[str, Looked]) -> None:
+        findings = self.findings
+        shards = [looked[shard.name] for shard in self.found]
+        has_boundaries = bool(shards) and all(one.num_documents is not None for one in shards)
+        eot = self._eot()
+        for split in SPLITS:
+            links = [Link(looked[shard.name]) for shard in self.found if shard.split == split]
+            chain = Chain(links, has_boundaries, eot.value, self.told.rules.eot_id)
+            check_chain(chain, self.files, findings)
+            for link in links:
+                if link.looked.missing:
+                    findings.failed("files", Failure(link.looked.name, link.looked.missing))
+        count = counted(len(self.found), "shard")
+        findings.passed("files", f"{count}; nothing says whether there should be more")
+        findings.skipped("sizes", "only as far as headers tell")
+        seen = _dtypes(shards) + (f" (inferred: {self.dtype.why})" if self.dtype else "")
+        findings.passed("headers", f"{count} opened as {self.format.name}, {seen}")
+        self._report_documents(shards, has_boundaries, eot)
+
+    def _eot(self) -> Inference:
+        """Where EOT ids are: as the user says, or as far as whole shards show it."""
+        told = self.told
+        if told.eot is not None:
+            return Inference(told.eot, "--eot")
+        try:
+            dataset = open_dataset(
+                self.files,
+                format_name=self.format.name,
+                dtype=told.dtype,
+                encoding=told.encoding,
+            )
+        except (ConfigError, IntegrityError) as error:
+            return Inference(None, error.message, is_sure=False)
+        return dataset.inferred.get("eot") or Inference(
+            None, "no tokenizer is named", is_sure=False
         )
-        for name in [*(shard.name for shard in found), *others]
-    ]
-    looked = looked_at(files, tasks, num_proc, progress)
-    for name in others:
-        if looked[name].broken:
-            findings.failed("headers", located(str(looked[name].broken), files, name))
-        elif not isinstance(size_of(files, name), int):
-            findings.failed("files", Failure(name, str(looked[name].missing)))
-    return looked
 
-
-def _check_shards(
-    files: DatasetFiles,
-    format_: Format,
-    found: Sequence[FoundShard],
-    looked: Mapping[str, Looked],
-    told: Told,
-    dtype: Inference | None,
-    findings: Findings,
-) -> None:
-    shards = [looked[shard.name] for shard in found]
-    has_boundaries = bool(shards) and all(one.num_documents is not None for one in shards)
-    eot = _eot_of(files, format_, told)
-    for split in SPLITS:
-        links = [Link(looked[shard.name]) for shard in found if shard.split == split]
-        chain = Chain(links, has_boundaries, eot.value, told.rules.eot_id)
-        check_chain(chain, files, findings)
-        for link in links:
-            if link.looked.missing:
-                findings.failed("files", Failure(link.looked.name, link.looked.missing))
-    count = len(found)
-    findings.passed(
-        "files", f"{counted(count, 'shard')}; nothing says whether there should be more"
-    )
-    findings.skipped("sizes", "only as far as headers tell")
-    seen = _dtypes(shards) + (f" (inferred: {dtype.why})" if dtype else "")
-    findings.passed("headers", f"{counted(count, 'shard')} opened as {format_.name}, {seen}")
-    _say_what_is_known(format_, shards, has_boundaries, told, eot, findings)
-
-
-def _eot_of(files: DatasetFiles, format_: Format, told: Told) -> Inference:
-    """Where EOT ids are, as the user says or as far as whole shards show."""
-    if told.eot is not None:
-        return Inference(told.eot, "--eot")
-    try:
-        dataset = open_dataset(
-            files, format_name=format_.name, dtype=told.dtype, encoding=told.encoding
-        )
-    except (ConfigError, IntegrityError) as error:
-        return Inference(None, error.message, is_sure=False)
-    return dataset.inferred.get("eot") or Inference(None, "no tokenizer is named", is_sure=False)
-
-
-def _say_what_is_known(
-    format_: Format,
-    shards: list[Looked],
-    has_boundaries: bool,
-    told: Told,
-    eot: Inference,
-    findings: Findings,
-) -> None:
-    scans = [one.scan for one in shards if one.scan is not None]
-    largest = max((scan.largest for scan in scans), default=-1)
-    num_eot = sum(scan.num_eot for scan in scans)
-    num_documents = sum(one.num_documents or 0 for one in shards)
-    if has_boundaries:
-        findings.passed("boundaries", f"{counted(num_documents, 'document')}, no gap between them")
-    else:
-        findings.skipped("boundaries", f"{format_.name} keeps none, or they are not there")
-    if told.encoding is None:
-        reason = f"the largest id is {largest:,}; --tokenizer NAME says whether that can be"
-        findings.skipped("vocabulary", reason)
-        findings.skipped("EOT", "--tokenizer NAME says which id it is")
-        return
-    findings.passed("vocabulary", f"largest id {largest:,}, vocabulary {told.encoding.n_vocab:,}")
-    seen = f"{num_eot:,} EOT ids"
-    if told.eot is None:
-        guess = f"inferred: {eot.value}" if eot.value else "where they go is not known"
-        seen += f" ({guess}: {eot.why})"
-    if not has_boundaries:
-        findings.skipped("EOT", f"{seen}; nothing says how many documents there are")
-    elif told.eot in (None, "none"):
-        findings.skipped(
-            "EOT", f"{seen}, {counted(num_documents, 'document')}; --eot says where they go"
-        )
-    else:
-        findings.passed("EOT", f"{seen} ({told.eot}), {counted(num_documents, 'document')}")
+    def _report_documents(self, shards: list[Looked], has_boundaries: bool, eot: Inference) -> None:
+        findings, told = self.findings, self.told
+        scans = [one.scan for one in shards if one.scan is not None]
+        largest = max((scan.largest for scan in scans), default=-1)
+        num_eot = sum(scan.num_eot for scan in scans)
+        documents = counted(sum(one.num_documents or 0 for one in shards), "document")
+        if has_boundaries:
+            findings.passed("boundaries", f"{documents}, no gap between them")
+        else:
+            findings.skipped("boundaries", f"{self.format.name} stores none, or they are missing")
+        if told.encoding is None:
+            reason = f"the largest id is {largest:,}; --tokenizer NAME says whether that can be"
+            findings.skipped("vocabulary", reason)
+            findings.skipped("EOT", "--tokenizer NAME says which id it is")
+            return
+        n_vocab = told.encoding.n_vocab
+        findings.passed("vocabulary", f"largest id {largest:,}, vocabulary {n_vocab:,}")
+        seen = f"{num_eot:,} EOT ids"
+        if told.eot is None:
+            guess = f"inferred: {eot.value}" if eot.value else "their place is not known"
+            seen += f" ({guess}: {eot.why})"
+        if not has_boundaries:
+            findings.skipped("EOT", f"{seen}; nothing says how many documents there are")
+        elif told.eot in (None, "none"):
+            findings.skipped("EOT", f"{seen}, {documents}; --eot says where they go")
+        else:
+            findings.passed("EOT", f"{seen} ({told.eot}), {documents}")
 
 
 def _dtypes(shards: list[Looked]) -> str:

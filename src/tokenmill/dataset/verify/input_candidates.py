@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tokenmill.corpus.hub import Hub
 from tokenmill.corpus.hub_digests import digest_of
 from tokenmill.corpus.hub_names import SCHEME, HubFile, HubSource
 from tokenmill.corpus.source_files import inputs_of
@@ -31,8 +30,8 @@ _CHANGED = (
 
 
 class NotAtHand(Exception):
-    """Something needed for encoding again is missing; the message says what, the hint what to
-    type."""
+    """An input or the tokenizer is missing, so documents cannot be encoded again. The message says
+    what is missing, the hint what to type."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -93,12 +92,14 @@ def _where_it_was(entry: ManifestInput, input_format: str | None) -> Input | _Lo
     except (InputError, ConfigError) as error:
         return _Lost(error.message, _MOVED)
     except ValueError:  # now a folder
-        return _Lost(f"{entry.path} is not a file any more", _MOVED)
+        return _Lost(f"{entry.path} is no longer a file", _MOVED)
     return _unchanged(here, entry) or _changed(here, entry)
 
 
 def _in_cache(entry: ManifestInput, input_format: str | None) -> Input | _Lost:
     """A file from the Hub, if the cache still has it. Fetches nothing."""
+    from tokenmill.corpus.hub import Hub  # imports HTTP
+
     try:
         source = HubSource.parsed(entry.path)
         hub = Hub(None, lambda message: None)
@@ -112,13 +113,13 @@ def _in_cache(entry: ManifestInput, input_format: str | None) -> Input | _Lost:
     return _unchanged(here, entry) or _changed(here, entry)
 
 
-# Where the user points
+# Among the sources that the user names
 
 
 def _listed(
     sources: Sequence[str], input_format: str | None, is_one_of_several: bool
 ) -> list[Input]:
-    """The files that the user points to. Of several formats, not every one has to be everywhere."""
+    """The files in `sources`. If inputs have several formats, each need not be in every source."""
     if not is_one_of_several:
         return inputs_of(sources, input_format)
     found: dict[str, Input] = {}
@@ -197,7 +198,7 @@ def _changed(here: Input, entry: ManifestInput) -> _Lost:
         sizes = f"it has {here.num_bytes:,} bytes, and had {entry.num_bytes:,}"
         return _Lost(f"{name} has changed since it was read: {sizes}", _CHANGED)
     if _digest(here, algorithm := _algorithm(entry.digest)):
-        how = "it has another tag" if algorithm == "tag" else "as many bytes, but other ones"
+        how = "it has another tag" if algorithm == "tag" else "the same size, but other bytes"
         return _Lost(f"{name} has changed since it was read: {how}", _CHANGED)
     if algorithm == "tag":
         what = f"{here.path} cannot be compared with {entry.path}, known by its store's tag alone"

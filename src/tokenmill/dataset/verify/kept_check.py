@@ -1,8 +1,8 @@
-"""The check of what is kept of documents (--keep): a row for each document, in their order.
+"""Checks the kept rows (--keep): one for each document, in the same order.
 
-Each row says how many tokens its document has. These lengths, compared with the documents in the
-shards, show rows that are missing, extra or in another order, without the sources. With the
-sources, the kept values of documents that are encoded again are compared, too.
+Each row has the number of tokens of its document. Compared with the documents in the shards, these
+lengths show rows that are missing, extra or in another order, without the sources. With the
+sources, the kept values of documents that are encoded again are compared too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tokenmill.arrays import numbers_of
 from tokenmill.assemble.sidecars import FOLDER, sidecar_name
-from tokenmill.config import OWN_COLUMNS, columns_in
+from tokenmill.config.options import OWN_COLUMNS, columns_in
 from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.kept_rows import KeptRows, is_sidecar, sidecars_of
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
@@ -38,7 +38,7 @@ def check_kept(dataset: Dataset, manifest: Manifest, findings: Findings) -> None
     if keep is None and not listed:
         return
     if not isinstance(keep, str):
-        message = f"lists {listed[0].name}, but says of no column that it is kept"
+        message = f"lists {listed[0].name}, but its options have no --keep"
         findings.failed("kept", Failure(MANIFEST_NAME, message))
         return
     for failure in _of_names(dataset.files, manifest):
@@ -76,7 +76,8 @@ def _of_names(files: DatasetFiles, manifest: Manifest) -> Iterator[Failure]:
 
 
 def _lengths(files: DatasetFiles, manifest: Manifest, split: str, findings: Findings) -> Lengths:
-    """The tokens of each document, as the sidecars say; their columns and files are checked."""
+    """The number of tokens of each document by the sidecars, whose columns and files are
+    checked."""
     import pyarrow.compute as pc
 
     columns = [*OWN_COLUMNS, *columns_in(manifest.identity["options"]["keep"])]
@@ -89,11 +90,11 @@ def _lengths(files: DatasetFiles, manifest: Manifest, split: str, findings: Find
                 f"{', '.join(columns)}"
             )
         if others := set(pc.unique(table.column("_file")).to_pylist()) - known:
-            message = f"names {min(map(str, others))}, which is no input"
+            message = f"names {min(map(str, others))}, which is not an input"
             findings.failed("kept", Failure(name, message))
         tokens = table.column("_tokens").combine_chunks()
         if str(tokens.type) != "uint32" or tokens.null_count:
-            raise IntegrityError(f"{files.path_of(name)}: _tokens is no number of tokens")
+            raise IntegrityError(f"{files.path_of(name)}: _tokens is not a number of tokens")
         found.append(numbers_of(tokens).astype(np.int64))
     return np.concatenate(found)
 
@@ -128,7 +129,7 @@ def _of_order(
 
 
 def _of_pieces(manifest: Manifest, lengths: dict[str, Lengths]) -> dict[str, Lengths]:
-    """The lengths, where a document that is cut in two splits has one for each piece."""
+    """The lengths; a document that is cut between two splits has one for each piece."""
     if not manifest.one_stream:
         return lengths
     first, second = manifest.one_stream
@@ -187,7 +188,9 @@ class KeptComparison:
         if found is None:
             return "is not there"
         for name, value in texts.kept(at).items():
-            if found.get(name) != value and str(found.get(name)) != str(value):  # as nan does
+            if found.get(name) != value and str(found.get(name)) != str(
+                value
+            ):  # NaN differs from NaN
                 return f"has {name} {found.get(name)!r}, and its source {value!r}"
         return None
 

@@ -1,5 +1,4 @@
-"""Encodes documents with the reference, the library whose ids are the truth, not with the
-engine."""
+"""Encodes documents again with the reference, not with the engine."""
 
 from __future__ import annotations
 
@@ -77,8 +76,8 @@ class Reencoder:
 
 
 def identity_of_tokenizer(manifest: Manifest, named: EncodingId | None) -> EncodingId:
-    """The encoding that made the tokens: the user's, which was compared, or one known by name.
-    Raises NotAtHand if there is neither."""
+    """The encoding that made the tokens: the one the user named, or a builtin or cached one. Raises
+    NotAtHand if there is neither."""
     if named is not None:
         return named
     made_with = made_with_of(manifest.identity["encoding"])
@@ -96,5 +95,5 @@ def identity_of_tokenizer(manifest: Manifest, named: EncodingId | None) -> Encod
         return model.identity
     raise NotAtHand(
         f"its tokenizer does not come with the package: {vocabulary_file(made_with)}",
-        hint="--tokenizer FILE: the same file, wherever it is now",
+        hint="--tokenizer FILE, with the path of the same file",
     )

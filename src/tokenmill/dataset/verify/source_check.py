@@ -1,4 +1,4 @@
-"""The check against the sources: finds what it needs, and reports the result."""
+"""The check against the sources: locates inputs and tokenizer, compares, reports."""
 
 from __future__ import annotations
 
@@ -69,18 +69,18 @@ def check_sources(
             if found.failures and where.is_assumed and where.make_sure(encoding):
                 found = _compared(Comparison(where, corpus, encoder, progress, kept), asked)
     except NotAtHand as reason:
-        _say_undone(asked, str(reason), reason.hint, findings)
+        _report_unable(asked, str(reason), reason.hint, findings)
     except (InputError, IntegrityError) as error:
-        _say_undone(asked, error.message, error.hint, findings)
+        _report_unable(asked, error.message, error.hint, findings)
     except NetworkError as error:
         if not findings.num_failures:
             raise
-        _say_undone(asked, error.message, error.hint, findings)  # what is wrong matters more
+        _report_unable(asked, error.message, error.hint, findings)  # report the other faults too
     else:
-        _say(found, manifest, encoder, findings)
+        _report(found, manifest, encoder, findings)
 
 
-def _say_undone(asked: Asked, reason: str, hint: str | None, findings: Findings) -> None:
+def _report_unable(asked: Asked, reason: str, hint: str | None, findings: Findings) -> None:
     findings.unable("inputs", reason, hint)
     if asked.is_to_encode:
         findings.unable("sources", reason, hint)
@@ -89,8 +89,8 @@ def _say_undone(asked: Asked, reason: str, hint: str | None, findings: Findings)
 
 
 def _require_room_for_documents(files: DatasetFiles, manifest: Manifest, corpus: Corpus) -> None:
-    """Check the number of documents, which decides the memory needed and may be forged. A document
-    without tokens, or in a tail that was left out, takes no byte of a shard, but a row."""
+    """Raise NotAtHand for an impossible number of documents: it decides how much memory is needed,
+    and may be forged. A document without tokens takes no byte of a shard, but a row."""
     sizes = [size_of(files, file.name) for file in manifest.files]
     num_bytes = sum(size for size in sizes if isinstance(size, int))
     num_rows = corpus.num_rows
@@ -122,7 +122,7 @@ def _check_inputs(manifest: Manifest, corpus: Corpus, findings: Findings) -> Non
     findings.passed("inputs", f"{counted(count, 'file')}, unchanged{rows}")
 
 
-def _say(found: Comparison, manifest: Manifest, encoder: Reencoder, findings: Findings) -> None:
+def _report(found: Comparison, manifest: Manifest, encoder: Reencoder, findings: Findings) -> None:
     for failure in found.failures:
         findings.failed("sources", failure)
     if found.counts is not None:

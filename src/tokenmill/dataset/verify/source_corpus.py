@@ -1,7 +1,7 @@
 """The corpus that a dataset was made from: the same files, cut and filtered the same way.
 
-Readers and planning are shared with the mill. What happens to a row is decided here independently,
-in simple code, so that a mistake in the mill does not hide itself.
+Readers and planning are shared with the mill. What happens to a row is decided here again, in
+simple code, so that a mistake in the mill is found.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Corpus:
         return self.last_index if is_last and self.last_index is not None else place
 
     def cut_short(self, num_documents: Sequence[int]) -> Corpus:
-        """The corpus as far as a limit let it in: so many slices, with so many documents each."""
+        """The corpus up to a limit: as many slices as there are numbers, the last one cut short."""
         last, slices = len(num_documents) - 1, self.plan.slices
         if not 0 <= last < len(slices):
             return self
@@ -184,14 +184,14 @@ class Corpus:
 
 
 class FirstTexts:
-    """The documents whose text no earlier one has, in plan order. All texts are read once to find
-    them, and 80 bytes are kept for each; blake2b, so that a mistake in the mill's hashes shows."""
+    """Which documents are the first with their text, in plan order. All texts are read once, and 80
+    bytes are kept for each. Not the mill's hash function, so that a mistake there is found."""
 
     def __init__(self) -> None:
         self._flags: dict[tuple[Input, int, int], npt.NDArray[np.bool_]] | None = None
 
     def of(self, corpus: Corpus, span: Span) -> npt.NDArray[np.bool_]:
-        """For each document of the span that would be written without --dedup."""
+        """A flag for each document of the span that would be written without --dedup."""
         if self._flags is None:
             self._flags = self._found(corpus)
         return self._flags[span.input, span.start, span.stop]
@@ -216,8 +216,7 @@ def corpus_of(files: DatasetFiles, manifest: Manifest, sources: Sequence[str]) -
     config = config_of(manifest)
     if not manifest.inputs:
         raise NotAtHand(
-            "it was converted from shards of someone else's, and nothing says what they were made "
-            "from",
+            "it was converted from foreign shards, and nothing says what those were made from",
             hint="leave --sample, --full and --source out",
         )
     formats = {name: own.input_format for name, own in config.by_source().items()}

@@ -5,13 +5,15 @@ from follows from the manifest, and the slice is read up to the document; that i
 nothing but reading the whole corpus would tell (--dedup, a shuffle with documents held out).
 
 At most MAX_READ_BYTES of text are read: a row group or a byte of a file is gone to directly, but a
-compressed file can only be read from its beginning.
+compressed file can only be read from its beginning. Rows that --where leaves out are not among
+those bytes, so there is a limit to the time, too.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import functools
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -43,9 +45,10 @@ from tokenmill.storage.store import store_of
 from tokenmill.words.plural import counted
 
 MAX_READ_BYTES = 256 << 20
+MAX_READ_SECONDS = 30.0
 MAX_COMPARED_TOKENS = 1 << 23
-# Without --keep, so many inputs are looked at to find a row, files up to this size are cut again,
-# and so many documents are put in order.
+# Limits without --keep: inputs that are planned again, bytes of files that are cut again, and
+# documents that are sorted.
 MAX_PLANNED_INPUTS = 4096
 MAX_CUT_BYTES = 1 << 30
 MAX_SHUFFLED_DOCUMENTS = 50_000_000
@@ -64,8 +67,8 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """`place` is where the row is, for a person: 'row 17', 'line 18'. A row has several texts if
-    its list is divided into documents."""
+    """`place` is where the row is, in words: 'row 17', 'line 18'. A row has several texts if its
+    list is divided into documents."""
 
     source: str  # its name; "" if sources have none
     file: str
@@ -85,7 +88,7 @@ class RowComparison:
 
 
 class DocumentSources:
-    """Leads from documents of a dataset to the rows that they were made from."""
+    """Finds the source rows of a dataset's documents."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -111,8 +114,8 @@ class DocumentSources:
         index = DocumentIndex(self._dataset, manifest, corpus)
         if index.is_assumed:
             raise NotAtHand(
-                "it was shuffled and has held out documents: the order does not say which row is "
-                "which",
+                "it was shuffled and has held-out documents: their order does not tell which row "
+                "is which",
                 _KEEP,
             )
         return index, corpus
@@ -154,7 +157,7 @@ def _compared(found: Any, expected: Any, is_at_edge: bool, number: int) -> RowCo
 
 
 def _best(compared: list[RowComparison]) -> RowComparison:
-    """The one that fits, of the documents that a row gave."""
+    """The best match among the documents of a row."""
     ranks = ("same", "part", "differs")
     if not compared:
         return RowComparison("differs", "the row has no text now")
@@ -171,7 +174,7 @@ def _row_by_place(manifest: Manifest, kept: dict[str, Any]) -> SourceRow:
         (s for s in manifest.inputs if (shown_name(s.path), s.source) == (file, source)), None
     )
     if entry is None or type(row) is not int or type(byte) is not int or row < 0 or byte < 0:
-        raise NotAtHand(f"its kept row names row {row!r} of {file!r}, which is no input")
+        raise NotAtHand(f"its kept row names row {row!r} of {file!r}, which is not an input")
     config = config_of(manifest).by_source().get(source)
     if config is None:
         raise NotAtHand(f"its kept row names the source {source!r}, which the manifest does not")
@@ -203,7 +206,7 @@ def _span_of(reader: Reader, source: Input, row: int, byte: int) -> Span:
 
 def _texts_of(batches: Iterator[TextBatch], row: int, file: str, is_list: bool) -> Iterator[str]:
     """The texts of row number `row` of a span; those of a list may be in several batches."""
-    num_bytes, is_found = 0, False
+    budget, is_found = _ReadBudget(), False
     for batch in batches:
         numbers = _numbers(batch)
         for at in np.flatnonzero(numbers == row).tolist():
@@ -212,8 +215,7 @@ def _texts_of(batches: Iterator[TextBatch], row: int, file: str, is_list: bool) 
                 yield batch.texts[at].as_py()
         if (is_found and not is_list) or (len(numbers) and numbers[-1] > row):
             return
-        num_bytes += batch.texts.nbytes
-        _require_near(num_bytes, file)
+        budget.spend(batch.texts.nbytes, file)
 
 
 def _numbers(batch: TextBatch) -> Any:
@@ -224,20 +226,31 @@ def _numbers(batch: TextBatch) -> Any:
     return batch.first_row + batch.rows
 
 
-def _require_near(num_bytes: int, file: str) -> None:
-    if num_bytes > MAX_READ_BYTES:
-        raise NotAtHand(
-            f"the row is more than {MAX_READ_BYTES >> 20} MB of text into what {file} lets nobody "
-            "skip",
-            "keep it as parquet, or uncompressed: then a row is reached at once",
-        )
+class _ReadBudget:
+    """How much is read for one row."""
+
+    def __init__(self) -> None:
+        self._num_bytes = 0
+        self._until = time.monotonic() + MAX_READ_SECONDS
+
+    def spend(self, num_bytes: int, file: str) -> None:
+        """Raises NotAtHand if that was too much."""
+        self._num_bytes += num_bytes
+        far = "" if self._num_bytes <= MAX_READ_BYTES else f"{MAX_READ_BYTES >> 20} MB"
+        if not far and time.monotonic() > self._until:
+            far = f"{MAX_READ_SECONDS:g} s"
+        if far:
+            raise NotAtHand(
+                f"the row comes after more than {far} of {file} that cannot be skipped",
+                "store it as parquet, or uncompressed: then a row is reached directly",
+            )
 
 
 # By the manifest's counts of documents
 
 
 def require_planned(manifest: Manifest) -> None:
-    """Raise NotAtHand if only a look at everything would tell where documents come from."""
+    """Raise NotAtHand if only reading everything would tell where documents come from."""
     options, inputs = manifest.identity["options"], manifest.inputs
     num_csv_bytes = sum(s.num_bytes for s in inputs if s.path.lower().endswith((".csv", ".tsv")))
     reason = None
@@ -246,13 +259,15 @@ def require_planned(manifest: Manifest) -> None:
     elif len(inputs) > MAX_PLANNED_INPUTS:
         reason = f"it was made from {counted(len(inputs), 'input')}"
     elif any(not s.path.startswith(HUB_SCHEME) and _is_far(s.path) for s in inputs):
-        reason = "its inputs are objects of a store, which would all be looked at"
+        reason = "its inputs are objects in a store, which would all have to be read"
     elif num_csv_bytes > MAX_CUT_BYTES:
-        reason = f"its CSV files have {counted(num_csv_bytes, 'byte')}, which would all be read"
+        reason = (
+            f"its CSV files have {counted(num_csv_bytes, 'byte')}, which would all have to be read"
+        )
     elif options.get("limit_tokens") is not None and any(map(_is_one_large_slice, inputs)):
         reason = "the slice that --limit-tokens cut short may be a large compressed file"
     elif options.get("shuffle") and manifest.num_documents > MAX_SHUFFLED_DOCUMENTS:
-        reason = f"{counted(manifest.num_documents, 'document')} would have to be put in order"
+        reason = f"{counted(manifest.num_documents, 'document')} would have to be sorted"
     if reason is not None:
         raise NotAtHand(reason, _KEEP)
 
@@ -268,7 +283,7 @@ def _is_far(path: str) -> bool:
 def _row_by_slice(found: tuple[DocumentIndex, Corpus], document: Document) -> SourceRow:
     index, corpus = found
     split, slice_index, position = index.origin(document.split, document.number, document.start)
-    num_bytes = 0
+    budget = _ReadBudget()
     for pair, _ in corpus.documents(corpus.plan.slices[slice_index]):
         some = pair[split]
         if position < len(some.texts):
@@ -277,6 +292,5 @@ def _row_by_slice(found: tuple[DocumentIndex, Corpus], document: Document) -> So
             place = some.reader.place(some.span, int(some.rows[position]))
             return SourceRow(source.source, shown_name(source.name), place, (text,))
         position -= len(some.texts)
-        num_bytes += sum(one.texts.nbytes for one in pair)
-        _require_near(num_bytes, some.span.input.name)
+        budget.spend(sum(one.texts.nbytes for one in pair), some.span.input.name)
     raise InputError("the inputs give fewer documents than the manifest says")

@@ -1,4 +1,4 @@
-"""Whether a manifest's own numbers agree: lost or added rows would show here first."""
+"""Checks that a manifest's numbers agree with each other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def contradictions(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:
         counts.num_quarantined
     ):
         quarantined = counted(counts.num_quarantined, "row")
-        yield f"{quarantined} quarantined, and {QUARANTINE_NAME} does not fit"
+        yield f"{quarantined} quarantined, which contradicts {QUARANTINE_NAME}"
 
 
 def _of_splits(manifest: Manifest) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _of_slices(manifest: Manifest) -> Iterator[str]:
     if not by_split:
         return
     if len({len(numbers) for numbers in by_split.values()}) > 1:
-        yield "slice_documents has not as many slices for each split"
+        yield "slice_documents has different numbers of slices for the splits"
     total = sum(sum(numbers) for numbers in by_split.values())
     if total != manifest.counts.num_written:
         written = counted(manifest.counts.num_written, "document")

@@ -24,7 +24,7 @@ class Rules:
 
     n_vocab: int | None
     eot_id: int | None
-    eot: str | None  # where EOT ids stand: append, prepend, both or none
+    eot: str | None  # where EOT ids are: append, prepend, both or none
     bos_id: int | None = None  # which begins every document, if EOT ids end them
 
 
@@ -80,11 +80,11 @@ class TokenScan:
             self.first = int(tokens[0])
         self.largest = max(self.largest, int(tokens.max()))
         if self._rules.n_vocab is not None and "vocabulary" not in self.faults:
-            self._look_at_range(tokens, self._rules.n_vocab)
+            self._check_range(tokens, self._rules.n_vocab)
         if self._rules.bos_id is not None:
-            self._look_at_bos(tokens, self._rules.bos_id)
+            self._check_bos(tokens, self._rules.bos_id)
         if self._rules.eot_id is not None:
-            self._look_at_eot(tokens == self._rules.eot_id)
+            self._check_eot(tokens == self._rules.eot_id)
         self.last = int(tokens[-1])
         self.num_tokens += len(tokens)
 
@@ -125,7 +125,7 @@ class TokenScan:
         whether the shard ends inside a document."""
         return self._unpaired[is_inside], self._inside[is_inside]
 
-    def _look_at_range(self, tokens: Tokens, n_vocab: int) -> None:
+    def _check_range(self, tokens: Tokens, n_vocab: int) -> None:
         is_signed = tokens.dtype.kind == "i"
         if self.largest < n_vocab and not (is_signed and int(tokens.min()) < 0):
             return
@@ -143,7 +143,7 @@ class TokenScan:
             before,
         )
 
-    def _look_at_eot(self, is_eot: npt.NDArray[np.bool_]) -> None:
+    def _check_eot(self, is_eot: npt.NDArray[np.bool_]) -> None:
         start, stop = self.num_tokens, self.num_tokens + len(is_eot)
         while self._marks and self._marks[0][1] <= stop:
             before, token = self._marks.pop(0)
@@ -163,7 +163,7 @@ class TokenScan:
                 self._follow(state, found_at, start, stop)
         self.num_eot += len(found_at)
 
-    def _look_at_bos(self, tokens: Tokens, bos_id: int) -> None:
+    def _check_bos(self, tokens: Tokens, bos_id: int) -> None:
         """A BOS id follows every EOT id, and nothing else. What is before the first token of a part
         is not known here; the number of BOS ids shows it."""
         is_bos = tokens == bos_id

@@ -25,7 +25,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from tokenmill.dataset.dataset import Dataset, dataset_of
+from tokenmill.dataset.dataset import Dataset, dataset_of, require_agreement
 from tokenmill.dataset.files import files_at
 from tokenmill.dataset.made_with import NamedTokenizer, made_with_of, require_same
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, manifest_data
@@ -38,7 +38,7 @@ from tokenmill.dataset.verify.kept_check import check_kept
 from tokenmill.dataset.verify.source_check import NOT_ASKED_FOR, Asked, check_sources
 from tokenmill.dataset.verify.sums import contradictions
 from tokenmill.encodings import EncodingId
-from tokenmill.errors import ConfigError, IntegrityError
+from tokenmill.errors import IntegrityError
 from tokenmill.formats import DatasetFiles
 from tokenmill.runners.machine import available_cpus
 from tokenmill.words.plural import counted
@@ -91,11 +91,11 @@ def _checked(
     if tokenizer is not None:
         told = dataclasses.replace(told, encoding=tokenizer.encoding().identity)
     totals = check_foreign(files, told, asked.num_proc, findings, progress)
-    _say_what_foreign_shards_cannot_tell(told, asked, findings)
+    _report_impossible(told, asked, findings)
     return totals
 
 
-def _say_what_foreign_shards_cannot_tell(told: Told, asked: Asked, findings: Findings) -> None:
+def _report_impossible(told: Told, asked: Asked, findings: Findings) -> None:
     """Report the requested checks that a folder without a manifest does not allow."""
     for name in ("inputs", "sources") if asked.is_to_encode else ("inputs",) if asked else ():
         reason = f"there is no {MANIFEST_NAME}: nothing says what the shards were made from"
@@ -122,9 +122,9 @@ def _of_ours(
     if manifest is not None:
         dataset = _dataset(files, manifest, findings)
     if manifest is None or dataset is None:
-        findings.skip_the_rest(f"{MANIFEST_NAME} cannot be relied on")
+        findings.skip_the_rest(f"{MANIFEST_NAME} is damaged")
         return Totals(None, 0, 0)
-    _require_agreement(told, manifest)
+    require_agreement(manifest, {"format": told.format_name, "dtype": told.dtype, "eot": told.eot})
     named = _named_encoding(told.encoding, tokenizer, manifest)
     _check_sums(manifest, dataset, findings)
     check_files(dataset, manifest, findings)
@@ -146,7 +146,7 @@ def _checked_manifest(files: DatasetFiles, findings: Findings) -> Manifest | Non
     if "sha256" not in plain:
         findings.skipped("manifest", "written by a version that did not hash it")
     elif plain["sha256"] != manifest_sha256_of(plain):
-        message = "was changed since it was written: its own sha256 does not fit"
+        message = "was changed since it was written: its own sha256 does not match"
         findings.failed("manifest", Failure(MANIFEST_NAME, message))
     elif data != laid_out(plain):
         message = "was changed since it was written: the same data, but other bytes"
@@ -167,17 +167,6 @@ def _dataset(files: DatasetFiles, manifest: Manifest, findings: Findings) -> Dat
     except IntegrityError as error:
         findings.failed("manifest", located(error.message, files, MANIFEST_NAME))
         return None
-
-
-def _require_agreement(told: Told, manifest: Manifest) -> None:
-    options = manifest.identity["options"]
-    asked = {"format": told.format_name, "dtype": told.dtype, "eot": told.eot}
-    for option, value in asked.items():
-        if value not in (None, options[option]):
-            raise ConfigError(
-                f"--{option} {value}, but the manifest says {options[option]}",
-                hint=f"leave --{option} out: it is for folders without {MANIFEST_NAME}",
-            )
 
 
 def _named_encoding(

@@ -1,6 +1,6 @@
 """The connection to Ray: the cluster, its nodes, and how many workers each node can hold.
 
-Ray is set to be quiet and private: no worker logs on our streams, no dashboard, no usage
+Ray is set up to be quiet and private: no worker logs on our streams, no dashboard, no usage
 statistics. Connecting takes about 0.5 s, starting a cluster of our own 2 to 5 s.
 """
 
@@ -81,7 +81,7 @@ class Cluster:
         if node_id not in self.nodes:
             self.look_again()  # it may have joined since
         node = self.nodes.get(node_id)
-        return node.name if node else f"{node_id[:8] or 'unknown'}"
+        return node.name if node else node_id[:8] or "unknown"
 
     @property
     def workable(self) -> list[Node]:
@@ -261,8 +261,8 @@ def _no_token(address: str) -> ConfigError:
     return ConfigError(
         f"the Ray cluster at {address} requires a token, and the one here is missing or wrong "
         f"(RAY_AUTH_MODE is {mode or 'not set'})",
-        hint="export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=..., as `ray get-auth-token` says it on "
-        "the cluster's head node",
+        hint="export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=..., with what `ray get-auth-token` prints "
+        "on the cluster's head node",
     )
 
 

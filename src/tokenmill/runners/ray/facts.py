@@ -19,8 +19,8 @@ from pathlib import Path
 
 from tokenmill import __version__
 from tokenmill.encodings import EncodingId
-from tokenmill.encodings.builtin import SHIPPED_ENCODINGS
-from tokenmill.encodings.vocabulary_file import SHIPPED, vocabulary_bytes
+from tokenmill.encodings.builtin import BUILTIN_ENCODINGS
+from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER, vocabulary_bytes
 from tokenmill.errors import (
     ConfigError,
     ConflictError,
@@ -31,7 +31,7 @@ from tokenmill.errors import (
 from tokenmill.storage import disk, files
 
 STORAGE = "storage"
-VERDICT = "verdict"  # of the self-check: not compared, but told to later workers
+VERDICT = "verdict"  # of the self-check: not compared, but sent to later workers
 # A client of a network file system may take this long to see a new file.
 RETRY_SECONDS = 2.0
 _LIBRARIES = ("gigatoken", "tiktoken", "pyarrow")
@@ -61,8 +61,8 @@ class Nonce:
 
 
 def require_nonce(path: str | None) -> None:
-    """Raise ConflictError if the nonce is gone. Then the process that does not find it is not to
-    blame: another run has removed the work folder, perhaps because it has finished the dataset."""
+    """Raise ConflictError if the nonce is gone: another run has removed the work folder, perhaps
+    because it has finished the dataset."""
     if path is not None and files.size(path) is None:
         raise ConflictError(
             f"{path} was removed while the run was working",
@@ -72,7 +72,7 @@ def require_nonce(path: str | None) -> None:
 
 @contextlib.contextmanager
 def removal_noticed(path: str | None) -> Iterator[None]:
-    """If the nonce is gone, raise that conflict: it explains every other missing file."""
+    """Turn an error into that conflict if the nonce is gone, which explains any missing file."""
     try:
         yield
     except (ConflictError, InputError, NetworkError):
@@ -129,8 +129,8 @@ def mismatch(node: str, here: dict[str, str], there: dict[str, str]) -> ConfigEr
 def _vocabulary_sha256(encoding: EncodingId) -> str:
     if encoding.source is not None:
         path = Path(encoding.source)
-    elif encoding.name in SHIPPED_ENCODINGS:
-        path = SHIPPED / SHIPPED_ENCODINGS[encoding.name].file
+    elif encoding.name in BUILTIN_ENCODINGS:
+        path = VOCAB_FOLDER / BUILTIN_ENCODINGS[encoding.name].file
     else:
         return "no such encoding"
     try:

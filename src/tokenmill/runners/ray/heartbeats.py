@@ -1,8 +1,8 @@
-"""Heartbeats: workers report their progress, and the driver reads it from time to time.
+"""Heartbeats: workers report their progress, and the driver polls it.
 
-Each task has one value in the key-value store of Ray's head node, which its worker overwrites. So
-the last report outlives the worker's process. An actor would be one more process, 0.6 CPU seconds
-in every run, and could die itself.
+Each task has one value in the key-value store of Ray's head node, which its worker overwrites, so
+the last report outlives the worker. An actor instead would be one more process that can die, and
+0.6 CPU seconds in every run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class HeartbeatSender:
         self._numbers = itertools.count()  # makes repeated reports differ: the worker is alive
         self._step: Step | None = None
 
-    def say(self, step: Step | None = None) -> None:
+    def send(self, step: Step | None = None) -> None:
         """Returns once the report is stored, because the next document may kill this process."""
         import ray
         from ray.experimental.internal_kv import _internal_kv_put
@@ -66,19 +66,19 @@ class Heartbeats:
         """A new task's key."""
         return f"{self._prefix}{next(self._numbers)}"
 
-    def news(self, keys: Mapping[str, Any]) -> Iterator[tuple[str, Heartbeat]]:
-        """New heartbeats of these tasks; not on every call, and not of all tasks."""
+    def new_heartbeats(self, keys: Mapping[str, Any]) -> Iterator[tuple[str, Heartbeat]]:
+        """New heartbeats of these tasks; at most MAX_ASKED of them, every ASK_SECONDS."""
         if time.monotonic() - self._looked_at < ASK_SECONDS or not keys:
             return
         self._looked_at = time.monotonic()
         asked = list(itertools.islice(itertools.cycle(keys), self._at, self._at + len(keys)))
         self._at = (self._at + MAX_ASKED) % len(keys)
         for key in asked[:MAX_ASKED]:
-            heartbeat = self.news_of(key)
+            heartbeat = self.new_heartbeat(key)
             if heartbeat is not None:
                 yield key, heartbeat
 
-    def news_of(self, key: str) -> Heartbeat | None:
+    def new_heartbeat(self, key: str) -> Heartbeat | None:
         """A task's heartbeat, if it was not read before."""
         import ray
         from ray.experimental.internal_kv import _internal_kv_get

@@ -1,4 +1,4 @@
-"""Slices and shard tasks in the cluster: task, tracked, then finished as records or lost.
+"""Slices and shard tasks in flight on the cluster, from launch to record or loss.
 
 A bounded number is in flight, two for each worker that the cluster can hold: one running and one
 queued in Ray, so that no worker waits for the driver. The bound follows the cluster as it grows and
@@ -27,7 +27,7 @@ from tokenmill.runners.ray.cluster import IDLE_SECONDS, Cluster
 from tokenmill.runners.ray.facts import mismatch, require_nonce
 from tokenmill.runners.ray.heartbeats import Heartbeat, Heartbeats
 from tokenmill.runners.ray.losses import crash_of, memory_kill_of, node_named_in
-from tokenmill.runners.ray.ray_task import RayTask, end, helped, since
+from tokenmill.runners.ray.ray_task import RayTask, end, run_on_node, since
 from tokenmill.runners.ray.remote import end_process, log_tail, work_on_node
 from tokenmill.runners.shard_writing import ShardWriting
 from tokenmill.runners.worker import error_in
@@ -79,11 +79,11 @@ class InFlight:
         try:
             while not self._is_over():
                 self._launch()
-                for key in self._landed():
-                    record = self._settled(key)
+                for key in self._ended_keys():
+                    record = self._finish(key)
                     if record is not None:
                         yield record
-                self._listen()
+                self._read_heartbeats()
                 self._end_stalled()
                 if self._watch.should_stop():
                     self._stop()
@@ -117,10 +117,10 @@ class InFlight:
 
     def _next(self) -> Attempts | ShardWriting | None:
         """The next task to launch; None: nothing, for now or for good."""
-        if any(task.attempts.is_alone for task in self._in_flight.values()):
+        if any(task.attempts.is_exclusive for task in self._in_flight.values()):
             return None
         if self._retries:
-            if self._retries[0].is_alone and self._in_flight:
+            if self._retries[0].is_exclusive and self._in_flight:
                 return None
             return self._retries.popleft()
         try:
@@ -134,7 +134,7 @@ class InFlight:
 
     # Heartbeats
 
-    def _landed(self) -> list[str]:
+    def _ended_keys(self) -> list[str]:
         """The keys of tasks that have ended; waits briefly for one."""
         import ray
 
@@ -147,18 +147,18 @@ class InFlight:
             ended, _ = ray.wait(list(keys), num_returns=len(keys), timeout=0, fetch_local=False)
         return [keys[ref] for ref in ended]
 
-    def _listen(self) -> None:
+    def _read_heartbeats(self) -> None:
         """Record the progress of the workers."""
-        for key, heartbeat in self._heartbeats.news(self._in_flight):
-            self._heard(self._in_flight[key], heartbeat)
+        for key, heartbeat in self._heartbeats.new_heartbeats(self._in_flight):
+            self._on_heartbeat(self._in_flight[key], heartbeat)
 
-    def _listen_to(self, key: str) -> None:
-        """Record the last heartbeat of this flight, now."""
-        heartbeat = self._heartbeats.news_of(key)
+    def _read_heartbeat(self, key: str) -> None:
+        """Record the last heartbeat of this task, now."""
+        heartbeat = self._heartbeats.new_heartbeat(key)
         if heartbeat is not None:
-            self._heard(self._in_flight[key], heartbeat)
+            self._on_heartbeat(self._in_flight[key], heartbeat)
 
-    def _heard(self, task: RayTask, heartbeat: Heartbeat) -> None:
+    def _on_heartbeat(self, task: RayTask, heartbeat: Heartbeat) -> None:
         task.node, task.pid, task.log, task.num_oom_kills = heartbeat.location
         task.heard_at = self._busy_at = time.monotonic()
         if heartbeat.step is not None and isinstance(task.attempts, Attempts):
@@ -166,14 +166,14 @@ class InFlight:
             task.step = heartbeat.step
             self._watch.step(task.attempts.slice_, task.attempts.step)
 
-    def _gone(self, key: str) -> RayTask:
+    def _forget(self, key: str) -> RayTask:
         """Forget a task."""
         self._heartbeats.forget(key)
         return self._in_flight.pop(key)
 
-    # Landing
+    # Ended tasks
 
-    def _settled(self, key: str) -> PartRecord | ShardRecord | None:
+    def _finish(self, key: str) -> PartRecord | ShardRecord | None:
         """Forget a task that has ended; returns its record, if it has one."""
         import ray
 
@@ -183,11 +183,11 @@ class InFlight:
             kind, *content = ray.get(self._in_flight[key].ref)
         except ray.exceptions.RayError as error:
             if self._stop_at is None:
-                self._listen_to(key)  # its last reported position
+                self._read_heartbeat(key)  # its last reported position
                 self._lost(self._in_flight[key], error)
-            self._gone(key)
+            self._forget(key)
             return None
-        task = self._gone(key)
+        task = self._forget(key)
         *content, (task.node, task.pid, task.log, _) = content
         self._busy_at = time.monotonic()
         if kind == "record":
@@ -199,7 +199,7 @@ class InFlight:
         if kind == "refused":
             self._refused(task, content[0])
         elif kind == "memory":
-            helped(self._cluster, task, end_process, task.pid)  # it may hold much memory
+            run_on_node(self._cluster, task, end_process, task.pid)  # it may hold much memory
             self._failed(task, memory_error_of(Exit(task.pid, None, None, "")))
         elif kind == "error":
             raise self._with_node(error_in(kind, content), task)
@@ -232,7 +232,7 @@ class InFlight:
         elif self._is_node_lost(task, error):
             self._node_lost(task)
         elif isinstance(error, causes.WorkerCrashedError):
-            said, oom_kills = helped(self._cluster, task, log_tail, task.log) or ("", 0)
+            said, oom_kills = run_on_node(self._cluster, task, log_tail, task.log) or ("", 0)
             self._failed(task, crash_of(task.pid, said, oom_kills - task.num_oom_kills))
         else:
             what = f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200]}"
@@ -270,10 +270,10 @@ class InFlight:
     def _end_stalled(self) -> None:
         for key, task in list(self._in_flight.items()):
             if self._is_silent(task):
-                self._listen_to(key)  # perhaps only the caller was busy for so long
+                self._read_heartbeat(key)  # perhaps only the caller was busy for so long
             if self._is_silent(task):
                 end(self._cluster, [task])
-                self._gone(key)
+                self._forget(key)
                 exit_ = Exit(task.pid, None, None, "")
                 self._failed(task, stall_of(exit_, self._stall_timeout))
         now = time.monotonic()
@@ -298,4 +298,4 @@ class InFlight:
         for key, task in list(self._in_flight.items()):
             if task.heard_at is None:
                 ray.cancel(task.ref, force=True)
-                self._gone(key)
+                self._forget(key)

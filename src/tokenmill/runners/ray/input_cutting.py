@@ -1,9 +1,9 @@
 """Cuts inputs into spans on the nodes of a cluster, for the plan.
 
-Inputs are cut where they will be encoded: a node that cannot read them says so before a token is
-written, and all nodes read the footers of a million files in parallel. The partial results of a
-task die with it, so the inputs of a dead task are handed out one by one. The input that kills its
-reader twice is named, as in the processes runner.
+Inputs are cut where they will be encoded: a node that cannot read them fails before a token is
+written, and all nodes read the footers of a million files in parallel. A dead task's partial
+results are lost, so its inputs are then handed out one by one. An input that kills its reader twice
+is an error, as in the processes runner.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Cuts:
             return Death(0, type(error).__name__, str(error).strip().splitlines()[0][:200])
         for kind, *content in said:
             if kind in ("cutting", "cut", "uncut"):
-                cutting.hear(kind, content)
+                cutting.on_message(kind, content)
             elif kind == "memory":
                 return Death(0, "MemoryError", "it asked for more memory than it may have")
             elif kind == "refused":

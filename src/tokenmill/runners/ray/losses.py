@@ -1,7 +1,7 @@
 """Explains why Ray has lost a worker, as far as the cause is known.
 
-Ray says that a worker died, but rarely why. The cause comes from the dead worker's node: the end of
-its stderr, where native crashes leave their signal, and the kernel's count of memory kills.
+Ray says that a worker died, but rarely why. The cause comes from its node: the end of the worker's
+stderr, where native crashes leave their signal, and the kernel's count of OOM kills.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import signal
 
-from tokenmill.runners.exit_diagnosis import Death, Exit, death_of, last_words
+from tokenmill.runners.exit_diagnosis import Death, Exit, death_of, stderr_excerpt
 
 _RECEIVED = re.compile(r"\*\*\* (SIG[A-Z]+) received at")
 _NODE = re.compile(r"\bnode(?: \(IP: [^ ,)]+,)? ID: ([0-9a-f]{40,})", re.IGNORECASE)
@@ -29,8 +29,8 @@ def crash_of(pid: int, said: str, oom_kills: int) -> Death:
         return death_of(Exit(pid, -signal.Signals[received[-1]], None, _without_marks(said)), 0)
     if oom_kills > 0:
         return death_of(Exit(pid, -signal.SIGKILL, None, ""), oom_kills)
-    likely = "killed by a person, a job scheduler or the kernel, or it ended by itself"
-    return Death(pid, "unknown end", likely, last_words(_without_marks(said)))
+    likely = "killed by a person, a job scheduler or the kernel, or it exited on its own"
+    return Death(pid, "unknown end", likely, stderr_excerpt(_without_marks(said)))
 
 
 def memory_kill_of(pid: int, message: str) -> Death:

@@ -54,10 +54,10 @@ def end(cluster: Cluster, tasks: list[RayTask]) -> None:
     _, left = ray.wait(refs, num_returns=len(refs), timeout=CANCEL_SECONDS, fetch_local=False)
     for task in tasks:
         if task.ref in left and task.pid:
-            helped(cluster, task, end_process, task.pid)
+            run_on_node(cluster, task, end_process, task.pid)
 
 
-def helped(cluster: Cluster, task: RayTask, function: Any, *arguments: Any) -> Any:
+def run_on_node(cluster: Cluster, task: RayTask, function: Any, *arguments: Any) -> Any:
     """Run a function on the task's node; None if that fails."""
     import ray
 

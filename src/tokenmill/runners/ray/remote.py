@@ -1,8 +1,8 @@
 """What runs on the nodes of a cluster. Plain values in, plain values out; no token leaves a node.
 
-A Ray worker process is reused from task to task, so the engine is loaded once in each, and each
-process compares its facts with the driver's once, before it encodes anything: a node that joins in
-the middle of a run is checked by the very process that would do the work.
+Ray reuses a worker process for many tasks, so each loads the engine once, and compares its facts
+with the driver's once, before it encodes anything. A node that joins during a run is thus checked
+too.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _found: dict[str, dict[str, str]] = {}  # by the nonce's path and value: what th
 
 
 def node_facts(order: dict[str, Any]) -> dict[str, Any]:
-    """What this node finds. If that is as it must be, the engine is loaded: it will be needed.
+    """This node's facts. If they match, the engine is loaded too, because it will be needed.
 
-    A store that does not answer at all is said so within seconds: nodes may have no way to it.
+    A store that this node cannot reach is reported within seconds.
     """
     found = _facts(order)
     if found == order["facts"]:
@@ -38,11 +38,11 @@ def node_facts(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def cut_on_node(order: dict[str, Any]) -> list[list[Any]]:
-    """Cut the order's inputs: what a worker process would say on the way, as one list."""
+    """Cut the order's inputs; returns the messages that a worker process would send."""
     import ray
 
     said: list[list[Any]] = []
-    objects.expect_answers()  # the driver had some
+    objects.expect_answers()  # the driver got some
     found = _facts(order)
     if found != order["facts"]:
         return [["refused", found, ray.get_runtime_context().get_node_id()]]
@@ -51,16 +51,15 @@ def cut_on_node(order: dict[str, Any]) -> list[list[Any]]:
 
 
 def work_on_node(order: dict[str, Any]) -> list[Any]:
-    """Encode the order's slice or write its shard, unless this process is not fit to:
-    ["refused", facts]."""
+    """Encode the order's slice or write its shard; ["refused", facts] if the facts differ."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()
     sender = HeartbeatSender(order["key"], node, os.getpid(), _log_path())
-    sender.say()
-    # Who moves bytes, or waits for a store that answers late, is alive and no stall.
-    heartbeat.listen(sender.say, order["step_seconds"])
-    objects.report_retries_to(lambda _: sender.say())
+    sender.send()
+    # Moving bytes, or waiting for a slow store, is not a stall.
+    heartbeat.listen(sender.send, order["step_seconds"])
+    objects.report_retries_to(lambda _: sender.send())
     objects.expect_answers()
     found = _facts(order)
     if found != order["facts"]:
@@ -68,7 +67,7 @@ def work_on_node(order: dict[str, Any]) -> list[Any]:
     if "shard" in order:
         return [*outcome(_write_shard, order), sender.location]
     is_careful = order["caution"]["one_by_one"]
-    report = reporter(sender.say, 0.0 if is_careful else order["step_seconds"])
+    report = reporter(sender.send, 0.0 if is_careful else order["step_seconds"])
     return [*outcome(encode, order, report), sender.location]
 
 
@@ -82,7 +81,7 @@ def _write_shard(order: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def log_tail(log: str) -> tuple[str, int]:
-    """The end of what a worker of this node printed, and how often the kernel killed here."""
+    """The end of a worker's stderr, and this node's count of OOM kills."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
@@ -93,7 +92,7 @@ def log_tail(log: str) -> tuple[str, int]:
 
 
 def end_process(pid: int) -> None:
-    """Kill a worker of this node that no longer answers; no other process of that number."""
+    """Kill a Ray worker of this node that no longer answers; not another process with its pid."""
     with contextlib.suppress(OSError):
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             is_ray = file.read().startswith(b"ray::")
@@ -102,11 +101,11 @@ def end_process(pid: int) -> None:
 
 
 def _facts(order: dict[str, Any]) -> dict[str, str]:
-    """What this process finds. If it is as it must be, it is not looked for again; if not, the
-    storage may only have failed for a while."""
+    """This process's facts. Once they match they are cached; a mismatch may be a transient failure
+    of the storage."""
     key = repr((order["nonce_path"], order["facts"]))
     if _found.get(key) != order["facts"]:
-        # Not by Ray's runtime_env: that would take a fresh process, a second's work.
+        # Not by Ray's runtime_env, which would start a new process: one second.
         configure_process()
         import pyarrow as pa
 

@@ -1,10 +1,8 @@
 """The ray runner: the caller's side.
 
 It connects only when the first input is cut or the first slice encoded: a finished run, or one with
-wrong options, needs no cluster.
-
-First, all nodes report their facts in parallel (facts.py); meanwhile the workers load their
-engines, while the plan is made.
+wrong options, needs no cluster. All nodes then report their facts in parallel (facts.py), and their
+workers load engines while the plan is made.
 """
 
 from __future__ import annotations
@@ -89,7 +87,9 @@ class RayRunner:
         with or without an error."""
         with signals_heard():
             common = self._require_alike(job.work, watch)
-            in_flight = self._in_flight(job, common, watch)
+            cluster, stall_timeout = self._connected(), self._config.stall_timeout
+            assert self._heartbeats is not None
+            in_flight = InFlight(cluster, self._heartbeats, job, common, watch, stall_timeout)
             with removal_noticed(common["nonce_path"]):
                 yield from in_flight.records(work)
 
@@ -99,16 +99,11 @@ class RayRunner:
             self._heartbeats = Heartbeats()
         return self._cluster
 
-    def _in_flight(self, job: Job, common: dict[str, Any], watch: Watch) -> InFlight:
-        cluster = self._connected()
-        assert self._heartbeats is not None
-        return InFlight(cluster, self._heartbeats, job, common, watch, self._config.stall_timeout)
-
     def _require_alike(self, work: str | None, watch: Watch) -> dict[str, Any]:
         """Compare the facts of every node, and raise an error if they differ. Returns the common
         part of all orders."""
         cluster = self._connected()
-        nonce = None if work is None else self._nonce(_absolute(work))
+        nonce = None if work is None else self._nonce(store_of(work).absolute(work))
         facts = facts_here(self._encoding, None if nonce is None else nonce.value)
         common: dict[str, Any] = {
             "facts": facts,
@@ -121,7 +116,7 @@ class RayRunner:
             node.id: cluster.on(node.id, node_facts).remote(common) for node in cluster.workable
         }
         if work is None:
-            # Not waited for: they make more workers load an engine while the plan is made.
+            # These make more workers load an engine while the plan is made; nobody waits for them.
             num_more = max(0, cluster.num_slots - len(asked))
             self._warming = [cluster.anywhere(node_facts).remote(common) for _ in range(num_more)]
         for node_id, answer in asked.items():
@@ -146,10 +141,6 @@ class RayRunner:
         else:
             self._nonces[work] = Nonce.left_in(work)
         return self._nonces[work]
-
-
-def _absolute(work: str) -> str:
-    return store_of(work).absolute(work)
 
 
 def _answered(cluster: Cluster, node_id: str, answer: Any, watch: Watch) -> dict[str, Any] | None:

@@ -193,7 +193,7 @@ def in_parallel(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
 
 
 def report_retries_to(notice: Notice) -> None:
-    """Have `notice` called about requests of this process that are retried for a while."""
+    """Have `notice` called with messages about retries, in this process."""
     global _notice  # noqa: PLW0603
     _notice = notice
 

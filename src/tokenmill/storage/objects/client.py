@@ -17,7 +17,7 @@ from tokenmill.storage.retry import (
     Contact,
     Notice,
     Retry,
-    is_of_the_network,
+    is_network_error,
     message_of,
     status_of,
 )
@@ -169,7 +169,7 @@ class ObjectClient:
                     hint="aws configure, AWS_PROFILE or AWS_ACCESS_KEY_ID; for a public bucket "
                     "FSSPEC_S3_ANON=true",
                 ) from None
-            if not is_of_the_network(error) or status in (400, 404, 416):
+            if not is_network_error(error) or status in (400, 404, 416):
                 raise OSError(f"cannot {doing} {url}: {message_of(error)}") from error
             raise NetworkError(
                 f"cannot {doing} {url}: {message_of(error)}",
@@ -183,7 +183,7 @@ def file_sha256(path: str) -> str:
 
 
 def _honest(request: Callable[[], Result]) -> Result:
-    """The request's result, or the true error. fsspec's HTTP client says "not found" for a host
+    """The request's result, or its real error. fsspec's HTTP client says "not found" for a host
     that it cannot reach, so the cause is raised instead. gcsfs has no error class for status 403,
     nor for a truncated answer."""
     try:
@@ -191,7 +191,7 @@ def _honest(request: Callable[[], Result]) -> Result:
     except FileNotFoundError as error:
         cause = error.__cause__
         is_absence = cause is None or status_of(cause) in (404, 410)
-        if is_absence or not isinstance(cause, Exception) or not is_of_the_network(cause):
+        if is_absence or not isinstance(cause, Exception) or not is_network_error(cause):
             raise
         raise cause from None
     except OSError as error:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.errors import OutputError, TokenmillError
-from tokenmill.storage.objects.client import ObjectClient, ObjectInfo
+from tokenmill.storage.objects.client import ObjectClient, ObjectInfo, file_sha256
 from tokenmill.storage.retry import Contact, Notice, status_of
 
 MULTIPART_BYTES = 64 << 20  # objects of at least this size are uploaded in parts
@@ -80,8 +80,7 @@ class S3Client(ObjectClient):
             metadata = {SHA256_NAME: sha256}
             self._call("write", url, "put_object", **self._key(url), Body=data, Metadata=metadata)
         else:
-            with open(path, "rb") as file:
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            sha256 = file_sha256(path)
             self._again_if_aborted(lambda: self._upload_in_parts(url, path, sha256))
         return sha256
 
