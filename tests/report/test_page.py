@@ -231,14 +231,14 @@ def test_file_that_is_no_report_is_not_replaced(tmp_path, capsys):
     out = prepared(tmp_path, made_texts(5), val="none")
     (tmp_path / "mine.html").write_text("<h1>my own page</h1>")
     assert main(["report", out, "-o", str(tmp_path / "mine.html")]) == 6
-    assert "is no report" in capsys.readouterr().err
+    assert "is not a report" in capsys.readouterr().err
     assert (tmp_path / "mine.html").read_text() == "<h1>my own page</h1>"
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--json", "--markdown"], "two answers"),
+        (["--json", "--markdown"], "exclude each other"),
         (["--json", "-o", "x.html"], "standard output"),
         (["--pattern", "x"], "needs --tokenizer"),
         (["--num-proc", "0"], "positive"),

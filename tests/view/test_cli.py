@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tokenmill.cli import main, parser
-from tokenmill.cli.view import require_sense
+from tokenmill.cli.view import require_consistent
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -43,7 +43,7 @@ def test_documented_commands_are_understood():
         assert parser().parse_args(shlex.split(line)[1:]).command == "view"
     for place in ("train/doc/17", "train/step/7?reader=shards&batch=8&seq_len=64&m=0a1b"):
         arguments = parser().parse_args(["view", "out", "--at", place])
-        require_sense(arguments)
+        require_consistent(arguments)
 
 
 def test_view_prints_its_address_serves_and_ends_on_ctrl_c(folder):

@@ -133,8 +133,9 @@ def _outlier_marks(frame: Axes, split: SplitFigures) -> Iterator[Element]:
         groups.append((at, height, letters))
     for at, height, letters in groups:
         fits = at + 8 + 12 * len(letters) < frame.width
-        beside, anchor = (8, "start") if fits else (-8, "end")
-        yield mark_text(at + beside, height + 4, letters, "far", anchor)
+        yield mark_text(
+            at + (8 if fits else -8), height + 4, letters, "far", "start" if fits else "end"
+        )
 
 
 def _room(low: float, high: float) -> tuple[float, float]:
