@@ -35,12 +35,12 @@ def example_page(work: Path, target: Path) -> tuple[str, list[str]]:
     shutil.copy(work / "report.html", target / "example-report.html")
     card = _run("tokenmill report data/library --markdown", work)
     shown, missing = pictures(work, target)
-    lines = ["# An example", "", "The modules and some packages of Python's own library, "]
-    lines[-1] += "as `tokenmill` shows them. Made when this site was built, by these commands:"
+    lines = ["# An example", "", "A report and the viewer, on a dataset of Python's own library. "]
+    lines[-1] += "Both were made when this site was built, by these commands:"
     lines += ["", "```sh", *_as_typed(COMMANDS), "```", "", "## The report", ""]
-    lines += ["[On a page of its own](example-report.html), as it is on your disk:", ""]
+    lines += ["[Open it on its own page](example-report.html), as you would from your disk:", ""]
     lines += ['<iframe class="report" title="The report" src="example-report.html"></iframe>', ""]
-    lines += ["`tokenmill report data/library --markdown` has it in a few lines:", ""]
+    lines += ["`tokenmill report data/library --markdown` prints a short version, for a README:", ""]
     lines += [re.sub(r"^#+ ", "### ", card.strip(), flags=re.MULTILINE), "", "## The viewer", ""]
     lines += ["```sh", f"tokenmill view data/library{_COMPARE}", "```", "", *shown, ""]
     return "\n".join(lines), missing

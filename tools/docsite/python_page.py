@@ -17,12 +17,12 @@ import tokenmill
 PLACE = "python-api.md"
 _WIDTH = 88
 _INTRODUCTION = """\
-All names of `tokenmill`, from the code itself; [with examples](python.md). A `Quantity` is
-a number, or a string such as `"100M"`. What goes wrong raises one of the [errors](#errors)."""
+Every public name of `tokenmill`, taken from the code; [examples are here](python.md). A `Quantity`
+is a number, or a string such as `"100M"`. Failures raise one of the [errors](#errors)."""
 _ERRORS = """\
-One for each thing that you can do next, which is also what the command's
-[exit code](commands.md#exit-codes) says. `error.message` says what and where, `error.hint` what to
-do, `str(error)` both. Catch the base for all of them:
+There is one class for each kind of failure, with the same meaning as the command's
+[exit code](commands.md#exit-codes). `error.message` says what went wrong and where, `error.hint` what
+to do, and `str(error)` both. Catch the base class for all of them:
 
 ```python
 try:
