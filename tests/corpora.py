@@ -146,20 +146,25 @@ def mixed_order(texts: list[str]) -> list[str]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    if path.suffix == ".gz":
-        data = gzip.compress(data)
-    elif path.suffix == ".bz2":
-        data = bz2.compress(data)
-    elif path.suffix == ".xz":
-        data = lzma.compress(data)
-    elif path.suffix == ".lz4":
+    path.write_bytes(compressed(path.name, data))
+
+
+def compressed(name: str, data: bytes) -> bytes:
+    """The data as a file of that name has it."""
+    if name.endswith(".gz"):
+        return gzip.compress(data)
+    if name.endswith(".bz2"):
+        return bz2.compress(data)
+    if name.endswith(".xz"):
+        return lzma.compress(data)
+    if name.endswith(".lz4"):
         sink = pa.BufferOutputStream()
         with pa.CompressedOutputStream(sink, "lz4") as stream:
             stream.write(data)
-        data = sink.getvalue().to_pybytes()
-    elif path.suffix == ".zst":
-        data = pa.compress(data, codec="zstd", asbytes=True)
-    path.write_bytes(data)
+        return sink.getvalue().to_pybytes()
+    if name.endswith(".zst"):
+        return pa.compress(data, codec="zstd", asbytes=True)
+    return data
 
 
 def write_three_kinds(folder: Path, rows: list[dict], cuts: tuple[int, int]) -> list[str]:
