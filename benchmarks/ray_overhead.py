@@ -46,7 +46,8 @@ def measure(runner: str, num_proc: int, corpus: str, out: str) -> dict[str, floa
     began = time.perf_counter()
     config = Config(sources=(corpus,), out=out, runner=runner, num_proc=num_proc)
     with started_runner(config, may_fork=True) as started:  # as the command does it
-        from tokenmill.run import SilentWatch, run
+        from tokenmill.prepare import run
+        from tokenmill.run import SilentWatch
 
         manifest = run(config, started, SilentWatch())
     seconds = time.perf_counter() - began

@@ -52,7 +52,7 @@ from tokenmill.encode import checkpoint
 from tokenmill.encode.job import Job
 from tokenmill.encode.record import SPLITS, Counts, PartChunk, PartRecord, part_path, record_path
 from tokenmill.encodings import get_encoding
-from tokenmill.run.attempt import _carried_out
+from tokenmill.prepare import _carried_out
 from tokenmill.run.context import RunContext, assembly_of
 from tokenmill.run.partition import _encode as encode_share
 from tokenmill.run.partition import _num_missing

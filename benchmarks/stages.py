@@ -31,7 +31,7 @@ STAGES = {
     "imports": (),
     "planning": (
         "run.context:RunContext.plan_of",
-        "run.attempt:all_inputs",
+        "prepare:all_inputs",
         "dataset.workspace:Workspace.finished",
     ),
     "reading": ("corpus.readers.parquet:ParquetReader.batches",),

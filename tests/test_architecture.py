@@ -16,16 +16,12 @@ SOURCE = Path(tokenmill.__file__).parent
 
 # A room imports from the layers above it here, and within its layer from the rooms to its left.
 LAYERS = {
-    "ground": ["errors", "arrays", "permutation", "words", "plugins", "storage"],
+    "ground": ["errors", "arrays", "words", "plugins", "storage"],
     "seams": ["where", "config", "encodings", "formats"],
     "the mill": ["corpus", "encode", "assemble"],
     "work": ["settings", "runners"],
-    "datasets": [
-        *("dataset", "packing", "loader", "estimate", "vocabulary", "doctor", "web", "report"),
-        "view",
-        "testing",
-    ],
-    "the run": ["run"],
+    "datasets": ["dataset", "loader", "estimate", "vocabulary", "doctor", "look", "testing"],
+    "the run": ["run", "prepare"],
     "surface": ["cli", "api"],
 }
 ROOMS = [room for rooms in LAYERS.values() for room in rooms]

@@ -18,7 +18,8 @@ from tokenmill.config import Config, Partition
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.encodings import Encoding, TokenArray
 from tokenmill.errors import ConflictError
-from tokenmill.run import SilentWatch, run
+from tokenmill.prepare import run
+from tokenmill.run import SilentWatch
 from tokenmill.run.finish import finish
 from tokenmill.run.partition import encode_partition
 from tokenmill.runners import Stopped

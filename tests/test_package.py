@@ -60,10 +60,10 @@ def links_of(markdown: str) -> list[str]:
 
 
 def test_wheel_holds_every_file_of_the_viewer_page(wheel):
-    folder = ROOT / "src" / "tokenmill" / "view" / "page"
+    folder = ROOT / "src" / "tokenmill" / "look" / "view" / "page"
     with zipfile.ZipFile(wheel) as archive:
-        held = {name for name in archive.namelist() if name.startswith("tokenmill/view/page/")}
-    assert held == {f"tokenmill/view/page/{path.name}" for path in folder.iterdir()}
+        held = {name for name in archive.namelist() if name.startswith("tokenmill/look/view/page/")}
+    assert held == {f"tokenmill/look/view/page/{path.name}" for path in folder.iterdir()}
     assert len(held) > 3
 
 

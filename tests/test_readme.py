@@ -58,7 +58,7 @@ def shell_lines(page: str) -> list[str]:
 
 
 def tokenmill_lines(page: str) -> list[str]:
-    """Without `view`, which does not end by itself: tests/view/test_cli.py starts that."""
+    """Without `view`, which does not end by itself: tests/look/view/test_cli.py starts that."""
     lines = [line for line in shell_lines(page) if line.startswith("tokenmill ")]
     return [line for line in lines if not line.startswith("tokenmill view ")]
 

@@ -17,13 +17,13 @@ import tokenmill
 import warm
 from corpora import made_texts, write_corpus
 from hub_corpus import FILES, FINEWEB, Here
-from tests.report.test_page import Page
+from tests.look.report.test_page import Page
 from tokenmill.cli import main
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.timings import MAX_FILE_BYTES, read_timings, run_hash
 from tokenmill.errors import ConfigError, ConflictError, InputError
-from tokenmill.report.figures import ThroughputFigures
-from tokenmill.report.throughput import throughput_of
+from tokenmill.look.report.figures import ThroughputFigures
+from tokenmill.look.report.throughput import throughput_of
 from tokenmill.run import SilentWatch
 from tokenmill.storage import appended_file, disk
 

@@ -23,7 +23,7 @@ import pytest
 import tokenmill
 from corpora import SEPARATOR, made_texts, write_corpus
 from s3_server import Faults, S3Server
-from tests.view.served import asked, served
+from tests.look.view.served import asked, served
 from tokenmill.cli import main
 from tokenmill.cli.demo import show_sample
 from tokenmill.dataset.convert import Target, convert
@@ -34,9 +34,9 @@ from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConfigError, IntegrityError, NetworkError
 from tokenmill.formats import NAMES
-from tokenmill.report.survey import SurveyOptions, survey
+from tokenmill.look.report.survey import SurveyOptions, survey
+from tokenmill.look.view.steps import steps_of_file
 from tokenmill.storage import retry
-from tokenmill.view.steps import steps_of_file
 
 ALL = 1 << 30
 LARGE = ["nanogpt", "npy", "megatron", "olmo", "parquet", "mds"]

@@ -10,7 +10,7 @@ from disk import Crash, FaultyOs, Gone, disk
 
 import tokenmill
 from corpora import made_texts
-from tokenmill.packing.row_plan import plan_name
+from tokenmill.loader.packing.row_plan import plan_name
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,10 @@ def _index(top: argparse.ArgumentParser) -> str:
     helps = _short_helps(top).items()
     rows = [f"| [`{name}`]({name}.md) | {inline(short)} |" for name, short in helps]
     lines = ["# The command line", "", f"`{top.prog} COMMAND`. {top.description}", ""]
-    lines += ["These pages are made from the program itself: `tokenmill help COMMAND` prints the same.", ""]
+    lines += [
+        "These pages are made from the program itself: `tokenmill help COMMAND` prints the same.",
+        "",
+    ]
     lines += ["| command | |", "|---|---|", *rows, ""]
     lines += [f"{inline((top.epilog or '').capitalize())}. ", ""]
     lines += ["[What each of these codes means](../commands.md#exit-codes).", ""]

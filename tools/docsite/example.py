@@ -40,7 +40,10 @@ def example_page(work: Path, target: Path) -> tuple[str, list[str]]:
     lines += ["", "```sh", *_as_typed(COMMANDS), "```", "", "## The report", ""]
     lines += ["[Open it on its own page](example-report.html), as you would from your disk:", ""]
     lines += ['<iframe class="report" title="The report" src="example-report.html"></iframe>', ""]
-    lines += ["`tokenmill report data/library --markdown` prints a short version, for a README:", ""]
+    lines += [
+        "`tokenmill report data/library --markdown` prints a short version, for a README:",
+        "",
+    ]
     lines += [re.sub(r"^#+ ", "### ", card.strip(), flags=re.MULTILINE), "", "## The viewer", ""]
     lines += ["```sh", f"tokenmill view data/library{_COMPARE}", "```", "", *shown, ""]
     return "\n".join(lines), missing

@@ -21,8 +21,8 @@ Every public name of `tokenmill`, taken from the code; [examples are here](pytho
 is a number, or a string such as `"100M"`. Failures raise one of the [errors](#errors)."""
 _ERRORS = """\
 There is one class for each kind of failure, with the same meaning as the command's
-[exit code](commands.md#exit-codes). `error.message` says what went wrong and where, `error.hint` what
-to do, and `str(error)` both. Catch the base class for all of them:
+[exit code](commands.md#exit-codes). `error.message` says what went wrong and where, `error.hint`
+what to do, and `str(error)` both. Catch the base class for all of them:
 
 ```python
 try:

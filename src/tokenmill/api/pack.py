@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from tokenmill.dataset.opened import OpenedDataset, opened
-from tokenmill.packing.pack import PackOptions
-from tokenmill.packing.pack import pack as planned
-from tokenmill.packing.pack_report import PackReport
-from tokenmill.packing.written import rows_target, write_rows
+from tokenmill.loader.packing.pack import PackOptions
+from tokenmill.loader.packing.pack import pack as planned
+from tokenmill.loader.packing.pack_report import PackReport
+from tokenmill.loader.packing.written import rows_target, write_rows
 from tokenmill.words.keywords import suggesting
 from tokenmill.words.quantities import Quantity, count_of
 

@@ -10,7 +10,8 @@ from typing import Any
 from tokenmill.config import Config
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.encodings import Encoding
-from tokenmill.run import RunWatch, SilentWatch, run
+from tokenmill.prepare import run
+from tokenmill.run import RunWatch, SilentWatch
 from tokenmill.runners.start import started_runner, workers_of
 from tokenmill.words.keywords import suggesting
 from tokenmill.words.quantities import Quantity, count_of
@@ -111,8 +112,8 @@ def _packing(out: str, seq_len: Quantity | None, overwrite: bool) -> Callable[[]
     if seq_len is None:
         return lambda: None
     from tokenmill.dataset.opened import opened
-    from tokenmill.packing.pack import PackOptions
-    from tokenmill.packing.pack import pack as planned
+    from tokenmill.loader.packing.pack import PackOptions
+    from tokenmill.loader.packing.pack import pack as planned
 
     options = PackOptions(seq_len=count_of("pack", seq_len))
 

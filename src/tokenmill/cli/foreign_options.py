@@ -13,7 +13,7 @@ from tokenmill.errors import ConfigError, InputError, TokenmillError
 
 if TYPE_CHECKING:
     from tokenmill.dataset.inspect import LookedInto
-    from tokenmill.report.places import Commands
+    from tokenmill.look.report.places import Commands
 
 _NAMES = ("tokenizer", "pattern", "eot_token", "eot", "format", "dtype")
 
@@ -59,7 +59,7 @@ def readable() -> Iterator[None]:
 
 def commands_of(looked: LookedInto, arguments: argparse.Namespace) -> Commands:
     """Suggested commands, which repeat these options."""
-    from tokenmill.report.places import Commands
+    from tokenmill.look.report.places import Commands
 
     options = [(f"--{name.replace('_', '-')}", text) for name, text in _given(arguments).items()]
     return Commands(looked, [word for option in options for word in option])

@@ -12,8 +12,8 @@ from tokenmill.words.quantities import count_of
 
 if TYPE_CHECKING:
     from tokenmill.dataset.opened import OpenedDataset
-    from tokenmill.packing.pack import PackOptions
-    from tokenmill.packing.row_plan import RowPlan
+    from tokenmill.loader.packing.pack import PackOptions
+    from tokenmill.loader.packing.row_plan import RowPlan
 
 
 def add_parser(commands: Any) -> None:
@@ -67,7 +67,7 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     from tokenmill.dataset.opened import opened
     from tokenmill.errors import ConfigError
-    from tokenmill.packing.pack import PackOptions
+    from tokenmill.loader.packing.pack import PackOptions
 
     if arguments.write is None and arguments.format:
         raise ConfigError(
@@ -88,8 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
 def pack_and_report(
     dataset: OpenedDataset, options: PackOptions, arguments: argparse.Namespace
 ) -> None:
-    from tokenmill.packing.pack import pack
-    from tokenmill.packing.written import rows_target, write_rows
+    from tokenmill.loader.packing.pack import pack
+    from tokenmill.loader.packing.written import rows_target, write_rows
     from tokenmill.storage.objects import require_lasting
 
     out, overwrite = arguments.write, arguments.overwrite
@@ -107,7 +107,7 @@ def pack_and_report(
 def pack_prepared(out: str, options: PackOptions, is_quiet: bool, overwrite: bool) -> None:
     """`prepare --pack`: plan the rows of the dataset that was just finished."""
     from tokenmill.dataset.opened import opened
-    from tokenmill.packing.pack import pack
+    from tokenmill.loader.packing.pack import pack
 
     with opened(out) as dataset:
         plan = pack(dataset, options, overwrite=overwrite)

@@ -13,7 +13,7 @@ from tokenmill.errors import ConfigError
 from tokenmill.words.quantities import count_of
 
 if TYPE_CHECKING:
-    from tokenmill.packing.pack import PackOptions
+    from tokenmill.loader.packing.pack import PackOptions
 
 
 def add_parser(commands: Any) -> None:
@@ -62,7 +62,7 @@ def run_and_report(config: Config, arguments: argparse.Namespace) -> int:
     packing = _packing(arguments)
     with stderr_progress(partial(workers_of, config), arguments.quiet) as progress:
         with started_runner(config, arguments.owns_process) as runner:
-            from tokenmill.run import run as run_mill  # heavy: loads while the workers load
+            from tokenmill.prepare import run as run_mill  # heavy: loads while the workers load
 
             manifest = run_mill(config, runner, progress)
         progress.end()
@@ -79,6 +79,6 @@ def _packing(arguments: argparse.Namespace) -> PackOptions | None:
     """The options of --pack, which `demo` does not have. A mistake is noticed before the run."""
     if getattr(arguments, "pack", None) is None:
         return None
-    from tokenmill.packing.pack import PackOptions
+    from tokenmill.loader.packing.pack import PackOptions
 
     return PackOptions(seq_len=count_of("--pack", arguments.pack))

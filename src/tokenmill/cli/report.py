@@ -24,8 +24,8 @@ from tokenmill.errors import ConfigError, ConflictError
 
 if TYPE_CHECKING:
     from tokenmill.dataset.inspect import LookedInto
-    from tokenmill.report.figures import Figures
-    from tokenmill.report.places import Commands
+    from tokenmill.look.report.figures import Figures
+    from tokenmill.look.report.places import Commands
 
 DEFAULT_NAME = "report.html"
 
@@ -119,7 +119,7 @@ def require_consistent(arguments: argparse.Namespace) -> None:
 
 def require_replaceable(path: str) -> None:
     """Raise ConflictError if the file exists and is not a report."""
-    from tokenmill.report.blocks import MARK
+    from tokenmill.look.report.blocks import MARK
     from tokenmill.storage import files
 
     if files.is_irregular(path):
@@ -138,14 +138,14 @@ class Surveyed:
 
 
 def surveyed(folder: str, arguments: argparse.Namespace, moving: MovingLine) -> Surveyed:
-    from tokenmill.report.survey import SurveyOptions, survey
+    from tokenmill.look.report.survey import SurveyOptions, survey
     from tokenmill.runners.machine import available_cpus
 
     looked = looked_into(folder, arguments)
     commands = commands_of(looked, arguments)
     throughput = None
     if arguments.timings:
-        from tokenmill.report.throughput import throughput_of
+        from tokenmill.look.report.throughput import throughput_of
 
         throughput = throughput_of(arguments.timings, looked.dataset.manifest, folder)
     reading = SurveyOptions(
@@ -159,7 +159,7 @@ def surveyed(folder: str, arguments: argparse.Namespace, moving: MovingLine) -> 
 
 
 def show(found: list[Surveyed], arguments: argparse.Namespace) -> None:
-    from tokenmill.report.card import card
+    from tokenmill.look.report.card import card
 
     figures = [one.figures for one in found]
     if arguments.json:
@@ -172,9 +172,9 @@ def show(found: list[Surveyed], arguments: argparse.Namespace) -> None:
 
 
 def page_of(found: list[Surveyed]) -> bytes:
-    from tokenmill.report.comparison import comparison_page
-    from tokenmill.report.page import report_page
-    from tokenmill.report.pairs import pairs_of
+    from tokenmill.look.report.comparison import comparison_page
+    from tokenmill.look.report.page import report_page
+    from tokenmill.look.report.pairs import pairs_of
 
     if len(found) == 1:
         return report_page(found[0].figures)
@@ -184,7 +184,7 @@ def page_of(found: list[Surveyed]) -> bytes:
 
 
 def save(page: bytes, figures: Figures, arguments: argparse.Namespace) -> None:
-    from tokenmill.report.words import how_measured
+    from tokenmill.look.report.words import how_measured
     from tokenmill.storage import files
     from tokenmill.storage.output_errors import as_output_error
 

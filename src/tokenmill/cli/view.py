@@ -22,7 +22,7 @@ from tokenmill.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
     from tokenmill.dataset.inspect import LookedInto
-    from tokenmill.view.server import ViewServer
+    from tokenmill.look.view.server import ViewServer
 
 _AT = re.compile(
     r"#?(?P<split>[^/?#]+)/((doc|token)/[0-9]+(\?m=[0-9a-f]+)?|step/[0-9]+\?[\w=&%.-]+)"
@@ -109,9 +109,9 @@ def require_consistent(arguments: argparse.Namespace) -> None:
 
 def server_of(arguments: argparse.Namespace) -> ViewServer:
     from tokenmill.encodings import get_encoding
-    from tokenmill.view.dataset_view import DatasetView
-    from tokenmill.view.server import ViewServer
-    from tokenmill.view.steps import steps_of_file
+    from tokenmill.look.view.dataset_view import DatasetView
+    from tokenmill.look.view.server import ViewServer
+    from tokenmill.look.view.steps import steps_of_file
 
     looked = looked_into(arguments.folder, arguments)
     commands = commands_of(looked, arguments)

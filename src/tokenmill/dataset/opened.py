@@ -16,7 +16,7 @@ from tokenmill.dataset.split import Split
 from tokenmill.encodings import Encoding, EncodingId
 from tokenmill.errors import unknown_name
 
-ROWS_SUFFIX = ".rows"  # of plans (packing/), which are not part of the content
+ROWS_SUFFIX = ".rows"  # of plans (loader/packing/), which are not part of the content
 
 
 @dataclass(frozen=True, slots=True)

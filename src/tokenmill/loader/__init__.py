@@ -4,6 +4,7 @@ Row i of a run is a function of the data's content, the configuration and i alon
 one counter. Each module computes one part of it:
 
     order.py         the order of one source's rows: a new permutation every epoch
+    permutation.py   a seeded permutation, computed and never stored
     mixing.py        which source, and which of its rows, comes at each place of the run
     steps.py         which places make up a step, and which of them a rank takes
     rows.py          a source's rows: stretches of its token stream, copied out of the shards
@@ -17,6 +18,7 @@ one counter. Each module computes one part of it:
     source.py        the rows of a dataset, by name
     state.py         the counter, and what must be unchanged when it is loaded
     prefetch.py      a thread that prepares batches
+    packing/         plans of rows made of whole documents: `tokenmill pack`
     loader.py        all of these together
     torch.py         the same for torch.utils.data, with or without worker processes
 """

@@ -13,9 +13,9 @@ from tokenmill.loader import masks
 from tokenmill.loader.batch import TokenBatch
 from tokenmill.loader.mixing import Mixture
 from tokenmill.loader.options import LoaderOptions
+from tokenmill.loader.permutation import Numbers
 from tokenmill.loader.source import Source
 from tokenmill.loader.steps import Range, part_of
-from tokenmill.permutation import Numbers
 
 AHEAD_STEPS = 4
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.loader.permutation import Numbers
 from tokenmill.loader.rows import Buffer, Flags
-from tokenmill.permutation import Numbers
 
 # cu_seqlens has room for one document per this many tokens; if that is too little, it is doubled.
 TOKENS_PER_DOCUMENT = 64

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.permutation import Numbers, Permutation
+from tokenmill.loader.permutation import Numbers, Permutation
 
 BLOCK_ROWS = 256
 WINDOW_ROWS = 64 * BLOCK_ROWS

@@ -1,4 +1,4 @@
-"""Rows of a plan (packing/): whole documents side by side, and padding where none fits.
+"""Rows of a plan (loader/packing/): whole documents side by side, and padding where none fits.
 
 A row has T inputs. The last input's target is the next token of its document if the plan cut the
 document there; otherwise it is padding, like the rest of the row. Padding is the EOT id.
@@ -14,10 +14,10 @@ import numpy as np
 
 from tokenmill.dataset.split import Split
 from tokenmill.loader.block_cache import BlockCache
+from tokenmill.loader.packing.row_plan import Row, RowPlan
+from tokenmill.loader.packing.row_reader import RowReader
+from tokenmill.loader.permutation import Numbers
 from tokenmill.loader.rows import Buffer, Flags
-from tokenmill.packing.row_plan import Row, RowPlan
-from tokenmill.packing.row_reader import RowReader
-from tokenmill.permutation import Numbers
 
 
 class PackedRows:

@@ -18,9 +18,9 @@ from tokenmill.loader.mixing import Stage, stage_of
 from tokenmill.loader.options import LoaderOptions, PlanChoice
 from tokenmill.loader.order import RowOrder
 from tokenmill.loader.packed_rows import PackedRows
+from tokenmill.loader.packing.pack import opened_plan
+from tokenmill.loader.packing.row_plan import plan_path
 from tokenmill.loader.rows import SourceRows, SplitRows
-from tokenmill.packing.pack import opened_plan
-from tokenmill.packing.row_plan import plan_path
 
 Given = str | os.PathLike[str] | OpenedDataset
 

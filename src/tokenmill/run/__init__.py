@@ -1,6 +1,5 @@
-"""One run, from options to a dataset. Read `attempt.py` first.
+"""One run, from options to a dataset. `../prepare.py` is its outline: read that first.
 
-attempt.py      one attempt: finds what is done already and does the rest
 request.py      compares what is asked for with what the folder holds
 context.py      what every step needs: options, runner, watch, paths
 slice_queue.py  slices to the runner, records back
@@ -11,8 +10,7 @@ partition.py    `--partition I/N`: encodes one share of a run; finish.py assembl
 
 from __future__ import annotations
 
-from tokenmill.run.attempt import run
 from tokenmill.run.context import new_plan
 from tokenmill.run.watch import RunWatch, SilentWatch
 
-__all__ = ["RunWatch", "SilentWatch", "new_plan", "run"]
+__all__ = ["RunWatch", "SilentWatch", "new_plan"]

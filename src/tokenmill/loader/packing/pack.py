@@ -1,0 +1,192 @@
+"""Packs a dataset's documents into rows, split by split, in units of 65,536 documents.
+
+A unit is packed on its own: this bounds memory, keeps the pieces of a row close together in the
+shards, and leaves about one row in ten thousand poorly filled. The rows of a unit are then
+shuffled, because packing begins with the longest documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from tokenmill.corpus.hub_names import is_hub_url
+from tokenmill.dataset.content import content_of
+from tokenmill.dataset.opened import OpenedDataset
+from tokenmill.dataset.split import Split
+from tokenmill.errors import ConfigError, ConflictError, IntegrityError, unknown_name
+from tokenmill.loader.packing.best_fit import Numbers
+from tokenmill.loader.packing.pack_report import PackReport, report_of
+from tokenmill.loader.packing.pieces import LONG_POLICIES, METHODS, RowPieces, packed
+from tokenmill.loader.packing.row_plan import (
+    MAX_SEQ_LEN,
+    PlanWriter,
+    RowPlan,
+    SplitPlan,
+    new_plan,
+    plan_path,
+)
+from tokenmill.loader.permutation import Permutation
+
+UNIT_DOCUMENTS = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackOptions:
+    """Raises ConfigError, with a hint, for values that contradict each other."""
+
+    seq_len: int
+    method: str = "fit"
+    long: str | None = None  # of fit: split
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.seq_len <= MAX_SEQ_LEN:
+            raise ConfigError(
+                f"a row has 1 to {MAX_SEQ_LEN:,} tokens, got {self.seq_len:,}",
+                hint="--seq-len 2048",
+            )
+        if self.method not in METHODS:
+            raise unknown_name("method", self.method, METHODS)
+        if self.long is not None and self.long not in LONG_POLICIES:
+            raise unknown_name("policy for long documents", self.long, LONG_POLICIES)
+        if self.method == "crop" and self.long is not None:
+            raise ConfigError(
+                f"--long {self.long} is for --method fit: --method crop crops long documents",
+                hint="leave --long out",
+            )
+
+    @property
+    def long_policy(self) -> str:
+        return self.long or "split"
+
+
+def pack(
+    dataset: OpenedDataset,
+    options: PackOptions,
+    path: str | None = None,
+    overwrite: bool = False,
+) -> RowPlan:
+    """Write the plan of a dataset's rows, beside it unless a path is given, and open it. An
+    existing plan for the same tokens and options is kept; another one is replaced only with
+    `overwrite`, or if it is beside the dataset and was made for other tokens."""
+    is_beside = path is None
+    if path is None:
+        _require_own_place(dataset)
+        path = plan_path(dataset.path, options.seq_len)
+    contents = {split: content_of(dataset, dataset[split]) for split in dataset.splits}
+    found = _existing(path)
+    if found is not None:
+        has_tokens = {name: one.content for name, one in found.splits.items()} == contents
+        differences = _differences(found, options)
+        if has_tokens and not differences:
+            return found
+        if not overwrite and (has_tokens or not is_beside):
+            raise _conflict(path, differences if has_tokens else ["for other tokens"])
+    with new_plan(path) as writer:
+        splits = {
+            split: _split_plan(dataset[split], options, contents[split], writer)
+            for split in dataset.splits
+        }
+        writer.finish(asdict(options), splits)
+    return RowPlan(path, is_new=True)
+
+
+def opened_plan(path: str, dataset: OpenedDataset, seq_len: int, split: str) -> RowPlan:
+    """The plan of rows of `seq_len` of a split. Raises ConfigError if there is none, ConflictError
+    if it is for other tokens."""
+    again = f"tokenmill pack {dataset.path} --seq-len {seq_len}"
+    try:
+        plan = RowPlan(path)
+    except FileNotFoundError:
+        raise ConfigError(f"there is no plan of rows at {path}", hint=again) from None
+    if plan.seq_len != seq_len:
+        raise ConfigError(
+            f"{path} has rows of {plan.seq_len:,} tokens, not {seq_len:,}",
+            hint=f"seq_len={plan.seq_len}, or: {again}",
+        )
+    known, own = plan.splits.get(split), dataset[split]
+    if known is None or known.content != content_of(dataset, own):
+        raise ConflictError(
+            f"{path} was made for other tokens than those of {split} in {dataset.path}",
+            hint=f"make it again: {again}",
+        )
+    if known.num_tokens != own.num_tokens:
+        raise IntegrityError(f"{path} does not cover {split}", hint=again)
+    return plan
+
+
+def _require_own_place(dataset: OpenedDataset) -> None:
+    if is_hub_url(dataset.opening.path):
+        raise ConfigError(
+            f"{dataset.opening.path} is on the Hub: a plan cannot be written beside it",
+            hint="--plan FILE, and Loader(..., packed='FILE')",
+        )
+
+
+def _existing(path: str) -> RowPlan | None:
+    try:
+        return RowPlan(path)
+    except (FileNotFoundError, IntegrityError):
+        return None
+
+
+def _differences(plan: RowPlan, options: PackOptions) -> list[str]:
+    """The options that a plan was made with and that differ now."""
+    now = asdict(options)
+    typed = [(_typed(name, was), _typed(name, now[name])) for name, was in plan.options.items()]
+    return [f"with {was}, not {is_now}" for was, is_now in typed if was != is_now]
+
+
+def _typed(name: str, value: object) -> str:
+    return f"--{name.replace('_', '-')} {'split' if value is None else value}"
+
+
+def _conflict(path: str, differences: list[str]) -> ConflictError:
+    return ConflictError(
+        f"{path} already exists, made {'; '.join(differences)}",
+        hint="tokenmill pack --overwrite replaces it; --plan FILE puts this one elsewhere",
+    )
+
+
+def _split_plan(split: Split, options: PackOptions, content: str, writer: PlanWriter) -> SplitPlan:
+    report, units = PackReport(options.seq_len), []
+    for number, (starts, ends) in enumerate(_documents(split)):
+        is_filled = ends > starts
+        lengths = (ends - starts)[is_filled]
+        pieces, num_rows = _rows_of(starts[is_filled], lengths, options, (split.name, number))
+        report += report_of(pieces, lengths, int((~is_filled).sum()), options.seq_len)
+        if num_rows:
+            units.append(writer.unit(pieces, num_rows))
+    return SplitPlan(content, split.num_tokens, report, tuple(units))
+
+
+def _rows_of(
+    starts: Numbers, lengths: Numbers, options: PackOptions, unit: tuple[str, int]
+) -> tuple[RowPieces, int]:
+    pieces = packed(starts, lengths, options.seq_len, options.method, options.long_policy)
+    num_rows = int(pieces.rows.max()) + 1 if len(pieces.rows) else 0
+    order = Permutation(max(1, num_rows), options.seed, "pack", *unit)
+    return pieces.in_order(num_rows, order(np.arange(num_rows))), num_rows
+
+
+def _documents(split: Split) -> Iterator[tuple[Numbers, Numbers]]:
+    """Where documents start and end, 65,536 at a time."""
+    if not split.num_tokens:
+        return
+    start, held, num_held = 0, [np.empty(0, np.int64)], 0
+    for ends in split.bounds.all_ends():
+        held.append(ends)
+        num_held += len(ends)
+        if num_held >= UNIT_DOCUMENTS:
+            every = np.concatenate(held)
+            while len(every) >= UNIT_DOCUMENTS:
+                unit, every = every[:UNIT_DOCUMENTS], every[UNIT_DOCUMENTS:]
+                yield np.concatenate([[start], unit[:-1]]), unit
+                start = int(unit[-1])
+            held, num_held = [every], len(every)
+    last = np.concatenate(held)
+    if len(last):
+        yield np.concatenate([[start], last[:-1]]), last
