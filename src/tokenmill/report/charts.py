@@ -122,17 +122,19 @@ def _path(frame: Axes, split: SplitFigures, end: float) -> str:
 
 
 def _outlier_marks(frame: Axes, split: SplitFigures) -> Iterator[Element]:
+    found = [split.stretches[number] for number, _ in split.outliers]
+    places = [frame.x((one.start + one.stop) / 2) for one in found]
     last = -math.inf
-    for letter, (number, _) in zip("ABCDEFGH", split.outliers, strict=False):
-        one = split.stretches[number]
-        at, height = frame.x((one.start + one.stop) / 2), frame.y(one.bytes_per_token or 0)
+    for number, (letter, one, at) in enumerate(zip("ABCDEFGH", found, places, strict=False), 1):
+        height = frame.y(one.bytes_per_token or 0)
         said = f"{letter}: {one.bytes_per_token:.2f} bytes a token at token {one.read_start:,}"
         yield element("circle", element("title", said), class_="out", cx=px(at), cy=px(height), r=4)
-        if at - last >= 18:  # else one letter would hide the next
-            # Beside it: above or below runs the line that leads there.
-            side, anchor = (8, "start") if at < frame.right - 20 else (-8, "end")
+        # Beside it, where nothing is: above or below runs the line that leads there.
+        room = (places[number] if number < len(places) else frame.right + 8) - at
+        side, anchor = (8, "start") if room >= 26 else (-8, "end")
+        if at + side - last >= 10:  # else one letter would hide the next
             yield mark_text(at + side, height + 4, letter, "far", anchor)
-            last = at
+            last = at + side
 
 
 def _room(low: float, high: float) -> tuple[float, float]:
