@@ -44,8 +44,7 @@ th,td{padding:.25rem .75rem .25rem 0;text-align:left;vertical-align:top;
 border-bottom:1px solid var(--line)}
 th{font-weight:600}
 td.n,th.n{text-align:right}
-td.n{white-space:nowrap}
-.keep{white-space:nowrap}
+td.n,.keep{white-space:nowrap}
 td.w{overflow-wrap:anywhere;min-width:9rem}
 td svg{display:block;margin-top:.45rem}
 td:not(.w) code{white-space:nowrap}
