@@ -3,6 +3,7 @@
     make bench-quick                                   under 3 minutes; fails on a drop of over 10%
     make bench-quick QUICK="--corpus DIR"              real text; has a record of its own
     make bench-quick QUICK=--record                    at a release: this is the new record
+    make bench-quick QUICK="--against REV"             CPU seconds beside those of another commit
 
 Both are run in turn on the same 200 MB, so the ratio says more than either's seconds: what slows
 down the machine slows down both. The record (benchmarks/baseline.json) is a ratio, too.
@@ -17,6 +18,7 @@ import os
 import statistics
 import sys
 
+from against import compared
 from contestants import BARE, TOKENMILL
 from corpus import Recipe
 from field import Field, Race
@@ -35,11 +37,15 @@ def main() -> int:
     parser.add_argument("--bytes", default="200M", help="how much text (default: 200M)")
     parser.add_argument("--rounds", type=int, default=9, help="(default: 9)")
     parser.add_argument("--num-proc", type=int, default=2, help="workers and cores (default: 2)")
+    parser.add_argument("--against", metavar="REV", help="compare with that commit's CPU seconds")
     parser.add_argument("--record", action="store_true", help="write benchmarks/baseline.json")
     arguments = parser.parse_args()
 
     folder = os.path.join(HERE, "out")
     field = Field(folder, arguments.corpus, arguments.num_proc, keep=True)
+    if arguments.against:
+        num_bytes = parsed_count(arguments.bytes)
+        return compared(arguments.against, field, arguments.corpus, num_bytes, arguments.rounds)
     recipe = Recipe(parsed_count(arguments.bytes), arguments.corpus)
     mill, bare = (Race(c, field, recipe, recipe.num_bytes) for c in (TOKENMILL, BARE))
     for _ in range(arguments.rounds):

@@ -18,6 +18,7 @@ import oracle
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))  # before tests/, which has a corpus, too
 
+import against  # noqa: E402
 import answers  # noqa: E402
 import contestants  # noqa: E402
 import corpus  # noqa: E402
@@ -204,3 +205,9 @@ def test_net_rate_when_start_up_is_in_doubt_then_favours_the_others(contestant, 
         contestant=contestant, start_seconds=start, text_mb=100.0, start_mb=0.0, seconds=[5.0]
     )
     assert results.net_rates(race) == [rate]
+
+
+def test_case_when_a_tree_is_slower_then_shows_both_and_the_change():
+    case = against.Case("start-up", "snappy", 10_000, [], {"old": [1.0, 1.2, 3.0], "new": [1.5]})
+    assert case.change == pytest.approx(0.25)
+    assert str(case).split() == ["start-up", "1.20", "(1.00-3.00)", "1.50", "(1.50-1.50)", "+25.0%"]
