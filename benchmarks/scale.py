@@ -52,7 +52,7 @@ from tokenmill.encode import checkpoint
 from tokenmill.encode.job import Job
 from tokenmill.encode.record import SPLITS, Counts, PartChunk, PartRecord, part_path, record_path
 from tokenmill.encodings import get_encoding
-from tokenmill.prepare import _carried_out
+from tokenmill.prepare import _made_dataset
 from tokenmill.run.context import RunContext, assembly_of
 from tokenmill.run.partition import _encode as encode_share
 from tokenmill.run.partition import _num_missing
@@ -296,7 +296,7 @@ class Stages:
         remote = RemoteInputs(config, out, print)
         request = PrepareRequest(IDENTITY, found.inputs)
         context = RunContext(config, ENCODING, self.stub, _progress(), out)
-        manifest = _carried_out(context, request, found, remote)
+        manifest = _made_dataset(context, request, found, remote)
         assert len(manifest.slice_documents["train"]) == self.num_slices
         assert os.listdir(out) and not os.path.exists(plan_path(out))
 
