@@ -39,7 +39,7 @@ STAGES = {
     "encoding (gigatoken)": ("encodings.gigatoken:GigatokenEngine._measured_call",),
     "search for Unicode 17": ("encodings.unicode_gap:CodePointSet.documents_holding_any",),
     "encoding (tiktoken)": ("encodings.gigatoken:encoded_documents",),
-    "dtype and EOT": ("encode.mill:packed",),
+    "dtype and EOT": ("encode.mill:document_bytes",),
     "split": ("encode.mill:held_out",),
     "parts: checksum": ("storage.new_file:NewFile.write",),
     "shards: reading parts": ("storage.local:LocalStore.read_in_order",),

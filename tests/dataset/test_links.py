@@ -3,6 +3,7 @@ command leaves alone that finds its dataset finished."""
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 
@@ -116,7 +117,8 @@ def test_overwrite_when_killed_while_it_was_published_then_it_is_not_made_twice(
     out = tmp_path / "out"
     assert run(*inline(other, out)) == 0
     killed_before_the_move(monkeypatch, *inline(source, out, "--overwrite"))
-    monkeypatch.setattr("tokenmill.prepare._made_dataset", lambda *_: pytest.fail("made again"))
+    the_run = importlib.import_module("tokenmill.prepare")
+    monkeypatch.setattr(the_run, "_made_dataset", lambda *_: pytest.fail("made again"))
     assert run(*inline(source, out, "--overwrite")) == 0
     assert not (out / ".tokenmill").exists()
 

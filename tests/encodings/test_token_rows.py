@@ -11,7 +11,7 @@ import pytest
 import tokenmill
 from tokenmill.encodings.builtin import BUILTIN_ENCODINGS
 from tokenmill.encodings.ranks import known_ranks, parsed_ranks
-from tokenmill.encodings.vocabulary_file import SHIPPED
+from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER
 
 
 @pytest.mark.parametrize("name", BUILTIN_ENCODINGS)
@@ -45,5 +45,5 @@ print(len(rows), hashlib.sha256(repr(rows).encode()).hexdigest())
 
 @pytest.mark.parametrize("name", BUILTIN_ENCODINGS)
 def test_ranks_of_a_known_file_are_those_that_are_checked_line_by_line(name):
-    data = (SHIPPED / BUILTIN_ENCODINGS[name].file).read_bytes()
+    data = (VOCAB_FOLDER / BUILTIN_ENCODINGS[name].file).read_bytes()
     assert known_ranks(data) == parsed_ranks(data, name)
