@@ -153,6 +153,6 @@ def test_standard_input_when_it_would_be_read_twice_then_is_refused(tmp_path):
     done = warm.tokenmill(
         "prepare", "-", "--input-format", "text", "-o", tmp_path / "o", "--dry-run"
     )
-    assert done.returncode == 2 and "can be read once" in done.stderr
-    with pytest.raises(ConfigError, match="can be read once"):
+    assert done.returncode == 2 and "can be read only once" in done.stderr
+    with pytest.raises(ConfigError, match="can be read only once"):
         tokenmill.estimate("-", input_format="text")

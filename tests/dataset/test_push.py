@@ -226,7 +226,7 @@ def test_folder_that_is_no_dataset_is_said_before_a_token_is_asked_for(
     assert main(["push", str(tmp_path / "nowhere"), REPO]) == 2
     assert "nowhere is not a folder" in capfd.readouterr().err
     assert main(["push", str(tmp_path), REPO]) == 5
-    assert "is not a dataset of tokenmill" in capfd.readouterr().err
+    assert "was not written by tokenmill" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
