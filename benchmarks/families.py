@@ -42,7 +42,7 @@ FILES = {
     "Mistral v1 (SentencePiece)": "mistral_common/data/tokenizer.model.v1",
     "Mistral Nemo (tekken)": "mistral_common/data/tekken_240911.json",
 }
-VOCAB_FOLDER = ("gpt2", "p50k_base", "cl100k_base", "o200k_base")
+BUILTIN = ("gpt2", "p50k_base", "cl100k_base", "o200k_base")
 
 
 def main() -> int:
@@ -57,11 +57,11 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="keep it, and renew the page")
     arguments = parser.parse_args()
     also = dict(each.split("=", 1) for each in arguments.also)
-    paths = {name: name for name in VOCAB_FOLDER}
+    paths = {name: name for name in BUILTIN}
     paths |= {name: os.path.join(VOCABULARIES, file) for name, file in FILES.items()} | also
     wanted = [name for name in arguments.only.split(",") if name] or [*paths]
     found = loaded()
-    names = [*dict.fromkeys([*VOCAB_FOLDER, *FILES, *found["rows"], *also])]
+    names = [*dict.fromkeys([*BUILTIN, *FILES, *found["rows"], *also])]
     for name in wanted:
         row = {"library": "", "engine": "", "load": 0.0}
         for language in LANGUAGES:

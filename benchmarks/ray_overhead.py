@@ -45,7 +45,7 @@ def measure(runner: str, num_proc: int, corpus: str, out: str) -> dict[str, floa
     startup = time.perf_counter() - began
     began = time.perf_counter()
     config = Config(sources=(corpus,), out=out, runner=runner, num_proc=num_proc)
-    with started_runner(config, may_fork=True) as started:  # as the command does it
+    with started_runner(config, owns_process=True) as started:  # as the command does it
         from tokenmill.prepare import run
         from tokenmill.run import SilentWatch
 

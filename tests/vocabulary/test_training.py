@@ -297,6 +297,25 @@ def test_compare_when_two_files_have_one_name_then_each_has_its_column(corpus, t
     assert found[paths[0]]["bytes_per_token"] < found[paths[1]]["bytes_per_token"]
 
 
+def test_train_when_no_file_of_the_report_has_text_then_the_tokenizer_is_saved(tmp_path, capsys):
+    for number in range(40):  # of which the report picks 20
+        line = json.dumps({"text": "some words " * 50 if number == 39 else None})
+        (tmp_path / f"{number:02}.jsonl").write_text(line + "\n")
+    out = tmp_path / "out" / "my.json"
+    command = ["tokenizer", "train", f"{tmp_path}/*.jsonl", "-o", str(out), "--vocab-size", "260"]
+    assert main(command) == 0
+    assert out.exists() and "learned" in capsys.readouterr().out
+
+
+def test_train_when_it_is_called_like_a_builtin_then_the_report_has_both(corpus, tmp_path, capsys):
+    out = str(tmp_path / "gpt2.json")
+    command = ["tokenizer", "train", str(corpus), "-o", out, "--vocab-size", "300", "--json"]
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)["comparison"][-1]["tokenizers"]
+    assert {out, "gpt2"} <= set(found)
+    assert found[out]["tokens"] != found["gpt2"]["tokens"]
+
+
 def test_compare_when_the_corpus_is_on_the_hub_then_it_is_refused(capsys):
     assert main(["tokenizer", "compare", "gpt2", "--corpus", "Owner/Dataset"]) == 2
     assert "Owner/Dataset is on the Hub" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from tokenmill.cli import run_options
 from tokenmill.cli.comparison_table import ComparisonTable
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import printable, shown_bytes, shown_count
-from tokenmill.errors import ConfigError
+from tokenmill.errors import ConfigError, InputError
 from tokenmill.words.plural import counted
 from tokenmill.words.quantities import count_of
 
@@ -180,8 +180,14 @@ def _report(trained: Trained, config: Config) -> ComparisonTable | None:
     if not are_here(config):
         return None
     own = get_encoding(trained.path, eot=next(iter(trained.special_tokens)))
-    encodings = {own.name: own, **{name: get_encoding(name) for name in REPORTED}}
-    found = compare(encodings, config, REPORT_BYTES, max_files=REPORT_FILES)
+    own_name = trained.path if own.name in REPORTED else own.name
+    encodings = {own_name: own, **{name: get_encoding(name) for name in REPORTED}}
+    try:
+        found = compare(encodings, config, REPORT_BYTES, max_files=REPORT_FILES)
+    except InputError:  # none of the files that were picked has text: the tokenizer is there
+        return None
+    if not found[-1].text_bytes:
+        return None
     return ComparisonTable(found, {name: one.n_vocab for name, one in encodings.items()})
 
 

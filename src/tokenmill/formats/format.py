@@ -75,7 +75,7 @@ def require_shards_fit(layout: Layout, most: int, limit: str) -> None:
     if layout.shard_tokens is not None and layout.shard_tokens > most:
         raise ConfigError(
             f"{limit}: {layout.shard_tokens:,} {layout.dtype} tokens do not fit",
-            hint=f"--shard-tokens {min(most, 100_000_000)}",
+            hint=f"--shard-tokens {min(most, 1_000_000_000)}",
         )
 
 

@@ -40,6 +40,9 @@ def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -
     return manifest
 
 
+_TEXT_ENDINGS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".md")
+
+
 def require_few_bad(records: Ledger, config: Config) -> None:
     counts = records.counts
     if counts.num_quarantined > config.max_bad_fraction * counts.num_rows:
@@ -57,13 +60,13 @@ def require_few_bad(records: Ledger, config: Config) -> None:
 
 def _advice(path: str, reason: str) -> str:
     """What to type if most rows are bad: then it is the file, and not its rows."""
-    name = shlex.quote(path)
-    if reason.startswith("invalid UTF-8"):
-        ending = os.path.splitext(path)[1] or ".txt"
+    name, ending = shlex.quote(path), os.path.splitext(path)[1] or ".txt"
+    is_text = ending in _TEXT_ENDINGS and os.path.exists(path)
+    if reason.startswith("invalid UTF-8") and is_text:
         return f"if it is Latin-1: iconv -f ISO-8859-1 -t UTF-8 {name} > utf8{ending}"
     if reason.startswith("not JSON"):
         return "is it JSON? --input-format csv, tsv or text reads it as another kind"
-    if reason.startswith("a string, not an object"):
+    if reason.startswith("a string, not an object") and is_text:
         return f"give each a name: jq -c '.[]? // . | {{text: .}}' {name} > lines.jsonl"
     return "look at it: are these the right files, and is --text-column the right column?"
 

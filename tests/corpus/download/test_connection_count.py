@@ -9,6 +9,7 @@ import pytest
 
 from tokenmill.corpus.download.connection_count import (
     FIRST_CONNECTIONS,
+    MAX_AHEAD,
     MAX_CONNECTIONS,
     ConnectionCount,
 )
@@ -66,3 +67,12 @@ def test_server_that_refuses_then_half_as_many():
     for _ in range(3):
         count.refused(1.0)
     assert count.wanted == 1
+
+
+def test_ahead_when_the_server_has_refused_then_nothing_is_asked_ahead_again():
+    count = ConnectionCount(0.0)
+    count.latency_seconds, count.wanted = 0.2, MAX_CONNECTIONS
+    assert count.max_ahead == MAX_AHEAD
+    count.refused(1.0)
+    count.wanted = MAX_CONNECTIONS
+    assert count.max_ahead == 0

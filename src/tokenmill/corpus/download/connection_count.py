@@ -43,6 +43,7 @@ class ConnectionCount:
         self._retrial_factor = 1
         self._next_trial_at = now
         self._has_bytes = False  # nothing is measured before the first ones
+        self._may_ask_ahead = True
         self._begin(now)
 
     def _begin(self, now: float) -> None:
@@ -71,10 +72,12 @@ class ConnectionCount:
         """How many ranges may be asked for while as many others are about to end. Far away, the
         wait for answers makes the most connections bring less than they could."""
         is_far = self.latency_seconds >= FAR_SECONDS
-        return MAX_AHEAD if is_far and self.wanted == MAX_CONNECTIONS else 0
+        is_most = self.wanted == MAX_CONNECTIONS
+        return MAX_AHEAD if is_far and is_most and self._may_ask_ahead else 0
 
     def refused(self, now: float) -> None:
         """The server has said that it is too much (429, 503)."""
+        self._may_ask_ahead = False
         self.wanted = max(1, self.wanted // 2)
         self._give_up_trial(now)
         self._begin(now)

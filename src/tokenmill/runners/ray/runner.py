@@ -86,7 +86,10 @@ class RayRunner:
         """Encode slices and write shards; yield each record once. No task is left when it ends,
         with or without an error."""
         with signals_heard():
-            common = self._require_alike(job.work, watch)
+            try:
+                common = self._require_alike(job.work, watch)
+            except Stopped:  # a stop ends the records, without an error
+                return
             cluster, stall_timeout = self._connected(), self._config.stall_timeout
             assert self._heartbeats is not None
             in_flight = InFlight(cluster, self._heartbeats, job, common, watch, stall_timeout)
