@@ -297,6 +297,19 @@ def test_compare_when_two_files_have_one_name_then_each_has_its_column(corpus, t
     assert found[paths[0]]["bytes_per_token"] < found[paths[1]]["bytes_per_token"]
 
 
+def test_compare_when_two_files_have_one_name_then_each_is_counted_alone(corpus, tmp_path, capsys):
+    for folder, size in (("a", 300), ("b", 400)):
+        trained(corpus, tmp_path / folder / "my.json", TrainingOptions(size))
+    typed = [str(tmp_path / "a/my.json"), str(tmp_path / "b/my.json"), "gpt2", "gpt2"]
+    alone = []
+    for one in typed[:3]:
+        assert main(["tokenizer", "compare", one, "--corpus", str(corpus), "--json"]) == 0
+        alone += json.loads(capsys.readouterr().out)[-1]["tokenizers"].values()
+    assert main(["tokenizer", "compare", *typed, "--corpus", str(corpus), "--json"]) == 0
+    together = json.loads(capsys.readouterr().out)[-1]["tokenizers"]
+    assert together == dict(zip(typed[:3], alone, strict=True))
+
+
 def test_train_when_no_file_of_the_report_has_text_then_the_tokenizer_is_saved(tmp_path, capsys):
     for number in range(40):  # of which the report picks 20
         line = json.dumps({"text": "some words " * 50 if number == 39 else None})
