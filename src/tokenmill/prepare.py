@@ -41,6 +41,7 @@ from tokenmill.run.context import (
     new_plan,
     require_slices,
 )
+from tokenmill.run.early_slices import EarlySlices
 from tokenmill.run.request import PrepareRequest
 from tokenmill.run.slice_queue import SliceQueue, encode_and_assemble
 from tokenmill.run.timings import require_own_timings, timed
@@ -172,7 +173,9 @@ def _encode(
     selection.end(assembly)
     slices = selection.left_of([plan.slices[index].read_from(moved) for index in missing])
     assembly.resume(records)
-    encode_and_assemble(context, job, SliceQueue(slices, remote, selection), assembly)
+    early = EarlySlices(remote) if context.has_local_workers and selection.limit is None else None
+    queue = SliceQueue(slices, remote, selection, early=early)
+    encode_and_assemble(context, job, queue, assembly)
     return records
 
 

@@ -6,7 +6,8 @@ other kinds must be downloaded whole before they can be cut.
 
 `download/` fetches several ranges at a time, those of the first file first. If every file is
 certainly needed, it starts before the plan is made. A slice waits for its whole files, because only
-a whole file can be compared with its hash. Without --keep-downloads the files go into the work
+a whole file can be compared with its hash; `run/early_slices.py` does not, and makes sure of the
+hash afterwards. Without --keep-downloads the files go into the work
 folder: at most AHEAD_BYTES at a time (or as many as one slice needs), and each is removed once the
 last of its slices has a record.
 """
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING
 from tokenmill.config import Config, of_source
 from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.hub_names import DatasetName, HubFile, HubSource, hub_source
-from tokenmill.corpus.spans import Input, Slice
+from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.storage import disk, files
 from tokenmill.storage.range_reader import BackgroundCall
 from tokenmill.storage.retry import Notice
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 AHEAD_BYTES = 4 << 30
 NUM_FOOTERS = 32  # requested at a time
+KEPT_FOOTER_BYTES = 64 << 20  # of files that may be read before they are complete
+# Some old writers count a few bytes too few for a row group.
+MARGIN_BYTES = 4096
 
 
 def most_bytes_ahead(sizes: Sequence[int]) -> int:
@@ -68,6 +72,7 @@ class RemoteInputs:
                     self._add(name, own)
         self._numbers = {source.name: i for i, source in enumerate(self.inputs)}
         self._footers: dict[str, BackgroundCall[bytes]] = {}
+        self._kept_footers: dict[str, bytes] = {}
         self._uses: collections.Counter[str] = collections.Counter()  # slices to be encoded
         self._held: dict[str, int] = {}  # bytes of files that are started and still needed
         self._awaited: set[str] = set()  # files that the next slice needs
@@ -119,6 +124,8 @@ class RemoteInputs:
             self._download_whole(source.name)
             return source
         footer = self._footer(source.name)
+        if sum(map(len, self._kept_footers.values())) + len(footer) <= KEPT_FOOTER_BYTES:
+            self._kept_footers[source.name] = footer
         path = os.path.join(self._structures, f"{next(self._structure_numbers):08d}.parquet")
         disk.write_sparse_file(path, source.num_bytes, {source.num_bytes - len(footer): footer})
         return dataclasses.replace(source, path=path)
@@ -173,15 +180,56 @@ class RemoteInputs:
     def as_they_arrive(self, slices: Iterable[Slice]) -> Iterator[Slice | None]:
         """The slices, each once its files have arrived; None while the next one must wait."""
         for slice_ in slices:
-            needed = _names(slice_).keys() & self._files.keys()
-            with self._changed:
-                self._awaited = needed
-                self._changed.notify_all()
-            while self._downloads is not None and not needed <= self._downloads.here:
-                if self._downloads.error is not None:
-                    raise self._downloads.error
+            self.await_files(slice_)
+            while not self.has_arrived(slice_):
+                self.raise_error()
                 yield None
             yield slice_
+
+    def await_files(self, slice_: Slice) -> None:
+        """Note that this slice is next: its files are downloaded whatever the space they take."""
+        with self._changed:
+            self._awaited = _names(slice_).keys() & self._files.keys()
+            self._changed.notify_all()
+
+    def has_arrived(self, slice_: Slice) -> bool:
+        """Whether all files of a slice are complete, with the right hash."""
+        needed = _names(slice_).keys() & self._files.keys()
+        return self._downloads is None or needed <= self._downloads.here
+
+    def raise_error(self) -> None:
+        """Raise the error that has ended the download, if one has."""
+        if self._downloads is not None and self._downloads.error is not None:
+            raise self._downloads.error
+
+    def early(self, slice_: Slice) -> Slice | None:
+        """The slice, to be read from partial files, if they hold all that it needs."""
+        partial: dict[str, str] = {}
+        for span in slice_.spans:
+            name = span.input.name
+            if self._downloads is None or not self._can_be_read(span):
+                return None
+            if name in self._files and name not in self._downloads.here and name not in partial:
+                path = self._downloads.supply_end(name, self._kept_footers[name])
+                if path is None:
+                    return None
+                partial[name] = path
+        return dataclasses.replace(slice_.read_from(partial), is_early=True)
+
+    def _can_be_read(self, span: Span) -> bool:
+        name = span.input.name
+        assert self._downloads is not None
+        if span.is_ruled_out or name not in self._files or name in self._downloads.here:
+            return True
+        end = min(span.end_byte + MARGIN_BYTES, span.input.num_bytes)
+        is_known = span.end_byte > 0 and name in self._kept_footers
+        return is_known and end <= self._downloads.arrived_from_start(name)
+
+    def has_restarted(self, slice_: Slice) -> bool:
+        """Whether the download of one of its files had to start over, because bytes were wrong."""
+        return self._downloads is not None and not self._downloads.restarted.isdisjoint(
+            _names(slice_)
+        )
 
     def release(self, slice_: Slice) -> None:
         """Note that a slice is done; files that no other slice needs may be removed."""
@@ -192,6 +240,7 @@ class RemoteInputs:
                     continue
                 if not self._keeps:
                     files.remove(source.path)
+                self._kept_footers.pop(source.name, None)
                 with self._changed:
                     self._held.pop(source.name, None)
                     self._changed.notify_all()

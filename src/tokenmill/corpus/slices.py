@@ -1,4 +1,4 @@
-"""A plan's slices in compact form: 60 bytes per span, where objects take 350. `Slice` objects are
+"""A plan's slices in compact form: 70 bytes per span, where objects take 350. `Slice` objects are
 created on access.
 
 A corpus of 15 trillion tokens has two million slices, and the driver holds the plan during the
@@ -28,6 +28,7 @@ class SliceTable(Sequence[Slice]):
         self._first = first  # the index of the first slice
         self._ends = array("q")  # of each slice: the row after its last span
         self._columns = tuple(array("q") for _ in COLUMNS)
+        self._end_bytes = array("q")  # of each span; empty in a loaded plan
 
     @staticmethod
     def of(inputs: Sequence[Input], slices: Iterable[Slice]) -> SliceTable:
@@ -39,6 +40,7 @@ class SliceTable(Sequence[Slice]):
                 rest = (_NOTHING if n is None else n for n in (s.num_rows, s.max_rows))
                 for column, number in zip(table._columns, (*row, *rest), strict=True):
                     column.append(number)
+                table._end_bytes.append(s.end_byte)
             table._ends.append(len(table._columns[0]))
         return table
 
@@ -122,6 +124,7 @@ class SliceTable(Sequence[Slice]):
             first_row,
             None if num_rows == _NOTHING else num_rows,
             None if max_rows == _NOTHING else max_rows,
+            self._end_bytes[row] if self._end_bytes else 0,
         )
 
     def _part(self, start: int, stop: int, step: int) -> SliceTable:
@@ -132,4 +135,5 @@ class SliceTable(Sequence[Slice]):
         first, last = self._row(start), self._row(stop)
         part._ends = array("q", (end - first for end in self._ends[start:stop]))
         part._columns = tuple(column[first:last] for column in self._columns)
+        part._end_bytes = self._end_bytes[first:last]
         return part

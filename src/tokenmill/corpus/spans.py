@@ -9,7 +9,7 @@ boundaries, so that a million small files do not become a million parts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 HUB_SCHEME = "hf://"  # of sources on the Hugging Face Hub
@@ -62,6 +62,8 @@ class Span:
     first_row: int = 0  # number of the span's first row in its file, if known
     num_rows: int | None = None  # rows in the span, if the file states them
     max_rows: int | None = None  # read no further than this (--limit-docs)
+    # What it reads is before this byte, or in the file's footer; 0: unknown. Not in saved plans.
+    end_byte: int = field(default=0, compare=False)
 
     @property
     def is_ruled_out(self) -> bool:
@@ -79,6 +81,10 @@ class Slice:
     # copies of earlier ones, to be left out (--dedup; encode/pruning.py).
     original: int | None = None
     copies: str = ""
+    # A slice may be read while its files are still arriving (run/early_slices.py): `is_early` then,
+    # and once they are complete, `early_record` has its record as JSON, to be saved.
+    is_early: bool = False
+    early_record: str = ""
 
     @property
     def text_bytes(self) -> int:
@@ -120,6 +126,8 @@ class Slice:
             "max_tokens": self.max_tokens,
             "original": self.original,
             "copies": self.copies,
+            "is_early": self.is_early,
+            "early_record": self.early_record,
             "inputs": [source.to_plain() for source in inputs],
             "spans": [
                 [
@@ -139,5 +147,5 @@ class Slice:
     def from_plain(plain: dict[str, Any]) -> Slice:
         inputs = [Input(*fields) for fields in plain["inputs"]]
         spans = tuple(Span(inputs[i], *rest) for i, *rest in plain["spans"])
-        rest = (plain[name] for name in ("max_tokens", "original", "copies"))
-        return Slice(plain["index"], spans, *rest)
+        rest = ("max_tokens", "original", "copies", "is_early", "early_record")
+        return Slice(plain["index"], spans, *(plain[name] for name in rest))

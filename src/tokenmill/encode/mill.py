@@ -11,6 +11,7 @@ Text never becomes a Python `str` here, and tokens leave the process only throug
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -50,6 +51,23 @@ def encode_slice(
     """
     if slice_.is_pruning:
         return pruned(job, slice_)
+    if slice_.early_record:
+        return _saved_early(job, slice_)
+    if slice_.is_early:
+        try:
+            return _encode(job, slice_, report, caution)
+        except Exception:  # perhaps because the bytes are wrong: nobody has compared their hash yet
+            return PartRecord.failed_early(slice_.index, job.plan_id)
+    return _encode(job, slice_, report, caution)
+
+
+def _saved_early(job: Job, slice_: Slice) -> PartRecord:
+    record = replace(PartRecord.from_plain(json.loads(slice_.early_record)), is_early=False)
+    record.save(job.work)
+    return record
+
+
+def _encode(job: Job, slice_: Slice, report: Report | None, caution: Caution) -> PartRecord:
     writer = PartWriter(
         job.work,
         slice_.index,
@@ -69,7 +87,8 @@ def encode_slice(
                 work.encode_span(number, span)
             work.encode_held()
         quarantined = tuple(work.quarantined)
-        return writer.commit(job.plan_id, work.counts, quarantined, work.last_place)
+        last_place, is_early = work.last_place, slice_.is_early
+        return writer.commit(job.plan_id, work.counts, quarantined, last_place, is_early)
     finally:
         writer.discard()
 

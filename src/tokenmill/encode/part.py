@@ -16,7 +16,6 @@ The record, a small JSON file, is written after the part: without a record there
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -37,12 +36,10 @@ from tokenmill.encode.record import (
     Quarantined,
     kept_path,
     part_path,
-    record_path,
 )
 from tokenmill.encode.text_hashes import HASHED, Hashed, save_hashes
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import checksummed
 from tokenmill.storage.new_file import NewFile
 
 CHUNK_BYTES = 64 << 20
@@ -111,7 +108,9 @@ class PartWriter:
         counts: Counts,
         quarantined: tuple[Quarantined, ...],
         last_place: str = "",
+        is_early: bool = False,
     ) -> PartRecord:
+        """The part's record, which is saved unless the part was made early."""
         if any(self._held) or not self._chunks:
             self._write_chunk()
         for file in self._files.values():
@@ -134,9 +133,10 @@ class PartWriter:
             last_place,
             (_size(kept[0]), _size(kept[1])),
             (_digest(kept[0]), _digest(kept[1])),
+            is_early=is_early,
         )
-        data = checksummed(json.dumps(record.to_plain(), sort_keys=True).encode())
-        files.write_record(record_path(self._work, self._slice_index), data, is_durable=False)
+        if not is_early:
+            record.save(self._work)
         return record
 
     def discard(self) -> None:

@@ -5,13 +5,14 @@ Light to import, because workers send records through a pipe.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from tokenmill.storage import files
-from tokenmill.storage.checked_json import checked_object
+from tokenmill.storage.checked_json import checked_object, checksummed
 
 SPLITS = ("train", "val")
 PARTS_NAME, RECORDS_NAME = "parts", "records"  # in the work folder
@@ -89,6 +90,13 @@ class PartRecord:
     kept_bytes: tuple[int, int] = (0, 0)  # of each split's kept file (--keep); 0: there is none
     kept_checksum: tuple[str, str] = ("", "")
     part_index: int | None = None  # in its part's name, if that is not the slice's index
+    # Made from files that are not complete (run/early_slices.py), and not saved. Without chunks:
+    # that failed, and there is no part.
+    is_early: bool = False
+
+    @staticmethod
+    def failed_early(slice_index: int, plan_id: str) -> PartRecord:
+        return PartRecord(slice_index, plan_id, (0, 0), ("", ""), (), Counts(), is_early=True)
 
     @property
     def part(self) -> int:
@@ -98,6 +106,11 @@ class PartRecord:
     @property
     def num_tokens(self) -> int:
         return sum(sum(chunk.num_tokens) for chunk in self.chunks)
+
+    def save(self, work: str) -> None:
+        """Write the record's file: from now on its slice is done."""
+        data = checksummed(json.dumps(self.to_plain(), sort_keys=True).encode())
+        files.write_record(record_path(work, self.slice_index), data, is_durable=False)
 
     def to_plain(self) -> dict[str, Any]:
         return {
@@ -113,6 +126,7 @@ class PartRecord:
             "quarantined": [asdict(row) for row in self.quarantined],
             **({"last_place": self.last_place} if self.last_place else {}),
             **self._kept_to_plain(),
+            **({"is_early": True} if self.is_early else {}),
         }
 
     def _kept_to_plain(self) -> dict[str, Any]:
@@ -136,6 +150,7 @@ class PartRecord:
             plain.get("last_place", ""),
             _pair(plain.get("kept_bytes", [0, 0])),
             _pair(plain.get("kept_checksum", ["", ""])),
+            is_early=plain.get("is_early", False),
         )
 
 

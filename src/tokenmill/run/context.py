@@ -46,6 +46,11 @@ class RunContext:
     scratch: str  # a local folder for downloads
 
     @property
+    def has_local_workers(self) -> bool:
+        """Whether slices are read on this machine, where files arrive."""
+        return self.config.runner != "ray"
+
+    @property
     def identity(self) -> dict[str, Any]:
         return identity_of(self.config, self.encoding)
 

@@ -247,6 +247,8 @@ class Supervisor:
             outcome.append(assignment.failed(death))
             if isinstance(assignment, InputCutting) and assignment.is_done:
                 self._outbox.put(assignment)
+            elif isinstance(assignment, Attempts) and assignment.slice_.is_early:
+                self._outbox.put(assignment.failed_early())
             else:
                 self._retries.appendleft(assignment)
         is_start = not child.is_ready and not (

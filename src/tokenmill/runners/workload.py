@@ -42,7 +42,7 @@ class Workload:
             pass
         slice_ = next(self._slices, self)
         if not isinstance(slice_, Workload):
-            self._num_slices -= slice_ is not None
+            self._num_slices -= slice_ is not None and not slice_.is_early  # it comes again
             return slice_
         self._num_slices = 0
         if is_closed:

@@ -85,11 +85,13 @@ class PartialFile:
     def read(self, num_bytes: int, offset: int) -> bytes:
         return os.pread(self._fd, num_bytes, offset)
 
-    def restart(self) -> None:
-        """Discard all bytes. No thread may be writing."""
+    def restart(self, size: int) -> None:
+        """Discard all bytes, of a file that is to have this size. No thread may be writing. The
+        file is cut to that size but not emptied, because a worker may have mapped it."""
         with as_output_error("write", self.path):
             os.ftruncate(self._journal, 0)
-            os.ftruncate(self._fd, 0)
+            if os.fstat(self._fd).st_size > size:
+                os.ftruncate(self._fd, size)
         self.ranges = ByteRanges()
 
     def close(self) -> None:
@@ -100,6 +102,10 @@ class PartialFile:
     def remove_journal(self) -> None:
         """After the file itself was renamed or removed."""
         disk.remove(self._journal_path)
+
+    def has(self, start: int, stop: int) -> bool:
+        with self._lock:
+            return any(first <= start and stop <= last for first, last in self.ranges)
 
     def missing(self, size: int, in_flight: ByteRanges) -> list[tuple[int, int]]:
         """The ranges that are neither written nor in flight."""

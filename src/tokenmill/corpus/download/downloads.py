@@ -49,6 +49,7 @@ class Downloads:
     ) -> None:
         self.changed = changed or threading.Condition()
         self.here: set[str] = set()
+        self.restarted: set[str] = set()  # files whose first bytes were wrong
         self.error: BaseException | None = None
         self._left = {file.name: file for file in remote_files}
         self._total_files = len(self._left)
@@ -105,6 +106,25 @@ class Downloads:
             self.changed.wait_for(lambda: self.error or name in self.here)
         if self.error is not None:
             raise self.error
+
+    def arrived_from_start(self, name: str) -> int:
+        """How many bytes of a partial file are here, without a gap. 0 also if it is not being
+        downloaded, or had to be restarted."""
+        with self.changed:
+            download = self._open.get(name)
+            if download is None or download.is_spoiled or name in self.restarted:
+                return 0
+            return download.partial.prefix
+
+    def supply_end(self, name: str, data: bytes) -> str | None:
+        """Write the last bytes of a file, which are known from elsewhere, into its partial file and
+        return that file's path. None: it is not being downloaded."""
+        with self.changed:
+            download = self._open.get(name)
+            if download is None or download.is_spoiled or name in self.restarted:
+                return None
+            self._num_bytes += download.supply_end(data)
+            return download.remote.partial_path
 
     def progress(self) -> DownloadProgress:
         with self.changed:
@@ -317,6 +337,7 @@ class Downloads:
         for download in self._open.values():
             if download.can_restart:
                 self._num_bytes -= download.num_bytes
+                self.restarted.add(download.remote.name)
                 download.restart()
             if download.is_hashed or download.can_hash:
                 self._hashed = download

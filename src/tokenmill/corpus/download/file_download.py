@@ -69,7 +69,7 @@ class FileDownload:
         self.not_before = 0.0
         self.partial = PartialFile(remote.partial_path)
         if self.partial.ranges.stop > remote.num_bytes:
-            self.partial.restart()
+            self.partial.restart(remote.num_bytes)
         self._begin_hash()
 
     def _begin_hash(self) -> None:
@@ -105,6 +105,18 @@ class FileDownload:
         self.partial.write(block, range_.start)
         range_.start += len(block)
 
+    def supply_end(self, data: bytes) -> int:
+        """Write the file's last bytes, which are known from elsewhere. Returns how many will not
+        arrive any more, because no range in flight has them."""
+        size = self.remote.num_bytes
+        start = size - len(data)
+        if self.partial.has(start, size):
+            return 0
+        before = self.num_bytes
+        self.partial.write(memoryview(data), start)
+        is_in_flight = any(range_.stop > start for range_ in self.in_flight)
+        return 0 if is_in_flight else self.num_bytes - before
+
     def num_ending(self, num_bytes: float) -> int:
         """How many ranges lack no more than some bytes."""
         return sum(range_.stop - range_.start <= num_bytes for range_ in self.in_flight)
@@ -115,7 +127,7 @@ class FileDownload:
 
     def restart(self) -> None:
         """Forget all bytes. Only the thread that hashes may do this."""
-        self.partial.restart()
+        self.partial.restart(self.remote.num_bytes)
         self._begin_hash()
         self.is_spoiled = False
 

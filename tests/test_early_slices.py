@@ -1,0 +1,223 @@
+"""Slices of a file that is still arriving: encoded early, recorded only once its hash is right."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import random
+import re
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import oracle
+from corpora import made_texts
+from hub_client import connect
+from hub_corpus import SHORT_PAUSES
+from hub_server import HubServer, Request, Response
+from tokenmill.config import Config
+from tokenmill.corpus.download.progress import DownloadProgress
+from tokenmill.corpus.plan import Plan
+from tokenmill.corpus.spans import Slice
+from tokenmill.encode.job import Step
+from tokenmill.encode.record import PartRecord
+from tokenmill.encodings.configured import encoding_of
+from tokenmill.run import SilentWatch, new_plan
+from tokenmill.run.early_slices import EarlySlices
+from tokenmill.runners.start import started_runner
+from tokenmill.settings import resolved
+
+NAME = "some/corpus"
+TEXTS = made_texts(120, seed=7)
+NUM_GROUPS = 12
+run = importlib.import_module("tokenmill.prepare").run
+
+
+def parquet(texts: list[str]) -> bytes:
+    """Little to encode, and 6 MB to fetch."""
+    sink, rows = io.BytesIO(), random.Random(texts[0])
+    table = pa.table(
+        {"text": texts, "id": range(len(texts)), "unread": [rows.randbytes(50_000) for _ in texts]}
+    )
+    pq.write_table(table, sink, row_group_size=len(texts) // NUM_GROUPS, compression="none")
+    return sink.getvalue()
+
+
+FILE = parquet(TEXTS)
+EXPECTED = oracle.stream(oracle.ids(TEXTS))
+
+
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    """A Hub whose one file arrives in order, but its end only after half was encoded early."""
+    enough = threading.Event()
+    note = EarlySlices.note
+
+    def noted(self: EarlySlices, record: PartRecord) -> None:
+        note(self, record)
+        found.early_records.append(record)
+        if len(found.early_records) >= NUM_GROUPS // 2:
+            enough.set()
+
+    def held(right: Response) -> Response:
+        enough.wait(60)
+        return right
+
+    def is_near_end(request: Request) -> bool:
+        start, last = map(int, re.findall(r"\d+", request.range or "0 0"))
+        return start < len(FILE) - 500_000 < last  # and not the footer, for the plan
+
+    monkeypatch.setattr(EarlySlices, "note", noted)
+    for name in ("FIRST_CONNECTIONS", "MAX_CONNECTIONS"):
+        monkeypatch.setattr(f"tokenmill.corpus.download.connection_count.{name}", 1)
+    for name, value in SHORT_PAUSES.items():
+        monkeypatch.setattr(name, value)
+    with HubServer({"data.parquet": FILE}, repo=NAME) as found:
+        connect(monkeypatch, found.url, tmp_path / "home")
+        found.early_records = []
+        found.fail(r"^GET /cdn/", held, only=is_near_end)
+        yield found
+
+
+def config_for(out: Path, **options: Any) -> Config:
+    options = {"num_proc": 1, "slice_bytes": 1, "val": "none", **options}
+    return Config(sources=(f"hf://datasets/{NAME}/data.parquet",), out=str(out), **options)
+
+
+class Seen(SilentWatch):
+    """What happened before the file was complete. `at_first` is called at the first of it."""
+
+    def __init__(self, out: Path, at_first: Callable[[], None] = lambda: None) -> None:
+        self.begun_early: set[int] = set()
+        self.num_records_early = 0
+        self.recorded_all: list[int] = []
+        self.notices: list[str] = []
+        self._out = out
+        self._at_first = at_first
+        self._progress: Callable[[], DownloadProgress | None] = lambda: None
+
+    def downloading(self, progress: Callable[[], DownloadProgress | None]) -> None:
+        self._progress = progress
+
+    def step(self, slice_: Slice, step: Step) -> None:
+        num_records = len(list(self._out.glob(".tokenmill/*/records/*")))
+        progress = self._progress()
+        if progress is not None and progress.num_files < progress.total_files:
+            if not self.begun_early:
+                self._at_first()
+            self.begun_early.add(slice_.index)
+            self.num_records_early += num_records
+
+    def recorded(self, record: PartRecord) -> None:
+        self.recorded_all.append(record.slice_index)
+
+    def notice(self, message: str) -> None:
+        self.notices.append(message)
+
+
+def made(config: Config, watch: SilentWatch) -> bytes:
+    with started_runner(config) as runner:
+        run(config, runner, watch)
+    return Path(config.out, "train.bin").read_bytes()
+
+
+def wrong_text(right: Response) -> Response:
+    """Other words, of the same length: it can be read, but it is not the file."""
+    return replace(right, body=memoryview(bytes(right.body).replace(b"e", b"o")))
+
+
+def unreadable(right: Response) -> Response:
+    return replace(right, body=memoryview(bytes(len(right.body))))
+
+
+def is_first_range(request: Request) -> bool:
+    return (request.range or "").startswith("bytes=0-")
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+@pytest.mark.parametrize("keep_downloads", [True, False])
+def test_slices_of_an_arriving_file_are_encoded_early_and_recorded_once_it_is_complete(
+    num_proc, keep_downloads, server, tmp_path
+):
+    watch = Seen(tmp_path / "out")
+    config = config_for(tmp_path / "out", num_proc=num_proc, keep_downloads=keep_downloads)
+    assert made(config, watch) == EXPECTED
+    assert all(record.chunks for record in server.early_records[: NUM_GROUPS // 2])
+    assert len(watch.begun_early) >= NUM_GROUPS // 2
+    assert not watch.num_records_early
+    assert sorted(watch.recorded_all) == list(range(NUM_GROUPS))
+    assert not watch.notices
+
+
+@pytest.mark.parametrize("fault", [wrong_text, unreadable])
+def test_early_slices_of_wrong_bytes_are_encoded_again(fault, server, tmp_path):
+    server.fail(r"^GET /cdn/", fault, only=is_first_range)
+    watch = Seen(tmp_path / "out")
+    assert made(config_for(tmp_path / "out"), watch) == EXPECTED
+    assert not watch.num_records_early
+    [notice] = watch.notices
+    assert "again from its start" in notice
+
+
+def test_an_early_slice_whose_worker_is_killed_waits_for_the_file(server, tmp_path):
+    def kill_workers() -> None:
+        for pid in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+            for child in pid.read_text().split():
+                os.kill(int(child), signal.SIGKILL)
+
+    watch = Seen(tmp_path / "out", kill_workers)
+    assert made(config_for(tmp_path / "out", num_proc=2), watch) == EXPECTED
+    assert any("it is tried again once its files are complete" in n for n in watch.notices)
+
+
+def test_options_give_the_same_bytes_for_early_slices(server, tmp_path):
+    (tmp_path / "data.parquet").write_bytes(FILE)
+    options = {"dedup": "exact", "keep": "id", "shuffle": True, "val": "fraction"}
+    watch = Seen(tmp_path / "out")
+    made(config_for(tmp_path / "out", **options), watch)
+    assert len(watch.begun_early) >= NUM_GROUPS // 2
+    local = replace(
+        config_for(tmp_path / "local", **options), sources=(str(tmp_path / "data.parquet"),)
+    )
+    made(local, SilentWatch())
+    for name in ("train.bin", "val.bin"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()
+    kept = [kept_rows(tmp_path / name) for name in ("out", "local")]
+    assert kept[0] == kept[1]
+
+
+def kept_rows(out: Path) -> list[Any]:
+    """What --keep has of every document, but for the name of its file."""
+    paths = sorted(out.glob("__kept__/*"))
+    return [pq.read_table(path).drop_columns(["_file"]).to_pylist() for path in paths]
+
+
+def test_a_span_ends_with_the_last_byte_of_all_columns_of_its_row_groups(server, tmp_path):
+    config = config_for(tmp_path / "out", slice_bytes=20_000)
+    encoding = encoding_of(config)
+    plan = new_plan(resolved(config, encoding), encoding)
+    metadata = pq.read_metadata(io.BytesIO(FILE))
+    spans = [span for slice_ in plan.slices for span in slice_.spans]
+    assert 1 < len(spans) < NUM_GROUPS
+    for span in spans:
+        chunks = [
+            metadata.row_group(group).column(column)
+            for group in range(span.start, span.stop)
+            for column in range(3)
+        ]
+        starts = [c.dictionary_page_offset or c.data_page_offset for c in chunks]
+        ends = [start + c.total_compressed_size for start, c in zip(starts, chunks, strict=True)]
+        assert span.end_byte == max(ends)
+    path = str(tmp_path / "plan.json")
+    plan.create(path)
+    loaded = Plan.load(path)
+    assert loaded.slices == plan.slices
+    assert {span.end_byte for slice_ in loaded.slices for span in slice_.spans} == {0}
