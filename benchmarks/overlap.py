@@ -1,7 +1,7 @@
 """Download and encoding, overlapped: `tokenmill fineweb` beside downloading first, on many lines.
 
     python benchmarks/overlap.py [--corpus DIR] [--bytes 600M] [--quick] [--only 40/500/50]
-        [--one] [--tls] [--peers [PYTHON]] [--at-once N] [--rounds N]
+        [--one] [--tls] [--peers [PYTHON]] [--at-once N] [--rounds N] [--files N --results FILE]
 
 A Hub on loopback, in a process of its own, limits each connection and all of them together, and
 answers late. A point EACH/LINE/LATENCY (MB/s, MB/s, ms) is measured as a whole, one contestant
@@ -19,6 +19,8 @@ complete, each slice encoded and each piece of a shard written (`timed_fineweb.p
 
 `--at-once 3` measures three points at a time, each on four CPUs of its own and its Hub on another,
 if the machine has fifteen; all other options are passed on.
+
+`--files 1` has the same text in a single file; give it a file of results of its own.
 
 `--one` adds `fineweb` over a single connection. `--tls` measures over TLS, which is kept apart.
 `--peers` adds what only reads: `datasets` streaming and datatrove's reader, in an environment that
@@ -197,7 +199,7 @@ def _cpu_of_children() -> float:
 
 def served(recipe: Recipe, below: str) -> str:
     """A repository that is laid out as FineWeb is; its 100BT is tiny, for the start alone."""
-    tiny = Recipe(100_000, recipe.source, row_group=1, num_files=12).corpus(below)
+    tiny = Recipe(100_000, recipe.source, row_group=1, num_files=recipe.num_files).corpus(below)
     made = recipe.corpus(below)
     folder = os.path.join(below, f"hub-{recipe.name}")
     for source, sample in ((made, "10BT"), (tiny, "100BT")):
@@ -213,6 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpus", help="folder of parquet files to take paragraphs from")
     parser.add_argument("--bytes", default="600M", help="how much text to make")
+    parser.add_argument("--files", type=int, default=12, help="in how many files")
     parser.add_argument("--num-proc", type=int, default=os.cpu_count())
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
     parser.add_argument("--only", nargs="+", metavar="EACH/LINE/LATENCY", help="these points")
@@ -251,7 +254,7 @@ def named_points(arguments: argparse.Namespace) -> list[str]:
 
 
 def measure(arguments: argparse.Namespace) -> None:
-    recipe = Recipe(parsed_count(arguments.bytes), arguments.corpus, num_files=12)
+    recipe = Recipe(parsed_count(arguments.bytes), arguments.corpus, num_files=arguments.files)
     folder = served(recipe, str(HERE / "out" / "corpora"))
     if arguments.make:
         return
@@ -274,7 +277,8 @@ def measure(arguments: argparse.Namespace) -> None:
             arguments.hub_cpus,
         )
         results["machine"] = f"{arguments.machine}, {arguments.num_proc} workers"
-        results["corpus"] = f"12 files, {bench.num_bytes / MB:.0f} MB of parquet"
+        count = f"{arguments.files} files" if arguments.files > 1 else "one file"
+        results["corpus"] = f"{count}, {bench.num_bytes / MB:.0f} MB of parquet"
         for name in names:
             if arguments.missing and name in points:
                 continue

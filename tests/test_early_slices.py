@@ -2,57 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
-import random
-import re
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import oracle
-from corpora import made_texts
+from arriving_file import EXPECTED, FILE, NAME, NUM_GROUPS, is_near_end, wrong_text
 from hub_client import connect
 from hub_corpus import SHORT_PAUSES
 from hub_server import HubServer, Request, Response
 from tokenmill.config import Config
 from tokenmill.corpus.download.progress import DownloadProgress
+from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.plan import Plan
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Step
 from tokenmill.encode.record import PartRecord
 from tokenmill.encodings.configured import encoding_of
 from tokenmill.run import SilentWatch, new_plan
+from tokenmill.run.context import RunContext, all_inputs
 from tokenmill.run.early_slices import EarlySlices
+from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.start import started_runner
 from tokenmill.settings import resolved
 
-NAME = "some/corpus"
-TEXTS = made_texts(120, seed=7)
-NUM_GROUPS = 12
 run = importlib.import_module("tokenmill.prepare").run
-
-
-def parquet(texts: list[str]) -> bytes:
-    """Little to encode, and 6 MB to fetch."""
-    sink, rows = io.BytesIO(), random.Random(texts[0])
-    table = pa.table(
-        {"text": texts, "id": range(len(texts)), "unread": [rows.randbytes(50_000) for _ in texts]}
-    )
-    pq.write_table(table, sink, row_group_size=len(texts) // NUM_GROUPS, compression="none")
-    return sink.getvalue()
-
-
-FILE = parquet(TEXTS)
-EXPECTED = oracle.stream(oracle.ids(TEXTS))
 
 
 @pytest.fixture
@@ -70,10 +54,6 @@ def server(monkeypatch, tmp_path):
     def held(right: Response) -> Response:
         enough.wait(60)
         return right
-
-    def is_near_end(request: Request) -> bool:
-        start, last = map(int, re.findall(r"\d+", request.range or "0 0"))
-        return start < len(FILE) - 500_000 < last  # and not the footer, for the plan
 
     monkeypatch.setattr(EarlySlices, "note", noted)
     for name in ("FIRST_CONNECTIONS", "MAX_CONNECTIONS"):
@@ -117,6 +97,7 @@ class Seen(SilentWatch):
             self.num_records_early += num_records
 
     def recorded(self, record: PartRecord) -> None:
+        assert list(self._out.glob(f".tokenmill/*/records/{record.slice_index:08d}.json"))
         self.recorded_all.append(record.slice_index)
 
     def notice(self, message: str) -> None:
@@ -127,11 +108,6 @@ def made(config: Config, watch: SilentWatch) -> bytes:
     with started_runner(config) as runner:
         run(config, runner, watch)
     return Path(config.out, "train.bin").read_bytes()
-
-
-def wrong_text(right: Response) -> Response:
-    """Other words, of the same length: it can be read, but it is not the file."""
-    return replace(right, body=memoryview(bytes(right.body).replace(b"e", b"o")))
 
 
 def unreadable(right: Response) -> Response:
@@ -176,6 +152,27 @@ def test_an_early_slice_whose_worker_is_killed_waits_for_the_file(server, tmp_pa
     watch = Seen(tmp_path / "out", kill_workers)
     assert made(config_for(tmp_path / "out", num_proc=2), watch) == EXPECTED
     assert any("it is tried again once its files are complete" in n for n in watch.notices)
+    assert any(not record.chunks for record in server.early_records[: NUM_GROUPS // 2])
+
+
+def test_a_slice_cannot_begin_before_its_bytes_are_here(server, tmp_path):
+    config = config_for(tmp_path / "out")
+    encoding = encoding_of(config)
+    context = RunContext(config, encoding, InlineRunner(), SilentWatch(), str(tmp_path / "work"))
+    remote = RemoteInputs(config, context.scratch, lambda message: None)
+    with contextlib.closing(remote):
+        slices = list(context.plan_of(all_inputs(config, remote), remote).slices)
+        remote.begin(slices)
+        while (early := [remote.early(slice_) for slice_ in slices])[NUM_GROUPS // 2] is None:
+            time.sleep(0.01)
+        # The server holds back what is from half a megabyte before the end on, and more.
+        assert early[-1] is None
+        for slice_ in filter(None, early):
+            [span] = slice_.spans
+            data = Path(span.input.path).read_bytes()
+            assert slice_.is_early
+            assert len(data) == len(FILE)  # with its footer
+            assert data[: span.end_byte] == FILE[: span.end_byte]
 
 
 def test_options_give_the_same_bytes_for_early_slices(server, tmp_path):
