@@ -78,7 +78,7 @@ class FileDownload:
 
     @property
     def num_bytes(self) -> int:
-        return self.partial.ranges.num_bytes
+        return self.partial.num_bytes
 
     def next_range(self, wish: RangeWish, num_connections: int) -> FileRange | None:
         """The first stretch that nobody fetches: as long as wished, but short enough that all
@@ -104,10 +104,6 @@ class FileDownload:
     def write(self, range_: FileRange, block: memoryview) -> None:
         self.partial.write(block, range_.start)
         range_.start += len(block)
-
-    def num_ending(self, num_bytes: float) -> int:
-        """How many ranges lack no more than some bytes."""
-        return sum(range_.stop - range_.start <= num_bytes for range_ in self.in_flight)
 
     @property
     def can_restart(self) -> bool:
