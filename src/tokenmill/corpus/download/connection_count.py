@@ -5,9 +5,10 @@ as much as the others, and then there are as many as what they brought takes. If
 line is full, or the server limits us; it is tried again later, ever less often, with half as many
 more. The 16 of the start shorten the wait for the first file, which encoding waits for. A slow line
 goes back to eight, and to 16 only if they brought more: a line of 10 Mbit/s never has more. Where a
-CDN limits each connection, 64 are reached in two steps. One step is no faster for the first files,
-and on a line that 16 fill, 64 would delay the first file by half a second. As many ranges as
-connections are asked for at a time, so 64 is also the bound on requests, and on buffers of 512 KiB.
+CDN limits each connection, 64 are reached in two steps. One step would bring the first file 0.1 s
+earlier there, and half a second later on a line that 16 fill.
+
+A connection has one request at a time and a buffer of 512 KiB: 64 requests and 32 MiB at most.
 
 Only time in which every connection had something to fetch is measured.
 """
@@ -80,7 +81,8 @@ class ConnectionCount:
     def _judge(self, rate: float, now: float) -> None:
         is_first, self._is_first = self._is_first, False
         if is_first and rate < FAST_LINE:
-            self._many, self.wanted = (self.wanted, rate), FEW_CONNECTIONS
+            self._many = self.wanted, rate
+            self.wanted = min(self.wanted, FEW_CONNECTIONS)
             return
         if self._many is not None:
             (count, before), self._many = self._many, None
