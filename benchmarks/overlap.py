@@ -11,7 +11,7 @@ benchmarks/overlap.json, point by point; `--write` puts their table into docs/pe
 The bound at a point is 1.10 x the longer of (bytes / what the line gives) and (encoding alone),
 plus the start: `fineweb` with twelve tiny files on the same line, measured just before. That is
 the interpreter, the engine in the workers, the Hub's listing, every address and footer, and the
-manifest. What a line gives is no more than 32 connections bring. Encoding alone is `prepare` of
+manifest. What a line gives is no more than 64 connections bring. Encoding alone is `prepare` of
 the local files, without its own start.
 
 `times` says when, in seconds after `fineweb` was started, the download began, each file was

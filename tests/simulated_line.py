@@ -17,11 +17,12 @@ from typing import Any
 from hub_server import CHUNK_BYTES
 from tokenmill.corpus.download.connection_count import ConnectionCount
 from tokenmill.corpus.download.file_download import FileDownload, FileRange, RemoteFile
+from tokenmill.corpus.download.http_source import MAX_STREAMS
 from tokenmill.corpus.download.line_meter import LineMeter
 
 
 class _Source:
-    max_streams = 32
+    max_streams = MAX_STREAMS
     fills_line = False
 
 
@@ -77,7 +78,7 @@ class SimulatedLine:
         heapq.heappush(self._events, (at, next(self._numbers), happen, arguments))
 
     def _take_ranges(self) -> None:
-        while sum(len(file.in_flight) for file in self._files) < self._num_allowed():
+        while sum(len(file.in_flight) for file in self._files) < self._count.wanted:
             wish = self._meter.range_wish(self._each())
             found = (file.next_range(wish, self._count.wanted) for file in self._files)
             range_ = next(filter(None, found), None)
@@ -89,11 +90,6 @@ class SimulatedLine:
             connection.is_new = False
             answered_at = self._now + latencies * self.latency_seconds
             self._later(answered_at, self._send, connection, range_, range_.start)
-
-    def _num_allowed(self) -> int:
-        in_a_latency = self._each() * self._meter.latency_seconds
-        num_ending = sum(file.num_ending(in_a_latency) for file in self._files)
-        return self._count.wanted + min(num_ending, self._count.max_ahead)
 
     def _each(self) -> float:
         return self._meter.bytes_per_second(self._now) / max(1, self._count.wanted)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import random
+import sys
+import threading
 
 import pytest
 
@@ -77,3 +79,28 @@ def test_journal_that_outlived_its_file_then_is_not_believed_even_when_the_file_
 def test_partial_file_of_an_older_tokenmill_then_its_bytes_count(path, tmp_path):
     (tmp_path / "x.partial").write_bytes(b"a" * 70)
     assert reopened(path) == [(0, 70)]
+
+
+def test_num_bytes_while_another_thread_writes_then_never_falls(tmp_path):
+    partial = PartialFile(str(tmp_path / "file"))
+    starts = range(0, 40_000, 4)
+    for start in starts:  # many, so that counting them takes a while
+        partial.ranges.add(start, start + 1)
+
+    def write() -> None:
+        for start in starts[:5000]:
+            partial.write(memoryview(b"x"), start + 2)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        writing = threading.Thread(target=write)
+        writing.start()
+        found = [partial.num_bytes]
+        while writing.is_alive():
+            found.append(partial.num_bytes)
+        writing.join()
+    finally:
+        sys.setswitchinterval(before)
+        partial.close()
+    assert found == sorted(found) and len(found) > 10

@@ -116,6 +116,11 @@ class PartialFile:
         return list(taken.gaps(size))
 
     @property
+    def num_bytes(self) -> int:
+        with self._lock:
+            return self.ranges.num_bytes
+
+    @property
     def prefix(self) -> int:
         with self._lock:
             return self.ranges.prefix

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tokenmill.corpus.download.connection_count import (
+    FEW_CONNECTIONS,
     FIRST_CONNECTIONS,
-    MAX_AHEAD,
     MAX_CONNECTIONS,
     ConnectionCount,
 )
@@ -38,12 +38,29 @@ def test_line_that_is_full_then_connections_are_enough_and_not_many_more(each, l
     enough = line / each
     found = counts(lambda n: min(n * each, line) * MB, 60)
     assert all(min(0.9 * enough, MAX_CONNECTIONS) <= n for n in found[5:])
-    assert sum(found) / len(found) <= max(FIRST_CONNECTIONS + 1, 2.2 * enough)
+    assert sum(found) / len(found) <= 2.2 * enough
 
 
-def test_home_line_then_the_few_of_the_start_stay():
+def test_home_line_then_there_are_few():
     found = counts(lambda n: 1.25 * MB, 300)
-    assert sum(found) / len(found) < FIRST_CONNECTIONS + 1
+    assert sum(found) / len(found) < FEW_CONNECTIONS + 1
+    assert max(found) <= 16
+
+
+def test_line_that_is_slow_for_each_then_many_are_not_given_up_for_long():
+    found = counts(lambda n: min(n * 0.5, 20) * MB, 20)
+    assert all(n >= 36 for n in found[10:])
+
+
+def test_line_that_is_slow_at_first_then_there_are_as_many_as_allowed():
+    sent = 0.0
+
+    def rate(n: int) -> float:
+        nonlocal sent
+        sent += BLOCK
+        return n * MB * (0.3 if sent < 10 * MB else 5)
+
+    assert counts(rate, 5)[3] == MAX_CONNECTIONS
 
 
 def test_line_that_suffers_from_many_then_they_are_taken_back():
@@ -69,10 +86,11 @@ def test_server_that_refuses_then_half_as_many():
     assert count.wanted == 1
 
 
-def test_ahead_when_the_server_has_refused_then_nothing_is_asked_ahead_again():
-    count = ConnectionCount(0.0)
-    count.latency_seconds, count.wanted = 0.2, MAX_CONNECTIONS
-    assert count.max_ahead == MAX_AHEAD
-    count.refused(1.0)
-    count.wanted = MAX_CONNECTIONS
-    assert count.max_ahead == 0
+def test_server_that_refuses_before_anything_is_measured_then_fewer_stay_fewer():
+    count, now = ConnectionCount(0.0), 0.0
+    count.refused(now)
+    count.refused(now)
+    while now < 0.9:
+        now += BLOCK / (10 * MB)
+        count.arrived(BLOCK, now)
+        assert count.wanted == FIRST_CONNECTIONS // 4

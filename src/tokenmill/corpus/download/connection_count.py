@@ -1,21 +1,26 @@
 """How many connections: as many as make the whole faster.
 
-The count grows as long as that adds at least 15% of what it would add if each connection brought
+The count doubles as long as that adds at least 15% of what it would add if each connection brought
 as much as the others, and then there are as many as what they brought takes. If it does not, the
 line is full, or the server limits us; it is tried again later, ever less often, with half as many
-more. So a line of 10 Mbit/s stays with the few that it began with. Where a CDN limits each
-connection, 32 are reached in one step, a tenth of a second after the first bytes: a line that
-already brings 16 MB/s is not one that many connections hurt.
+more. The 16 of the start shorten the wait for the first file, which encoding waits for. A slow line
+goes back to eight, and to 16 only if they brought more: a line of 10 Mbit/s never has more. Where a
+CDN limits each connection, 64 are reached in two steps. One step would bring the first file 0.1 s
+earlier there, and half a second later on a line that 16 fill.
+
+A connection has one request at a time and a buffer of 512 KiB: 64 requests and 32 MiB at most.
 
 Only time in which every connection had something to fetch is measured.
 """
 
 from __future__ import annotations
 
-FIRST_CONNECTIONS = 8
-MAX_CONNECTIONS = 32
-MAX_AHEAD = 16  # requests beyond that, whose answers begin as other ranges end
-FAR_SECONDS = 0.1  # a latency from which on it pays to ask ahead
+FIRST_CONNECTIONS = 16
+MAX_CONNECTIONS = 64  # the most of hf_xet, too, unless it is told to use more
+# A line that brings so many bytes a second is not one that many connections hurt.
+FAST_LINE = 16 << 20
+FAST_CONNECTIONS = 32  # at least so many are tried first on a fast line
+FEW_CONNECTIONS = 8  # on a slow one
 # A measurement takes so long, and so many bytes for each connection: they arrive in blocks.
 MEASURED_SECONDS = 0.1
 MEASURED_BYTES = 1 << 19
@@ -23,8 +28,6 @@ SETTLING_LATENCIES = 2.0  # a new connection has sent nothing before it is made 
 WORTHWHILE = 0.15
 SLACK = 1.25  # more than what a trial brought takes
 FIRST_GROWTH = 2.0
-FAST_GROWTH = 4.0  # the first, on a line that brings so many bytes a second
-FAST_LINE = 16 << 20
 LATER_GROWTH = 1.5
 # The first pause after a trial that failed, also in measurements; then twice as long, and so on.
 RETRIAL_SECONDS = 1.0
@@ -43,7 +46,8 @@ class ConnectionCount:
         self._retrial_factor = 1
         self._next_trial_at = now
         self._has_bytes = False  # nothing is measured before the first ones
-        self._may_ask_ahead = True
+        self._is_first = True  # the measurement
+        self._many: tuple[int, float] | None = None  # count and rate, while few are measured
         self._begin(now)
 
     def _begin(self, now: float) -> None:
@@ -67,22 +71,24 @@ class ConnectionCount:
         """A connection had nothing to fetch: what was measured says nothing about the line."""
         self._begin(now)
 
-    @property
-    def max_ahead(self) -> int:
-        """How many ranges may be asked for while as many others are about to end. Far away, the
-        wait for answers makes the most connections bring less than they could."""
-        is_far = self.latency_seconds >= FAR_SECONDS
-        is_most = self.wanted == MAX_CONNECTIONS
-        return MAX_AHEAD if is_far and is_most and self._may_ask_ahead else 0
-
     def refused(self, now: float) -> None:
         """The server has said that it is too much (429, 503)."""
-        self._may_ask_ahead = False
         self.wanted = max(1, self.wanted // 2)
+        self._is_first, self._many = False, None
         self._give_up_trial(now)
         self._begin(now)
 
     def _judge(self, rate: float, now: float) -> None:
+        is_first, self._is_first = self._is_first, False
+        if is_first and rate < FAST_LINE:
+            self._many = self.wanted, rate
+            self.wanted = min(self.wanted, FEW_CONNECTIONS)
+            return
+        if self._many is not None:
+            (count, before), self._many = self._many, None
+            if rate < before * (1 + WORTHWHILE):  # as if many had been tried after few
+                self._before, self.wanted, rate = (self.wanted, rate), count, before
+            # Otherwise the line was not up to speed when many were measured.
         if self._before is not None:
             count, before = self._before
             is_worthwhile = rate >= before * (1 + WORTHWHILE * (self.wanted / count - 1))
@@ -95,7 +101,7 @@ class ConnectionCount:
         if self.wanted < MAX_CONNECTIONS and now >= self._next_trial_at:
             self._before = self.wanted, rate
             is_fast = self._growth == FIRST_GROWTH and rate >= FAST_LINE
-            more = int(self.wanted * (FAST_GROWTH if is_fast else self._growth))
+            more = max(int(self.wanted * self._growth), FAST_CONNECTIONS if is_fast else 0)
             self.wanted = min(MAX_CONNECTIONS, max(self.wanted + 1, more))
 
     def _give_up_trial(self, now: float) -> None:

@@ -154,17 +154,9 @@ class Downloads:
         thread.start()
 
     def _start_connections(self) -> None:
-        while self._num_connections < self._num_allowed(time.monotonic()):
+        while self._num_connections < self._count.wanted:
             self._num_connections += 1
             self._start(self._serve, "connection")
-
-    def _num_allowed(self, now: float) -> int:
-        """How many ranges may be asked for at a time."""
-        if not self._count.max_ahead:
-            return self._count.wanted
-        in_a_latency = self._each(now) * self._meter.latency_seconds
-        num_ending = sum(download.num_ending(in_a_latency) for download in self._open.values())
-        return self._count.wanted + min(num_ending, self._count.max_ahead)
 
     def _each(self, now: float) -> float:
         """Bytes per second of a connection; 0: not known."""
@@ -185,7 +177,7 @@ class Downloads:
         with self.changed:
             while not self._is_over:
                 now = time.monotonic()
-                if self._num_connections > self._num_allowed(now):
+                if self._num_connections > self._count.wanted:
                     break
                 range_ = self._next_range(now) if now >= self._retry.silent_until else None
                 if range_ is not None:
@@ -204,6 +196,8 @@ class Downloads:
                 return None
             download = self._open.get(name)
             if download is None:
+                if self._has_open(remote.partial_path):
+                    continue  # the same file by another name
                 if not self._may_begin(name):
                     return None
                 download = self._begun(remote, now)
@@ -236,9 +230,11 @@ class Downloads:
         self._num_bytes += download.num_bytes
         return download
 
+    def _has_open(self, partial_path: str) -> bool:
+        return any(download.remote.partial_path == partial_path for download in self._open.values())
+
     def _note_in_use(self, remote: RemoteFile, now: float) -> None:
-        paths = (download.remote.partial_path for download in self._open.values())
-        if remote.name not in self._in_use and remote.partial_path not in paths:
+        if remote.name not in self._in_use:
             self._notice(f"another run is downloading {remote.name}; waiting for it")
         self._in_use[remote.name] = now + IN_USE_SECONDS
 

@@ -78,7 +78,7 @@ class FileDownload:
 
     @property
     def num_bytes(self) -> int:
-        return self.partial.ranges.num_bytes
+        return self.partial.num_bytes
 
     def next_range(self, wish: RangeWish, num_connections: int) -> FileRange | None:
         """The first stretch that nobody fetches: as long as wished, but short enough that all
@@ -116,10 +116,6 @@ class FileDownload:
         self.partial.write(memoryview(data), start)
         is_in_flight = any(range_.stop > start for range_ in self.in_flight)
         return 0 if is_in_flight else self.num_bytes - before
-
-    def num_ending(self, num_bytes: float) -> int:
-        """How many ranges lack no more than some bytes."""
-        return sum(range_.stop - range_.start <= num_bytes for range_ in self.in_flight)
 
     @property
     def can_restart(self) -> bool:

@@ -45,6 +45,7 @@ class HttpAnswers:
     """Answers to GET requests, which several threads may make at the same time."""
 
     def __init__(self, session: Any, is_plain_session: bool, timeout_seconds: float) -> None:
+        self.has_ranges: bool | None = None  # whether there was ever one; None: none asked for
         self._session = session
         self._is_plain_session = is_plain_session
         self._timeout_seconds = timeout_seconds

@@ -8,9 +8,10 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urljoin
 
+from tokenmill.corpus.download.connection_count import MAX_CONNECTIONS
 from tokenmill.corpus.download.http_answers import HttpAnswer, HttpAnswers, HttpStatusError
 
-MAX_STREAMS = 32
+MAX_STREAMS = MAX_CONNECTIONS  # a single file may have them all
 MAX_REFUSALS = 5  # of fresh addresses in a row
 _REDIRECTS = (301, 302, 303, 307, 308)
 
@@ -51,7 +52,9 @@ class HttpSource:
 
     @property
     def max_streams(self) -> int:
-        return MAX_STREAMS if self._has_ranges else 1
+        # A server that has never sent a range is not asked for many of each file again.
+        has_ranges = self._has_ranges and self._answers.has_ranges is not False
+        return MAX_STREAMS if has_ranges else 1
 
     @property
     def fills_line(self) -> bool:
@@ -74,10 +77,13 @@ class HttpSource:
                 pass
             elif answer.status_code == 206:
                 self._require_range(answer, start)
+                self._answers.has_ranges = True
                 yield from self._counted(answer, start, start, stop)
                 return
             elif answer.status_code == 200:
                 self._has_ranges = self._num_bytes == 0
+                if self._num_bytes and self._answers.has_ranges is None:
+                    self._answers.has_ranges = False
                 yield from self._counted(answer, 0, start, stop)
                 return
             else:

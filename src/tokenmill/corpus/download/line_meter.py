@@ -6,7 +6,7 @@ from collections import deque
 
 from tokenmill.corpus.download.file_download import RangeWish
 
-MIN_RANGE_BYTES = 3 << 19
+MIN_RANGE_BYTES = 1 << 20
 MAX_RANGE_BYTES = 64 << 20
 # As long as the rate is not known: what a connection of this rate brings in a latency.
 FIRST_RATE = 25_000_000
