@@ -6,7 +6,7 @@ line is full, or the server limits us; it is tried again later, ever less often,
 more. The 16 of the start shorten the wait for the first file, which encoding waits for. A slow line
 goes back to eight, and to 16 only if they brought more: a line of 10 Mbit/s never has more. Where a
 CDN limits each connection, 64 are reached in two steps. One step would bring the first file 0.1 s
-earlier there, and half a second later on a line that 16 fill.
+earlier there, and up to 0.6 s later on a line that 16 fill.
 
 A connection has one request at a time and a buffer of 512 KiB: 64 requests and 32 MiB at most.
 

@@ -53,6 +53,7 @@ class HttpAnswers:
         self._busy: set[http.client.HTTPConnection] = set()
         self._lock = threading.Lock()
         self._is_closed = False
+        self._direct: dict[tuple[str, str], bool] = {}  # by origin: asking costs 0.3 ms of CPU
         self._ssl: Any = None
         self._latencies: deque[float] = deque(maxlen=NUM_LATENCIES)
 
@@ -90,10 +91,13 @@ class HttpAnswers:
 
     def _is_direct(self, url: str) -> bool:
         parts = urlsplit(url)
-        proxies = urllib.request.getproxies()
-        has_proxy = parts.scheme in proxies or "all" in proxies
-        is_bypassed = bool(urllib.request.proxy_bypass(parts.netloc))
-        return self._is_plain_session and (not has_proxy or is_bypassed)
+        origin = parts.scheme, parts.netloc
+        if origin not in self._direct:
+            proxies = urllib.request.getproxies()
+            has_proxy = parts.scheme in proxies or "all" in proxies
+            is_bypassed = bool(urllib.request.proxy_bypass(parts.netloc))
+            self._direct[origin] = self._is_plain_session and (not has_proxy or is_bypassed)
+        return self._direct[origin]
 
     @contextlib.contextmanager
     def _by_session(self, url: str, headers: Mapping[str, str]) -> Iterator[HttpAnswer]:
