@@ -59,7 +59,8 @@ class SimulatedLine:
         self._numbers = itertools.count()
         self._all = _Queue(self.line)
         self._chunk_bytes = int(min(CHUNK_BYTES, min(self.each, self.line) / 20))
-        self._count, self._meter = ConnectionCount(0.0), LineMeter(self.latency_seconds)
+        self._count = ConnectionCount(0.0, self.latency_seconds)
+        self._meter = LineMeter(self.latency_seconds)
         self._files = [_file(folder, number, size) for number, size in enumerate(sizes)]
         self._kept: list[_Connection] = []
         found: dict[str, float] = {}

@@ -3,10 +3,11 @@
 The count doubles as long as that adds at least 15% of what it would add if each connection brought
 as much as the others, and then there are as many as what they brought takes. If it does not, the
 line is full, or the server limits us; it is tried again later, ever less often, with half as many
-more. The 16 of the start shorten the wait for the first file, which encoding waits for. A slow line
-goes back to eight, and to 16 only if they brought more: a line of 10 Mbit/s never has more. Where a
-CDN limits each connection, 64 are reached in two steps. One step would bring the first file 0.1 s
-earlier there, and up to 0.6 s later on a line that 16 fill.
+more. The 16 of the start shorten the wait for the first file, which encoding waits for; far away,
+where a step takes three latencies, there are 32. A slow line goes back to eight, and to more only
+if those brought more: a line of 10 Mbit/s nearby never has more than 16. Where a CDN limits each
+connection, 64 are reached in two steps. One step would bring the first file 0.1 s earlier there,
+and up to 0.6 s later on a line that 16 fill.
 
 A connection has one request at a time and a buffer of 512 KiB: 64 requests and 32 MiB at most.
 
@@ -16,6 +17,8 @@ Only time in which every connection had something to fetch is measured.
 from __future__ import annotations
 
 FIRST_CONNECTIONS = 16
+FAR_CONNECTIONS = 32  # at first, from this latency on
+FAR_SECONDS = 0.1
 MAX_CONNECTIONS = 64  # the most of hf_xet, too, unless it is told to use more
 # A line that brings so many bytes a second is not one that many connections hurt.
 FAST_LINE = 16 << 20
@@ -38,9 +41,10 @@ LONGEST_RETRIAL_FACTOR = 32
 class ConnectionCount:
     """`wanted` follows from what it is told. Pure: time comes from the caller."""
 
-    def __init__(self, now: float) -> None:
-        self.wanted = FIRST_CONNECTIONS
-        self.latency_seconds = 0.0  # of the line, as far as is known
+    def __init__(self, now: float, latency_seconds: float = 0.0) -> None:
+        is_far = latency_seconds >= FAR_SECONDS
+        self.wanted = min(FAR_CONNECTIONS if is_far else FIRST_CONNECTIONS, MAX_CONNECTIONS)
+        self.latency_seconds = latency_seconds  # of the line, as far as is known
         self._before: tuple[int, float] | None = None  # count and rate, while more are tried
         self._growth = FIRST_GROWTH
         self._retrial_factor = 1

@@ -65,7 +65,7 @@ class Downloads:
         self._is_closing = False
         self._is_closed = False
         self._hashed: FileDownload | None = None  # the one that is being hashed
-        self._count = ConnectionCount(time.monotonic())
+        self._count = ConnectionCount(time.monotonic(), retry.quickest_seconds)
         self._meter = LineMeter(retry.quickest_seconds)
         self._threads: list[threading.Thread] = []
         self._num_connections = 0
