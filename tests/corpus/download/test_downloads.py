@@ -193,6 +193,24 @@ def test_piece_when_it_fails_then_the_files_are_right_in_the_end(fault, server, 
     client.require_all()
 
 
+def test_end_that_is_supplied_while_it_is_on_its_way_then_arrives_after_all(server, tmp_path):
+    near_end = rf"bytes=\d+-{len(FILES['1.bin']) - 1}$"
+    server.fail(
+        r"^GET /cdn/.*1\.bin",
+        hub_server.stall(1.0, 0),
+        only=lambda request: re.search(near_end, request.range or "") is not None,
+    )
+    client = Client(server, tmp_path)
+    with contextlib.closing(client.downloads()) as downloads:
+        while downloads.progress().total_bytes - downloads.progress().num_bytes > 200_000:
+            time.sleep(0.01)
+        assert downloads.supply_end("1.bin", FILES["1.bin"][-200_000:]) is not None
+        time.sleep(0.3)
+        assert "1.bin" not in downloads.here  # a thread still writes to it
+        downloads.wait()
+    client.require_all()
+
+
 def test_file_when_it_changes_for_good_then_nothing_of_the_old_one_stays(server, tmp_path):
     # All ranges but two come from another file; the last attempt gets the right one again.
     faults = [*[lambda right: right] * 2, *[hub_server.changed_file()] * 8]

@@ -335,9 +335,12 @@ class Downloads:
                 self._num_bytes -= download.num_bytes
                 self.restarted.add(download.remote.name)
                 download.restart()
-            if download.is_hashed or download.can_hash:
+            if download.is_complete:
                 self._hashed = download
-                return lambda: self._finish(download) if download.is_hashed else _hash(download)
+                return lambda: self._finish(download)
+            if download.can_hash:
+                self._hashed = download
+                return lambda: _hash(download)
         return None
 
     def _verify(self, remote: RemoteFile) -> None:

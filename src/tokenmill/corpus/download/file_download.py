@@ -141,8 +141,10 @@ class FileDownload:
         self._num_hashed += len(block)
 
     @property
-    def is_hashed(self) -> bool:
-        return not self.is_spoiled and self._num_hashed >= self.remote.num_bytes
+    def is_complete(self) -> bool:
+        """Whether all of it is hashed and no thread writes to it any more."""
+        is_hashed = not self.is_spoiled and self._num_hashed >= self.remote.num_bytes
+        return is_hashed and not self.in_flight
 
     @property
     def digest(self) -> str:
