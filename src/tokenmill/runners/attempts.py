@@ -7,7 +7,8 @@
     without it   on_bad_document decides: quarantine the document, or raise WorkerError
 
 A stalled slice goes to careful at once: it has taken minutes already. A slice that ran out of
-memory is careful while nothing else runs.
+memory is careful while nothing else runs. All attempts but the first are alone in their worker, so
+that the death of a worker that also wrote a shard can be counted only once, and blames no document.
 """
 
 from __future__ import annotations
@@ -61,6 +62,10 @@ class Attempts:
             return f"it is tried again, attempt {self._num_failed + 1} of {MAX_ATTEMPTS}"
         self._next_caution(Caution(self._caution.skip, one_by_one=True))
         return "it is tried again document by document, to find the one that does this"
+
+    @property
+    def is_alone(self) -> bool:
+        return self._num_failed > 0 or self._caution.one_by_one
 
     @property
     def doing(self) -> str:
