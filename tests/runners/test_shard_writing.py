@@ -125,7 +125,10 @@ def test_shard_that_gets_further_is_tried_three_times_more(folder):
 
 def test_task_whose_worker_died_is_alone_in_the_next_one(folder):
     """So the second and the third death are certainly its own."""
-    done = prepared(folder, "out", committing=f"task.shard == 2 and {KILL}")
+    # While a shard is committed, the next one is being written, and others are still to be.
+    kill = f"time.sleep(0.2); task.shard == 2 and {KILL}"
+    many = ("--shard-tokens", "1k")
+    done = prepared(folder, "out", *many, writing="time.sleep(0.5)", committing=kill)
     assert done.returncode == 7, done.stderr
     first, *others = deaths(done.stderr)
     assert "writing edufineweb_train_000002.npy" in first
