@@ -2,7 +2,7 @@
 
 A worker does two things at a time: it carries out an order and commits the shard before it. A death
 does not say which of the two was the cause, so it counts for both. The next attempts at both are
-alone in their worker (`Assignment.is_alone`): from its second death on, a task is the cause itself.
+alone in their worker (`Assignment.is_alone`), so only the first death may count for the wrong one.
 """
 
 from __future__ import annotations

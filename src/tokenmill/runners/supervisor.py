@@ -316,6 +316,7 @@ class Supervisor:
                     self._children[-1].assign(exclusive)
             return
         self._hand_out_alone()
+        # Or all would always be busy, if a dead worker is not replaced.
         kept_free = self._children[-1] if self._retries.first_alone and self._children else None
         for num_assignments in range(ASSIGNMENTS_PER_WORKER):
             for child in self._children:
