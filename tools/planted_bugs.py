@@ -32,7 +32,8 @@ CHECKPOINTS = "tests/encode/test_checkpoint.py tests/assemble/test_resume.py"
 XET = "tests/corpus/test_xet.py"
 LOADER = "tests/loader/test_loader.py"
 KEEP = "tests/test_keep.py"
-SHARD_TASKS = "tests/assemble/test_shard_tasks.py tests/runners/test_shard_writing.py"
+SHARD_WRITING = "tests/runners/test_shard_writing.py"
+SHARD_TASKS = f"tests/assemble/test_shard_tasks.py {SHARD_WRITING}"
 
 MOVE = "        _move_files(staged, out, manifest)\n"
 WITHDRAW = "            _withdraw_manifest(out, staged)\n"
@@ -274,6 +275,48 @@ BUGS = [
         "NewFile(final_path + disk.unique_suffix(), place,",
         "NewFile(final_path, place,",
         CRASHES,
+    ),
+    Bug(
+        "count a death for shards that wait",
+        "runners/child.py",
+        "*self.committing[:1]]",
+        "*self.committing]",
+        f"{SHARD_WRITING} -k for_ever",
+    ),
+    Bug(
+        "count a death for an order that could not begin",
+        "runners/child.py",
+        "        return len(self.committing) > 1 + MAX_WAITING_DRAFTS",
+        "        return False",
+        f"{SHARD_WRITING} -k for_ever",
+    ),
+    Bug(
+        "retry a task whose worker died beside others",
+        "runners/shard_writing.py",
+        "        return self._num_failed > 0",
+        "        return False",
+        f"{SHARD_WRITING} -k alone",
+    ),
+    Bug(
+        "give a worker more to do beside a task that must be alone",
+        "runners/supervisor.py",
+        "                if child.is_alone or child is kept_free:",
+        "                if child is kept_free:",
+        f"{SHARD_WRITING} -k alone",
+    ),
+    Bug(
+        "count the deaths of a shard that gets further as if it did not",
+        "runners/shard_writing.py",
+        "            self._num_failed = 0\n",
+        "",
+        f"{SHARD_WRITING} -k further",
+    ),
+    Bug(
+        "go on for ever while workers die of one shard after the other",
+        "runners/supervisor.py",
+        "            self._shard_deaths.on_death(death)",
+        "            pass",
+        f"{SHARD_WRITING} -k after_every_shard",
     ),
     Bug(
         "leave a parent's files open in a fork",
@@ -688,7 +731,7 @@ BUGS = [
         "try an early slice again on bytes that may be wrong",
         "runners/supervisor.py",
         "self._outbox.put(assignment.failed_early())",
-        "self._retries.appendleft(assignment)",
+        "self._retries.put_back([assignment])",
         "tests/test_early_slices.py",
     ),
     Bug(

@@ -166,9 +166,6 @@ def test_parent_killed_while_its_workers_start_leaves_no_process(scratch, tally)
 
 # The last two are in the thread that commits, while the worker does something else.
 SHARD_POINTS = [("shard half", 2), ("shard synced", 3), ("task recorded", 4)]
-# Further apart: a death counts for every task that the worker has at hand, and one that is at hand
-# at three deaths ends the run.
-APART = [("shard half", 1), ("shard synced", 3), ("task recorded", 6)]
 
 
 @pytest.mark.parametrize(("run", "num_proc"), [(NPY, 2), (MEGATRON, 2), (NANOGPT, 3)], ids=shown)
@@ -190,11 +187,13 @@ def test_parent_killed_while_a_worker_writes_a_shard_then_finishes(run, num_proc
 def test_workers_killed_while_they_write_shards_are_replaced(run, num_proc, scratch, tally):
     """The task is given to another worker; no slice that has a record is encoded again."""
     source, out = corpus(scratch), str(scratch / "out")
-    faults = [{"point": point, "nth": nth, "role": "worker", "act": "kill"} for point, nth in APART]
+    faults = [
+        {"point": point, "nth": nth, "role": "worker", "act": "kill"} for point, nth in SHARD_POINTS
+    ]
     launch = finished(run.command(source, out, num_proc), scratch, faults=faults)
     assert launch.process.returncode == 0, launch.errors
     assert not wrongs(run, source, out)
-    assert len(launch.acts()) == len(APART)
+    assert len(launch.acts()) == len(SHARD_POINTS)
     assert len(launch.begun()) <= NUM_SLICES + 2 * len(launch.acts())
     for _, (seconds, notice) in zip(launch.acts(), deaths(launch), strict=True):
         tally.add("real kills", "identical")

@@ -721,6 +721,15 @@ def fail_at(attempts: Attempts, *rows: int) -> None:
         attempts.failed(CRASH)
 
 
+def test_attempts_after_the_first_are_alone_in_their_worker(work):
+    """Or a document could be blamed for a shard that was committed beside it."""
+    attempts = Attempts(work.job("out"), work.slices[0])
+    assert not attempts.is_alone
+    attempts.failed(CRASH)
+    assert attempts.is_alone
+    assert careful(work).is_alone
+
+
 def test_attempts_that_fail_at_other_documents_each_time_blame_none(work):
     with pytest.raises(WorkerError, match="not twice at the same document"):
         fail_at(careful(work), 5, 6, 7)

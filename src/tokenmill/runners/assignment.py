@@ -11,6 +11,11 @@ from tokenmill.runners.exit_diagnosis import Death
 class Assignment(Protocol):
     is_exclusive: bool  # run it while nothing else runs
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether to run it in a worker that does nothing else, because a worker died of it, or of
+        what else it did."""
+
     def order(self) -> dict[str, Any]:
         """The message to a worker."""
 

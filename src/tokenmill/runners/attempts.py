@@ -7,7 +7,8 @@
     without it   on_bad_document decides: quarantine the document, or raise WorkerError
 
 A stalled slice goes to careful at once: it has taken minutes already. A slice that ran out of
-memory is careful while nothing else runs.
+memory is careful while nothing else runs. All attempts but the first are alone in their worker, so
+that the death of a worker that also wrote a shard can be counted only once, and blames no document.
 """
 
 from __future__ import annotations
@@ -69,6 +70,10 @@ class Attempts:
         """The record of an early slice whose worker died: bytes that may be wrong are not worth a
         second attempt."""
         return PartRecord.failed_early(self.slice_.index, self._job.plan_id)
+
+    @property
+    def is_alone(self) -> bool:
+        return self._num_failed > 0 or self._caution.one_by_one
 
     @property
     def doing(self) -> str:

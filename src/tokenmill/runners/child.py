@@ -22,7 +22,9 @@ from tokenmill.encodings.verdict import verdict_of
 from tokenmill.runners.assignment import Assignment
 from tokenmill.runners.exit_diagnosis import Exit
 from tokenmill.runners.machine import peak_rss_bytes
+from tokenmill.runners.shard_writing import ShardWriting
 from tokenmill.runners.spawn import Process
+from tokenmill.runners.worker import MAX_WAITING_DRAFTS
 
 TAIL_BYTES = 8192
 REAP_SECONDS = 1.0
@@ -30,7 +32,7 @@ REAP_SECONDS = 1.0
 
 class Child:
     """One worker process. `assignments[0]` is running and the rest are queued in its pipe;
-    `committing` are written shards that wait for the disk."""
+    `committing[0]` is a drafted shard that waits for the disk, and the rest wait for their turn."""
 
     def __init__(
         self, process: Process, selector: selectors.BaseSelector, encoding: EncodingId | None
@@ -38,7 +40,7 @@ class Child:
         self.is_ready = False
         self.at_end = False  # nothing more will be received
         self.assignments: deque[Assignment] = deque()
-        self.committing: list[Assignment] = []
+        self.committing: list[ShardWriting] = []
         self.last_message_at = time.monotonic()
         self._is_reaped = False
         self._selector = selector
@@ -64,6 +66,28 @@ class Child:
     @property
     def is_busy(self) -> bool:
         return bool(self.assignments or self.committing)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it has an assignment that must be the only one."""
+        return any(one.is_alone for one in (*self.assignments, *self.committing))
+
+    @property
+    def suspects(self) -> list[Assignment]:
+        """What its threads are doing, one assignment each: what it dies of is one of these."""
+        running = [] if self._is_blocked else list(self.assignments)[:1]
+        return [*running, *self.committing[:1]]
+
+    @property
+    def untouched(self) -> list[Assignment]:
+        """The assignments that none of its threads is working on."""
+        queued = list(self.assignments)[0 if self._is_blocked else 1 :]
+        return [*self.committing[1:], *queued]
+
+    @property
+    def _is_blocked(self) -> bool:
+        """Whether `assignments[0]` has to wait, because no more drafts may."""
+        return len(self.committing) > 1 + MAX_WAITING_DRAFTS
 
     def messages(self) -> list[list[Any]]:
         """The worker's messages since the last call."""

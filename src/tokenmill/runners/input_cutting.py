@@ -24,6 +24,7 @@ class InputCutting:
     """Some inputs and their results so far, in order; an error ends the list."""
 
     is_exclusive = False
+    is_alone = False  # there are no shards to commit yet
 
     def __init__(
         self, sources: Sequence[Input], options: ReadOptions, max_rows: int | None

@@ -6,8 +6,8 @@ started it. (The main thread, which lives as long, forks its workers before this
 Each worker has one slice running and one queued, so that it never waits for an answer. Results go
 into the outbox; nothing here calls back into the caller's code except to draw slices.
 
-Slices whose worker died are in `_retries`; other slices are drawn from the caller's iterable one at
-a time, so memory does not grow with the corpus. Before there are slices, workers cut inputs for the
+What dead workers left is in `_retries`; other work is drawn from the caller's iterable one at a
+time, so memory does not grow with the corpus. Before there are slices, workers cut inputs for the
 plan. That needs no engine, so they do it while they are still loading theirs.
 """
 
@@ -36,7 +36,8 @@ from tokenmill.runners.child import Child
 from tokenmill.runners.exit_diagnosis import Death, death_of, memory_error_of, stall_of
 from tokenmill.runners.input_cutting import InputCutting
 from tokenmill.runners.outbox import Event, Notice, Outbox, ShardWritten, SupervisorEnded
-from tokenmill.runners.shard_writing import ShardWriting
+from tokenmill.runners.retries import Retries
+from tokenmill.runners.shard_writing import ShardDeaths, ShardWriting
 from tokenmill.runners.spawn import Process, forked, load_for_forks, started
 from tokenmill.runners.worker import error_in
 
@@ -66,7 +67,8 @@ class Supervisor:
         self._num_failed_starts = 0
         self._num_oom_kills = machine.oom_kill_count()
         self._children: list[Child] = []
-        self._retries: deque[Assignment] = deque()
+        self._retries = Retries()
+        self._shard_deaths = ShardDeaths(num_proc)
         self._cuttings: deque[InputCutting] = deque()
         self._outbox = Outbox()
 
@@ -189,9 +191,12 @@ class Supervisor:
             child.assignments.popleft()
             self._outbox.put(PartRecord.from_plain(content[0]))
         elif kind == "drafted":
-            child.committing.append(child.assignments.popleft())
+            drafted = child.assignments.popleft()
+            assert isinstance(drafted, ShardWriting)
+            drafted.is_drafted = True
+            child.committing.append(drafted)
         elif kind == "shard":
-            self._handle_shard(child, content[0])
+            self._handle_shard(child, *content)
         elif kind == "notice":
             self._outbox.put(Notice(content[0]))
         elif kind == "alive":
@@ -204,16 +209,14 @@ class Supervisor:
         else:
             raise error_in(kind, content)
 
-    def _handle_shard(self, child: Child, plain: dict[str, Any]) -> None:
+    def _handle_shard(self, child: Child, plain: dict[str, Any], was_whole: bool) -> None:
         from tokenmill.assemble.task import ShardRecord
 
         record = ShardRecord.from_plain(plain)
-        [assignment] = [
-            assignment
-            for assignment in child.committing
-            if isinstance(assignment, ShardWriting) and assignment.place == record.place
-        ]
-        child.committing.remove(assignment)
+        assert child.committing[0].place == record.place
+        del child.committing[0]
+        if not was_whole:
+            self._shard_deaths.on_shard_written()
         self._outbox.put(ShardWritten(record))
 
     def _handle_cutting(self, child: Child, kind: str, content: list[Any]) -> None:
@@ -233,32 +236,36 @@ class Supervisor:
                 self._handle_death(child, stall_of(child.end(), limit))
 
     def _handle_death(self, child: Child, death: Death) -> None:
-        """Continue without a dead worker: retry what it ran, and hand its queue to others."""
+        """Continue without a dead worker: retry what it was doing, and hand the rest to others."""
         self._children.remove(child)
-        running = child.assignments.popleft() if child.assignments else None
-        self._retries.extendleft(reversed(child.assignments))
+        self._retries.put_back(child.untouched)
+        suspects = child.suspects
         when = "while it had nothing to do" if child.is_ready else "while it started"
-        outcome = []
-        # Its second thread waits for the disk: either task may have killed it.
-        suspects = [*([] if running is None else [running]), *child.committing]
         if suspects:
             when = "while " + " and ".join(assignment.doing for assignment in suspects)
-        for assignment in suspects if self._stop_at is None else ():
-            outcome.append(assignment.failed(death))
-            if isinstance(assignment, InputCutting) and assignment.is_done:
-                self._outbox.put(assignment)
-            elif isinstance(assignment, Attempts) and assignment.slice_.is_early:
-                self._outbox.put(assignment.failed_early())
-            else:
-                self._retries.appendleft(assignment)
-        is_start = not child.is_ready and not (
-            isinstance(running, InputCutting) and running.is_begun
+        outcome = self._charged(suspects, death) if self._stop_at is None else []
+        is_start = not child.is_ready and not any(
+            isinstance(one, InputCutting) and one.is_begun for one in suspects
         )
         if self._should_shrink(is_start, death):
             self._num_workers -= 1
             outcome.append(f"continuing with one fewer worker: {self._num_workers}")
         lines = [f"worker {death.pid} died {when}: {death.explained}", *outcome]
         self._outbox.put(Notice("\n".join(lines)))
+
+    def _charged(self, suspects: list[Assignment], death: Death) -> list[str]:
+        """Count a death for what the worker was doing; returns what happens next."""
+        outcome = [assignment.failed(death) for assignment in suspects]
+        if any(isinstance(assignment, ShardWriting) for assignment in suspects):
+            self._shard_deaths.on_death(death)
+        for assignment in reversed(suspects):
+            if isinstance(assignment, InputCutting) and assignment.is_done:
+                self._outbox.put(assignment)
+            elif isinstance(assignment, Attempts) and assignment.slice_.is_early:
+                self._outbox.put(assignment.failed_early())
+            else:
+                self._retries.put_back([assignment])
+        return outcome
 
     def _should_shrink(self, is_start: bool, death: Death) -> bool:
         """Whether to continue without replacing a dead worker. Raises WorkerError if none
@@ -310,8 +317,13 @@ class Supervisor:
                     self._retries.remove(exclusive)
                     self._children[-1].assign(exclusive)
             return
+        self._hand_out_alone()
+        # Or all would always be busy, if a dead worker is not replaced.
+        kept_free = self._children[-1] if self._retries.first_alone and self._children else None
         for num_assignments in range(ASSIGNMENTS_PER_WORKER):
             for child in self._children:
+                if child.is_alone or child is kept_free:
+                    continue
                 # Before there are slices, there are only inputs to cut, which need no engine.
                 can_begin = child.is_ready or self._work is None
                 if can_begin and len(child.assignments) == num_assignments:
@@ -320,14 +332,23 @@ class Supervisor:
                         return
                     child.assign(assignment)
 
+    def _hand_out_alone(self) -> None:
+        for child in self._children:
+            alone = self._retries.first_alone
+            if alone is not None and child.is_ready and not child.is_busy:
+                self._retries.remove(alone)
+                child.assign(alone)
+
     def _exclusive(self) -> Assignment | None:
         """The assignment that must run alone, running or next in line."""
         running = itertools.chain(*(child.assignments for child in self._children))
         return next((one for one in (*running, *self._retries) if one.is_exclusive), None)
 
     def _next_assignment(self) -> Assignment | None:
-        if self._retries:
-            return self._retries.popleft()
+        retry = self._retries.first_shared
+        if retry is not None:
+            self._retries.remove(retry)
+            return retry
         if self._cuttings:
             return self._cuttings.popleft()
         if self._work is None or self._is_drawn:

@@ -9,7 +9,8 @@
 
     parent -> worker   {"shard": ...}, a shard task
     worker -> parent   ["drafted"] when its bytes are written and the next order may begin, then
-                       ["shard", ...] when they are durable or uploaded
+                       ["shard", record, was_whole] when they are durable or uploaded; was_whole: an
+                       earlier worker had done all of it
 
     parent -> worker   {"cut": [inputs], "read": ..., "max_rows": ...}, even before it is ready
     worker -> parent   ["cutting"], then ["cut", spans, rows] per input; ["uncut", error] ends them
@@ -35,6 +36,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokenmill.assemble.writing import Draft
     from tokenmill.encode.job import Caution, Report, Step
     from tokenmill.errors import TokenmillError
 
@@ -55,6 +57,7 @@ MALLOC = {-1: 256 << 20, -2: 64 << 20, -3: 256 << 20}
 
 # A million tiny files are a million steps: those within this time are sent as one.
 STEP_SECONDS = 0.05
+MAX_WAITING_DRAFTS = 1  # besides the one being committed: a draft takes up memory or disk
 NOTICE_SECONDS = 10.0  # between two notices, because many requests fail at once
 
 
@@ -203,11 +206,11 @@ def _serve(orders: queue.SimpleQueue[dict[str, Any]], wire: Wire) -> None:
 
 class Committer:
     """Writes shards; a thread waits for the disk or the network while the next order is carried
-    out. Only one shard waits at a time, because it takes up memory or disk."""
+    out."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._drafts: queue.Queue[Any] = queue.Queue(maxsize=1)
+        self._drafts: queue.Queue[Draft] = queue.Queue(MAX_WAITING_DRAFTS)
         self._thread: threading.Thread | None = None
 
     def write(self, order: dict[str, Any]) -> tuple[Any, ...]:
@@ -223,11 +226,15 @@ class Committer:
         return ()
 
     def _commit(self) -> None:
-        from dataclasses import asdict
-
         while True:
-            draft = self._drafts.get()
-            _answer(self._wire, lambda draft: ("shard", asdict(draft.commit())), draft)
+            _answer(self._wire, _committed, self._drafts.get())
+
+
+def _committed(draft: Draft) -> tuple[Any, ...]:
+    from dataclasses import asdict
+
+    was_whole = draft.is_saved
+    return ("shard", asdict(draft.commit()), was_whole)
 
 
 def _answer(wire: Wire, work: Callable[..., tuple[Any, ...] | None], *arguments: Any) -> None:
