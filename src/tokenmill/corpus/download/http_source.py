@@ -8,10 +8,9 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urljoin
 
-from tokenmill.corpus.download.connection_count import MAX_CONNECTIONS
 from tokenmill.corpus.download.http_answers import HttpAnswer, HttpAnswers, HttpStatusError
 
-MAX_STREAMS = MAX_CONNECTIONS  # a single file may have them all
+MAX_STREAMS = 64  # a single file may have all connections
 MAX_REFUSALS = 5  # of fresh addresses in a row
 _REDIRECTS = (301, 302, 303, 307, 308)
 
