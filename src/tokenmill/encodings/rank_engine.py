@@ -1,0 +1,59 @@
+"""The engine of vocabularies made of ranks: gigatoken, if it gives tiktoken's ids on all probes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tokenmill.encodings.gigatoken import GigatokenEngine
+from tokenmill.encodings.identity import EncodingId
+from tokenmill.encodings.normalized import NfcEngine
+from tokenmill.encodings.patterns import Pattern
+from tokenmill.encodings.rank_merges import tokenizer_json_of_ranks
+from tokenmill.encodings.reference import (
+    NOT_FAILURES,
+    Engine,
+    ReferenceEngine,
+    ReferenceLoader,
+)
+from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
+from tokenmill.encodings.unicode_gap import TIKTOKEN_GAP
+from tokenmill.encodings.verdict import is_exact, remember, verdict_of
+from tokenmill.errors import TokenmillError
+
+RankLoader = Callable[[], Mapping[bytes, int]]
+
+
+def gigatoken_of_ranks(ranks: RankLoader, pattern: Pattern) -> Any:
+    import gigatoken
+
+    assert pattern.split is not None
+    return gigatoken.Tokenizer.from_json(tokenizer_json_of_ranks(ranks(), pattern.split))
+
+
+def checked_engine(
+    identity: EncodingId,
+    pattern: Pattern,
+    ranks: RankLoader,
+    build: Callable[[], Any],
+    reference: ReferenceLoader,
+) -> Engine:
+    """`build` makes gigatoken's tokenizer. tiktoken, if gigatoken does not know the pattern, fails,
+    or differs on a single probe."""
+    if pattern.gigatoken_name is None or verdict_of(identity) is False:
+        return ReferenceEngine(reference())
+
+    def agrees() -> bool:
+        texts = probe_texts([identity.eot]) + vocabulary_texts(ranks())
+        return agree(engine, reference(), texts)
+
+    try:
+        engine: Engine = GigatokenEngine(build, reference, TIKTOKEN_GAP)
+        engine = NfcEngine(engine) if pattern.is_nfc else engine
+        if is_exact(identity, agrees):
+            return engine
+    except (*NOT_FAILURES, ImportError, TokenmillError):
+        raise
+    except BaseException:  # a panic is one
+        remember(identity, False)
+    return ReferenceEngine(reference())
