@@ -21,22 +21,16 @@ from tokenmill.encodings.unicode_gap import TIKTOKEN_GAP
 from tokenmill.encodings.verdict import is_exact, remember, verdict_of
 from tokenmill.errors import TokenmillError
 
-RankLoader = Callable[[], Mapping[bytes, int]]
 
-
-def gigatoken_of_ranks(ranks: RankLoader, pattern: Pattern) -> Any:
+def gigatoken_of_ranks(ranks: Mapping[bytes, int], pattern: Pattern) -> Any:
     import gigatoken
 
     assert pattern.split is not None
-    return gigatoken.Tokenizer.from_json(tokenizer_json_of_ranks(ranks(), pattern.split))
+    return gigatoken.Tokenizer.from_json(tokenizer_json_of_ranks(ranks, pattern.split))
 
 
 def checked_engine(
-    identity: EncodingId,
-    pattern: Pattern,
-    ranks: RankLoader,
-    build: Callable[[], Any],
-    reference: ReferenceLoader,
+    identity: EncodingId, pattern: Pattern, build: Callable[[], Any], reference: ReferenceLoader
 ) -> Engine:
     """`build` makes gigatoken's tokenizer. tiktoken, if gigatoken does not know the pattern, fails,
     or differs on a single probe."""
@@ -44,8 +38,9 @@ def checked_engine(
         return ReferenceEngine(reference())
 
     def agrees() -> bool:
-        texts = probe_texts([identity.eot]) + vocabulary_texts(ranks())
-        return agree(engine, reference(), texts)
+        slow = reference()
+        texts = probe_texts([identity.eot]) + vocabulary_texts(slow.token_byte_values())
+        return agree(engine, slow, texts)
 
     try:
         engine: Engine = GigatokenEngine(build, reference, TIKTOKEN_GAP)

@@ -88,13 +88,11 @@ def tekken_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine:
     """gigatoken, unless it does not know the pattern or differs from tiktoken."""
     pattern = _pattern(_plain(identity))
 
-    def ranks() -> dict[bytes, int]:
-        return _tokens(_plain(identity), str(identity.source))[1]
-
     def build() -> Any:
+        ranks = _tokens(_plain(identity), str(identity.source))[1]
         return gigatoken_of_ranks(ranks, pattern)
 
-    return checked_engine(identity, pattern, ranks, build, reference)
+    return checked_engine(identity, pattern, build, reference)
 
 
 def _pattern(plain: Mapping[str, Any]) -> Pattern:

@@ -151,7 +151,7 @@ def rank_file_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine
 
     def build() -> Any:
         if not _has_direct_loader(identity):
-            return gigatoken_of_ranks(lambda: _ranks(identity), pattern)
+            return gigatoken_of_ranks(_ranks(identity), pattern)
         import gigatoken
 
         path = _path(identity)
@@ -160,7 +160,7 @@ def rank_file_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine
 
     if _is_builtin(identity):
         return GigatokenEngine(build, reference, TIKTOKEN_GAP)
-    return checked_engine(identity, pattern, lambda: _ranks(identity), build, reference)
+    return checked_engine(identity, pattern, build, reference)
 
 
 def _has_direct_loader(identity: EncodingId) -> bool:
