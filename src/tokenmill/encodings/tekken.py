@@ -20,9 +20,9 @@ from tokenmill.encodings.eot import special_named
 from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.own_pattern import encoding_of_ranks, require_whole_pieces
 from tokenmill.encodings.patterns import TEKKEN, Pattern, refuse_pattern
-from tokenmill.encodings.rank_engine import checked_engine, gigatoken_of_ranks
+from tokenmill.encodings.rank_engine import builder_of_ranks, checked_engine
 from tokenmill.encodings.ranks import parsed_ranks
-from tokenmill.encodings.reference import Engine, ReferenceLoader
+from tokenmill.encodings.reference import Engine, ReferenceEngine, ReferenceLoader
 from tokenmill.encodings.vocabulary_file import checked_bytes, vocabulary_bytes
 from tokenmill.errors import ConfigError
 
@@ -87,12 +87,13 @@ def tekken_reference(identity: EncodingId) -> tiktoken.Encoding:
 def tekken_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine:
     """gigatoken, unless it does not know the pattern or differs from tiktoken."""
     pattern = _pattern(_plain(identity))
+    if pattern.gigatoken_name is None:
+        return ReferenceEngine(reference())
 
-    def build() -> Any:
-        ranks = _tokens(_plain(identity), str(identity.source))[1]
-        return gigatoken_of_ranks(ranks, pattern)
+    def ranks() -> dict[bytes, int]:
+        return _tokens(_plain(identity), str(identity.source))[1]
 
-    return checked_engine(identity, pattern, build, reference)
+    return checked_engine(identity, pattern, builder_of_ranks(ranks, pattern), reference)
 
 
 def _pattern(plain: Mapping[str, Any]) -> Pattern:

@@ -18,9 +18,9 @@ from tokenmill.encodings.gigatoken import GigatokenEngine
 from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.own_pattern import encoding_of_ranks, require_whole_pieces
 from tokenmill.encodings.patterns import Pattern, pattern_named
-from tokenmill.encodings.rank_engine import checked_engine, gigatoken_of_ranks
+from tokenmill.encodings.rank_engine import builder_of_ranks, checked_engine
 from tokenmill.encodings.ranks import known_ranks, parsed_ranks
-from tokenmill.encodings.reference import Engine, ReferenceLoader
+from tokenmill.encodings.reference import Engine, ReferenceEngine, ReferenceLoader
 from tokenmill.encodings.unicode_gap import TIKTOKEN_GAP
 from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER, checked_bytes, vocabulary_bytes
 from tokenmill.errors import ConfigError
@@ -148,16 +148,20 @@ def tiktoken_reference(identity: EncodingId) -> tiktoken.Encoding:
 def rank_file_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine:
     """gigatoken, unless it differs from tiktoken for a user's file."""
     pattern = pattern_named(identity.pattern, identity.name)
+    if pattern.gigatoken_name is None:
+        return ReferenceEngine(reference())
 
-    def build() -> Any:
-        if not _has_direct_loader(identity):
-            return gigatoken_of_ranks(_ranks(identity), pattern)
+    def direct() -> Any:
         import gigatoken
 
         path = _path(identity)
         checked_bytes(path, identity.file_sha256)
         return gigatoken.Tokenizer.from_tiktoken(path, pattern.gigatoken_name, special_tokens={})
 
+    if _has_direct_loader(identity):
+        build = direct
+    else:
+        build = builder_of_ranks(lambda: _ranks(identity), pattern)
     if _is_builtin(identity):
         return GigatokenEngine(build, reference, TIKTOKEN_GAP)
     return checked_engine(identity, pattern, build, reference)
