@@ -19,7 +19,7 @@ import tiktoken
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
-from tokenmill.encodings.patterns import PATTERNS
+from tokenmill.encodings.patterns import PATTERNS, TEKKEN
 from tokenmill.encodings.ranks import parsed_ranks
 from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER
 
@@ -65,8 +65,8 @@ def differing(ours: Callable[[], Encode], theirs: Encode, contexts: tuple[str, .
 
 def against_tiktoken() -> Iterator[set[int]]:
     files = {"gpt2": "r50k_base", "cl100k": "cl100k_base", "o200k": "o200k_base"}
-    for name, file in files.items():
-        path, pattern = VOCAB_FOLDER / f"{file}.tiktoken", PATTERNS[name]
+    for name, file in {**files, "tekken": "o200k_base"}.items():
+        path, pattern = VOCAB_FOLDER / f"{file}.tiktoken", PATTERNS.get(name, TEKKEN)
         ranks = parsed_ranks(path.read_bytes(), str(path))
         reference = tiktoken.Encoding(
             name, pat_str=pattern.expression, mergeable_ranks=ranks, special_tokens={}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import pickle
+import random
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,10 +13,12 @@ import pytest
 import tiktoken
 
 import tokenmill.encodings
-from tokenmill.encodings import Encoding, get_encoding
+from tokenmill.encodings import Encoding, get_encoding, rank_engine
 from tokenmill.encodings.families import FAMILIES
 from tokenmill.encodings.loading import engine_of
+from tokenmill.encodings.own_pattern import encoding_of_ranks
 from tokenmill.encodings.patterns import PATTERNS
+from tokenmill.encodings.rank_merges import tokenizer_json_of_ranks
 from tokenmill.errors import ConfigError, IntegrityError
 
 R50K = Path(tokenmill.encodings.__file__).parent / "vocab" / "r50k_base.tiktoken"
@@ -64,7 +67,7 @@ def test_rank_file_when_encoded_then_equals_tiktoken(tmp_path: Path, pattern: st
 
 
 def test_rank_file_when_a_token_is_out_of_reach_of_merges_then_still_equals_tiktoken(
-    tmp_path: Path,
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     # tiktoken takes a whole piece that is a token, though no merge leads to it.
     tokens = [*BYTES, b"zqxj", b"ab", b" mill"]
@@ -78,13 +81,51 @@ def test_rank_file_when_a_token_is_out_of_reach_of_merges_then_still_equals_tikt
     )
     texts = ["zqxj", "zqxjzqxj", "the mill", "a mill ab zqxj zqxj"]
     assert ordinary(encoding, texts) == [truth.encode_ordinary(text) for text in texts]
+    assert type(engine_of(encoding.identity)).__name__ == "GigatokenEngine"
+    assert capfd.readouterr().err == ""  # no trace of a panic
 
 
-def test_rank_file_when_ids_have_a_hole_then_tiktoken_serves(tmp_path: Path) -> None:
+def test_rank_file_when_ids_have_a_hole_then_is_encoded_by_the_fast_engine(tmp_path: Path) -> None:
     path = write_ranks(tmp_path / "hole.tiktoken", [*BYTES, b"ab"], [*range(256), 257])
     encoding = get_encoding(path, pattern="gpt2", eot=256)
     assert (encoding.eot_token, encoding.max_token_value) == (256, 257)
     assert ordinary(encoding, ["abc"]) == [[257, 99]]
+    assert type(engine_of(encoding.identity)).__name__ == "GigatokenEngine"
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_rank_file_when_no_training_made_its_ranks_then_still_equals_tiktoken(
+    tmp_path: Path, pattern: str
+) -> None:
+    rng = random.Random(pattern)
+    for number in range(12):
+        # Any strings in any order, most of them out of reach, the bytes anywhere among them.
+        made = {"".join(rng.choices("ab é ", k=rng.randint(2, 9))).encode() for _ in range(150)}
+        tokens = rng.sample([*BYTES, *made], k=256 + len(made))
+        ids = sorted(rng.sample(range(len(tokens) + 40), k=len(tokens)))
+        path = write_ranks(tmp_path / f"{number}.tiktoken", tokens, ids)
+        encoding = get_encoding(path, pattern=pattern, eot=500)
+        truth = encoding_of_ranks(
+            "odd", PATTERNS[pattern], dict(zip(tokens, ids, strict=True)), {"<|endoftext|>": 500}
+        )
+        texts = ["".join(rng.choices("aab é 1\n", k=rng.randint(1, 150))) for _ in range(200)]
+        assert ordinary(encoding, texts) == [truth.encode_ordinary(text) for text in texts]
+        served_by = engine_of(encoding.identity)
+        served_by = getattr(served_by, "_engine", served_by)  # without its normalization
+        assert type(served_by).__name__ == "GigatokenEngine"
+
+
+def test_rank_file_when_the_fast_engine_differs_then_tiktoken_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_a_token(ranks: dict[bytes, int], split: str) -> str:
+        return tokenizer_json_of_ranks({t: i for t, i in ranks.items() if t != b"mill"}, split)
+
+    monkeypatch.setattr(rank_engine, "tokenizer_json_of_ranks", without_a_token)
+    path = write_ranks(tmp_path / "v.tiktoken", [*BYTES, b"ab", b"mill"])
+    encoding = get_encoding(path, pattern="gpt2", eot=300)
+    assert ordinary(encoding, ["mill", "a"]) == [[257], [97]]
+    assert type(engine_of(encoding.identity)).__name__ == "ReferenceEngine"
 
 
 def test_rank_file_when_eot_is_named_then_that_ends_documents(tmp_path: Path) -> None:

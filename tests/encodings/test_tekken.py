@@ -13,11 +13,18 @@ import tiktoken
 
 import tokenmill
 from tokenmill.encodings import get_encoding
+from tokenmill.encodings.loading import engine_of
 from tokenmill.encodings.selfcheck import probe_texts
 from tokenmill.errors import ConfigError
 
 TOKENS = [*(bytes([byte]) for byte in range(256)), b"he", b"ll", b"hell", b"cut off"]
 PATTERN = r"\p{L}+|\p{N}|[^\p{L}\p{N}]+"
+# As in Mistral's files.
+PUBLISHED = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 NUM_SPECIAL = 30
 
 
@@ -42,14 +49,17 @@ def written(folder: Path, plain: Any) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("pattern", "engine"), [(PATTERN, "ReferenceEngine"), (PUBLISHED, "GigatokenEngine")]
+)
 def test_tekken_when_encoded_then_ids_are_tiktokens_after_the_special_tokens(
-    tmp_path: Path,
+    tmp_path: Path, pattern: str, engine: str
 ) -> None:
-    encoding = get_encoding(written(tmp_path, tekken()))
+    encoding = get_encoding(written(tmp_path, tekken(pattern=pattern)))
     assert get_encoding(tmp_path) == encoding  # by its folder
     ranks = {token: rank for rank, token in enumerate(TOKENS[:-1])}
-    truth = tiktoken.Encoding("t", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={})
-    texts = [*probe_texts(["</s>"])[:100], "hello cut off 12"]
+    truth = tiktoken.Encoding("t", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    texts = [*probe_texts(["</s>"])[:100], "hello cut off 12", "A\U000323b0b", "[INST]</s>he"]
     tokens = encoding.encode_array(pa.array(texts, pa.large_string()))
     for position, text in enumerate(texts):
         expected = [rank + NUM_SPECIAL for rank in truth.encode_ordinary(text)]
@@ -58,6 +68,7 @@ def test_tekken_when_encoded_then_ids_are_tiktokens_after_the_special_tokens(
     assert (encoding.eot_token, encoding.identity.bos, encoding.n_vocab) == (2, "<s>", 289)
     assert encoding.encode("a</s><SPECIAL_29>", allowed_special="all") == [97 + 30, 2, 29]
     assert get_encoding(tmp_path, eot="[INST]").eot_token == 3
+    assert type(engine_of(encoding.identity)).__name__ == engine
 
 
 def test_tekken_when_it_names_special_tokens_then_those_are_its_own(tmp_path: Path) -> None:
@@ -91,10 +102,13 @@ def test_tekken_when_hostile_then_error_names_it(
     assert "tekken.json" in caught.value.message
 
 
-def test_tekken_when_prepared_with_then_the_dataset_verifies(tmp_path: Path) -> None:
-    path, source = written(tmp_path, tekken()), tmp_path / "a.txt"
+@pytest.mark.parametrize("pattern", [PATTERN, PUBLISHED])
+def test_tekken_when_prepared_with_then_the_dataset_verifies(tmp_path: Path, pattern: str) -> None:
+    path, source = written(tmp_path, tekken(pattern=pattern)), tmp_path / "a.txt"
     source.write_text("hello 12\n")
-    tokenmill.prepare(source, tmp_path / "out", tokenizer=path, num_proc=1, val="none")
+    made = tokenmill.prepare(source, tmp_path / "out", tokenizer=path, num_proc=1, val="none")
+    # Compared when a run is resumed: runs that were begun before gigatoken served have these.
+    assert {*made.identity["versions"]} == {"bytes", "tiktoken"}
     report = tokenmill.verify(
         tmp_path / "out", tokenizer=path, sources=source, sample="1", num_proc=1
     )

@@ -10,7 +10,7 @@ import pytest
 import tokenmill
 from tests.encodings.test_huggingface import byte_level, saved
 from tests.encodings.test_rank_files import BYTES, write_ranks
-from tokenmill.encodings import EncodingId, get_encoding, huggingface, loading, tiktoken
+from tokenmill.encodings import EncodingId, get_encoding, huggingface, loading, rank_engine
 from tokenmill.encodings.verdict import _VERDICTS, remember, verdict_of
 from tokenmill.runners.worker import load
 
@@ -52,7 +52,7 @@ def test_worker_when_told_the_verdict_then_does_not_check(
     assert load({**order, "verdict": None}, lambda: None) == ("ready", is_exact)
     engine = type(loading.engine_of(identity))
     as_in_a_new_process()
-    for module in (huggingface, tiktoken):
+    for module in (huggingface, rank_engine):
         monkeypatch.setattr(module, "agree", lambda *_: pytest.fail("checked again"))
     assert load({**order, "verdict": is_exact}, lambda: None) == ("ready", is_exact)
     assert type(loading.engine_of(identity)) is engine

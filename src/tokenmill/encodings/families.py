@@ -28,8 +28,9 @@ class RankFamily:
     bos: str | None
     n_vocab: int
     checked: str
-    # It has tokens that no merge reaches, on which gigatoken panics; tiktoken is used instead.
-    has_unreachable: bool = False
+    # gigatoken's own loader does not read it: it has tokens that no merge reaches, or a hole in its
+    # ids (rank_merges.py).
+    needs_all_merges: bool = False
 
 
 def _numbered(texts: list[str], start: int) -> dict[str, int]:
@@ -101,7 +102,7 @@ FAMILIES = (
         "<|begin_of_text|>",
         128_256,
         "llama-models 0.3.0",
-        has_unreachable=True,
+        needs_all_merges=True,
     ),
     RankFamily(
         "llama4",
@@ -487,6 +488,7 @@ OPENAI = tuple(
         None,
         known.max_token_value + 1,
         "tiktoken",
+        needs_all_merges=name == "p50k_base",
     )
     for name, known in BUILTIN_ENCODINGS.items()
 )

@@ -15,7 +15,11 @@ from tokenmill.encodings.builtin import BUILTIN_ENCODINGS, builtin_identity
 from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.reference import Engine, Reference, ReferenceEngine
 from tokenmill.encodings.sentencepiece_library import library_reference, library_special_tokens
-from tokenmill.encodings.tekken import tekken_reference, tekken_special_tokens
+from tokenmill.encodings.tekken import (
+    tekken_engine,
+    tekken_reference,
+    tekken_special_tokens,
+)
 from tokenmill.encodings.tiktoken import (
     rank_file_engine,
     special_tokens,
@@ -38,7 +42,9 @@ def engine_of(identity: EncodingId) -> Engine:
             from tokenmill.encodings.huggingface import huggingface_engine  # 11 ms
 
             engine = huggingface_engine(identity, lambda: reference_of(identity))
-        elif identity.kind in ("tekken", "sentencepiece-library"):
+        elif identity.kind == "tekken":
+            engine = tekken_engine(identity, lambda: reference_of(identity))
+        elif identity.kind == "sentencepiece-library":
             engine = ReferenceEngine(reference_of(identity))
         else:
             engine = rank_file_engine(identity, lambda: reference_of(identity))

@@ -24,6 +24,7 @@ class Pattern:
     # tiktoken's first form of it, which other libraries can run: new vocabularies are trained with
     # it.
     portable: str | None = None
+    split: str | None = None  # the expression by which gigatoken knows it in a tokenizer.json
 
     @property
     def rule(self) -> str:
@@ -39,6 +40,8 @@ class Pattern:
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+
+_GPT2_SPLIT = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 _CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
@@ -72,11 +75,15 @@ _QWEN = (
 )
 
 PATTERNS = {
-    "gpt2": Pattern("gpt2", _GPT2, "gpt2"),
-    "cl100k": Pattern("cl100k", _CL100K, "cl100k", portable=_CL100K_PORTABLE),
-    "o200k": Pattern("o200k", _O200K, "o200k"),
-    "qwen": Pattern("qwen", _QWEN, "qwen2", is_nfc=True),
+    "gpt2": Pattern("gpt2", _GPT2, "gpt2", split=_GPT2_SPLIT),
+    "cl100k": Pattern("cl100k", _CL100K, "cl100k", portable=_CL100K_PORTABLE, split=f"{_CL100K}+"),
+    "o200k": Pattern("o200k", _O200K, "o200k", split=_O200K),
+    "qwen": Pattern("qwen", _QWEN, "qwen2", is_nfc=True, split=_QWEN),
 }
+
+# tekken's: o200k's without the contractions, and each digit by itself.
+_TEKKEN = _O200K.replace(_CONTRACTION, "").replace(r"\p{N}{1,3}", r"\p{N}")
+TEKKEN = Pattern(_TEKKEN, _TEKKEN, "nemotron", split=_TEKKEN)
 
 _ALIASES = {"r50k": "gpt2", "p50k": "gpt2"}
 

@@ -68,8 +68,3 @@ def _check_ids(ids: Collection[int], where: str) -> None:
     # vocabulary, and would cost memory and a wider dtype.
     if max(ids) >= 2 * len(ids):
         raise ConfigError(f"{where}: the largest rank is {max(ids)}, for {len(ids)} tokens")
-
-
-def are_dense(ranks: dict[bytes, int]) -> bool:
-    """Whether the ids are 0, 1, 2, ... without a hole, as gigatoken needs them."""
-    return max(ranks.values()) == len(ranks) - 1

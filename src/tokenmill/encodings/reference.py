@@ -2,7 +2,7 @@
 
 A reference is slow (tiktoken 12 MB/s, tokenizers 2 to 4) and takes Python strings. It encodes
 documents that the fast engine cannot, decodes, and handles special tokens. It is the only engine
-of `p50k_base` and of files that gigatoken refuses or gets wrong.
+of files that gigatoken refuses or gets wrong, and of patterns that it does not know.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Mistral's `tekken.json`: ranks, pattern and special tokens in one file. tiktoken runs it.
+"""Mistral's `tekken.json`: ranks, pattern and special tokens in one file.
+
+tiktoken is its reference. gigatoken runs it if it has the pattern of the published files.
 
 Special tokens have the first ids and ranks follow them, as in mistral-common: an unnamed
 special token is `<SPECIAL_n>`, files up to version 7 that name none have `_UNNAMED`, and the
@@ -17,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 from tokenmill.encodings.eot import special_named
 from tokenmill.encodings.identity import EncodingId, identity_sha256
 from tokenmill.encodings.own_pattern import encoding_of_ranks, require_whole_pieces
-from tokenmill.encodings.patterns import Pattern, refuse_pattern
+from tokenmill.encodings.patterns import TEKKEN, Pattern, refuse_pattern
+from tokenmill.encodings.rank_engine import builder_of_ranks, checked_engine
 from tokenmill.encodings.ranks import parsed_ranks
+from tokenmill.encodings.reference import Engine, ReferenceEngine, ReferenceLoader
 from tokenmill.encodings.vocabulary_file import checked_bytes, vocabulary_bytes
 from tokenmill.errors import ConfigError
 
@@ -77,8 +81,25 @@ def tekken_reference(identity: EncodingId) -> tiktoken.Encoding:
     assert identity.source is not None
     plain = _plain(identity)
     specials, ranks = _tokens(plain, identity.source)
+    return encoding_of_ranks(identity.name, _pattern(plain), ranks, specials)
+
+
+def tekken_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine:
+    """gigatoken, unless it does not know the pattern or differs from tiktoken."""
+    pattern = _pattern(_plain(identity))
+    if pattern.gigatoken_name is None:
+        return ReferenceEngine(reference())
+
+    def ranks() -> dict[bytes, int]:
+        return _tokens(_plain(identity), str(identity.source))[1]
+
+    return checked_engine(identity, pattern, builder_of_ranks(ranks, pattern), reference)
+
+
+def _pattern(plain: Mapping[str, Any]) -> Pattern:
     expression = plain["config"]["pattern"]
-    return encoding_of_ranks(identity.name, Pattern(expression, expression, None), ranks, specials)
+    is_known = expression == TEKKEN.expression
+    return TEKKEN if is_known else Pattern(expression, expression, None)
 
 
 def _plain(identity: EncodingId) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Encodings made of a rank file: OpenAI's in the package, or a user's `.tiktoken` file.
 
 tiktoken is their reference, built from our own files and never through `tiktoken.get_encoding`,
-which uses the network. gigatoken is their engine where it can be.
+which uses the network. gigatoken is their engine where it gives the same ids.
 """
 
 from __future__ import annotations
@@ -16,21 +16,14 @@ from tokenmill.encodings.eot import parsed_special, special_named
 from tokenmill.encodings.families import RankFamily, family_of
 from tokenmill.encodings.gigatoken import GigatokenEngine
 from tokenmill.encodings.identity import EncodingId, identity_sha256
-from tokenmill.encodings.normalized import NfcEngine
 from tokenmill.encodings.own_pattern import encoding_of_ranks, require_whole_pieces
 from tokenmill.encodings.patterns import Pattern, pattern_named
-from tokenmill.encodings.ranks import are_dense, known_ranks, parsed_ranks
-from tokenmill.encodings.reference import (
-    NOT_FAILURES,
-    Engine,
-    ReferenceEngine,
-    ReferenceLoader,
-)
-from tokenmill.encodings.selfcheck import agree, probe_texts, vocabulary_texts
+from tokenmill.encodings.rank_engine import builder_of_ranks, checked_engine
+from tokenmill.encodings.ranks import known_ranks, parsed_ranks
+from tokenmill.encodings.reference import Engine, ReferenceEngine, ReferenceLoader
 from tokenmill.encodings.unicode_gap import TIKTOKEN_GAP
-from tokenmill.encodings.verdict import is_exact, remember, verdict_of
 from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER, checked_bytes, vocabulary_bytes
-from tokenmill.errors import ConfigError, TokenmillError
+from tokenmill.errors import ConfigError
 
 if TYPE_CHECKING:
     import tiktoken
@@ -153,36 +146,36 @@ def tiktoken_reference(identity: EncodingId) -> tiktoken.Encoding:
 
 
 def rank_file_engine(identity: EncodingId, reference: ReferenceLoader) -> Engine:
-    """gigatoken, unless the ids have holes or, for a user's file, it differs from tiktoken."""
-    if identity.file_sha256 == BUILTIN_ENCODINGS["p50k_base"].file_sha256:
-        return ReferenceEngine(reference())
+    """gigatoken, unless it differs from tiktoken for a user's file."""
     pattern = pattern_named(identity.pattern, identity.name)
-    scheme = pattern.gigatoken_name
+    if pattern.gigatoken_name is None:
+        return ReferenceEngine(reference())
 
-    def build() -> Any:
+    def direct() -> Any:
         import gigatoken
 
         path = _path(identity)
         checked_bytes(path, identity.file_sha256)
-        return gigatoken.Tokenizer.from_tiktoken(path, scheme, special_tokens={})
+        return gigatoken.Tokenizer.from_tiktoken(path, pattern.gigatoken_name, special_tokens={})
 
-    if any(identity.file_sha256 == known.file_sha256 for known in BUILTIN_ENCODINGS.values()):
+    if _has_direct_loader(identity):
+        build = direct
+    else:
+        build = builder_of_ranks(lambda: _ranks(identity), pattern)
+    if _is_builtin(identity):
         return GigatokenEngine(build, reference, TIKTOKEN_GAP)
-    ranks, family = _ranks(identity), family_of(identity.file_sha256)
-    is_refused = family is not None and family.has_unreachable
-    is_refused = is_refused or verdict_of(identity) is False
-    if scheme is not None and are_dense(ranks) and not is_refused:
-        try:
-            engine: Engine = GigatokenEngine(build, reference, TIKTOKEN_GAP)
-            engine = NfcEngine(engine) if pattern.is_nfc else engine
-            texts = probe_texts([identity.eot]) + vocabulary_texts(ranks)
-            if is_exact(identity, lambda: agree(engine, reference(), texts)):
-                return engine
-        except (*NOT_FAILURES, ImportError, TokenmillError):
-            raise
-        except BaseException:  # it panics on a token that no merge reaches
-            remember(identity, False)
-    return ReferenceEngine(reference())
+    return checked_engine(identity, pattern, build, reference)
+
+
+def _has_direct_loader(identity: EncodingId) -> bool:
+    """Whether gigatoken itself reads the file, in a fourth of the time. Known files only: on others
+    it may panic, with a trace on stderr."""
+    family = family_of(identity.file_sha256)
+    return family is not None and not family.needs_all_merges
+
+
+def _is_builtin(identity: EncodingId) -> bool:
+    return any(identity.file_sha256 == known.file_sha256 for known in BUILTIN_ENCODINGS.values())
 
 
 def _path(identity: EncodingId) -> Path:
@@ -194,7 +187,7 @@ def _path(identity: EncodingId) -> Path:
 def _ranks(identity: EncodingId) -> dict[bytes, int]:
     path = _path(identity)
     data = checked_bytes(path, identity.file_sha256)
-    if any(identity.file_sha256 == known.file_sha256 for known in BUILTIN_ENCODINGS.values()):
+    if _is_builtin(identity):
         return known_ranks(data)
     return parsed_ranks(data, str(path))
 

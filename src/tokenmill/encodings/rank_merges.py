@@ -1,0 +1,52 @@
+"""Ranks as the tokenizer.json of a byte-level BPE, in memory: gigatoken takes any ranks so.
+
+gigatoken's own loader of rank files derives one merge for each token, and panics on a token that
+the merges before it do not reach (Llama 3 has such tokens) or on ids with a hole (p50k_base,
+tekken). tiktoken needs no merges: it joins the two neighbours whose bytes together have the lowest
+rank, and a piece that is a token is never split. So here every cut of a token into two tokens is a
+merge with that token's rank, and `ignore_merges` is set: the same ids by construction, for any
+ranks. There are about 2.2 merges for each token; loading takes 1.1 s of CPU for Llama 3's 128,000
+tokens, where gigatoken's own loader takes 0.2 to 0.3 s for vocabularies that it can read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from tokenmill.encodings.byte_level import byte_level_alphabet
+
+
+def tokenizer_json_of_ranks(ranks: Mapping[bytes, int], split: str) -> str:
+    """`split` is the expression by which gigatoken knows the pattern. No token is special."""
+    letters = {ord(byte): letter for letter, byte in byte_level_alphabet().items()}
+    by_rank = sorted(ranks, key=ranks.__getitem__)
+    vocab = {token.decode("latin-1").translate(letters): ranks[token] for token in by_rank}
+    return json.dumps(
+        {
+            "added_tokens": [],
+            "normalizer": None,
+            "pre_tokenizer": {
+                "type": "Split",
+                "pattern": {"Regex": split},
+                "behavior": "Isolated",
+                "invert": False,
+            },
+            "post_processor": None,
+            "decoder": None,
+            "model": {
+                "type": "BPE",
+                "ignore_merges": True,
+                "vocab": vocab,
+                "merges": [*_merges(vocab)],
+            },
+        }
+    )
+
+
+def _merges(vocab: Mapping[str, int]) -> Iterator[str]:
+    """In the order of the tokens that they make, so that gigatoken takes the ids for ranks."""
+    for token in vocab:
+        for cut in range(1, len(token)):
+            if token[:cut] in vocab and token[cut:] in vocab:
+                yield f"{token[:cut]} {token[cut:]}"
