@@ -246,8 +246,16 @@ def test_task_when_a_part_was_damaged_then_it_is_encoded_again(source, alone, tm
     [damaged, *_] = sorted((work_of(tmp_path) / "parts").iterdir())
     good = damaged.read_bytes()
     damaged.write_bytes(good[:-1] + b"\xff")
-    with pytest.raises(ConflictError, match=r"--partition 1/1\n  1 of \d+ slices is damaged: 0"):
+    with pytest.raises(ConflictError) as caught:
         finish(str(tmp_path))
+    assert caught.value.message == (
+        f"{tmp_path} lacks slices of --partition 1/1\n"
+        f"  1 of {num_slices(tmp_path)} slices is damaged: 0"
+    )
+    assert caught.value.hint == (
+        "run the same `tokenmill prepare` command with --partition 1/1, "
+        f"then: tokenmill finish {tmp_path}"
+    )
     task(source, tmp_path, "1/1")
     assert damaged.read_bytes() == good
     finish(str(tmp_path))
