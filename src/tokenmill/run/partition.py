@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from dataclasses import dataclass
 
 from tokenmill.assemble.duplicates import forget_without_hashes
@@ -57,6 +56,7 @@ from tokenmill.run.watch import RunWatch
 from tokenmill.runners import Runner, Stopped
 from tokenmill.settings import identity_of, resolved
 from tokenmill.storage import files, objects
+from tokenmill.storage.scratch import scratch_folder
 from tokenmill.storage.store import store_of
 
 
@@ -90,7 +90,7 @@ def encode_partition(
     with (
         timed(config, watch) as timed_watch,
         # Not in the work folder, so that a task can remove its own downloads.
-        tempfile.TemporaryDirectory(prefix="tokenmill-", ignore_cleanup_errors=True) as scratch,
+        scratch_folder() as scratch,
         contextlib.closing(RemoteInputs(config, scratch, watch.notice, begun.revisions)) as remote,
     ):
         begun.require_cached(remote)
