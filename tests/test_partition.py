@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -503,6 +504,36 @@ def test_all_tasks_twice_at_once_when_finished_then_the_bytes_of_one_run(source,
     process = start("finish", tmp_path)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0 and "600 documents" in errors, errors
+    assert everything(tmp_path) == everything(alone)
+
+
+def test_task_when_it_is_running_already_then_it_says_so_and_works_all_the_same(
+    source, alone, tmp_path
+):
+    notices: dict[str, list[str]] = {}
+
+    class First(SilentWatch):
+        def recorded(self, record):
+            for partition in ("1/2", "2/2"):
+                if partition not in notices:
+                    second = SilentWatch()
+                    notices[partition] = found = []
+                    second.notice = found.append
+                    config = tokenmill.Config(sources=(source,), out=str(tmp_path), **OPTIONS)
+                    own = Partition.parsed(partition)
+                    assert encode_partition(config, own, InlineRunner(), second).num_own > 1
+
+    config = tokenmill.Config(sources=(source,), out=str(tmp_path), **OPTIONS)
+    encode_partition(config, Partition.parsed("1/2"), InlineRunner(), First())
+    owner = f"process {os.getpid()} on {socket.gethostname()}"
+    assert notices == {
+        "1/2": [
+            f"--partition 1/2 is already running, as {owner}: both encode the same slices; "
+            "stop one of them"
+        ],
+        "2/2": [],
+    }
+    finish(str(tmp_path))
     assert everything(tmp_path) == everything(alone)
 
 

@@ -13,6 +13,7 @@ work, those find the same files, no matter which task wrote them last.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from dataclasses import dataclass
 
@@ -114,7 +115,8 @@ def encode_partition(
             for name in (PARTS_NAME, RECORDS_NAME):
                 files.make_folder(os.path.join(work, name))
             note(workspace, partition, encoding)
-            records = _encode(context, plan, partition, found, remote)
+            with workspace.marked(str(partition), functools.partial(_warn, watch, partition)):
+                records = _encode(context, plan, partition, found, remote)
             return PartitionReport(
                 partition,
                 len(plan.slices),
@@ -123,6 +125,13 @@ def encode_partition(
                 records.counts,
                 _num_missing(work, plan),
             )
+
+
+def _warn(watch: RunWatch, partition: Partition, other: str) -> None:
+    watch.notice(
+        f"--partition {partition} is already running, as {other}: both encode the same slices; "
+        "stop one of them"
+    )
 
 
 def _encode(
