@@ -5,8 +5,8 @@
 Every file is read as `--tokenizer FILE` reads it, and the ids of fuzzed documents (those of
 tests/encodings/test_families.py) and of parquet files below DIR are compared with the library's.
 For files that no package on PyPI carries, which the tests therefore cannot compare: a row of
-src/tokenmill/encodings/whole_files.py says when this was done and with which file. Ends with 1 if an
-id differs, or the row of a file that has one.
+src/tokenmill/encodings/whole_files.py says when this was done and with which file. Ends with 1 if
+an id differs, or the row of a file that has one.
 """
 
 from __future__ import annotations
