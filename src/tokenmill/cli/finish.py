@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tokenmill.config.options import require_positive
     from tokenmill.run.finish import finish
     from tokenmill.runners.machine import available_cpus
-    from tokenmill.words.plural import counted
+    from tokenmill.wording.plural import counted
 
     num_proc = arguments.num_proc
     require_positive("--num-proc", num_proc)

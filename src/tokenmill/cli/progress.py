@@ -21,7 +21,7 @@ from tokenmill.cli.signals import Interrupted, SignalStop
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Step
 from tokenmill.encode.record import PartRecord
-from tokenmill.words.plural import counted, noun_for
+from tokenmill.wording.plural import counted, noun_for
 
 if TYPE_CHECKING:
     from tokenmill.corpus.download.progress import DownloadProgress

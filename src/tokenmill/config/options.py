@@ -21,7 +21,7 @@ from typing import Any
 
 from tokenmill.config.named_source import OWN_OPTIONS, UNSET, NamedSource
 from tokenmill.errors import ConfigError, InputError, unknown_name
-from tokenmill.words.quantities import count_of, seq_len_of, share_of
+from tokenmill.wording.quantities import count_of, seq_len_of, share_of
 
 EOT_POLICIES = ("append", "prepend", "both", "none")
 BOS_POLICIES = ("prepend", "none")

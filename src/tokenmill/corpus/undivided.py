@@ -16,7 +16,7 @@ from tokenmill.corpus.opening import opened
 from tokenmill.corpus.spans import HUB_SCHEME, Input
 from tokenmill.errors import TokenmillError
 from tokenmill.storage.store import store_of
-from tokenmill.words.quantities import shown_bytes
+from tokenmill.wording.quantities import shown_bytes
 
 MARKERS = ("<|endoftext|>", "<|end_of_text|>")  # common separators of documents
 LARGE_BYTES = 4_000_000  # more than nearly all books

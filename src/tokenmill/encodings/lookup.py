@@ -23,7 +23,7 @@ from tokenmill.encodings.vocabulary_file import vocabulary_bytes
 from tokenmill.encodings.whole_files import WHOLE_FILES
 from tokenmill.errors import ConfigError, TokenmillError, unknown_name
 from tokenmill.plugins import loaded_plugin, plugin_names
-from tokenmill.words.keywords import suggesting
+from tokenmill.wording.keywords import suggesting
 
 # Entry points of plugins: functions that return an Encoding, made by `get_encoding` from the
 # plugin's vocabulary file.

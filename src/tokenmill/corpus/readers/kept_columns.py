@@ -28,7 +28,7 @@ from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
 from tokenmill.corpus.spans import Input
 from tokenmill.errors import ConfigError
 from tokenmill.where.fields import Field, column_of, field_at, paths_in
-from tokenmill.words.name_list import name_list
+from tokenmill.wording.name_list import name_list
 
 Names = tuple[str, ...]
 

@@ -31,7 +31,7 @@ from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage import files
 from tokenmill.storage.scratch import scratch_folder
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 Numbers = npt.NDArray[np.int64]
 
