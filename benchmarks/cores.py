@@ -34,7 +34,7 @@ from typing import Any
 from corpus import Recipe
 from measure import Cost, Failed, compile_package, cost
 from tokenmill import __version__
-from tokenmill.words.quantities import parsed_count
+from tokenmill.wording.quantities import parsed_count
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DISK_SECONDS = 0.2

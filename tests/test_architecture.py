@@ -16,7 +16,7 @@ SOURCE = Path(tokenmill.__file__).parent
 
 # A room imports from the layers above it here, and within its layer from the rooms to its left.
 LAYERS = {
-    "ground": ["errors", "arrays", "words", "plugins", "storage"],
+    "ground": ["errors", "arrays", "wording", "plugins", "storage"],
     "seams": ["where", "config", "encodings", "formats"],
     "the mill": ["corpus", "encode", "assemble"],
     "work": ["settings", "runners"],

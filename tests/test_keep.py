@@ -356,7 +356,7 @@ def test_column_that_is_not_there_is_refused_by_the_plan(sources, tmp_path):
     for source, what in [(sources[0], "no column 'ur'"), (sources[2], "no field 'ur'")]:
         with pytest.raises(ConfigError, match=f"--keep: {re.escape(source)}: {what}") as refused:
             prepared(source, tmp_path, keep="n,ur")
-        assert refused.value.hint == "did you mean 'url'?"
+        assert refused.value.hint == "did you mean --keep n,url?"
     for name, shown in [("id", "id"), ("", "''")]:
         path = write_rows(tmp_path / "a.parquet", pa.array([1, 2]), name)
         with pytest.raises(ConfigError, match="no column 'zzz'") as refused:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -246,8 +247,16 @@ def test_task_when_a_part_was_damaged_then_it_is_encoded_again(source, alone, tm
     [damaged, *_] = sorted((work_of(tmp_path) / "parts").iterdir())
     good = damaged.read_bytes()
     damaged.write_bytes(good[:-1] + b"\xff")
-    with pytest.raises(ConflictError, match=r"--partition 1/1\n  1 of \d+ slices is damaged: 0"):
+    with pytest.raises(ConflictError) as caught:
         finish(str(tmp_path))
+    assert caught.value.message == (
+        f"{tmp_path} lacks slices of --partition 1/1\n"
+        f"  1 of {num_slices(tmp_path)} slices is damaged: 0"
+    )
+    assert caught.value.hint == (
+        "run the same `tokenmill prepare` command with --partition 1/1, "
+        f"then: tokenmill finish {tmp_path}"
+    )
     task(source, tmp_path, "1/1")
     assert damaged.read_bytes() == good
     finish(str(tmp_path))
@@ -495,6 +504,36 @@ def test_all_tasks_twice_at_once_when_finished_then_the_bytes_of_one_run(source,
     process = start("finish", tmp_path)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0 and "600 documents" in errors, errors
+    assert everything(tmp_path) == everything(alone)
+
+
+def test_task_when_it_is_running_already_then_it_says_so_and_works_all_the_same(
+    source, alone, tmp_path
+):
+    notices: dict[str, list[str]] = {}
+
+    class First(SilentWatch):
+        def recorded(self, record):
+            for partition in ("1/2", "2/2"):
+                if partition not in notices:
+                    second = SilentWatch()
+                    notices[partition] = found = []
+                    second.notice = found.append
+                    config = tokenmill.Config(sources=(source,), out=str(tmp_path), **OPTIONS)
+                    own = Partition.parsed(partition)
+                    assert encode_partition(config, own, InlineRunner(), second).num_own > 1
+
+    config = tokenmill.Config(sources=(source,), out=str(tmp_path), **OPTIONS)
+    encode_partition(config, Partition.parsed("1/2"), InlineRunner(), First())
+    owner = f"process {os.getpid()} on {socket.gethostname()}"
+    assert notices == {
+        "1/2": [
+            f"--partition 1/2 is already running, as {owner}: both encode the same slices; "
+            "stop one of them"
+        ],
+        "2/2": [],
+    }
+    finish(str(tmp_path))
     assert everything(tmp_path) == everything(alone)
 
 

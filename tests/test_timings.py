@@ -230,10 +230,20 @@ def test_tasks_of_a_partition_have_a_file_each_and_are_added_up(tmp_path):
         options = ("--partition", task, "--timings", tmp_path / f"t-{task[0]}.jsonl")
         done = warm.tokenmill("prepare", source, "-o", out, "--no-val", *options)
         assert done.returncode == 0, done.stderr
-    assert warm.tokenmill("finish", out).returncode == 0
+    inside = warm.tokenmill("finish", out, "--timings", out / "t.jsonl")
+    assert inside.returncode == 2 and "t.jsonl is inside of" in inside.stderr
+    (tmp_path / "t-other.jsonl").write_bytes(lines_of("0" * 64, (0, 0, [(1, 1)], "complete")))
+    other = warm.tokenmill("finish", out, "--timings", tmp_path / "t-other.jsonl")
+    assert other.returncode == 6 and "has the timings of another run" in other.stderr
+    (tmp_path / "t-other.jsonl").unlink()
+    done = warm.tokenmill("finish", out, "--timings", tmp_path / "t-finish.jsonl")
+    assert done.returncode == 0, done.stderr
     found = drawn(out, tmp_path / "t-*.jsonl")
-    assert found.num_attempts == 2
+    assert found.num_attempts == 3
     assert found.num_tokens == Manifest.load(str(out)).num_tokens
+    [last] = read_timings(str(tmp_path / "t-finish.jsonl")).attempts
+    assert last.num_resumed == last.num_slices > 0 and last.end == "complete"
+    assert found.writing_seconds == round(last.last.seconds, 3) > 0
 
 
 def test_fineweb_takes_timings(tmp_path):

@@ -15,7 +15,7 @@ from tokenmill.cli.progress import Progress
 from tokenmill.cli.screen import shown_rate, shown_seconds
 from tokenmill.cli.signals import SignalStop
 from tokenmill.cli.summary import note_lines, shown_speed
-from tokenmill.words.plural import counted, noun_for
+from tokenmill.wording.plural import counted, noun_for
 
 # A count of one before a plural, and rates and times that say nothing.
 _NOUNS = (

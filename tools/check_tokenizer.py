@@ -5,8 +5,8 @@
 Every file is read as `--tokenizer FILE` reads it, and the ids of fuzzed documents (those of
 tests/encodings/test_families.py) and of parquet files below DIR are compared with the library's.
 For files that no package on PyPI carries, which the tests therefore cannot compare: a row of
-src/tokenmill/encodings/families.py says when this was done and with which file. Ends with 1 if an
-id differs, or the row of a file that has one.
+src/tokenmill/encodings/whole_files.py says when this was done and with which file. Ends with 1 if
+an id differs, or the row of a file that has one.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 from tokenmill.encodings import Encoding, get_encoding
 from tokenmill.encodings.bos import usual_bos
-from tokenmill.encodings.families import WHOLE_FILES
 from tokenmill.encodings.loading import special_tokens_of
 from tokenmill.encodings.selfcheck import probe_texts
+from tokenmill.encodings.whole_files import WHOLE_FILES
 from vocabularies import TRUTHS, Truth, fuzzed
 
 BATCH = 2000

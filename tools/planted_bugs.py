@@ -623,7 +623,7 @@ BUGS = [
     ),
     Bug(
         "print a document as it is",
-        "words/escapes.py",
+        "wording/escapes.py",
         'unicodedata.category(char)[0] not in "CZ"',
         "unicodedata.category(char)",
         "tests/faults/test_security.py",

@@ -50,7 +50,7 @@ from tokenmill.runners import Runner, Stopped
 from tokenmill.settings import resolved
 from tokenmill.storage import objects
 from tokenmill.storage.store import store_of
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 
 def run(config: Config, runner: Runner, watch: RunWatch) -> Manifest:

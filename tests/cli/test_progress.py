@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from types import SimpleNamespace
 
 import pytest
 
+import tokenmill
 import tokenmill.cli.progress
+from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.progress import Progress
 from tokenmill.cli.signals import SignalStop
 from tokenmill.corpus.download.progress import DownloadProgress
@@ -27,7 +30,7 @@ class Terminal(io.StringIO):
 class Run:
     """A run of ten slices of 100 MB, and a download of 14 files, 1.4 GB."""
 
-    def __init__(self, monkeypatch, stream: io.StringIO) -> None:
+    def __init__(self, monkeypatch, stream: io.StringIO, is_downloading: bool = True) -> None:
         self.now = 1000.0
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(tokenmill.cli.progress, "time", clock)
@@ -39,7 +42,8 @@ class Run:
             slices=SliceTable.of((SOURCE,), iter(SLICES)), text_bytes=1_000_000_000
         )
         self.progress.planned(plan, ())
-        self.progress.downloading(lambda: self.download)
+        if is_downloading:
+            self.progress.downloading(lambda: self.download)
 
     def line_after(self, seconds: float, download: tuple[float, int, float], *slices: int) -> str:
         """What is shown half a second after that: the download has come so far (share, files,
@@ -103,3 +107,44 @@ def test_log_has_whole_lines_also_while_nothing_is_encoded(monkeypatch):
         run.line_after(2, (share, 1, 14))
     lines = run.stream.getvalue().splitlines()
     assert [line.partition(" 14 MB/s")[0] for line in lines] == ["down  10%", "down  20%"]
+
+
+@pytest.mark.parametrize("options", [{}, {"dedup": "exact"}], ids=["", "dedup"])
+def test_limit_when_it_comes_before_the_end_of_the_corpus_then_the_share_is_of_the_limit(
+    tmp_path, monkeypatch, capsys, options
+):
+    texts = [f"{n % 700} words of a document, some of them twice" for n in range(4000)]
+    lines = (
+        json.dumps({"text": text if options else f"{text} {n}"}) for n, text in enumerate(texts)
+    )
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    monkeypatch.setattr(MovingLine, "is_due", lambda line, now: True)
+    monkeypatch.setattr(MovingLine, "write", lambda line, now, fields: print(*fields, sep="; "))
+    given = {"slice_bytes": 8000, "num_proc": 1, "val": "none", "limit_tokens": 5000, **options}
+    made = tokenmill.prepare(tmp_path / "a.jsonl", tmp_path / "out", progress=True, **given)
+    shown = [line.split("; ") for line in capsys.readouterr().out.splitlines()]
+    shares = [int(fields[0].strip().removesuffix("%")) for fields in shown]
+    assert shares == sorted(shares) and shares[-1] == 100
+    writing = [fields[-1] == "writing shards" for fields in shown]
+    assert writing == [share == 100 for share in shares]
+    # What is encoded again, up to the limit, is not counted again.
+    num_shown = int(shown[-1][1].removesuffix(" documents").replace(",", ""))
+    assert made.counts.num_rows <= num_shown < made.counts.num_rows + 400
+
+
+def test_limit_when_a_run_is_resumed_then_the_time_left_is_of_what_is_left(monkeypatch):
+    run = Run(monkeypatch, Terminal(), is_downloading=False)
+    run.progress.limited(50_000_000, 100_000_000)
+
+    def line_after(seconds: float, *slices: int) -> str:
+        run.now += seconds
+        for index in slices:
+            run.progress.step(SLICES[index], Step(0, 0, 100, 100, 2_500_000, 10_000_000))
+        return run.stream.getvalue().rpartition("\r")[2].removesuffix("\x1b[K")
+
+    line = line_after(10, 0, 1)  # shown after 2.5M of the 50M tokens that were left
+    assert line == " 52%  100 documents  2.5M tokens  1.0 MB/s  8 workers  3:10 left"
+    line = line_after(0.5, 0, 1)
+    assert line.startswith(" 57%  300 documents  7.5M tokens")
+    run.progress.limited(101_000_000, 100_000_000)
+    assert line_after(0.5, 1).endswith("8 workers  writing shards")

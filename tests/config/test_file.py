@@ -21,7 +21,7 @@ from tokenmill.config import Config
 from tokenmill.config.file import MAX_BYTES, ConfigFile
 from tokenmill.config.named_source import KEYS
 from tokenmill.errors import ConfigError
-from tokenmill.words.toml_text import toml_text
+from tokenmill.wording.toml_text import toml_text
 
 TEXT = """\
 # Two sources

@@ -17,9 +17,10 @@ import tokenizers
 
 from tokenmill.cli import main
 from tokenmill.encodings import EncodingId, get_encoding
-from tokenmill.encodings.families import FAMILIES, WHOLE_FILES
+from tokenmill.encodings.families import FAMILIES
 from tokenmill.encodings.loading import engine_of, special_tokens_of
 from tokenmill.encodings.selfcheck import probe_texts
+from tokenmill.encodings.whole_files import WHOLE_FILES
 from tokenmill.errors import ConfigError
 from vocabularies import PUBLISHED, Truth, fuzzed
 

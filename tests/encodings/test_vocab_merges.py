@@ -112,7 +112,11 @@ def written(name: str, plain: Any) -> Callable[[Path], None]:
         (without_merges, r"there is no merges\.txt beside it"),
         (appended("a\n"), r"merges\.txt: not a merges\.txt: line \d+ is 'a'"),
         (appended("a b c\n"), r"not a merges\.txt: line"),
-        (appended("zz qq\n"), r"has 'zz', which is not in vocab\.json"),
+        (
+            appended("zz qq\n"),
+            r"merges\.txt: line \d+ has 'zz', which is not in vocab\.json: they belong to "
+            "different models$",
+        ),
         (written("vocab.json", {"a": 0, "b": 1}), "not a byte-level vocabulary"),
         (written("vocab.json", {"a": 0, "b": 0}), "an id is repeated, negative or too large"),
         (written("vocab.json", {"a": -1}), "an id is repeated, negative or too large"),
@@ -134,8 +138,12 @@ def test_pair_when_hostile_or_of_another_kind_then_is_refused_by_name(
 
 
 def test_pair_when_a_pattern_is_given_then_is_refused(pair: Path) -> None:
-    with pytest.raises(ConfigError, match="has its own pattern"):
+    what = "a vocab.json with a merges.txt is cut with GPT-2's pattern"
+    with pytest.raises(ConfigError) as caught:
         get_encoding(pair, pattern="cl100k")
+    path = pair / "vocab.json"
+    assert caught.value.message == f"{path}: {what}; the pattern cl100k is for .tiktoken files"
+    assert caught.value.hint == "leave the pattern out"
 
 
 def test_eot_when_only_the_config_lists_it_then_the_pair_loads_as_it_was_named(pair: Path) -> None:

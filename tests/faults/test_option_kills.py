@@ -18,7 +18,7 @@ import option_scenarios
 import tokenmill
 from option_scenarios import SCENARIOS, TOGETHER
 from tokenmill.storage import hashing
-from tokenmill.words.toml_text import toml_text
+from tokenmill.wording.toml_text import toml_text
 
 QUICK = {"tokenmill.storage.retry.LONGEST_PAUSE_SECONDS": 0.05}
 NUM_CHAINS = 2

@@ -273,6 +273,24 @@ repeat = 2
     assert (tmp_path / "my.json").read_bytes() == (tmp_path / "alone.json").read_bytes()
 
 
+def test_training_when_the_configuration_has_what_it_does_not_use_then_it_says_so(
+    corpus, tmp_path, capsys
+):
+    rest = ["-o", str(tmp_path / "my.json"), "--vocab-size", "300", "-q", "--overwrite"]
+    for options, names in [
+        ('dedup = "exact"\nlimit_tokens = 100', "dedup and limit_tokens"),
+        ("limit_tokens = 100", "limit_tokens"),
+        ("limit_docs = 100", None),
+    ]:
+        (tmp_path / "a.toml").write_text(f'sources = ["{corpus}"]\n{options}\n')
+        assert main(["tokenizer", "train", "--config", str(tmp_path / "a.toml"), *rest]) == 0
+        note = (
+            f"note: training does not use {names} of the configuration; "
+            "--sample 2GB limits how much text it learns from\n"
+        )
+        assert capsys.readouterr().err == ("" if names is None else note)
+
+
 def test_compare_when_files_differ_then_each_has_its_line(corpus, tmp_path, capsys):
     trained(corpus, tmp_path / "my.json")
     (tmp_path / "b.txt").write_text("plain English words, nothing else")

@@ -10,8 +10,8 @@ from tokenmill.config import Config
 from tokenmill.encodings import Encoding
 from tokenmill.estimate import Estimate
 from tokenmill.estimate import estimate as estimated
-from tokenmill.words.keywords import suggesting
-from tokenmill.words.quantities import Quantity
+from tokenmill.wording.keywords import suggesting
+from tokenmill.wording.quantities import Quantity
 
 
 @suggesting

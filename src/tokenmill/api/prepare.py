@@ -13,8 +13,8 @@ from tokenmill.encodings import Encoding
 from tokenmill.prepare import run
 from tokenmill.run import RunWatch, SilentWatch
 from tokenmill.runners.start import started_runner, workers_of
-from tokenmill.words.keywords import suggesting
-from tokenmill.words.quantities import Quantity, count_of
+from tokenmill.wording.keywords import suggesting
+from tokenmill.wording.quantities import Quantity, count_of
 
 _NOT_OPTIONS = ("watch", "progress", "pack")
 

@@ -9,8 +9,8 @@ from tokenmill.api.tokenizer import encoding_named
 from tokenmill.dataset.verify import Report as VerifyReport
 from tokenmill.dataset.verify import verify as verified
 from tokenmill.encodings import Encoding
-from tokenmill.words.keywords import suggesting
-from tokenmill.words.quantities import Quantity, count_of
+from tokenmill.wording.keywords import suggesting
+from tokenmill.wording.quantities import Quantity, count_of
 
 __all__ = ["VerifyReport", "verify"]
 

@@ -34,9 +34,11 @@ class TokenLimit:
         self._copies_in = copies_in  # what --dedup leaves out of a slice (Slice.copies)
         self._moved = moved
         self._lock = threading.Lock()
+        self.max_tokens = max_tokens
         self._left = max_tokens
         self._next = 0  # all slices before it have a record and are before the limit
         self._early: dict[int, PartRecord] = {}  # records of slices from there on
+        self._waiting_tokens = 0  # of all these
         self._handed_out = 0  # all slices before it have a record or are in flight
         self._early_tokens = 0  # of early records before that
         self._read: dict[int, Slice] = {}  # slices with an early record that this attempt read
@@ -53,6 +55,12 @@ class TokenLimit:
     def num_slices(self) -> int:
         """The number of slices, once `last` is known."""
         return self._next + 1
+
+    @property
+    def num_tokens(self) -> int:
+        """Of the slices with a record; more than the limit, once slices beyond it have one."""
+        with self._lock:
+            return self.max_tokens - self._left + self._waiting_tokens
 
     def resumed(self, records: Ledger) -> Ledger:
         """The records of earlier attempts that are certainly needed; others may be needed later."""
@@ -71,6 +79,7 @@ class TokenLimit:
         for record in records:
             index = record.slice_index
             self._early[index] = record
+            self._waiting_tokens += record.num_tokens
             if index < self._handed_out:
                 self._early_tokens += record.num_tokens
             if slice_ is not None:
@@ -129,6 +138,7 @@ class TokenLimit:
                 return
             del self._early[at]
             self._left -= record.num_tokens
+            self._waiting_tokens -= record.num_tokens
             if at < self._handed_out:
                 self._early_tokens -= record.num_tokens
             if at in self._read:

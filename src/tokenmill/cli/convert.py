@@ -16,8 +16,8 @@ from tokenmill.cli.screen import (
     shown_seconds,
 )
 from tokenmill.cli.summary import note_lines
-from tokenmill.words.plural import counted
-from tokenmill.words.quantities import count_of, seq_len_of
+from tokenmill.wording.plural import counted
+from tokenmill.wording.quantities import count_of, seq_len_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.screen import printable, shown_bytes, shown_seconds
 from tokenmill.errors import ConfigError
-from tokenmill.words.plural import counted, noun_for
+from tokenmill.wording.plural import counted, noun_for
 
 if TYPE_CHECKING:
     from tokenmill.doctor.causes import Cause

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tokenmill.cli.estimate import shown_free, shown_room
 from tokenmill.cli.screen import printable, shown_bytes, shown_count
 from tokenmill.config import Config
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.estimate import Estimate

@@ -20,7 +20,7 @@ from tokenmill.cli.screen import (
 )
 from tokenmill.cli.summary import MIN_RATED_BYTES
 from tokenmill.config import Config
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.estimate import Estimate

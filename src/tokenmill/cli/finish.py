@@ -29,6 +29,11 @@ exit code 6 if a task is still running, or has slices left""",
         help="fail if a larger fraction of rows is bad (default: 0.001)",
     )
     parser.add_argument("--num-proc", type=int, metavar="N", help="workers (default: one per CPU)")
+    parser.add_argument(
+        "--timings",
+        metavar="FILE",
+        help="append to FILE how long it takes: for `report OUT --timings FILE`",
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks with errors")
@@ -41,13 +46,15 @@ def run(arguments: argparse.Namespace) -> int:
     from tokenmill.config.options import require_positive
     from tokenmill.run.finish import finish
     from tokenmill.runners.machine import available_cpus
-    from tokenmill.words.plural import counted
+    from tokenmill.wording.plural import counted
 
     num_proc = arguments.num_proc
     require_positive("--num-proc", num_proc)
     workers = counted(num_proc or available_cpus(), "worker")
     with stderr_progress(lambda num_slices: workers, arguments.quiet) as progress:
-        manifest = finish(arguments.out, progress, arguments.max_bad_fraction, num_proc)
+        manifest = finish(
+            arguments.out, progress, arguments.max_bad_fraction, num_proc, arguments.timings
+        )
         progress.end()
         print_summary(manifest, arguments.out, arguments, progress, 0)
     return 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokenmill.cli.screen import shown_bytes
 from tokenmill.cli.summary import note_lines
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.dataset.inspect import Glance

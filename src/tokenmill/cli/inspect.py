@@ -15,7 +15,7 @@ from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.paint import coloured, is_coloured, marked, plain
 from tokenmill.cli.screen import parsed_count, printable
 from tokenmill.errors import ConfigError
-from tokenmill.words.plural import counted, noun_for
+from tokenmill.wording.plural import counted, noun_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

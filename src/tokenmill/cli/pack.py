@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.screen import printable
-from tokenmill.words.quantities import count_of
+from tokenmill.wording.quantities import count_of
 
 if TYPE_CHECKING:
     from tokenmill.dataset.opened import OpenedDataset

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tokenmill.cli.screen import printable
 from tokenmill.cli.summary import shown_speed
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.config import Config, Partition

@@ -10,7 +10,7 @@ from tokenmill.cli import run_options
 from tokenmill.cli.summary import print_summary
 from tokenmill.config import Config, Partition
 from tokenmill.errors import ConfigError
-from tokenmill.words.quantities import count_of
+from tokenmill.wording.quantities import count_of
 
 if TYPE_CHECKING:
     from tokenmill.loader.packing.pack import PackOptions

@@ -21,7 +21,7 @@ from tokenmill.cli.signals import Interrupted, SignalStop
 from tokenmill.corpus.spans import Slice
 from tokenmill.encode.job import Step
 from tokenmill.encode.record import PartRecord
-from tokenmill.words.plural import counted, noun_for
+from tokenmill.wording.plural import counted, noun_for
 
 if TYPE_CHECKING:
     from tokenmill.corpus.download.progress import DownloadProgress
@@ -82,7 +82,6 @@ class Progress:
         self._moving = MovingLine(stream, quiet)
         self._made_at = self._began = self._moving.shown_at = time.monotonic()
         self._total_bytes = self._done_bytes = 0
-        self._resumed_bytes = 0
         self._heard_at = self._began  # the last event of any slice
         self._idle_seconds = 0.0  # while all workers waited for files
         self._in_flight: dict[int, tuple[int, int, int]] = {}  # slice -> rows, tokens, bytes
@@ -90,6 +89,8 @@ class Progress:
         self._sizes = array("q")  # of each slice from there on: estimated bytes of text
         self._missing = 0
         self._download: DownloadWatch | None = None
+        self._limit: tuple[int, int] | None = None  # tokens of finished slices, --limit-tokens
+        self._resumed_share = 0.0
         self.num_rows = self.num_tokens = self.text_bytes = 0  # of finished slices
         self.resumed_slices = 0
         self.plan: Plan | None = None  # None: there was nothing to do
@@ -100,7 +101,8 @@ class Progress:
         self._total_bytes = plan.text_bytes
         self._first = plan.slices[0].index if plan.slices else 0
         self._sizes = plan.slices.sizes
-        self._done_bytes = self._resumed_bytes = sum(map(self._size, done))
+        self._done_bytes = sum(map(self._size, done))
+        self._resumed_share = self._share()
         self._heard_at = self._began
         self._missing = len(plan.slices) - len(done)
         self._workers = self._workers_of(self._missing)
@@ -117,6 +119,8 @@ class Progress:
 
     def step(self, slice_: Slice, step: Step) -> None:
         self._hear()
+        if self._is_again(slice_.index):
+            return
         rows, tokens, text_bytes = self._in_flight.get(slice_.index, (0, 0, 0))
         self._in_flight[slice_.index] = (
             rows + step.done_rows,
@@ -128,10 +132,12 @@ class Progress:
     def recorded(self, record: PartRecord) -> None:
         self._hear()
         self._in_flight.pop(record.slice_index, None)
+        self.text_bytes += record.counts.text_bytes
+        if self._is_again(record.slice_index):
+            return
         self._done_bytes += self._size(record.slice_index)
         self.num_rows += record.counts.num_rows
         self.num_tokens += record.num_tokens
-        self.text_bytes += record.counts.text_bytes
         self._missing -= 1
         if not self._missing:
             # Show the next line at once: the one after may take a while.
@@ -139,6 +145,12 @@ class Progress:
             self._stop.can_wait = False
             if self._stop.signum:
                 raise Interrupted(self._stop.signum)
+        self._show()
+
+    def limited(self, num_tokens: int, max_tokens: int) -> None:
+        if self._limit is None:
+            self._resumed_share = min(1.0, num_tokens / max_tokens)
+        self._limit = (num_tokens, max_tokens)
         self._show()
 
     def notice(self, message: str) -> None:
@@ -192,17 +204,20 @@ class Progress:
             self._moving.write(now, self._fields(now))
 
     def _size(self, index: int) -> int:
-        at = index - self._first
-        return self._sizes[at] if at < len(self._sizes) else 0  # encoded again (--limit-tokens)
+        return 0 if self._is_again(index) else self._sizes[index - self._first]
+
+    def _is_again(self, index: int) -> bool:
+        """Whether it is made from a slice of the plan, whose documents are counted already: cut
+        short (--limit-tokens), or without copies (--dedup)."""
+        return index - self._first >= len(self._sizes)
 
     def _fields(self, now: float) -> list[str]:
         in_flight = self._in_flight.items()
         num_rows = self.num_rows + sum(done[0] for _, done in in_flight)
         num_tokens = self.num_tokens + sum(done[1] for _, done in in_flight)
         text_bytes = self.text_bytes + sum(done[2] for _, done in in_flight)
-        done = self._done_bytes + sum(min(done[2], self._size(i)) for i, done in in_flight)
-        share = min(1.0, done / self._total_bytes) if self._total_bytes else 0.0
-        rate, left = self._speed(now, text_bytes, done)
+        share = self._share()
+        rate, left = self._speed(now, text_bytes, share)
         documents = counted(num_rows, "document")
         tokens = f"{shown_count(num_tokens)} {noun_for(num_tokens, 'token')}"
         speed = [shown_rate(rate)] if rate else []
@@ -214,19 +229,34 @@ class Progress:
             fields = [f"{share:4.0%}", documents, tokens, *speed]
         if self._workers:  # known once there is a plan
             fields.append(self._workers)
-        if self.plan is not None and not self._missing:
+        if self.plan is not None and (not self._missing or self._is_limit_reached):
             fields.append("writing shards")
         elif left:  # else it is unknown
             fields.append(f"{shown_seconds(left)} left")
         return fields
 
-    def _speed(self, now: float, text_bytes: int, done: int) -> tuple[float, float]:
+    @property
+    def _is_limit_reached(self) -> bool:
+        return self._limit is not None and self._limit[0] >= self._limit[1]
+
+    def _share(self) -> float:
+        """How much is encoded: of the corpus, or of the limit if that comes first."""
+        in_flight = self._in_flight.items()
+        done = self._done_bytes + sum(min(done[2], self._size(i)) for i, done in in_flight)
+        share = done / self._total_bytes if self._total_bytes else 0.0
+        if self._limit is not None:
+            num_tokens, max_tokens = self._limit
+            num_tokens += sum(done[1] for _, done in in_flight)
+            share = max(share, num_tokens / max_tokens)
+        return min(1.0, share)
+
+    def _speed(self, now: float, text_bytes: int, share: float) -> tuple[float, float]:
         """Bytes of text per second of encoding, and the seconds left; 0 if unknown."""
-        fresh = done - self._resumed_bytes
+        fresh = share - self._resumed_share
         seconds = now - self._began - self._idle_seconds - self._waited(now)
         if fresh <= 0 or seconds <= 0:
             return 0.0, 0.0
-        return text_bytes / seconds, seconds * (self._total_bytes - done) / fresh
+        return text_bytes / seconds, seconds * (1 - share) / fresh
 
     def _hear(self) -> None:
         now = time.monotonic()

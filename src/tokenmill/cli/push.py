@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import printable, shown_bytes, shown_seconds
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 if TYPE_CHECKING:
     from tokenmill.dataset.push import Pushed

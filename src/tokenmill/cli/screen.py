@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from tokenmill.errors import OutputError
-from tokenmill.words.escapes import printable as printable  # noqa: PLC0414
-from tokenmill.words.quantities import parsed_count as parsed_count  # noqa: PLC0414
-from tokenmill.words.quantities import shown_bytes as shown_bytes  # noqa: PLC0414
-from tokenmill.words.quantities import shown_count as shown_count  # noqa: PLC0414
-from tokenmill.words.quantities import shown_rate as shown_rate  # noqa: PLC0414
+from tokenmill.wording.escapes import printable as printable  # noqa: PLC0414
+from tokenmill.wording.quantities import parsed_count as parsed_count  # noqa: PLC0414
+from tokenmill.wording.quantities import shown_bytes as shown_bytes  # noqa: PLC0414
+from tokenmill.wording.quantities import shown_count as shown_count  # noqa: PLC0414
+from tokenmill.wording.quantities import shown_rate as shown_rate  # noqa: PLC0414
 
 
 class CheckedStdout:

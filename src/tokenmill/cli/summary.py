@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.screen import printable, shown_bytes, shown_count, shown_rate, shown_seconds
-from tokenmill.words.plural import counted, noun_for
+from tokenmill.wording.plural import counted, noun_for
 
 if TYPE_CHECKING:
     import argparse

@@ -15,8 +15,8 @@ from tokenmill.cli.comparison_table import ComparisonTable
 from tokenmill.cli.moving_line import MovingLine
 from tokenmill.cli.screen import printable, shown_bytes, shown_count
 from tokenmill.errors import ConfigError, InputError
-from tokenmill.words.plural import counted
-from tokenmill.words.quantities import count_of
+from tokenmill.wording.plural import counted
+from tokenmill.wording.quantities import count_of
 
 if TYPE_CHECKING:
     from tokenmill.config import Config

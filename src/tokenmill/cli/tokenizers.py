@@ -59,7 +59,8 @@ def _facts(row: dict[str, Any]) -> str:
 
 def _rows() -> Iterator[dict[str, Any]]:
     from tokenmill.encodings.bos import usual_bos
-    from tokenmill.encodings.families import FAMILIES, OPENAI, WHOLE_FILES
+    from tokenmill.encodings.families import FAMILIES, OPENAI
+    from tokenmill.encodings.whole_files import WHOLE_FILES
 
     for family in (*OPENAI, *FAMILIES):
         specials = family.special_tokens

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from tokenmill.errors import ConfigError
-from tokenmill.words.synonyms import command_meant, option_called, option_meant
+from tokenmill.wording.synonyms import command_meant, option_called, option_meant
 
 _MAX_WORDS = 8  # a longer command is not repeated in a hint
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")

@@ -21,7 +21,7 @@ from tokenmill.cli.screen import (
 )
 from tokenmill.config.options import require_positive
 from tokenmill.errors import ConfigError, IntegrityError, UncheckedError
-from tokenmill.words.plural import noun_for
+from tokenmill.wording.plural import noun_for
 
 if TYPE_CHECKING:
     from tokenmill.dataset.made_with import NamedTokenizer

@@ -24,7 +24,7 @@ from typing import Any
 from tokenmill.config.named_source import KEYS, NAME, unknown_key
 from tokenmill.config.options import COUNTS, Config
 from tokenmill.errors import ConfigError
-from tokenmill.words.synonyms import option_meant
+from tokenmill.wording.synonyms import option_meant
 
 MAX_BYTES = 2 << 20  # the limit of a Linux command line: any list of sources fits
 _TYPES = {f.name: str(f.type) for f in dataclasses.fields(Config) if f.name != "named"}

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.errors import ConfigError
-from tokenmill.words.quantities import share_of
-from tokenmill.words.synonyms import option_meant
+from tokenmill.wording.quantities import share_of
+from tokenmill.wording.synonyms import option_meant
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 MAX_REPEAT = 1000  # each copy adds its own slices to the plan

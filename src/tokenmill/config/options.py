@@ -21,7 +21,7 @@ from typing import Any
 
 from tokenmill.config.named_source import OWN_OPTIONS, UNSET, NamedSource
 from tokenmill.errors import ConfigError, InputError, unknown_name
-from tokenmill.words.quantities import count_of, seq_len_of, share_of
+from tokenmill.wording.quantities import count_of, seq_len_of, share_of
 
 EOT_POLICIES = ("append", "prepend", "both", "none")
 BOS_POLICIES = ("prepend", "none")
@@ -338,7 +338,7 @@ def _kept_text(given: Any) -> str | None:
         given = columns_in(given.strip())
     names = tuple(map(str, given))
     if own := [name for name in names if name in OWN_COLUMNS]:
-        others = _comma_separated(name for name in names if name not in OWN_COLUMNS)
+        others = comma_separated(name for name in names if name not in OWN_COLUMNS)
         raise ConfigError(
             f"--keep {own[0]}: tokenmill writes a column of this name itself, for every document",
             hint=f"--keep {shlex.quote(others)}; to keep a column {own[0]} of the files, rename it",
@@ -353,10 +353,10 @@ def _kept_text(given: Any) -> str | None:
     for name in names:
         if name != name.encode(errors="replace").decode():
             raise ConfigError(f"--keep: {name!r} is not valid Unicode", hint="--keep id,url")
-    return _comma_separated(names)
+    return comma_separated(names)
 
 
-def _comma_separated(names: Iterable[str]) -> str:
+def comma_separated(names: Iterable[str]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(names)
     return text.getvalue()

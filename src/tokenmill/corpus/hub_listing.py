@@ -36,7 +36,7 @@ from tokenmill.corpus.skipped import shown_endings
 from tokenmill.errors import InputError, NetworkError
 from tokenmill.storage.listing import matching
 from tokenmill.storage.retry import Notice, Retry
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 CONVERTED = "refs/convert/parquet"
 _CARD = "README.md"

@@ -18,7 +18,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tokenmill.corpus.readers import KINDS, kind_of, kinds
+from tokenmill.corpus.readers import BYTE_KINDS, KINDS, kind_of, kinds
 from tokenmill.corpus.readers.naming import conversion_hint, ending, kind_named, may_be_text
 from tokenmill.corpus.skipped import Skipped, shown_endings
 from tokenmill.corpus.spans import TAG, Input
@@ -195,7 +195,11 @@ def _nothing_to_read(folder: str, others: list[str], input_format: str | None) -
     if others:
         most = endings.most_common(1)[0][0]
         example = next(path for path in others if most in (ending(path), os.path.basename(path)))
-        if may_be_text(example):
+        kind, _ = kind_of(example) or (None, None)
+        if {kind, input_format} <= set(BYTE_KINDS):  # a folder's files are chosen by their names
+            files = shlex.quote(os.path.join(glob.escape(folder), "**", f"*{most}"))
+            hint = f"to read its {most} files as {input_format}, give {files} as SOURCE"
+        elif may_be_text(example):
             hint += "; if these are plain text: --input-format text"
         elif command := conversion_hint(example):
             hint += f"; for {example}: {command}"

@@ -25,7 +25,7 @@ from tokenmill.encodings import EncodingId
 from tokenmill.encodings.bos import bos_id_of
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import DatasetFiles, Format, FoundShard, format_names, get_format
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 _MAX_NAMES = 8
 

@@ -19,7 +19,7 @@ from tokenmill.assemble.sidecars import PATTERN
 from tokenmill.dataset.manifest import Manifest, OutputFile
 from tokenmill.errors import IntegrityError, TokenmillError
 from tokenmill.formats import DatasetFiles
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

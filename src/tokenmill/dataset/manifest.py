@@ -21,7 +21,7 @@ from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import IntegrityError, TokenmillError
 from tokenmill.formats import DatasetFiles
 from tokenmill.storage import files
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 MANIFEST_NAME = "tokenmill.json"
 QUARANTINE_NAME = "tokenmill-quarantine.jsonl"

@@ -12,7 +12,7 @@ from tokenmill.dataset.trainers import trainer_notes
 from tokenmill.encode.record import Counts
 from tokenmill.encodings import EncodingId
 from tokenmill.formats import get_format
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 
 class SplitSums(Protocol):

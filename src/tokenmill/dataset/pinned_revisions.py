@@ -21,7 +21,7 @@ from tokenmill.dataset.places import plan_path
 from tokenmill.errors import ConflictError, IntegrityError, NetworkError
 from tokenmill.storage import files
 from tokenmill.storage.store import store_of
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tokenmill.encodings.builtin import ENCODING_NAMES, builtin_identity
 from tokenmill.encodings.hub_model import pinned_name
 from tokenmill.errors import ConfigError
 from tokenmill.formats import get_format
-from tokenmill.words.toml_text import toml_text
+from tokenmill.wording.toml_text import toml_text
 
 
 def config_text(manifest: Manifest, local: str | None = None) -> str:

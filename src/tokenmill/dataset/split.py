@@ -25,7 +25,7 @@ from tokenmill.dataset.open_shards import OpenShards
 from tokenmill.dataset.stream import READ_TOKENS, Stream, Tokens
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import DatasetFiles
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

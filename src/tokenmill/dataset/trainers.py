@@ -7,7 +7,7 @@ take the vocabulary size from a `meta.pkl`, but we write no pickle.
 
 from __future__ import annotations
 
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 # The value in the source of nanoGPT, build-nanogpt and llm.c: 50,257 ids, rounded up.
 GPT2_ROWS = 50304

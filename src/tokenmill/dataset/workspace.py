@@ -233,6 +233,18 @@ class Workspace:
         with self._store.shared_lock(lock_path(self.out)), self._removal_explained():
             yield
 
+    @contextlib.contextmanager
+    def marked(self, task: str, others: Callable[[str], None]) -> Iterator[None]:
+        """Mark a task as running; `others` is told which process already runs it. That process may
+        hang on a machine that is lost, so this one works all the same."""
+        path = os.path.join(self.folder, f"task-{task.replace('/', '-')}.lock")
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(self._store.lock(path))
+            except ConflictError as error:
+                others(error.message.rpartition(": ")[2])
+            yield
+
     def _enter(self, names: OutputNames, overwrite: bool) -> None:
         publication.require_no_link(self.folder)
         names.require_kinds(self.out)

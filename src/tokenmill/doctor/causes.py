@@ -15,7 +15,7 @@ from tokenmill.doctor.machine_findings import DOCKER_SHM_BYTES
 from tokenmill.doctor.watch import Watched, is_spawned
 from tokenmill.runners import machine
 from tokenmill.runners.exit_diagnosis import signal_name
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 _NATIVE = {signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP}
 # With this share of the memory in use, a SIGKILL was most likely the kernel's.

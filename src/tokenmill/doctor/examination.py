@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import tempfile
 from collections.abc import Mapping
 from importlib import metadata
 from urllib.parse import urlsplit
@@ -36,7 +35,7 @@ def examine(environment: Mapping[str, str]) -> list[Finding]:
         reach_finding(environment),
         hub_finding(environment),
         machine.disk_finding("disk here", os.getcwd()),
-        machine.disk_finding("temporary files", tempfile.gettempdir()),
+        machine.temporary_files_finding(),
         machine.disk_finding("Hugging Face cache", hub),
         versions_finding(),
     ]

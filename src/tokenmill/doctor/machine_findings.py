@@ -14,7 +14,9 @@ from collections.abc import Mapping
 
 from tokenmill.doctor.findings import Finding, Level, gigabytes
 from tokenmill.doctor.proc import process_status
+from tokenmill.errors import OutputError
 from tokenmill.runners import machine
+from tokenmill.storage.scratch import temporary_folder
 
 # A generous figure for the memory of one map worker with tiktoken and a batch of documents.
 WORKER_BYTES = 10**9
@@ -124,6 +126,13 @@ def threads_finding(environment: Mapping[str, str], root: str = "/") -> Finding:
         advice += "map before what starts threads, or use the start method spawn"
         return Finding("note", "threads", what, advice)
     return Finding("ok", "threads", what)
+
+
+def temporary_files_finding() -> Finding:
+    try:
+        return disk_finding("temporary files", temporary_folder())
+    except OutputError as error:
+        return Finding("problem", "temporary files", error.message, error.hint or "")
 
 
 def disk_finding(topic: str, folder: str) -> Finding:

@@ -11,7 +11,6 @@ import hashlib
 import os
 import shlex
 import socket
-import tempfile
 import threading
 from collections.abc import Mapping
 from typing import Literal
@@ -20,6 +19,8 @@ from urllib.parse import urlsplit
 from tokenmill.doctor.findings import Finding
 from tokenmill.encodings.builtin import BUILTIN_ENCODINGS
 from tokenmill.encodings.vocabulary_file import VOCAB_FOLDER
+from tokenmill.errors import OutputError
+from tokenmill.storage.scratch import temporary_folder
 
 HOST = "openaipublic.blob.core.windows.net"
 REACH_SECONDS = 1.5
@@ -48,7 +49,11 @@ def cache_folder(environment: Mapping[str, str]) -> str:
     for name in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"):
         if name in environment:
             return environment[name]
-    return os.path.join(tempfile.gettempdir(), "data-gym-cache")
+    try:
+        parent = temporary_folder()
+    except OutputError:  # which is a finding of its own
+        parent = environment.get("TMPDIR", "/tmp")
+    return os.path.join(parent, "data-gym-cache")
 
 
 def cached_states(folder: str) -> dict[str, State]:

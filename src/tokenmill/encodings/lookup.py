@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenmill.encodings.bos import with_bos
 from tokenmill.encodings.builtin import ENCODING_NAMES, builtin_identity
 from tokenmill.encodings.encoding import Encoding
-from tokenmill.encodings.families import FAMILIES, WHOLE_FILES
+from tokenmill.encodings.families import FAMILIES
 from tokenmill.encodings.hub_model import VOCABULARIES, HubModel
 from tokenmill.encodings.identity import EncodingId
 from tokenmill.encodings.sentencepiece import is_sentencepiece, sentencepiece_identity
@@ -20,9 +20,10 @@ from tokenmill.encodings.tiktoken import rank_file_identity
 from tokenmill.encodings.tokenizer_json import tokenizer_json_identity
 from tokenmill.encodings.vocab_merges import is_vocab, vocab_merges_identity, vocab_of
 from tokenmill.encodings.vocabulary_file import vocabulary_bytes
+from tokenmill.encodings.whole_files import WHOLE_FILES
 from tokenmill.errors import ConfigError, TokenmillError, unknown_name
 from tokenmill.plugins import loaded_plugin, plugin_names
-from tokenmill.words.keywords import suggesting
+from tokenmill.wording.keywords import suggesting
 
 # Entry points of plugins: functions that return an Encoding, made by `get_encoding` from the
 # plugin's vocabulary file.

@@ -90,11 +90,11 @@ _ALIASES = {"r50k": "gpt2", "p50k": "gpt2"}
 PATTERN_NAMES = (*PATTERNS, *_ALIASES)
 
 
-def refuse_pattern(pattern: str | None, path: Path, what: str) -> None:
-    """Raise ConfigError if a pattern is given for a file that has its own."""
+def refuse_pattern(pattern: str | None, path: Path, why: str) -> None:
+    """Raise ConfigError if a pattern is given for a file that needs none."""
     if pattern is not None:
         raise ConfigError(
-            f"{path}: {what} has its own pattern; the pattern {pattern} is for .tiktoken files",
+            f"{path}: {why}; the pattern {pattern} is for .tiktoken files",
             hint="leave the pattern out",
         )
 

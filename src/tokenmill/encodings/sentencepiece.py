@@ -70,7 +70,7 @@ def is_sentencepiece(data: bytes) -> bool:
 
 
 def sentencepiece_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
-    refuse_pattern(pattern, path, "a SentencePiece model")
+    refuse_pattern(pattern, path, "a SentencePiece model has its own pattern")
     data = vocabulary_bytes(path)
     model = parsed_model(data, str(path))
     why = _inconvertible(model)

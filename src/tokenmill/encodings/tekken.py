@@ -51,7 +51,7 @@ def is_tekken(plain: Any) -> bool:
 
 
 def tekken_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
-    refuse_pattern(pattern, path, "a tekken.json")
+    refuse_pattern(pattern, path, "a tekken.json has its own pattern")
     data = vocabulary_bytes(path)
     plain = json.loads(data)
     specials, ranks = _tokens(plain, str(path))

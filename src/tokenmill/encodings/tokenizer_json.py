@@ -38,7 +38,7 @@ _MAX_ID = 1 << 24
 
 
 def tokenizer_json_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
-    refuse_pattern(pattern, path, "a tokenizer.json")
+    refuse_pattern(pattern, path, "a tokenizer.json has its own pattern")
     data = vocabulary_bytes(path)
     plain = parsed_tokenizer_json(data, str(path))
     specials = special_added_tokens(plain, str(path))

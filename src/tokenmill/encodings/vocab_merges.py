@@ -48,7 +48,7 @@ def vocab_of(path: Path) -> Path | None:
 
 def vocab_merges_identity(path: Path, pattern: str | None, eot: str | None) -> EncodingId:
     """`path` is the vocab.json."""
-    refuse_pattern(pattern, path, "a vocab.json")
+    refuse_pattern(pattern, path, "a vocab.json with a merges.txt is cut with GPT-2's pattern")
     plain = _tokenizer_json(path, None if eot is None else _token_named(path, eot))
     specials = special_added_tokens(plain, str(path))
     usual = _configured_eos(path, specials)

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from tokenmill.estimate.bounds import is_plain
 from tokenmill.estimate.cells import num_rows_of
 from tokenmill.estimate.sample import Sample
 from tokenmill.storage import files
+from tokenmill.storage.scratch import scratch_folder
 
 MAX_FOOTERS = 24  # fetched from the Hub
 COMPRESSED_TEXT_RATIO = 3  # text : compressed bytes, of remote files
@@ -79,7 +79,7 @@ def frame_of(config: Config, sample: Sample) -> Frame:
     """Raises InputError or ConfigError for anything that a run would certainly fail on, except an
     empty corpus."""
     with (
-        tempfile.TemporaryDirectory() as folder,
+        scratch_folder() as folder,
         contextlib.closing(RemoteInputs(config, folder, lambda message: None)) as remote,
     ):
         files.make_folder(os.path.join(folder, "structure"))

@@ -20,7 +20,7 @@ from tokenmill.estimate.ratio import Design, Total, ratio_total
 from tokenmill.estimate.sample import Drawing, Sample, drawing_of
 from tokenmill.estimate.sampling_frame import Frame
 from tokenmill.estimate.survey import Measured, Survey
-from tokenmill.words.plural import counted, noun_for
+from tokenmill.wording.plural import counted, noun_for
 
 _WHERE_NOTE = (
     "only reading shows which rows pass --where: this counts every row group that its statistics "

@@ -37,9 +37,9 @@ from tokenmill.loader.prefetch import Prefetch
 from tokenmill.loader.source import Given, sources_of, stages_of
 from tokenmill.loader.state import checked_rows, data_of, mix_of, require_same, state_of
 from tokenmill.loader.steps import Range, Skips
-from tokenmill.words.keywords import suggesting
-from tokenmill.words.plural import counted
-from tokenmill.words.quantities import Quantity, count_of
+from tokenmill.wording.keywords import suggesting
+from tokenmill.wording.plural import counted
+from tokenmill.wording.quantities import Quantity, count_of
 
 
 class Loader:

@@ -11,7 +11,7 @@ from tokenmill.loader.batch import EXTRAS
 from tokenmill.loader.mixing import MAX_PLACES
 from tokenmill.loader.order import SHUFFLES
 from tokenmill.loader.steps import Range
-from tokenmill.words.quantities import Quantity, count_of
+from tokenmill.wording.quantities import Quantity, count_of
 
 DTYPES = ("int32", "int64", "uint16", "uint32")
 Weights = Mapping[str, float]

@@ -20,7 +20,7 @@ from tokenmill.formats import get_format
 from tokenmill.run.context import names_of, require_inputs_apart
 from tokenmill.run.corpus_notes import notes_on, notes_on_limit
 from tokenmill.storage.store import store_of
-from tokenmill.words.plural import counted, noun_for
+from tokenmill.wording.plural import counted, noun_for
 
 
 def completed(config: Config, plan: Plan, records: Ledger, assembly: Assembly) -> Manifest:

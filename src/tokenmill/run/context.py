@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,6 +32,7 @@ from tokenmill.runners import Runner
 from tokenmill.runners.start import cutting_runner
 from tokenmill.settings import identity_of, layout_of
 from tokenmill.storage import files
+from tokenmill.storage.scratch import scratch_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def new_plan(
     """The plan that a run would start with; nothing is written to the output folder."""
     with contextlib.ExitStack() as stack:
         runner = runner or stack.enter_context(cutting_runner(config))
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        folder = stack.enter_context(scratch_folder())
         context = RunContext(config, encoding, runner, watch or SilentWatch(), folder)
         remote = RemoteInputs(config, folder, lambda message: None)
         stack.enter_context(contextlib.closing(remote))

@@ -13,8 +13,8 @@ work, those find the same files, no matter which task wrote them last.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import tempfile
 from dataclasses import dataclass
 
 from tokenmill.assemble.duplicates import forget_without_hashes
@@ -57,6 +57,7 @@ from tokenmill.run.watch import RunWatch
 from tokenmill.runners import Runner, Stopped
 from tokenmill.settings import identity_of, resolved
 from tokenmill.storage import files, objects
+from tokenmill.storage.scratch import scratch_folder
 from tokenmill.storage.store import store_of
 
 
@@ -90,7 +91,7 @@ def encode_partition(
     with (
         timed(config, watch) as timed_watch,
         # Not in the work folder, so that a task can remove its own downloads.
-        tempfile.TemporaryDirectory(prefix="tokenmill-", ignore_cleanup_errors=True) as scratch,
+        scratch_folder() as scratch,
         contextlib.closing(RemoteInputs(config, scratch, watch.notice, begun.revisions)) as remote,
     ):
         begun.require_cached(remote)
@@ -114,7 +115,8 @@ def encode_partition(
             for name in (PARTS_NAME, RECORDS_NAME):
                 files.make_folder(os.path.join(work, name))
             note(workspace, partition, encoding)
-            records = _encode(context, plan, partition, found, remote)
+            with workspace.marked(str(partition), functools.partial(_warn, watch, partition)):
+                records = _encode(context, plan, partition, found, remote)
             return PartitionReport(
                 partition,
                 len(plan.slices),
@@ -123,6 +125,13 @@ def encode_partition(
                 records.counts,
                 _num_missing(work, plan),
             )
+
+
+def _warn(watch: RunWatch, partition: Partition, other: str) -> None:
+    watch.notice(
+        f"--partition {partition} is already running, as {other}: both encode the same slices; "
+        "stop one of them"
+    )
 
 
 def _encode(

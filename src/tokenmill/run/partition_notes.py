@@ -14,7 +14,7 @@ from tokenmill.dataset.workspace import Workspace
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConflictError
 from tokenmill.storage import files
-from tokenmill.words.plural import noun_for
+from tokenmill.wording.plural import noun_for
 
 _SHOWN_RANGES = 5
 

@@ -85,6 +85,7 @@ def encoded(
     workload = Workload(queue.handed_out(), num_slices, due)
     if assembly is None or assembly.is_done:
         workload.close()
+    _tell_limit(context, selection)
     running: Any = context.runner.run(job, workload, context.watch)  # a generator
     with contextlib.closing(running):
         for record in running:
@@ -99,7 +100,13 @@ def encoded(
                         selection.end(assembly)
                         assembly.add(one)
                     yield one
+                _tell_limit(context, selection)
             elif assembly is not None:
                 assembly.done(record)
             if assembly is not None and assembly.is_done:
                 workload.close()
+
+
+def _tell_limit(context: RunContext, selection: RecordSelection) -> None:
+    if selection.limit is not None:
+        context.watch.limited(selection.limit.num_tokens, selection.limit.max_tokens)

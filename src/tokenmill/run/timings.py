@@ -144,6 +144,9 @@ class TimedWatch:
         self._look()
         self._watch.recorded(record)
 
+    def limited(self, num_tokens: int, max_tokens: int) -> None:
+        self._watch.limited(num_tokens, max_tokens)
+
     def notice(self, message: str) -> None:
         self._watch.notice(message)
 

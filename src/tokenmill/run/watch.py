@@ -25,6 +25,10 @@ class RunWatch(Watch, Protocol):
     def recorded(self, record: PartRecord) -> None:
         """A slice is done."""
 
+    def limited(self, num_tokens: int, max_tokens: int) -> None:
+        """The run ends with `max_tokens` (--limit-tokens); the slices that are done have
+        `num_tokens`, without duplicates."""
+
 
 class SilentWatch:
     """Ignores every event: the default of `tokenmill.prepare`."""
@@ -34,6 +38,8 @@ class SilentWatch:
     def downloading(self, progress: Callable[[], DownloadProgress | None]) -> None: ...
 
     def recorded(self, record: PartRecord) -> None: ...
+
+    def limited(self, num_tokens: int, max_tokens: int) -> None: ...
 
     def step(self, slice_: Slice, step: Step) -> None: ...
 

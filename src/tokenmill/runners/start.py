@@ -17,7 +17,7 @@ from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.machine import available_cpus
 from tokenmill.runners.processes import ProcessesRunner
 from tokenmill.runners.worker import configure_process
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 
 def num_proc_of(config: Config, num_slices: int | None = None) -> int:

@@ -15,17 +15,28 @@ from tokenmill.storage.output_errors import as_output_error
 
 _SCRATCH_PREFIX = "tokenmill-scratch-"
 _NEW_SECONDS = 60.0
+_ELSEWHERE = "name a folder with room: mkdir -p ~/tmp && export TMPDIR=~/tmp"
+
+
+def temporary_folder() -> str:
+    """The machine's folder for temporary files. Raises OutputError if there is none."""
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError as error:  # its message lists the folders that it tried
+        raise OutputError(
+            f"cannot write temporary files: {error.strerror}", hint=_ELSEWHERE
+        ) from error
 
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[str]:
     """A local folder for temporary files. Each call removes the folders of killed processes, whose
     locks the kernel has released."""
-    parent = tempfile.gettempdir()
+    parent = temporary_folder()
     for name in disk.names_in(parent):
         if name.startswith(_SCRATCH_PREFIX):
             _remove_if_abandoned(os.path.join(parent, name))
-    with as_output_error("create a folder in", parent):
+    with as_output_error("create a folder in", parent, _ELSEWHERE):
         folder = tempfile.mkdtemp(prefix=_SCRATCH_PREFIX)
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:

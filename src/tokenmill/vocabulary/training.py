@@ -33,7 +33,7 @@ from tokenmill.vocabulary.counting import SavedCounts, WordTable, counted_words
 from tokenmill.vocabulary.merges import Merges, learned_merges
 from tokenmill.vocabulary.saving import BYTE_ORDERS, rank_file, spelled, tokenizer_json
 from tokenmill.vocabulary.words import WordCounter, require_portable
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 END_OF_TEXT = "<|endoftext|>"
 MAX_VOCABULARY = 1 << 20
@@ -120,6 +120,7 @@ def train(
     """
     watch = watch or TrainingWatch()
     objects.report_retries_to(watch.notice)
+    _note_unused(config, watch)
     path = _output_path(config.out, overwrite)
     pattern = _usable(pattern_named(options.pattern, "a new vocabulary"))
     with scratch_folder() as scratch:
@@ -149,6 +150,17 @@ def train(
     merges = learned_merges(words.words(), options.num_tokens, order, watch.merged)
     _require_apart(options.special_tokens, merges)
     return _saved(path, merges, words, pattern, options)
+
+
+def _note_unused(config: Config, watch: TrainingWatch) -> None:
+    """A configuration file may choose documents in ways that training does not know: a limit counts
+    tokens of a tokenizer that is yet to be learned, and no text is kept to compare others with."""
+    names = [name for name in ("dedup", "limit_tokens") if getattr(config, name) is not None]
+    if names:
+        watch.notice(
+            f"note: training does not use {' and '.join(names)} of the configuration; "
+            "--sample 2GB limits how much text it learns from"
+        )
 
 
 def _nothing_to_train_on(config: Config, sample_bytes: int | None) -> InputError:

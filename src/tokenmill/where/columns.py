@@ -22,7 +22,7 @@ from tokenmill.where.tree import (
     Test,
     Value,
 )
-from tokenmill.words.name_list import name_list
+from tokenmill.wording.name_list import name_list
 
 
 def fields_of(expression: Expression, schema: pa.Schema, path: str) -> Fields:

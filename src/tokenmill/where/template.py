@@ -18,7 +18,7 @@ import pyarrow as pa
 from tokenmill.arrays import binary_scalar, null_scalar
 from tokenmill.errors import ConfigError
 from tokenmill.where.mistake import mistake
-from tokenmill.words.name_list import name_list
+from tokenmill.wording.name_list import name_list
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[^{}]+|[{}]")
 

@@ -78,3 +78,22 @@ def test_first_shard_val_counts_a_cut_document_in_both_splits(tmp_path, small):
     found = glance(look_into(out))
     assert found.num_documents == len(small)
     assert sum(split.num_documents for split in found.splits) == len(small) + 1
+
+
+def test_folders_with_shards_of_one_split_when_nothing_says_they_are_one_are_noted(tmp_path, small):
+    for name in ("one", "my two"):
+        out = prepared(tmp_path / name, small, format="npy")
+        (tmp_path / "all").mkdir(exist_ok=True)
+        Path(out).rename(tmp_path / "all" / name)
+        (tmp_path / "all" / name / "tokenmill.json").unlink()
+    shown = inspect(str(tmp_path / "all")).stdout
+    note = "note: train has shards in 2 folders: my two, one; if they are different datasets, "
+    assert f"  {note}look at each alone\n" in shown
+    assert shown.endswith(f"    tokenmill inspect '{tmp_path}/all/my two'\n")
+    assert "note:" not in inspect(str(tmp_path / "all" / "one")).stdout
+
+
+def test_folders_of_splits_are_one_dataset_without_a_note(tmp_path, small):
+    out = prepared(tmp_path, small, format="litdata", val="fraction", val_fraction=0.25)
+    (Path(out) / "tokenmill.json").unlink()
+    assert "has shards in" not in inspect(out).stdout

@@ -175,7 +175,8 @@ class ArrowReader:
 
             fields += fields_of(parsed(self.options.where), schema, path).values()
         names = [field.names[0] for field in fields]
-        names += [field_of(schema, column, path).names[0] for column in self.options.keep or ()]
+        keep = self.options.keep or ()
+        names += [field_of(schema, column, path, keep).names[0] for column in keep]
         return sorted({schema.get_field_index(name) for name in names})
 
 

@@ -11,13 +11,13 @@ A UTF-8 byte order mark at the start of the file is dropped.
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Iterator
 from os.path import splitext
 
 import pyarrow as pa
 
 from tokenmill.corpus.opening import opened, unreadable_input
+from tokenmill.corpus.readers.conversion import local_command, renamed
 from tokenmill.corpus.readers.decompression import text_stream
 from tokenmill.corpus.readers.native import native_file
 from tokenmill.corpus.readers.signature import (
@@ -59,7 +59,7 @@ def head_of(source: Input, num_bytes: int = HEAD_BYTES) -> bytes:
         head += chunk
         if len(head) >= num_bytes:
             break
-    check_signature(source.name, head)
+    check_signature(source, head)
     return head
 
 
@@ -98,9 +98,9 @@ def _plain(source: Input, start: int, stop: int, chunk_bytes: int) -> Iterator[b
 
 def _decompressed(source: Input, expected: int, chunk_bytes: int) -> Iterator[bytes]:
     """The whole file, decompressed; `expected` is how much of the file will probably be read."""
-    name = shlex.quote(source.name)
     assert source.compression is not None
-    hint = f"{source.compression} -t {name}, then fetch it again and start again with --overwrite"
+    tested = local_command(source.name, f"{source.compression} -t {{name}}")
+    hint = f"{tested}, then fetch it again and start again with --overwrite"
     if source.num_bytes == 0:
         raise InputError(f"{source.name}: empty, not a {source.compression} stream", hint)
     with native_file(source) as (file, expect):
@@ -116,7 +116,8 @@ def _decompressed(source: Input, expected: int, chunk_bytes: int) -> Iterator[by
                     _require_compressed(source)
                 near = f"broken {source.compression} stream near byte {file.tell()}"
                 if "too much memory" in str(error):
-                    hint = f"zstd -d --long=31 {name}: its window is over 128 MiB"
+                    unpacked = local_command(source.name, "zstd -d --long=31 {name}")
+                    hint = f"{unpacked}: its window is over 128 MiB"
                 raise InputError(f"{source.name}: {near}: {error}", hint) from error
             if not chunk:
                 return
@@ -128,9 +129,9 @@ def _require_compressed(source: Input) -> None:
     """Raise InputError for a file that is named like a compressed one and begins as text."""
     with contextlib.suppress(OSError), opened(source, [(0, HEAD_BYTES)]) as file:
         if begins_as_text(bytes(file.read(HEAD_BYTES))):
-            name, plain = (shlex.quote(one) for one in (source.name, splitext(source.name)[0]))
             raise InputError(
-                f"{source.name}: text, not a {source.compression} file", hint=f"mv {name} {plain}"
+                f"{source.name}: text, not a {source.compression} file",
+                hint=renamed(source.name, splitext(source.name)[0]),
             )
 
 

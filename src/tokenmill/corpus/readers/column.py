@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tokenmill.errors import ConfigError, InputError
 from tokenmill.where.fields import Field, field_named
-from tokenmill.words.name_list import name_list
+from tokenmill.wording.name_list import name_list
 
 # Usual names of a column of documents.
 _USUAL = ("text", "content", "raw_content", "body", "document", "article")

@@ -15,7 +15,6 @@ corpus must be cut the same wherever it is, or a shuffle would give different by
 from __future__ import annotations
 
 import itertools
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +26,7 @@ from tokenmill.arrays import binary_array_of, null_scalar, scalar
 from tokenmill.corpus.readers import COMPRESSED_TEXT_RATIO, ReadOptions, TextBatch
 from tokenmill.corpus.readers.bytestream import chunks_of, head_of, is_counted_from_start
 from tokenmill.corpus.readers.choice import Chosen
+from tokenmill.corpus.readers.conversion import filtered
 from tokenmill.corpus.readers.field_choice import chosen_records, require_columns
 from tokenmill.corpus.readers.kept_columns import KeptColumns, kept_columns, raw_of, table_schema
 from tokenmill.corpus.readers.records import Record, RecordBlocks, records
@@ -43,7 +43,7 @@ _CUT_BYTES = 4 << 20  # scanned at a time
 # Other delimiters of .csv files: spreadsheets write semicolons where numbers have decimal commas.
 _INSTEAD_OF_COMMA = (b";", b"\t")
 _SEPARATORS = {
-    ",": ("comma", "commas"),
+    ",": ("comma", "commas.csv"),
     "\t": ("tab", "tabs"),
     ";": ("semicolon", "semicolons"),
     "|": ("bar", "bars"),
@@ -142,7 +142,7 @@ class DelimitedReader:
             raise InputError(
                 f"{source.name}: NUL bytes in its first record, which names the columns: it may be "
                 "encoded as UTF-16, not UTF-8",
-                hint=f"iconv -f UTF-16LE -t UTF-8 {shlex.quote(source.name)} > utf8.csv",
+                hint=filtered(source, "iconv -f UTF-16LE -t UTF-8", f"utf8.{source.kind}"),
             )
         lines = head.split(b"\n", first.end_line)
         num_bytes = min(len(head), sum(map(len, lines[: first.end_line])) + first.end_line)
@@ -168,16 +168,18 @@ class DelimitedReader:
     def _require_divided(self, header: _Header, source: Input) -> None:
         """Raise ConfigError for a file that something else separates: its lines, whole, would be
         the values of a column whose name is the whole header."""
-        own = header.delimiter.decode()
-        found = [mark for mark in _SEPARATORS if mark in header.names[0] and mark != own]
         is_named = self.options.template or header.names[0] == self.options.text_column
-        if len(header.names) > 1 or is_named or not found:
+        if len(header.names) > 1 or is_named:
             return
-        hint, name = "--input-format csv", shlex.quote(source.name)
+        own, head = header.delimiter.decode(), head_of(source, header.num_bytes)
+        found = [mark for mark in _SEPARATORS if mark != own and _is_divided(head, mark, source)]
+        if not found:  # such a mark may be in a quoted name
+            return
+        hint = "--input-format csv"
         if found[0] == "|":
             read = "csv.reader(sys.stdin, delimiter='|')"
             written = f"import csv, sys; csv.writer(sys.stdout).writerows({read})"
-            hint = f'python3 -c "{written}" < {name} > commas.csv'
+            hint = filtered(source, f'python3 -c "{written}"', "commas.csv")
         raise ConfigError(
             f"{source.name}: its first line, which names the columns, has no "
             f"{_SEPARATORS[own][0]}, but {_SEPARATORS[found[0]][1]}: {header.names[0]!r}",
@@ -315,6 +317,12 @@ def _table(
         for column in columns
     ]
     return _Table(pa.RecordBatch.from_arrays(arrays, list(names)), bad)
+
+
+def _is_divided(head: bytes, mark: str, source: Input) -> bool:
+    """Whether a mark divides the first record."""
+    first = next(records([head], mark.encode(), source), None)
+    return first is not None and len(first.fields) > 1
 
 
 def _gathered(found: Iterable[Record], batch_bytes: int) -> Iterator[list[Record]]:

@@ -12,7 +12,7 @@ from tokenmill.corpus.readers.column import CHAT_NAMES, CHAT_TURNS, chat_refusal
 from tokenmill.corpus.readers.jsonrows import MISSING, field_of, kind_of, paths_of
 from tokenmill.errors import ConfigError
 from tokenmill.where.template import template_of
-from tokenmill.words.name_list import name_list
+from tokenmill.wording.name_list import name_list
 
 Objects = Sequence[dict[str, Any]]
 

@@ -22,7 +22,7 @@ from tokenmill.corpus.readers.kept_columns import (
 Objects = Sequence[dict[str, Any]]
 
 
-def lines_schema(objects: Objects, columns: Iterable[str], path: str, lines: str) -> pa.Schema:
+def lines_schema(objects: Objects, columns: Names, path: str, lines: str) -> pa.Schema:
     """The types of fields in the first lines of a file. Raises ConfigError for a field that none of
     them has."""
     fields = []
@@ -30,7 +30,8 @@ def lines_schema(objects: Objects, columns: Iterable[str], path: str, lines: str
         values = _values(objects, column)
         if objects and all(value is MISSING for value in values):
             known = dict.fromkeys(key for one in objects for key in paths_of(one))
-            raise misspelled(column, f"{path}: no field {column!r} in {lines}", known)
+            what = f"{path}: no field {column!r} in {lines}"
+            raise misspelled(column, what, known, columns)
         fields.append(pa.field(column, _type_of(values)))
     return pa.schema(fields)
 

@@ -15,18 +15,20 @@ from __future__ import annotations
 import base64
 import difflib
 import functools
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from tokenmill.config.options import comma_separated
 from tokenmill.corpus.readers import ReadOptions
 from tokenmill.corpus.readers.rows import Raw, checked_rows, sound_binary
 from tokenmill.corpus.spans import Input
 from tokenmill.errors import ConfigError
 from tokenmill.where.fields import Field, column_of, field_at, paths_in
-from tokenmill.words.name_list import name_list
+from tokenmill.wording.name_list import name_list
 
 Names = tuple[str, ...]
 
@@ -113,12 +115,12 @@ def shown(type_: pa.DataType) -> str:
 # Tables
 
 
-def table_schema(schema: pa.Schema, columns: Iterable[str], path: str) -> pa.Schema:
+def table_schema(schema: pa.Schema, columns: Names, path: str) -> pa.Schema:
     """The kept columns of a table. Raises ConfigError for a column that does not exist, or that
     parquet cannot hold."""
     fields = []
     for column in columns:
-        type_ = lasting_type(field_of(schema, column, path).type)
+        type_ = lasting_type(field_of(schema, column, path, columns).type)
         if not _is_holdable(type_):
             raise ConfigError(
                 f"--keep: {path}: column {column!r} is {type_}, which parquet cannot hold",
@@ -128,8 +130,8 @@ def table_schema(schema: pa.Schema, columns: Iterable[str], path: str) -> pa.Sch
     return pa.schema(fields)
 
 
-def field_of(schema: pa.Schema, column: str, path: str) -> Field:
-    """A column, or a field of a struct. Raises ConfigError if there is none."""
+def field_of(schema: pa.Schema, column: str, path: str, columns: Names) -> Field:
+    """One of the kept columns, or a field of a struct. Raises ConfigError if there is none."""
     for names in dict.fromkeys(((column,), tuple(column.split(".")))):
         if len(found := schema.get_all_field_indices(names[0])) > 1:
             raise ConfigError(
@@ -138,7 +140,7 @@ def field_of(schema: pa.Schema, column: str, path: str) -> Field:
             )
         if field := field_at(schema, names):
             return field
-    raise misspelled(column, f"{path}: no column {column!r}", paths_in(schema))
+    raise misspelled(column, f"{path}: no column {column!r}", paths_in(schema), columns)
 
 
 def lasting_type(type_: pa.DataType) -> pa.DataType:
@@ -181,7 +183,7 @@ class KeptColumns:
 
     def __init__(self, schema: pa.Schema, columns: Names, text: str, replace: bool, path: str):
         self._target = schema_of(text)
-        self._fields = [field_of(schema, column, path) for column in columns]
+        self._fields = [field_of(schema, column, path, columns) for column in columns]
         self._replace = replace
 
     @property
@@ -260,10 +262,12 @@ def struct_of(arrays: Sequence[pa.Array], schema: pa.Schema) -> pa.StructArray:
     return pa.StructArray.from_arrays(arrays, fields=list(schema))
 
 
-def misspelled(column: str, what: str, known: Iterable[str]) -> ConfigError:
+def misspelled(column: str, what: str, known: Iterable[str], columns: Names) -> ConfigError:
+    """The error for one of the kept columns; its hint has the others, too."""
     known = list(known)
     near = difflib.get_close_matches(column, known, n=1)
     hint = f"there are {name_list(known)}"
     if near:
-        hint = f"did you mean {near[0]!r}?"
+        meant = comma_separated(near[0] if name == column else name for name in columns)
+        hint = f"did you mean --keep {shlex.quote(meant)}?"
     return ConfigError(f"--keep: {what}", hint=hint)

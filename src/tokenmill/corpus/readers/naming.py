@@ -10,8 +10,8 @@ import os
 import shlex
 
 from tokenmill.corpus.readers import BYTE_KINDS, compression_of, kind_of, kinds
+from tokenmill.corpus.readers.conversion import is_on_disk
 from tokenmill.errors import ConfigError, InputError, TokenmillError
-from tokenmill.storage.store import store_of
 
 _TAR = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _OFFICE = (".docx", ".odt", ".rtf", ".epub")
@@ -61,7 +61,7 @@ def unread(path: str) -> TokenmillError:
 
 def conversion_hint(path: str) -> str | None:
     """A command that makes a file readable; None if it may be text."""
-    if path.startswith("hf://") or not store_of(path).takes_disk_space:
+    if not is_on_disk(path):
         local = conversion_hint(path.rpartition("/")[2])
         return f"copy it to a disk first; there: {local}" if local else None
     if found := _conversion(path):

@@ -6,9 +6,10 @@ is no evidence.
 
 from __future__ import annotations
 
-import os
-import shlex
+from os.path import splitext
 
+from tokenmill.corpus.readers.conversion import filtered, local_command, renamed
+from tokenmill.corpus.spans import Input
 from tokenmill.errors import InputError
 
 UTF8_BOM = b"\xef\xbb\xbf"
@@ -37,29 +38,31 @@ _NO_TEXT: tuple[tuple[bytes, str, tuple[str, ...], str], ...] = (
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 
 
-def check_signature(path: str, head: bytes) -> None:
+def check_signature(source: Input, head: bytes) -> None:
     """Raise InputError if the file's first bytes show that it is not UTF-8 text."""
-    name = shlex.quote(path)
+    path = source.name
     for mark, encoding in _OTHER_ENCODINGS:
         if head.startswith(mark):
             raise InputError(
                 f"{path}: encoded as {encoding}, not UTF-8 (its first bytes are a byte order mark)",
-                hint=f"iconv -f {encoding[:6]} -t UTF-8 {name} > utf8{_ending(path)}",
+                hint=filtered(
+                    source, f"iconv -f {encoding[:6]} -t UTF-8", f"utf8{_ending(source)}"
+                ),
             )
     if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
         raise InputError(
             f"{path}: a tar archive, not text",
-            hint=f"mkdir DIR && tar -xf {name} -C DIR, then give DIR as SOURCE",
+            hint=local_command(path, "mkdir DIR && tar -xf {name} -C DIR, then give DIR as SOURCE"),
         )
     for magic, what, extensions, advice in _NO_TEXT:
         if head.startswith(magic):
-            hint = advice.format(name=name)
+            hint = local_command(path, advice)
             if path == "-" and extensions[:1] in ((".parquet",), (".arrow",)):
                 hint = f"--input-format {extensions[0][1:]}"
             elif path == "-":
                 hint = "decompress or convert it in the pipe: zcat corpus.jsonl.gz | tokenmill ..."
             elif extensions and not path.lower().endswith(extensions):
-                hint = f"mv {name} {name}{extensions[0]}"
+                hint = renamed(path, path + extensions[0])
             raise InputError(f"{path}: {what}, not text", hint=hint)
 
 
@@ -69,5 +72,7 @@ def begins_as_text(head: bytes) -> bool:
     return "\ufffd" not in start and "".join(start.split()).isprintable()
 
 
-def _ending(path: str) -> str:
-    return os.path.splitext(path)[1] or ".txt"
+def _ending(source: Input) -> str:
+    """That of its name, without the compression's."""
+    stem, ending = splitext(source.name)
+    return (splitext(stem)[1] if source.compression else ending) or ".txt"

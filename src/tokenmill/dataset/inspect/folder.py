@@ -30,7 +30,7 @@ from tokenmill.dataset.stream import Stream
 from tokenmill.encodings import ENCODING_NAMES, Encoding, EncodingId, get_encoding
 from tokenmill.errors import ConfigError, IntegrityError, unknown_name
 from tokenmill.formats import DatasetFiles
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -104,9 +106,25 @@ def _notes(looked: LookedInto) -> tuple[str, ...]:
     dataset, made_with = looked.dataset, looked.made_with
     if dataset.manifest is not None and dataset.manifest.notes:
         return dataset.manifest.notes
-    if made_with is None:
-        return ()
-    return tuple(training_notes(dataset.format.name, dataset.dtype, dataset.eot, made_with))
+    notes = [] if dataset.manifest is not None else list(_notes_on_folders(dataset))
+    if made_with is not None:
+        notes += training_notes(dataset.format.name, dataset.dtype, dataset.eot, made_with)
+    return tuple(notes)
+
+
+def _notes_on_folders(dataset: Dataset) -> Iterator[str]:
+    """Shards of one split in several folders may belong to several datasets."""
+    for split, stream in dataset.streams.items():
+        folders = sorted({os.path.dirname(shard.name) for shard in stream.shards})
+        if len(folders) > 1:
+            names = ", ".join(name or "." for name in folders[:5])
+            names += f" and {len(folders) - 5:,} more" if len(folders) > 5 else ""
+            one = shlex.quote(dataset.files.path_of(next(filter(None, folders))))
+            yield (
+                f"{split} has shards in {len(folders):,} folders: {names}; if they are different "
+                f"datasets, look at each alone\ntokenmill inspect {one}"
+            )
+            return
 
 
 def _split(looked: LookedInto, split: str, seed: int) -> SplitGlance:

@@ -19,7 +19,7 @@ from tokenmill.dataset.push.loading import folder_of, loading_snippet
 from tokenmill.dataset.recipe import prepare_command
 from tokenmill.dataset.remaking import config_text
 from tokenmill.formats import get_format
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 CARD_NAME = "README.md"
 _MARK = re.compile(rb"<!-- written by tokenmill push, sha256 ([0-9a-f]{64}) -->\n$")

@@ -31,7 +31,7 @@ from tokenmill.formats import DatasetFiles
 from tokenmill.storage.hashing import PieceHash
 from tokenmill.storage.retry import Notice
 from tokenmill.storage.store import store_of
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 COMMIT_FILES = 500  # the Hub advises against thousands of files in one commit
 _SHOWN_NAMES = 3

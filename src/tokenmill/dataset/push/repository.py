@@ -17,7 +17,7 @@ from tokenmill.dataset.push.refusals import changed, explained, not_private, req
 from tokenmill.dataset.verify.file_scan import OnProgress
 from tokenmill.errors import ConfigError
 from tokenmill.storage.retry import Notice, Retry, status_of
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 _NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 MAIN = "main"

@@ -25,7 +25,7 @@ from tokenmill.dataset.verify.reencoding import Ids, Reencoder
 from tokenmill.dataset.verify.source_corpus import Corpus, SplitTexts
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import IntegrityError
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 SAMPLE_SEED = 0
 # The first and the end token of a document in its stream; None: it is missing.

@@ -20,7 +20,7 @@ from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DatasetFiles
 from tokenmill.storage import hashing
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 _OF_TOKENS = ("headers", "vocabulary", "EOT", "boundaries")
 

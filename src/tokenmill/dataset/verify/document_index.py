@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import tempfile
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +30,8 @@ from tokenmill.encodings import EncodingId
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DTYPE_BYTES
 from tokenmill.storage import files
-from tokenmill.words.plural import counted
+from tokenmill.storage.scratch import scratch_folder
+from tokenmill.wording.plural import counted
 
 Numbers = npt.NDArray[np.int64]
 
@@ -115,7 +115,7 @@ class DocumentIndex:
         self.is_assumed = False
         config, plan = self._corpus.config, self._corpus.plan
         for slice_ in plan.slices:
-            with tempfile.TemporaryDirectory() as work:
+            with scratch_folder() as work:
                 for name in ("parts", "records"):
                     files.make_folder(os.path.join(work, name))
                 chunks = encode_slice(Job.of(config, encoding, plan, work), slice_).chunks

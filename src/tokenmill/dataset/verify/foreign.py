@@ -19,7 +19,7 @@ from tokenmill.encode.record import SPLITS
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import ConfigError, IntegrityError
 from tokenmill.formats import DatasetFiles, Format, FoundShard, get_format
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 
 @dataclass(frozen=True, slots=True)

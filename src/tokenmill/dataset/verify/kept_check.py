@@ -26,7 +26,7 @@ from tokenmill.encode.kept_file import shown_name
 from tokenmill.encode.record import SPLITS
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DatasetFiles
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 Lengths = npt.NDArray[np.int64]
 

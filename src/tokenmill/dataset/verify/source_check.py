@@ -18,7 +18,7 @@ from tokenmill.dataset.verify.source_corpus import Corpus, corpus_of
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError, IntegrityError, NetworkError
 from tokenmill.formats import DatasetFiles
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 NOT_ASKED_FOR = "not asked for: --sample 100 or --full"
 _COUNTS = ("num_rows", "num_written", "num_filtered", "num_empty", "num_null", "num_quarantined")

@@ -41,7 +41,7 @@ from tokenmill.encode.kept_file import shown_name
 from tokenmill.encodings import EncodingId
 from tokenmill.errors import InputError
 from tokenmill.storage.store import store_of
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 MAX_READ_BYTES = 256 << 20
 MAX_READ_SECONDS = 30.0

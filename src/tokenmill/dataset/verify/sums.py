@@ -9,7 +9,7 @@ from tokenmill.dataset.kept_rows import is_sidecar
 from tokenmill.dataset.manifest import QUARANTINE_NAME, Manifest, SplitTotals
 from tokenmill.encode.documents import EOTS_PER_DOCUMENT, separator_of
 from tokenmill.encode.record import SPLITS, Counts
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 
 def contradictions(manifest: Manifest, has_boundaries: bool) -> Iterator[str]:

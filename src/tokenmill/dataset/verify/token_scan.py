@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 Tokens = npt.NDArray[np.integer]
 Positions = npt.NDArray[np.int64]

@@ -40,7 +40,7 @@ from tokenmill.encodings import EncodingId
 from tokenmill.errors import IntegrityError
 from tokenmill.formats import DatasetFiles
 from tokenmill.runners.machine import available_cpus
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 
 def verify(

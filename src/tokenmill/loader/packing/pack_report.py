@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenmill.loader.packing.best_fit import Numbers
 from tokenmill.loader.packing.pieces import RowPieces
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenmill.look.web import Element, element
-from tokenmill.words.quantities import shown_count
+from tokenmill.wording.quantities import shown_count
 
 WIDE, NARROW = 720, 340
 TOP = 44

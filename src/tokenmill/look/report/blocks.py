@@ -10,7 +10,7 @@ from tokenmill.dataset.inspect import TextPiece
 from tokenmill.look.report.figures import ShownDocument
 from tokenmill.look.web import STYLE, Element, Node, element, token_spans, written
 from tokenmill.look.web.markup import escaped
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 MARK = "<!-- tokenmill report -->"  # identifies a report, which may be replaced
 

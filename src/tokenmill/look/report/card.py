@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from tokenmill.look.report import words
 from tokenmill.look.report.figures import Figures
 from tokenmill.look.report.throughput_panel import run_in_words
-from tokenmill.words.escapes import printable
-from tokenmill.words.plural import counted
-from tokenmill.words.quantities import shown_bytes, shown_count
+from tokenmill.wording.escapes import printable
+from tokenmill.wording.plural import counted
+from tokenmill.wording.quantities import shown_bytes, shown_count
 
 _SHOWN = ("p1", "p10", "p50", "p90", "p99")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from tokenmill.look.report.axes import TOP, Axes, mark_text, px, svg
 from tokenmill.look.report.figures import LengthBin, LengthFigures, SplitFigures
 from tokenmill.look.web import Element, element
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 _MARKED = ("p1", "p10", "p50", "p90", "p99")
 _CLASSES = ("bar", "bar2")

@@ -26,7 +26,7 @@ from tokenmill.look.report.figures import (
 )
 from tokenmill.look.report.pairs import Pair
 from tokenmill.look.web import Element, Node, element
-from tokenmill.words.quantities import shown_bytes
+from tokenmill.wording.quantities import shown_bytes
 
 NUM_DOCUMENTS = 4
 _ROWS = {

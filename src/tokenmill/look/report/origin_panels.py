@@ -8,8 +8,8 @@ from tokenmill.look.report import words
 from tokenmill.look.report.blocks import details, paragraph, section, table
 from tokenmill.look.report.figures import DuplicateFigures, Figures, SourceFigures
 from tokenmill.look.web import Element, Node, element
-from tokenmill.words.plural import counted
-from tokenmill.words.quantities import shown_bytes
+from tokenmill.wording.plural import counted
+from tokenmill.wording.quantities import shown_bytes
 
 
 def _counts(source: SourceFigures) -> tuple[str, ...]:

@@ -25,8 +25,8 @@ from tokenmill.look.report.split_panels import lengths_panel, ratios_panel, spli
 from tokenmill.look.report.throughput_panel import throughput_section
 from tokenmill.look.report.token_panel import tokens_panel
 from tokenmill.look.web import Element, Node, element
-from tokenmill.words.plural import counted
-from tokenmill.words.quantities import shown_bytes, shown_count
+from tokenmill.wording.plural import counted
+from tokenmill.wording.quantities import shown_bytes, shown_count
 
 
 def report_page(figures: Figures) -> bytes:

@@ -7,8 +7,8 @@ from tokenmill.look.report import words
 from tokenmill.look.report.blocks import command, details, paragraph, section, table
 from tokenmill.look.report.figures import Figures
 from tokenmill.look.web import Element, element
-from tokenmill.words.plural import counted
-from tokenmill.words.quantities import shown_bytes
+from tokenmill.wording.plural import counted
+from tokenmill.wording.quantities import shown_bytes
 
 _THROUGHPUT = (
     "How fast the run was is not in a dataset: its manifest holds nothing that depends on time or "

@@ -10,8 +10,8 @@ from tokenmill.look.report.blocks import details, paragraph, section, table
 from tokenmill.look.report.charts import length_chart, ratio_chart, shown_range
 from tokenmill.look.report.figures import Figures, LengthFigures, SplitFigures
 from tokenmill.look.web import Element, Node, element
-from tokenmill.words.plural import counted
-from tokenmill.words.quantities import shown_bytes
+from tokenmill.wording.plural import counted
+from tokenmill.wording.quantities import shown_bytes
 
 
 def splits_panel(figures: Figures) -> Element:

@@ -194,7 +194,12 @@ def _bins(attempts: list[TimedAttempt], clock: _Clock) -> Iterator[ThroughputBin
 
 
 def _writing_seconds(attempts: list[TimedAttempt]) -> float | None:
-    """From the last slice to the end; None if that was not seen, or not by one attempt alone."""
+    """From the last slice to the end; None if that was not seen, or not by one attempt alone. An
+    attempt that began with all slices, such as `finish`, did nothing else."""
+    if attempts and attempts[-1].end == COMPLETE:
+        last = attempts[-1]
+        if 0 < last.num_slices <= last.num_resumed:
+            return round(last.last.seconds, 3)
     ends = [one for one in attempts if one.end == COMPLETE]
     if len(ends) != 1 or attempts[-1] is not ends[0]:
         return None

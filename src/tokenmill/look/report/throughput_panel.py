@@ -9,8 +9,8 @@ from tokenmill.look.report.axes import TOP, Axes, figure, keys, line, mark_text,
 from tokenmill.look.report.blocks import details, paragraph, section, table
 from tokenmill.look.report.figures import AttemptFigures, ThroughputBin, ThroughputFigures
 from tokenmill.look.web import Element, Node, element
-from tokenmill.words.plural import counted
-from tokenmill.words.quantities import shown_count, shown_duration, shown_rate
+from tokenmill.wording.plural import counted
+from tokenmill.wording.quantities import shown_count, shown_duration, shown_rate
 
 # Of the time axis: seconds in a unit, and from how many seconds on it is used.
 _UNITS = ((3600.0, "hours", 3 * 3600.0), (60.0, "minutes", 180.0), (1.0, "seconds", 0.0))

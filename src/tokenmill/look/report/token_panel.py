@@ -9,7 +9,7 @@ from tokenmill.look.report.blocks import paragraph, section, table, tokens_inlin
 from tokenmill.look.report.charts import share_bar
 from tokenmill.look.report.figures import Figures, TokenFigures
 from tokenmill.look.web import Element, Node, element
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 
 def tokens_panel(figures: Figures) -> Element | None:

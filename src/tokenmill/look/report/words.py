@@ -15,8 +15,8 @@ from tokenmill.look.report.figures import (
     SplitFigures,
     TokenFigures,
 )
-from tokenmill.words.plural import counted
-from tokenmill.words.quantities import shown_count
+from tokenmill.wording.plural import counted
+from tokenmill.wording.quantities import shown_count
 
 _EOT_WORDS = {
     "append": "appended to each document",

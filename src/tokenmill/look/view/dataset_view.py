@@ -43,7 +43,7 @@ from tokenmill.errors import ConfigError, TokenmillError
 from tokenmill.look.report.places import Commands
 from tokenmill.look.view.steps import LoaderSteps, ShardAfterShard, StepRow, Steps, loader_steps
 from tokenmill.look.web import text_runs
-from tokenmill.words.escapes import printable
+from tokenmill.wording.escapes import printable
 
 PAGE_TOKENS = 1024
 MAX_HITS = 200

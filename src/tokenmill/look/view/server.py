@@ -22,7 +22,7 @@ from tokenmill.errors import ConfigError, TokenmillError, unknown_name
 from tokenmill.look.view.dataset_view import DatasetView
 from tokenmill.look.view.guard import Guard
 from tokenmill.look.web import STYLE
-from tokenmill.words.escapes import printable
+from tokenmill.wording.escapes import printable
 
 MAX_NAME = 100  # characters, of a source
 MAX_CONNECTIONS = 32

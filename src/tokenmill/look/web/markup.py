@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tokenmill.words.escapes import printable
+from tokenmill.wording.escapes import printable
 
 _TAG = re.compile(r"[a-z][a-z0-9]*")
 _ATTRIBUTE = re.compile(r"(?!on)[a-zA-Z][a-zA-Z0-9-]*")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tokenmill.look.web.markup import Element, Node, element
-from tokenmill.words.escapes import printable
+from tokenmill.wording.escapes import printable
 
 if TYPE_CHECKING:
     from tokenmill.dataset.inspect import TextPiece

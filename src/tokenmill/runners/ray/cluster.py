@@ -20,7 +20,7 @@ from typing import Any
 from tokenmill.config import Config
 from tokenmill.errors import ConfigError
 from tokenmill.runners.machine import available_cpus
-from tokenmill.words.plural import counted
+from tokenmill.wording.plural import counted
 
 OBJECT_STORE_BYTES = 128 << 20  # of our own cluster: only records pass through it
 CONNECT_SECONDS = 5.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from tokenmill.storage.local import LocalStore
 from tokenmill.storage.new_file import NewFile
 from tokenmill.storage.output_errors import as_output_error
 from tokenmill.storage.range_reader import RangedFile
-from tokenmill.storage.scratch import scratch_folder
+from tokenmill.storage.scratch import scratch_folder, temporary_folder
 
 REQUEST_BYTES = 32 << 20  # per request of an ordered read
 Range = tuple[int, int]
@@ -100,7 +99,7 @@ class ObjectStore:
     def new_file(
         self, folder: str, name: str, hasher: Any = None, is_durable: bool = True
     ) -> NewFile:
-        local = os.path.join(tempfile.gettempdir(), f"tokenmill-{name}{disk.unique_suffix()}")
+        local = os.path.join(temporary_folder(), f"tokenmill-{name}{disk.unique_suffix()}")
         place = functools.partial(_put_file, target=os.path.join(folder, name))
         # Others use that folder too.
         return NewFile(local, place, hasher, is_synced=False, mode=0o600)
@@ -178,7 +177,7 @@ class ObjectStore:
 
     def disk_folder(self, path: str) -> str:
         """The folder that holds files before their upload."""
-        return tempfile.gettempdir()
+        return temporary_folder()
 
     def absolute(self, path: str) -> str:
         return path

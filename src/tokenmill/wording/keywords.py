@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from tokenmill.errors import ArgumentError
-from tokenmill.words.argument_types import described, fits, shown
-from tokenmill.words.synonyms import option_meant
+from tokenmill.wording.argument_types import described, fits, shown
+from tokenmill.wording.synonyms import option_meant
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
