@@ -8,8 +8,8 @@ merge with that token's rank, and `ignore_merges` is set: the same ids by constr
 ranks. There are about 2.2 merges for each token; loading takes 1.1 s of CPU for Llama 3's 128,000
 tokens, where gigatoken's own loader takes 0.2 to 0.3 s for vocabularies that it can read.
 
-That is for tokens of some bytes each. A file of a megabyte with one token for every length of a run
-would have merges of gigabytes, and is refused here.
+That is for tokens of some bytes each. A file of 6 MB with one token for every length of a run
+would have merges of 9 GB, and is refused here.
 """
 
 from __future__ import annotations
