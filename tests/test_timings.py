@@ -216,6 +216,41 @@ def test_full_disk_ends_the_timings_and_not_the_run(source, tmp_path, monkeypatc
     assert b"Throughput over the run" in report(tmp_path / "out", "--timings", timings)
 
 
+@pytest.mark.parametrize("has_limited", [False, True])
+def test_watch_is_told_of_a_limit_only_if_it_asks(source, tmp_path, has_limited):
+    """Watches of other people are older than that event."""
+    told = []
+
+    class Watch:
+        def planned(self, plan, done): ...
+
+        def downloading(self, progress): ...
+
+        def recorded(self, record): ...
+
+        def step(self, slice_, step): ...
+
+        def notice(self, message): ...
+
+        def should_stop(self):
+            return False
+
+        if has_limited:
+
+            def limited(self, num_tokens, max_tokens):
+                told.append((num_tokens, max_tokens))
+
+    for timings in (None, tmp_path / "t.jsonl"):
+        out, limit = tmp_path / f"out-{timings is None}", 5000
+        options = {**OPTIONS, "timings": timings, "limit_tokens": limit}
+        made = tokenmill.prepare(source, out, watch=Watch(), **options)
+        assert limit <= made.num_tokens < limit + 4000
+        assert bool(told) == has_limited
+        if told:
+            assert told[0] == (0, limit) and told[-1][0] >= limit
+        told.clear()
+
+
 def test_failed_run_says_so(tmp_path):
     source = write_corpus("jsonl", tmp_path / "corpus", [""])
     with pytest.raises(InputError):

@@ -132,6 +132,17 @@ def test_limit_when_it_comes_before_the_end_of_the_corpus_then_the_share_is_of_t
     assert made.counts.num_rows <= num_shown < made.counts.num_rows + 400
 
 
+def test_limit_when_the_corpus_ends_before_it_then_the_time_left_is_of_the_corpus(monkeypatch):
+    run = Run(monkeypatch, Terminal(), is_downloading=False)
+    run.progress.planned(run.progress.plan, range(5))  # half of it was encoded before
+    run.progress.limited(125_000_000, 10_000_000_000)
+    for seconds in (10, 0.5):
+        run.now += seconds
+        run.progress.step(SLICES[5], Step(0, 0, 100, 100, 2_500_000, 10_000_000))
+    line = run.stream.getvalue().rpartition("\r")[2].removesuffix("\x1b[K")
+    assert line == " 52%  200 documents  5M tokens  1.9 MB/s  8 workers  4:12 left"
+
+
 def test_limit_when_a_run_is_resumed_then_the_time_left_is_of_what_is_left(monkeypatch):
     run = Run(monkeypatch, Terminal(), is_downloading=False)
     run.progress.limited(50_000_000, 100_000_000)

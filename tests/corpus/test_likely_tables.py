@@ -39,6 +39,7 @@ NO_TABLES = {
     "uneven": "name,text\na,b\nc,d,e\nf,g\nh,i\n",
     "sections": "Title\tPage\n\nIntroduction, by the editor\nChapter one\nChapter two\n",
     "arrays": "[1, 2]\n[3, 4]\n",
+    "objects without end": '{"a":' * 10_000 + '\n{"a": 1}\n',
 }
 
 
@@ -96,10 +97,14 @@ def test_table_when_the_user_says_text_or_a_separator_then_there_is_no_note(tmp_
 
 def test_tables_in_a_folder_are_to_be_given_by_a_glob(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "corpus").mkdir()
-    for name in ("a.txt", "b.txt"):
-        (tmp_path / "corpus" / name).write_text(JSON_LINES)
-    [note] = notes("corpus")
-    assert note.endswith("'corpus/*.txt' --input-format jsonl makes a document of each row")
-    made = tokenmill.prepare("corpus/*.txt", tmp_path / "out", num_proc=1, input_format="jsonl")
-    assert made.num_documents == 4
+    escaped = {"corpus": "'corpus/*.txt'", "corpus [2]": "'corpus [[]2]/*.text'"}
+    for folder, ending in (("corpus", ".txt"), ("corpus [2]", ".text")):
+        (tmp_path / folder).mkdir()
+        for name in ("a", "b"):
+            (tmp_path / folder / f"{name}{ending}").write_text(JSON_LINES)
+        [note] = notes(folder)
+        typed = escaped[folder]
+        assert note.endswith(f": {typed} --input-format jsonl makes a document of each row")
+        [source], out = shlex.split(typed), tmp_path / f"out{ending}"
+        made = tokenmill.prepare(source, out, num_proc=1, input_format="jsonl")
+        assert made.num_documents == 4

@@ -128,6 +128,15 @@ def test_rank_file_when_the_fast_engine_differs_then_tiktoken_serves(
     assert type(engine_of(encoding.identity)).__name__ == "ReferenceEngine"
 
 
+def test_rank_file_when_its_merges_would_take_too_much_then_tiktoken_serves(tmp_path: Path) -> None:
+    """0.7 MB of ranks, 340 MB of merges."""
+    tokens = [*BYTES, *(b"a" * length for length in range(2, 1000))]
+    path = write_ranks(tmp_path / "runs.tiktoken", tokens)
+    encoding = get_encoding(path, pattern="gpt2", eot=len(tokens))
+    assert type(engine_of(encoding.identity)).__name__ == "ReferenceEngine"
+    assert ordinary(encoding, ["a" * 999, "aab"]) == [[len(tokens) - 1], [256, 98]]
+
+
 def test_rank_file_when_eot_is_named_then_that_ends_documents(tmp_path: Path) -> None:
     path = write_ranks(tmp_path / "v.tiktoken", [*BYTES, b"</s>"])
     named = get_encoding(path, pattern="gpt2", eot="<end>=260").identity

@@ -109,11 +109,13 @@ def test_every_shard_kills_a_worker_once_and_the_run_finishes(folder, when):
     assert "document by document" not in done.stderr
 
 
-def test_shard_that_gets_further_is_tried_three_times_more(folder):
+@pytest.mark.parametrize("options", [(), ("--runner", "processes", "--num-proc", "1")])
+def test_shard_that_gets_further_is_tried_three_times_more(folder, options):
     assert prepared(folder, "expected").returncode == 0
     done = prepared(
         folder,
         "out",
+        *options,
         writing=f"task.shard == 2 and times('write') < 3 and {KILL}",
         committing=f"task.shard == 2 and times('commit') < 3 and {KILL}",
     )

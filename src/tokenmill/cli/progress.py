@@ -69,7 +69,7 @@ class DownloadWatch:
 
 
 class Progress:
-    """The RunWatch of the command line."""
+    """The RunWatch of the command line, and its LimitWatch."""
 
     def __init__(
         self, stop: SignalStop, workers: Callable[[int], str], quiet: bool, stream: TextIO
@@ -148,9 +148,9 @@ class Progress:
         self._show()
 
     def limited(self, num_tokens: int, max_tokens: int) -> None:
-        if self._limit is None:
-            self._resumed_share = min(1.0, num_tokens / max_tokens)
-        self._limit = (num_tokens, max_tokens)
+        is_first, self._limit = self._limit is None, (num_tokens, max_tokens)
+        if is_first:
+            self._resumed_share = self._share()
         self._show()
 
     def notice(self, message: str) -> None:

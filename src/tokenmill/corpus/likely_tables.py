@@ -42,7 +42,7 @@ def _objects(lines: list[str]) -> LikelyTable | None:
         return None
     try:
         found = [json.loads(line) for line in lines[:MIN_OBJECTS]]
-    except ValueError:
+    except (ValueError, RecursionError):  # of brackets without end, too
         return None
     return LikelyTable("jsonl", found[0]) if all(found) else None
 

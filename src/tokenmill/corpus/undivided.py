@@ -6,9 +6,10 @@ Looks at the first 64 KiB of the largest uncompressed file, and at the sizes of 
 from __future__ import annotations
 
 import contextlib
+import glob
 import shlex
 from collections.abc import Iterable, Iterator
-from os.path import dirname, join
+from os.path import dirname, join, splitext
 
 from tokenmill.config import Config
 from tokenmill.corpus.likely_tables import LikelyTable, likely_table
@@ -80,7 +81,8 @@ def _table_in(head: bytes) -> LikelyTable | None:
 def _note_on_table(source: Input, num_texts: int, table: LikelyTable, text_column: str) -> str:
     typed = f"--input-format {table.kind}"
     if num_texts > 1:  # of a folder, only .csv files are read as CSV
-        typed = f"{shlex.quote(join(dirname(source.name), '*.txt'))} {typed}"
+        named_alike = join(glob.escape(dirname(source.name)), f"*{splitext(source.name)[1]}")
+        typed = f"{shlex.quote(named_alike)} {typed}"
     if text_column not in table.row:
         typed += f" --text-column {shlex.quote(table.longest)}"
     return (

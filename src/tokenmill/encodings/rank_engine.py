@@ -46,8 +46,7 @@ def builder_of_ranks(
 def checked_engine(
     identity: EncodingId, pattern: Pattern, build: Callable[[], Any], reference: ReferenceLoader
 ) -> Engine:
-    """`build` makes gigatoken's tokenizer. tiktoken, if gigatoken fails or differs on a single
-    probe."""
+    """`build` makes gigatoken's tokenizer. tiktoken, if that fails or differs on a single probe."""
     if verdict_of(identity) is False:
         return ReferenceEngine(reference())
 

@@ -12,6 +12,6 @@ partition.py    `--partition I/N`: encodes one share of a run; finish.py assembl
 from __future__ import annotations
 
 from tokenmill.run.context import new_plan
-from tokenmill.run.watch import RunWatch, SilentWatch
+from tokenmill.run.watch import LimitWatch, RunWatch, SilentWatch
 
-__all__ = ["RunWatch", "SilentWatch", "new_plan"]
+__all__ = ["LimitWatch", "RunWatch", "SilentWatch", "new_plan"]

@@ -16,6 +16,7 @@ from tokenmill.encode.job import Job
 from tokenmill.encode.record import PartRecord
 from tokenmill.run.context import RunContext
 from tokenmill.run.early_slices import EarlySlices
+from tokenmill.run.watch import tell_limit
 from tokenmill.runners import Stopped
 from tokenmill.runners.workload import Workload
 
@@ -109,4 +110,4 @@ def encoded(
 
 def _tell_limit(context: RunContext, selection: RecordSelection) -> None:
     if selection.limit is not None:
-        context.watch.limited(selection.limit.num_tokens, selection.limit.max_tokens)
+        tell_limit(context.watch, selection.limit.num_tokens, selection.limit.max_tokens)

@@ -31,7 +31,7 @@ from tokenmill.encode.job import Step
 from tokenmill.encode.record import PartRecord
 from tokenmill.errors import ConfigError, ConflictError, InputError, OutputError
 from tokenmill.run.request import PrepareRequest
-from tokenmill.run.watch import RunWatch
+from tokenmill.run.watch import RunWatch, tell_limit
 from tokenmill.runners import Stopped
 from tokenmill.storage.appended_file import AppendedFile
 
@@ -145,7 +145,7 @@ class TimedWatch:
         self._watch.recorded(record)
 
     def limited(self, num_tokens: int, max_tokens: int) -> None:
-        self._watch.limited(num_tokens, max_tokens)
+        tell_limit(self._watch, num_tokens, max_tokens)
 
     def notice(self, message: str) -> None:
         self._watch.notice(message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.plan import Plan
@@ -25,9 +25,19 @@ class RunWatch(Watch, Protocol):
     def recorded(self, record: PartRecord) -> None:
         """A slice is done."""
 
+
+@runtime_checkable
+class LimitWatch(Protocol):
+    """What a RunWatch may have besides."""
+
     def limited(self, num_tokens: int, max_tokens: int) -> None:
         """The run ends with `max_tokens` (--limit-tokens); the slices that are done have
         `num_tokens`, without duplicates."""
+
+
+def tell_limit(watch: RunWatch, num_tokens: int, max_tokens: int) -> None:
+    if isinstance(watch, LimitWatch):
+        watch.limited(num_tokens, max_tokens)
 
 
 class SilentWatch:
@@ -38,8 +48,6 @@ class SilentWatch:
     def downloading(self, progress: Callable[[], DownloadProgress | None]) -> None: ...
 
     def recorded(self, record: PartRecord) -> None: ...
-
-    def limited(self, num_tokens: int, max_tokens: int) -> None: ...
 
     def step(self, slice_: Slice, step: Step) -> None: ...
 

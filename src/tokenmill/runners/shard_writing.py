@@ -2,8 +2,9 @@
 writes the bytes again, or finds them whole.
 
 What ends the run is that nothing advances. One task has three attempts, and three more once one of
-them has drafted it. And of all workers, each may die three times, as long as none writes a shard:
-there may be no single task to blame, if each is finished by the worker that dies of it.
+them has drafted it. And of all workers, each may die three times (a single one, six), as long as
+none writes a shard: there may be no single task to blame, if each is finished by the worker that
+dies of it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class ShardDeaths:
     """The deaths of workers that were writing shards, since one has written a shard."""
 
     def __init__(self, num_workers: int) -> None:
-        self._limit = MAX_ATTEMPTS * num_workers
+        # Of one worker, too, it is more than the attempts at one task.
+        self._limit = MAX_ATTEMPTS * max(2, num_workers)
         self._num_deaths = 0
 
     def on_shard_written(self) -> None:

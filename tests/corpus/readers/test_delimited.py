@@ -181,7 +181,7 @@ def test_mistakes_when_read_then_each_is_named(tmp_path, content, options, said)
 def test_tsv_when_its_header_has_no_tab_then_the_hint_reads_it(tmp_path, mark, what):
     path = tmp_path / "a.tsv"
     path.write_text(f"id{mark}text\n1{mark}x\n")
-    with pytest.raises(ConfigError, match=f"no tab, but {what}") as caught:
+    with pytest.raises(ConfigError, match=f"no tab, but {what}: 'id{mark}text'") as caught:
         tokenmill.prepare(str(path), tmp_path / "out", num_proc=1)
     assert caught.value.hint == "--input-format csv"
     made = tokenmill.prepare(str(path), tmp_path / "out", num_proc=1, input_format="csv")

@@ -43,7 +43,7 @@ _CUT_BYTES = 4 << 20  # scanned at a time
 # Other delimiters of .csv files: spreadsheets write semicolons where numbers have decimal commas.
 _INSTEAD_OF_COMMA = (b";", b"\t")
 _SEPARATORS = {
-    ",": ("comma", "commas.csv"),
+    ",": ("comma", "commas"),
     "\t": ("tab", "tabs"),
     ";": ("semicolon", "semicolons"),
     "|": ("bar", "bars"),
