@@ -37,11 +37,11 @@ class TokenLimit:
         self.max_tokens = max_tokens
         self._left = max_tokens
         self._next = 0  # all slices before it have a record and are before the limit
-        self._early: dict[int, PartRecord] = {}  # records of slices from there on
+        self._ahead: dict[int, PartRecord] = {}  # records of slices from there on
         self._waiting_tokens = 0  # of all these
         self._handed_out = 0  # all slices before it have a record or are in flight
-        self._early_tokens = 0  # of early records before that
-        self._read: dict[int, Slice] = {}  # slices with an early record that this attempt read
+        self._ahead_tokens = 0  # of these records, before that
+        self._read: dict[int, Slice] = {}  # slices with such a record that this attempt read
         self._done: list[Slice] = []  # slices whose inputs are not needed again
         self._measured = (0, 0)  # tokens and bytes of text of slices that this attempt read
         self.last: Slice | None = None  # the slice that is cut short, once it is known
@@ -78,17 +78,17 @@ class TokenLimit:
     def _added(self, records: Iterable[PartRecord], slice_: Slice | None) -> list[PartRecord]:
         for record in records:
             index = record.slice_index
-            self._early[index] = record
+            self._ahead[index] = record
             self._waiting_tokens += record.num_tokens
             if index < self._handed_out:
-                self._early_tokens += record.num_tokens
+                self._ahead_tokens += record.num_tokens
             if slice_ is not None:
                 self._read[index] = slice_
                 tokens, text_bytes = self._measured
                 self._measured = tokens + record.num_tokens, text_bytes + slice_.text_bytes
         needed = list(self._before_limit())
-        if self.last is not None and self.last_index in self._early:
-            needed.append(self._early.pop(self.last_index))
+        if self.last is not None and self.last_index in self._ahead:
+            needed.append(self._ahead.pop(self.last_index))
             self.is_complete = True
         self.is_complete |= self._next == len(self._slices)
         return needed
@@ -128,19 +128,19 @@ class TokenLimit:
             return self.last, self.is_complete
 
     def _before_limit(self) -> Iterator[PartRecord]:
-        while self.last is None and self._next in self._early:
+        while self.last is None and self._next in self._ahead:
             at = self._next
-            record = self._early[at]
+            record = self._ahead[at]
             if record.num_tokens >= self._left:
                 spans, copies = self._slices[at].spans, self._copies_in(at)
                 last = Slice(self.last_index, spans, self._left, at, copies)
                 self.last = last.read_from(self._moved)
                 return
-            del self._early[at]
+            del self._ahead[at]
             self._left -= record.num_tokens
             self._waiting_tokens -= record.num_tokens
             if at < self._handed_out:
-                self._early_tokens -= record.num_tokens
+                self._ahead_tokens -= record.num_tokens
             if at in self._read:
                 self._done.append(self._read.pop(at))
             self._next += 1
@@ -152,8 +152,8 @@ class TokenLimit:
         begun = sum(slice_.text_bytes for slice_ in list(in_flight.values()))
         with self._lock:
             while self._handed_out < index:
-                if (record := self._early.get(self._handed_out)) is not None:
-                    self._early_tokens += record.num_tokens
+                if (record := self._ahead.get(self._handed_out)) is not None:
+                    self._ahead_tokens += record.num_tokens
                 self._handed_out += 1
             tokens, text_bytes = self._measured
-            return self._early_tokens + begun * tokens / max(1, text_bytes) >= self._left
+            return self._ahead_tokens + begun * tokens / max(1, text_bytes) >= self._left

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import platform
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,7 +15,9 @@ from tokenmill.errors import OutputError
 from tokenmill.storage import disk
 from tokenmill.storage.output_errors import as_output_error
 
-_SCRATCH_PREFIX = "tokenmill-scratch-"
+# With the machine's name: several may share the folder, and locks may hold on one machine only.
+_MACHINE = re.sub(r"\W", "_", platform.node())
+_SCRATCH_PREFIX = f"tokenmill-scratch-{_MACHINE}-"
 _NEW_SECONDS = 60.0
 _ELSEWHERE = "name a folder with room: mkdir -p ~/tmp && export TMPDIR=~/tmp"
 
@@ -30,8 +34,8 @@ def temporary_folder() -> str:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[str]:
-    """A local folder for temporary files. Each call removes the folders of killed processes, whose
-    locks the kernel has released."""
+    """A local folder for temporary files. Each call removes the folders of this machine's killed
+    processes, whose locks the kernel has released."""
     parent = temporary_folder()
     for name in disk.names_in(parent):
         if name.startswith(_SCRATCH_PREFIX):
