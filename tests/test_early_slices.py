@@ -144,10 +144,15 @@ def test_early_slices_of_wrong_bytes_are_encoded_again(fault, server, tmp_path):
 
 
 def test_an_early_slice_whose_worker_is_killed_waits_for_the_file(server, tmp_path):
+    def children() -> set[int]:
+        lists = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+        return {int(pid) for one in lists for pid in one.read_text().split()}
+
+    others = children()
+
     def kill_workers() -> None:
-        for pid in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
-            for child in pid.read_text().split():
-                os.kill(int(child), signal.SIGKILL)
+        for pid in children() - others:
+            os.kill(pid, signal.SIGKILL)
 
     watch = Seen(tmp_path / "out", kill_workers)
     assert made(config_for(tmp_path / "out", num_proc=2), watch) == EXPECTED

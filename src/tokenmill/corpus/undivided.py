@@ -5,6 +5,7 @@ Looks at the first 64 KiB of the largest uncompressed file, and at the sizes of 
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import glob
 import shlex
@@ -73,7 +74,7 @@ def _table_in(head: bytes) -> LikelyTable | None:
     if len(head) == _HEAD_BYTES:
         head = head[: head.rfind(b"\n") + 1]
     try:
-        return likely_table(head.decode("utf-8-sig"))
+        return likely_table(head.removeprefix(codecs.BOM_UTF8).decode())
     except UnicodeDecodeError:
         return None
 
