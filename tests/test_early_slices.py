@@ -17,10 +17,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from arriving_file import EXPECTED, FILE, NAME, NUM_GROUPS, is_near_end, wrong_text
+import oracle
+from arriving_file import EXPECTED, FILE, NAME, NUM_GROUPS, TEXTS, is_near_end, wrong_text
 from hub_client import connect
 from hub_corpus import SHORT_PAUSES
-from hub_server import HubServer, Request, Response
+from hub_server import HubServer, Request, Response, stall
 from tokenmill.config import Config
 from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.fetch import RemoteInputs
@@ -32,6 +33,7 @@ from tokenmill.encodings.configured import encoding_of
 from tokenmill.run import SilentWatch, new_plan
 from tokenmill.run.context import RunContext, all_inputs
 from tokenmill.run.early_slices import EarlySlices
+from tokenmill.runners import Stopped
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.start import started_runner
 from tokenmill.settings import resolved
@@ -173,6 +175,29 @@ def test_a_slice_cannot_begin_before_its_bytes_are_here(server, tmp_path):
             assert slice_.is_early
             assert len(data) == len(FILE)  # with its footer
             assert data[: span.end_byte] == FILE[: span.end_byte]
+
+
+def test_a_resumed_run_waits_for_files_whose_first_row_groups_are_ruled_out(
+    server, tmp_path
+):
+    """It has the plan of its first attempt, and no footers."""
+
+    class StoppedAtFirst(SilentWatch):
+        num_stops = 0
+
+        def planned(self, plan: Plan, done: Any) -> None:
+            assert any(span.is_ruled_out for slice_ in plan.slices for span in slice_.spans)
+            self.num_stops += not list((tmp_path / "out").glob("**/*.part"))
+
+        def should_stop(self) -> bool:
+            return self.num_stops == 1
+
+    config = config_for(tmp_path / "out", where="id >= 60", slice_bytes=100_000_000)
+    watch = StoppedAtFirst()
+    with pytest.raises(Stopped):
+        made(config, watch)
+    server.fail(r"^GET /cdn/", stall(1.0, 0), only=lambda request: True)
+    assert made(config, watch) == oracle.stream(oracle.ids(TEXTS[60:]))
 
 
 def test_options_give_the_same_bytes_for_early_slices(server, tmp_path):
