@@ -14,8 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import parquet_tree
 import pyarrow.parquet as pq
 import pytest
+import thrift_tree
 
 import oracle
 from arriving_file import EXPECTED, FILE, NAME, NUM_GROUPS, TEXTS, is_near_end, wrong_text
@@ -198,6 +200,19 @@ def test_a_resumed_run_waits_for_files_whose_first_row_groups_are_ruled_out(
         made(config, watch)
     server.fail(r"^GET /cdn/", stall(1.0, 0), only=lambda request: True)
     assert made(config, watch) == oracle.stream(oracle.ids(TEXTS[60:]))
+
+
+def test_a_file_with_a_damaged_column_that_is_not_read_is_not_early(tmp_path, monkeypatch):
+    length = int.from_bytes(FILE[-8:-4], "little")
+    footer, _ = thrift_tree.parsed(FILE, len(FILE) - 8 - length)
+    for group in footer.get(4).items:
+        unread = group.get(1).items[2].get(3)
+        unread.set(7, (1 << 63) - 1)  # its size
+        unread.set(9, (1 << 63) - 1)  # where it begins
+    damaged = FILE[: -8 - length] + parquet_tree.footer_bytes(thrift_tree.written(footer))
+    with HubServer({"data.parquet": damaged}, repo=NAME) as server:
+        connect(monkeypatch, server.url, tmp_path / "home")
+        assert made(config_for(tmp_path / "out"), SilentWatch()) == EXPECTED
 
 
 def test_options_give_the_same_bytes_for_early_slices(server, tmp_path):
