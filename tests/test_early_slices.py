@@ -23,7 +23,7 @@ import oracle
 from arriving_file import EXPECTED, FILE, NAME, NUM_GROUPS, TEXTS, is_near_end, wrong_text
 from hub_client import connect
 from hub_corpus import SHORT_PAUSES
-from hub_server import HubServer, Request, Response, stall
+from hub_server import COMMIT, HubServer, Request, Response, stall
 from tokenmill.config import Config
 from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.fetch import RemoteInputs
@@ -67,6 +67,7 @@ def server(monkeypatch, tmp_path):
     with HubServer({"data.parquet": FILE}, repo=NAME) as found:
         connect(monkeypatch, found.url, tmp_path / "home")
         found.early_records = []
+        found.enough = enough
         found.fail(r"^GET /cdn/", held, only=is_near_end)
         yield found
 
@@ -213,6 +214,36 @@ def test_a_file_with_a_damaged_column_that_is_not_read_is_not_early(tmp_path, mo
     with HubServer({"data.parquet": damaged}, repo=NAME) as server:
         connect(monkeypatch, server.url, tmp_path / "home")
         assert made(config_for(tmp_path / "out"), SilentWatch()) == EXPECTED
+
+
+def test_an_early_slice_cannot_read_the_partial_file_of_another_name_of_its_file(
+    server, tmp_path
+):
+    """Which does not hold its bytes yet. A worker may begin the slice late."""
+    server.push({"a.parquet": FILE, "b.parquet": FILE}, COMMIT)
+    server.fail(r"^GET /cdn/.*b\.parquet", stall(3.0, 100_000), only=is_first_range)
+    config = replace(
+        config_for(tmp_path / "out", keep_downloads=False), sources=(f"hf://datasets/{NAME}",)
+    )
+    context = RunContext(
+        config, encoding_of(config), InlineRunner(), SilentWatch(), str(tmp_path / "work")
+    )
+    remote = RemoteInputs(config, context.scratch, lambda message: None)
+    with contextlib.closing(remote):
+        slices = list(context.plan_of(all_inputs(config, remote), remote).slices)
+        remote.begin(slices)
+        while (early := remote.early(slices[0])) is None:
+            time.sleep(0.01)
+        [span] = early.spans
+        opened = os.stat(span.input.path).st_ino
+        server.enough.set()
+        while not remote.has_arrived(slices[0]):
+            time.sleep(0.01)
+        while remote.progress().num_bytes == len(FILE):
+            time.sleep(0.01)
+        assert not remote.has_arrived(slices[-1])
+        with contextlib.suppress(FileNotFoundError):  # then the early attempt fails
+            assert os.stat(span.input.path).st_ino == opened
 
 
 def test_options_give_the_same_bytes_for_early_slices(server, tmp_path):
