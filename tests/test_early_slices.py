@@ -180,9 +180,7 @@ def test_a_slice_cannot_begin_before_its_bytes_are_here(server, tmp_path):
             assert data[: span.end_byte] == FILE[: span.end_byte]
 
 
-def test_a_resumed_run_waits_for_files_whose_first_row_groups_are_ruled_out(
-    server, tmp_path
-):
+def test_a_resumed_run_waits_for_files_whose_first_row_groups_are_ruled_out(server, tmp_path):
     """It has the plan of its first attempt, and no footers."""
 
     class StoppedAtFirst(SilentWatch):
@@ -216,9 +214,7 @@ def test_a_file_with_a_damaged_column_that_is_not_read_is_not_early(tmp_path, mo
         assert made(config_for(tmp_path / "out"), SilentWatch()) == EXPECTED
 
 
-def test_an_early_slice_cannot_read_the_partial_file_of_another_name_of_its_file(
-    server, tmp_path
-):
+def test_an_early_slice_cannot_read_the_partial_file_of_another_name_of_its_file(server, tmp_path):
     """Which does not hold its bytes yet. A worker may begin the slice late."""
     server.push({"a.parquet": FILE, "b.parquet": FILE}, COMMIT)
     server.fail(r"^GET /cdn/.*b\.parquet", stall(3.0, 100_000), only=is_first_range)

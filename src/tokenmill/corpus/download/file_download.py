@@ -124,10 +124,10 @@ class FileDownload:
             return 0
         with self._writing:
             before = self.num_bytes
-            for first, stop in self.partial.missing(size, ByteRanges()):
-                if stop > start:
-                    first = max(first, start)
-                    self.partial.write(memoryview(data)[first - start : stop - start], first)
+            other = ByteRanges()
+            other.add(0, start)
+            for first, stop in self.partial.missing(size, other):
+                self.partial.write(memoryview(data)[first - start : stop - start], first)
             for range_ in self.in_flight:
                 range_.stop = max(range_.start, min(range_.stop, start))
             return self.num_bytes - before
