@@ -14,13 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import parquet_tree
 import pyarrow.parquet as pq
 import pytest
+import thrift_tree
 
-from arriving_file import EXPECTED, FILE, NAME, NUM_GROUPS, is_near_end, wrong_text
+import oracle
+from arriving_file import EXPECTED, FILE, NAME, NUM_GROUPS, TEXTS, is_near_end, wrong_text
 from hub_client import connect
 from hub_corpus import SHORT_PAUSES
-from hub_server import HubServer, Request, Response
+from hub_server import COMMIT, HubServer, Request, Response, stall
 from tokenmill.config import Config
 from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.fetch import RemoteInputs
@@ -32,6 +35,7 @@ from tokenmill.encodings.configured import encoding_of
 from tokenmill.run import SilentWatch, new_plan
 from tokenmill.run.context import RunContext, all_inputs
 from tokenmill.run.early_slices import EarlySlices
+from tokenmill.runners import Stopped
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.start import started_runner
 from tokenmill.settings import resolved
@@ -63,6 +67,7 @@ def server(monkeypatch, tmp_path):
     with HubServer({"data.parquet": FILE}, repo=NAME) as found:
         connect(monkeypatch, found.url, tmp_path / "home")
         found.early_records = []
+        found.enough = enough
         found.fail(r"^GET /cdn/", held, only=is_near_end)
         yield found
 
@@ -178,6 +183,68 @@ def test_a_slice_cannot_begin_before_its_bytes_are_here(server, tmp_path):
             assert slice_.is_early
             assert len(data) == len(FILE)  # with its footer
             assert data[: span.end_byte] == FILE[: span.end_byte]
+
+
+def test_a_resumed_run_waits_for_files_whose_first_row_groups_are_ruled_out(server, tmp_path):
+    """It has the plan of its first attempt, and no footers."""
+
+    class StoppedAtFirst(SilentWatch):
+        num_stops = 0
+
+        def planned(self, plan: Plan, done: Any) -> None:
+            assert any(span.is_ruled_out for slice_ in plan.slices for span in slice_.spans)
+            self.num_stops += not list((tmp_path / "out").glob("**/*.part"))
+
+        def should_stop(self) -> bool:
+            return self.num_stops == 1
+
+    config = config_for(tmp_path / "out", where="id >= 60", slice_bytes=100_000_000)
+    watch = StoppedAtFirst()
+    with pytest.raises(Stopped):
+        made(config, watch)
+    server.fail(r"^GET /cdn/", stall(1.0, 0), only=lambda request: True)
+    assert made(config, watch) == oracle.stream(oracle.ids(TEXTS[60:]))
+
+
+def test_a_file_with_a_damaged_column_that_is_not_read_is_not_early(tmp_path, monkeypatch):
+    length = int.from_bytes(FILE[-8:-4], "little")
+    footer, _ = thrift_tree.parsed(FILE, len(FILE) - 8 - length)
+    for group in footer.get(4).items:
+        unread = group.get(1).items[2].get(3)
+        unread.set(7, (1 << 63) - 1)  # its size
+        unread.set(9, (1 << 63) - 1)  # where it begins
+    damaged = FILE[: -8 - length] + parquet_tree.footer_bytes(thrift_tree.written(footer))
+    with HubServer({"data.parquet": damaged}, repo=NAME) as server:
+        connect(monkeypatch, server.url, tmp_path / "home")
+        assert made(config_for(tmp_path / "out"), SilentWatch()) == EXPECTED
+
+
+def test_an_early_slice_cannot_read_the_partial_file_of_another_name_of_its_file(server, tmp_path):
+    """Which does not hold its bytes yet. A worker may begin the slice late."""
+    server.push({"a.parquet": FILE, "b.parquet": FILE}, COMMIT)
+    server.fail(r"^GET /cdn/.*b\.parquet", stall(3.0, 100_000), only=is_first_range)
+    config = replace(
+        config_for(tmp_path / "out", keep_downloads=False), sources=(f"hf://datasets/{NAME}",)
+    )
+    context = RunContext(
+        config, encoding_of(config), InlineRunner(), SilentWatch(), str(tmp_path / "work")
+    )
+    remote = RemoteInputs(config, context.scratch, lambda message: None)
+    with contextlib.closing(remote):
+        slices = list(context.plan_of(all_inputs(config, remote), remote).slices)
+        remote.begin(slices)
+        while (early := remote.early(slices[0])) is None:
+            time.sleep(0.01)
+        [span] = early.spans
+        opened = os.stat(span.input.path).st_ino
+        server.enough.set()
+        while not remote.has_arrived(slices[0]):
+            time.sleep(0.01)
+        while remote.progress().num_bytes == len(FILE):
+            time.sleep(0.01)
+        assert not remote.has_arrived(slices[-1])
+        with contextlib.suppress(FileNotFoundError):  # then the early attempt fails
+            assert os.stat(span.input.path).st_ino == opened
 
 
 def test_options_give_the_same_bytes_for_early_slices(server, tmp_path):

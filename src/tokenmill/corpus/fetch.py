@@ -207,6 +207,8 @@ class RemoteInputs:
         partial: dict[str, str] = {}
         for span in slice_.spans:
             name = span.input.name
+            if span.is_ruled_out:
+                continue  # its file may be one that nothing is read of
             if self._downloads is None or not self._can_be_read(span):
                 return None
             if name in self._files and name not in self._downloads.here and name not in partial:
@@ -219,7 +221,7 @@ class RemoteInputs:
     def _can_be_read(self, span: Span) -> bool:
         name = span.input.name
         assert self._downloads is not None
-        if span.is_ruled_out or name not in self._files or name in self._downloads.here:
+        if name not in self._files or name in self._downloads.here:
             return True
         end = min(span.end_byte + MARGIN_BYTES, span.input.num_bytes)
         is_known = span.end_byte > 0 and name in self._kept_footers

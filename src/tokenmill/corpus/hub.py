@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -218,11 +219,16 @@ class Hub:
         raise ConnectionError(f"the Hub redirects {file.url} again and again")
 
     def _partial_path(self, file: HubFile) -> str:
-        """Beside the file's final place, named after its hash, so that any run can resume it."""
-        name = file.digest.partition(":")[2] + ".tokenmill-partial"
-        if self._folder is not None:
-            return os.path.join(self._folder, name)
-        return os.path.join(self._cache_folder(file.repo), "blobs", name)
+        """Beside the file's final place, named after its hash, so that any run can resume it. Not
+        in the cache, two files with the same bytes are two downloads, each with its own partial
+        file: what reads that of the first (run/early_slices.py) must not find the second's."""
+        key = file.digest.partition(":")[2]
+        if self._folder is None:
+            folder = os.path.join(self._cache_folder(file.repo), "blobs")
+        else:
+            folder = self._folder
+            key = hashlib.sha256(f"{key} {file.url}".encode()).hexdigest()
+        return os.path.join(folder, f"{key}.tokenmill-partial")
 
     def _put_in_place(self, file: HubFile) -> None:
         """Nothing waits for the disk: after a power loss, what is in place is hashed again."""

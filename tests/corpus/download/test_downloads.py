@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 import download_client
 import hub_server
 from download_client import SMALL_RANGES
-from hub_server import HubServer, Line
+from hub_server import HubServer, Line, Response
 from tokenmill.corpus.download import connection_count, downloads, line_meter
 from tokenmill.corpus.download.downloads import Downloads
 from tokenmill.corpus.download.file_download import FileDownload, FileRange, RangeWish
@@ -193,7 +194,7 @@ def test_piece_when_it_fails_then_the_files_are_right_in_the_end(fault, server, 
     client.require_all()
 
 
-def test_end_that_is_supplied_while_it_is_on_its_way_then_arrives_after_all(server, tmp_path):
+def test_end_that_is_supplied_while_it_is_on_its_way_then_the_rest_is_waited_for(server, tmp_path):
     near_end = rf"bytes=\d+-{len(FILES['1.bin']) - 1}$"
     server.fail(
         r"^GET /cdn/.*1\.bin",
@@ -209,6 +210,40 @@ def test_end_that_is_supplied_while_it_is_on_its_way_then_arrives_after_all(serv
         assert "1.bin" not in downloads.here  # a thread still writes to it
         downloads.wait()
     client.require_all()
+
+
+@pytest.mark.parametrize("is_supply_wrong", [True, False])
+def test_end_that_is_supplied_then_no_byte_is_replaced_once_it_is_here(
+    is_supply_wrong, server, tmp_path
+):
+    """Or the hash would be of other bytes than those in the file."""
+    right = FILES["1.bin"]
+    near_end = rf"bytes=\d+-{len(right) - 1}$"
+
+    def late(answer: Response) -> Response:
+        other = bytes(answer.body[:-10]) + bytes(10)
+        body = answer.body if is_supply_wrong else memoryview(other)
+        return replace(answer, body=body, stall_at_bytes=0, stall_seconds=1.5)
+
+    server.fail(
+        r"^GET /cdn/.*1\.bin",
+        late,
+        only=lambda request: re.search(near_end, request.range or "") is not None,
+    )
+    client = Client(server, tmp_path)
+    with contextlib.closing(client.downloads()) as downloads:
+        while downloads.progress().total_bytes - downloads.progress().num_bytes > 450_000:
+            time.sleep(0.01)
+        time.sleep(0.5)  # all but the late range is here, and hashed
+        num_missing = downloads.progress().total_bytes - downloads.progress().num_bytes
+        supplied = bytearray(right[-num_missing - 100_000 :])
+        supplied[0] ^= is_supply_wrong
+        assert downloads.supply_end("1.bin", bytes(supplied)) is not None
+        assert downloads.progress().num_bytes == SIZE
+        downloads.wait()
+        assert downloads.progress().num_bytes == SIZE
+    client.require_all()
+    assert not client.notices
 
 
 def test_file_when_it_changes_for_good_then_nothing_of_the_old_one_stays(server, tmp_path):

@@ -117,8 +117,8 @@ class Downloads:
             return download.partial.prefix
 
     def supply_end(self, name: str, data: bytes) -> str | None:
-        """Write the last bytes of a file, which are known from elsewhere, into its partial file and
-        return that file's path. None: it is not being downloaded."""
+        """Write the last bytes of a file, which are known from elsewhere, into its partial file, as
+        far as they are not there, and return that file's path. None: it is not being downloaded."""
         with self.changed:
             download = self._open.get(name)
             if download is None or download.is_spoiled or name in self.restarted:
@@ -248,9 +248,7 @@ class Downloads:
                 for block in blocks:
                     if self._is_closing or download.is_spoiled:
                         return
-                    fitting = block[: range_.stop - range_.start]
-                    download.write(range_, fitting)
-                    self._note_arrival(download, len(fitting), asked_at)
+                    self._note_arrival(download, download.write(range_, block), asked_at)
             if range_.start < range_.stop:
                 raise ConnectionError(f"{download.remote.name} ended at {range_.start:,} bytes")
         except TokenmillError:

@@ -4,11 +4,15 @@ hashed.
 Bytes are hashed in order, behind the ranges that arrive. The state of the hash is not saved, so a
 later attempt hashes again what is here. Threads share it by the lock of `downloads.py`; they write
 their ranges, and one of them hashes, without it.
+
+Between two restarts each byte is written once. A byte that was replaced after it was hashed, by
+another answer for the same range, would be in the file although nobody has compared it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +71,7 @@ class FileDownload:
         self.failed_at = 0.0
         self.answered_at = 0.0
         self.not_before = 0.0
+        self._writing = threading.Lock()  # taken last
         self.partial = PartialFile(remote.partial_path)
         if self.partial.ranges.stop > remote.num_bytes:
             self.partial.restart(remote.num_bytes)
@@ -101,21 +106,31 @@ class FileDownload:
         self.in_flight.append(range_)
         return range_
 
-    def write(self, range_: FileRange, block: memoryview) -> None:
-        self.partial.write(block, range_.start)
-        range_.start += len(block)
+    def write(self, range_: FileRange, block: memoryview) -> int:
+        """Write as much of a block as the range still lacks; returns how much that is."""
+        with self._writing:
+            fitting = block[: range_.stop - range_.start]
+            if fitting:
+                self.partial.write(fitting, range_.start)
+            range_.start += len(fitting)
+        return len(fitting)
 
     def supply_end(self, data: bytes) -> int:
-        """Write the file's last bytes, which are known from elsewhere. Returns how many will not
-        arrive any more, because no range in flight has them."""
+        """Write those of the file's last bytes that are not here, known from elsewhere. Returns how
+        many. Ranges in flight end before them, and what still arrives of them is dropped."""
         size = self.remote.num_bytes
         start = size - len(data)
         if self.partial.has(start, size):
             return 0
-        before = self.num_bytes
-        self.partial.write(memoryview(data), start)
-        is_in_flight = any(range_.stop > start for range_ in self.in_flight)
-        return 0 if is_in_flight else self.num_bytes - before
+        with self._writing:
+            before = self.num_bytes
+            other = ByteRanges()
+            other.add(0, start)
+            for first, stop in self.partial.missing(size, other):
+                self.partial.write(memoryview(data)[first - start : stop - start], first)
+            for range_ in self.in_flight:
+                range_.stop = max(range_.start, min(range_.stop, start))
+            return self.num_bytes - before
 
     @property
     def can_restart(self) -> bool:

@@ -189,12 +189,13 @@ class ParquetReader:
 def _with_ends(metadata: pq.FileMetaData, spans: list[Span]) -> list[Span]:
     """The spans with the bytes at which their row groups end, whichever columns are read."""
     try:
-        return [
-            dataclasses.replace(span, end_byte=max(_chunk_ends(metadata, span), default=0))
-            for span in spans
-        ]
+        ends = [max(_chunk_ends(metadata, span), default=0) for span in spans]
     except (IndexError, OverflowError, *READ_FAILURES):
         return spans  # a column that is not read may be damaged
+    return [
+        dataclasses.replace(span, end_byte=end) if end <= span.input.num_bytes else span
+        for span, end in zip(spans, ends, strict=True)
+    ]
 
 
 def _chunk_ends(metadata: pq.FileMetaData, span: Span) -> Iterator[int]:
