@@ -465,6 +465,15 @@ def test_folder_without_a_manifest_fails_unless_its_format_is_named(out):
     assert report.is_whole and status(report)["manifest"] == "skipped"
 
 
+@pytest.mark.parametrize("options", [{}, {"format_name": "llmc"}])
+def test_folder_of_datasets_is_not_taken_for_one_dataset(options, tmp_path, source):
+    for name in ("a", "b"):
+        tokenmill.prepare(source, tmp_path / name, format="llmc", num_proc=1)
+    with pytest.raises(ConfigError, match="is not a dataset, but holds 2 datasets: a, b") as caught:
+        verify(tmp_path, **options)
+    assert caught.value.hint == f"name one of them: {tmp_path / 'a'}"
+
+
 def test_all_files_are_looked_at_after_the_first_failure(out):
     names = sorted(path.name for path in out.glob("fineweb_*"))
     for name in names:
