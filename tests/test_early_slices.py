@@ -32,6 +32,7 @@ from tokenmill.encodings.configured import encoding_of
 from tokenmill.run import SilentWatch, new_plan
 from tokenmill.run.context import RunContext, all_inputs
 from tokenmill.run.early_slices import EarlySlices
+from tokenmill.runners import Stopped
 from tokenmill.runners.inline import InlineRunner
 from tokenmill.runners.start import started_runner
 from tokenmill.settings import resolved
@@ -63,7 +64,8 @@ def server(monkeypatch, tmp_path):
     with HubServer({"data.parquet": FILE}, repo=NAME) as found:
         connect(monkeypatch, found.url, tmp_path / "home")
         found.early_records = []
-        found.fail(r"^GET /cdn/", held, only=is_near_end)
+        found.hold_end = lambda: found.fail(r"^GET /cdn/", held, only=is_near_end)
+        found.hold_end()
         yield found
 
 
@@ -130,6 +132,31 @@ def test_slices_of_an_arriving_file_are_encoded_early_and_recorded_once_it_is_co
     assert len(watch.begun_early) >= NUM_GROUPS // 2
     assert not watch.num_records_early
     assert sorted(watch.recorded_all) == list(range(NUM_GROUPS))
+    assert not watch.notices
+
+
+class StoppedEarly(Seen):
+    """Stops the run at the first slice of a file that is arriving."""
+
+    def should_stop(self) -> bool:
+        return bool(self.begun_early)
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_slices_of_an_arriving_file_are_encoded_early_also_when_a_run_is_resumed(
+    num_proc, server, tmp_path
+):
+    config = config_for(tmp_path / "out", num_proc=num_proc)
+    with pytest.raises(Stopped):
+        made(config, StoppedEarly(tmp_path / "out"))
+    assert len(server.early_records) < NUM_GROUPS // 2
+    server.early_records.clear()
+    server.hold_end()
+    watch = Seen(tmp_path / "out")
+    assert made(config, watch) == EXPECTED
+    assert all(record.chunks for record in server.early_records[: NUM_GROUPS // 2])
+    assert len(watch.begun_early) >= NUM_GROUPS // 2
+    assert not watch.num_records_early
     assert not watch.notices
 
 

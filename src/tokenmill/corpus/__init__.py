@@ -11,6 +11,7 @@ unchanged.py                    whether an input is still the one that was plann
 readers/                        one file for each kind of input: parquet, arrow, jsonl, csv, text
 
 fetch.py                        inputs on the Hub: downloads them in the order of the plan
+row_group_ends.py               where row groups of an arriving file end, if the plan was saved
 hub.py                          the Hub and its cache; hub_errors.py explains what it answers
 hub_names.py, hub_listing.py    how a dataset is written; which files it means
 dataset_card.py, presets.py     its configs and splits; what well-known names stand for

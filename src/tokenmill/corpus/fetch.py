@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from tokenmill.config import Config, of_source
 from tokenmill.corpus.download.progress import DownloadProgress
 from tokenmill.corpus.hub_names import DatasetName, HubFile, HubSource, hub_source
+from tokenmill.corpus.row_group_ends import RowGroupEnds
 from tokenmill.corpus.spans import Input, Slice, Span
 from tokenmill.storage import disk, files
 from tokenmill.storage.range_reader import BackgroundCall
@@ -73,6 +74,7 @@ class RemoteInputs:
         self._numbers = {source.name: i for i, source in enumerate(self.inputs)}
         self._footers: dict[str, BackgroundCall[bytes]] = {}
         self._kept_footers: dict[str, bytes] = {}
+        self._ends = RowGroupEnds(lambda name: self._hub.parquet_footer(self._files[name]))
         self._uses: collections.Counter[str] = collections.Counter()  # slices to be encoded
         self._held: dict[str, int] = {}  # bytes of files that are started and still needed
         self._awaited: set[str] = set()  # files that the next slice needs
@@ -124,11 +126,14 @@ class RemoteInputs:
             self._download_whole(source.name)
             return source
         footer = self._footer(source.name)
-        if sum(map(len, self._kept_footers.values())) + len(footer) <= KEPT_FOOTER_BYTES:
-            self._kept_footers[source.name] = footer
+        self._keep_footer(source.name, footer)
         path = os.path.join(self._structures, f"{next(self._structure_numbers):08d}.parquet")
         disk.write_sparse_file(path, source.num_bytes, {source.num_bytes - len(footer): footer})
         return dataclasses.replace(source, path=path)
+
+    def _keep_footer(self, name: str, footer: bytes) -> None:
+        if sum(map(len, self._kept_footers.values())) + len(footer) <= KEPT_FOOTER_BYTES:
+            self._kept_footers[name] = footer
 
     def _download_whole(self, name: str) -> None:
         """Download a whole file; meanwhile the next ones like it, if all will be needed."""
@@ -221,9 +226,18 @@ class RemoteInputs:
         assert self._downloads is not None
         if span.is_ruled_out or name not in self._files or name in self._downloads.here:
             return True
-        end = min(span.end_byte + MARGIN_BYTES, span.input.num_bytes)
-        is_known = span.end_byte > 0 and name in self._kept_footers
+        end_byte = span.end_byte or self._end_in_saved_plan(span)
+        end = min(end_byte + MARGIN_BYTES, span.input.num_bytes)
+        is_known = end_byte > 0 and name in self._kept_footers
         return is_known and end <= self._downloads.arrived_from_start(name)
+
+    def _end_in_saved_plan(self, span: Span) -> int:
+        name = span.input.name
+        if span.input.kind != "parquet" or (footer := self._ends.footer(name)) is None:
+            return 0
+        if name not in self._kept_footers:
+            self._keep_footer(name, footer.data)
+        return footer.end_of(span)
 
     def has_restarted(self, slice_: Slice) -> bool:
         """Whether the download of one of its files had to start over, because bytes were wrong."""
