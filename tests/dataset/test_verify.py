@@ -25,6 +25,7 @@ import warm
 from corpora import SEPARATOR, made_texts, write_corpus
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.made_with import NamedTokenizer
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.verify import Report, verify
 from tokenmill.encode import part
@@ -737,6 +738,17 @@ def test_tokenizer_file_is_asked_for_and_must_be_the_same(tmp_path):
     assert status(verify(out, sample=5, encoding=right))["sources"] == "passed"
     with pytest.raises(ConfigError, match="were made with mine"):
         verify(out, sample=5, encoding=get_encoding("cl100k_base").identity)
+
+
+def test_known_tokenizer_file_that_is_another_is_refused_for_its_hash(tmp_path):
+    """And not for the dataset's pattern, which nobody typed."""
+    vocabulary = Path(tokenmill.__file__).parent / "encodings" / "vocab" / "r50k_base.tiktoken"
+    mine = tmp_path / "mine.tiktoken"
+    shutil.copy(vocabulary, mine)
+    path = write_corpus("jsonl", tmp_path, made_texts(20))
+    out = prepared(path, tmp_path / "out", tokenizer="cl100k_base")
+    with pytest.raises(ConfigError, match="but the tokens were made with cl100k_base, sha256"):
+        verify(out, sample=5, tokenizer=NamedTokenizer(str(mine)))
 
 
 def test_document_that_the_reference_cannot_encode_is_left_to_the_engine(tmp_path, monkeypatch):
