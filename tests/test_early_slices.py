@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import io
 import os
@@ -68,7 +69,8 @@ def server(monkeypatch, tmp_path):
         connect(monkeypatch, found.url, tmp_path / "home")
         found.early_records = []
         found.enough = enough
-        found.fail(r"^GET /cdn/", held, only=is_near_end)
+        found.hold_end = lambda: found.fail(r"^GET /cdn/", held, only=is_near_end)
+        found.hold_end()
         yield found
 
 
@@ -138,6 +140,31 @@ def test_slices_of_an_arriving_file_are_encoded_early_and_recorded_once_it_is_co
     assert not watch.notices
 
 
+class StoppedEarly(Seen):
+    """Stops the run at the first slice of a file that is arriving."""
+
+    def should_stop(self) -> bool:
+        return bool(self.begun_early)
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_slices_of_an_arriving_file_are_encoded_early_also_when_a_run_is_resumed(
+    num_proc, server, tmp_path
+):
+    config = config_for(tmp_path / "out", num_proc=num_proc)
+    with pytest.raises(Stopped):
+        made(config, StoppedEarly(tmp_path / "out"))
+    assert len(server.early_records) < NUM_GROUPS // 2
+    server.early_records.clear()
+    server.hold_end()
+    watch = Seen(tmp_path / "out")
+    assert made(config, watch) == EXPECTED
+    assert all(record.chunks for record in server.early_records[: NUM_GROUPS // 2])
+    assert len(watch.begun_early) >= NUM_GROUPS // 2
+    assert not watch.num_records_early
+    assert not watch.notices
+
+
 @pytest.mark.parametrize("fault", [wrong_text, unreadable])
 def test_early_slices_of_wrong_bytes_are_encoded_again(fault, server, tmp_path):
     server.fail(r"^GET /cdn/", fault, only=is_first_range)
@@ -173,7 +200,9 @@ def test_a_slice_cannot_begin_before_its_bytes_are_here(server, tmp_path):
     with contextlib.closing(remote):
         slices = list(context.plan_of(all_inputs(config, remote), remote).slices)
         remote.begin(slices)
-        while (early := [remote.early(slice_) for slice_ in slices])[NUM_GROUPS // 2] is None:
+        while (early := [remote.early(slice_, "early") for slice_ in slices])[
+            NUM_GROUPS // 2
+        ] is None:
             time.sleep(0.01)
         # The server holds back what is from half a megabyte before the end on, and more.
         assert early[-1] is None
@@ -233,7 +262,7 @@ def test_an_early_slice_cannot_read_the_partial_file_of_another_name_of_its_file
     with contextlib.closing(remote):
         slices = list(context.plan_of(all_inputs(config, remote), remote).slices)
         remote.begin(slices)
-        while (early := remote.early(slices[0])) is None:
+        while (early := remote.early(slices[0], "early")) is None:
             time.sleep(0.01)
         [span] = early.spans
         opened = os.stat(span.input.path).st_ino
@@ -245,6 +274,26 @@ def test_an_early_slice_cannot_read_the_partial_file_of_another_name_of_its_file
         assert not remote.has_arrived(slices[-1])
         with contextlib.suppress(FileNotFoundError):  # then the early attempt fails
             assert os.stat(span.input.path).st_ino == opened
+
+
+def test_an_early_part_replaces_none_that_another_run_has_recorded(server, tmp_path):
+    """Where locks do nothing, two runs of a plan work at a time. Both write the same bytes."""
+    parts = list[bytes]()
+
+    class Other(Seen):
+        def planned(self, plan: Plan, done: Any) -> None:
+            [records] = (tmp_path / "out").glob(".tokenmill/*/records")
+            self.part = records.parent / "parts" / "00000000.train.part"
+            self.part.parent.mkdir(exist_ok=True)
+            self.part.write_bytes(b"right")
+
+        def step(self, slice_: Slice, step: Step) -> None:
+            super().step(slice_, step)
+            if len(self.begun_early) == NUM_GROUPS // 2 and not parts:
+                parts.append(self.part.read_bytes())
+
+    assert made(config_for(tmp_path / "out"), Other(tmp_path / "out")) == EXPECTED
+    assert parts == [b"right"]
 
 
 def test_options_give_the_same_bytes_for_early_slices(server, tmp_path):
@@ -289,4 +338,8 @@ def test_a_span_ends_with_the_last_byte_of_all_columns_of_its_row_groups(server,
     plan.create(path)
     loaded = Plan.load(path)
     assert loaded.slices == plan.slices
-    assert {span.end_byte for slice_ in loaded.slices for span in slice_.spans} == {0}
+    assert [s.end_byte for slice_ in loaded.slices for s in slice_.spans] == [
+        span.end_byte for span in spans
+    ]
+    assert loaded.plan_id == plan.plan_id == hashlib.sha256(plan.to_json()).hexdigest()
+    assert b"end_byte" not in plan.to_json()

@@ -173,7 +173,8 @@ def _encode(
     selection.end(assembly)
     slices = selection.left_of([plan.slices[index].read_from(moved) for index in missing])
     assembly.resume(records)
-    early = EarlySlices(remote) if context.has_local_workers and selection.limit is None else None
+    may_be_early = context.can_read_early and selection.limit is None
+    early = EarlySlices(remote, job.work) if may_be_early else None
     queue = SliceQueue(slices, remote, selection, early=early)
     encode_and_assemble(context, job, queue, assembly)
     return records

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -88,6 +89,17 @@ def test_prepare_writes_shards_and_a_summary_on_stderr(tmp_path, corpus, texts):
     assert "400 documents" in done.stderr and "train.bin" in done.stderr
     assert "400 rows = 400 written + 0 empty + 0 null + 0 quarantined" in done.stderr
     assert (tmp_path / "out" / "train.bin").read_bytes() == oracle.stream(oracle.ids(texts))
+
+
+def test_summary_says_which_bytes_of_a_large_file_its_sha256_is_of(tmp_path, corpus, texts):
+    settings = {"tokenmill.storage.hashing.PIECE_BYTES": 3000}
+    words = ("prepare", corpus, "-o", tmp_path / "out", "--no-val", "--num-proc", 1)
+    data = oracle.stream(oracle.ids(texts))
+    piece = hashlib.sha256(data[:3000]).hexdigest()[:12]
+    done = warm.tokenmill(*words, settings=settings)
+    assert f"sha256 {piece} of its first 3,000 bytes\n" in done.stderr
+    done = warm.tokenmill(*words[:2], "-o", tmp_path / "whole", *words[4:])
+    assert f"sha256 {hashlib.sha256(data).hexdigest()[:12]}\n" in done.stderr
 
 
 def test_prepare_again_says_complete(tmp_path, corpus):

@@ -66,6 +66,13 @@ PREPARE = "tokenmill prepare corpus/*.parquet -o data/mine"
         ("completion tcsh", "SHELL is one of bash, zsh, fish; got 'tcsh'", "completion bash"),
         ("verify a b", "unexpected argument 'b'", "tokenmill verify data/mine"),
         ("fineweb x -o y", "unexpected argument 'x'", "tokenmill fineweb --version 10B"),
+        (
+            "report d --timings a.jsonl b.jsonl c.jsonl",
+            "unexpected argument 'b.jsonl'",
+            "repeat the option for each: --timings b.jsonl",
+        ),
+        ("tokenizers compare a --corpus b", "unexpected argument 'compare'", "tokenizer compare`?"),
+        ("tokenizers x", "unexpected argument 'x'", "tokenmill tokenizers --help"),
         ("prepare x -o", "-o needs a value", "-o OUT"),
         ("prepare x -o y --dedup", "--dedup needs a value", "--dedup exact"),
         ("prepare x -o y --eot", "--eot needs a value", "--eot append|prepend|both|none"),

@@ -220,13 +220,16 @@ def test_card_that_a_person_wrote_or_edited_is_kept(hub, out, corpus, tmp_path, 
 
 
 def test_folder_that_is_no_dataset_is_said_before_a_token_is_asked_for(
-    connect, hub, tmp_path, capfd
+    connect, hub, corpus, tmp_path, capfd
 ):
     connect(hub.url, None)
     assert main(["push", str(tmp_path / "nowhere"), REPO]) == 2
     assert "nowhere is not a folder" in capfd.readouterr().err
     assert main(["push", str(tmp_path), REPO]) == 5
     assert "was not written by tokenmill" in capfd.readouterr().err
+    made(corpus, tmp_path / "mine")
+    assert main(["push", str(tmp_path), REPO]) == 2
+    assert f"name one of them: {tmp_path / 'mine'}" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

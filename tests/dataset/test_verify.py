@@ -25,6 +25,7 @@ import warm
 from corpora import SEPARATOR, made_texts, write_corpus
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
+from tokenmill.dataset.made_with import NamedTokenizer
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.verify import Report, verify
 from tokenmill.encode import part
@@ -465,6 +466,15 @@ def test_folder_without_a_manifest_fails_unless_its_format_is_named(out):
     assert report.is_whole and status(report)["manifest"] == "skipped"
 
 
+@pytest.mark.parametrize("options", [{}, {"format_name": "llmc"}])
+def test_folder_of_datasets_is_not_taken_for_one_dataset(options, tmp_path, source):
+    for name in ("a", "b"):
+        tokenmill.prepare(source, tmp_path / name, format="llmc", num_proc=1)
+    with pytest.raises(ConfigError, match="is not a dataset, but holds 2 datasets: a, b") as caught:
+        verify(tmp_path, **options)
+    assert caught.value.hint == f"name one of them: {tmp_path / 'a'}"
+
+
 def test_all_files_are_looked_at_after_the_first_failure(out):
     names = sorted(path.name for path in out.glob("fineweb_*"))
     for name in names:
@@ -728,6 +738,17 @@ def test_tokenizer_file_is_asked_for_and_must_be_the_same(tmp_path):
     assert status(verify(out, sample=5, encoding=right))["sources"] == "passed"
     with pytest.raises(ConfigError, match="were made with mine"):
         verify(out, sample=5, encoding=get_encoding("cl100k_base").identity)
+
+
+def test_known_tokenizer_file_that_is_another_is_refused_for_its_hash(tmp_path):
+    """And not for the dataset's pattern, which nobody typed."""
+    vocabulary = Path(tokenmill.__file__).parent / "encodings" / "vocab" / "r50k_base.tiktoken"
+    mine = tmp_path / "mine.tiktoken"
+    shutil.copy(vocabulary, mine)
+    path = write_corpus("jsonl", tmp_path, made_texts(20))
+    out = prepared(path, tmp_path / "out", tokenizer="cl100k_base")
+    with pytest.raises(ConfigError, match="but the tokens were made with cl100k_base, sha256"):
+        verify(out, sample=5, tokenizer=NamedTokenizer(str(mine)))
 
 
 def test_document_that_the_reference_cannot_encode_is_left_to_the_engine(tmp_path, monkeypatch):

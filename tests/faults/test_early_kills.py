@@ -53,7 +53,7 @@ def test_early_parts_do_not_count_after_a_kill(is_wrong, tmp_path):
         if is_wrong:
             server.fail(r"^GET /cdn/", wrong_text, only=lambda request: "=0-" in request.range)
         process = subprocess.Popen(command, env=Here(server, home).environment)
-        while len(list(out.glob(".tokenmill/*/parts/*.part"))) < NUM_PARTS:
+        while len(list(out.glob(".tokenmill/*/early/*/parts/*.part"))) < NUM_PARTS:
             assert process.poll() is None
             time.sleep(0.01)
         process.kill()

@@ -172,6 +172,13 @@ class Progress:
         return self.num_rows > 0 or self.resumed_slices > 0
 
     @property
+    def what_is_kept(self) -> str:
+        """What a stopped run leaves to the next one, in words."""
+        if self._download is None:
+            return "what was encoded is kept"
+        return "downloads and the tokens of complete files are kept"
+
+    @property
     def _is_downloading(self) -> bool:
         if self._download is None:
             return False
@@ -282,7 +289,7 @@ def stderr_progress(workers: Callable[[int], str], quiet: bool) -> Iterator[Prog
     except (Stopped, Interrupted):
         progress.end()
         print(
-            "stopped; what was encoded is kept. To continue, run the same command again.",
+            f"stopped; {progress.what_is_kept}. To continue, run the same command again.",
             file=sys.stderr,
         )
         stop.die_by(stop.signum)

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.screen import printable, shown_bytes, shown_count, shown_rate, shown_seconds
+from tokenmill.storage import hashing
 from tokenmill.wording.plural import counted, noun_for
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tokenmill.cli.progress import Progress
-    from tokenmill.dataset.manifest import Manifest
+    from tokenmill.dataset.manifest import Manifest, OutputFile
 
 # With less text than this, the speed would be that of Python's start.
 MIN_RATED_BYTES = 1_000_000
@@ -76,12 +77,18 @@ def _file_lines(manifest: Manifest) -> list[str]:
     lines = [
         f"  {file.name:<{width}}  {shown_count(file.num_tokens):>6} "
         f"{noun_for(file.num_tokens, 'token'):<6}  {shown_bytes(file.num_bytes):>9}  "
-        f"sha256 {file.first_sha256[:12]}"
+        f"sha256 {file.first_sha256[:12]}{_hashed_part(file)}"
         for file in shown
     ]
     if len(files) > _MAX_FILES:
         lines.insert(3, f"  ... {len(files) - 5:,} more ...")
     return lines
+
+
+def _hashed_part(file: OutputFile) -> str:
+    """What the shown sha256 is of, if it is not the whole file's, which sha256sum prints."""
+    is_whole = isinstance(file.sha256, str)
+    return "" if is_whole else f" of its first {hashing.PIECE_BYTES:,} bytes"
 
 
 def _source_lines(manifest: Manifest) -> list[str]:

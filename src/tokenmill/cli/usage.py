@@ -30,6 +30,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **options})
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._require_own_action(sys.argv[1:] if args is None else args)
         arguments, more = self.parse_known_args(args, namespace)
         if "--" in more:
             more.remove("--")
@@ -37,8 +38,26 @@ class CommandParser(argparse.ArgumentParser):
             arguments.sources += more  # SOURCE -o OUT SOURCE
         elif more:
             command = commands_of(self).get(arguments.command, self)
-            raise ConfigError(f"unexpected argument {more[0]!r}", hint=command.example())
+            hint = command._repeated_before(more[0]) or command.example()
+            raise ConfigError(f"unexpected argument {more[0]!r}", hint=hint)
         return arguments
+
+    def _require_own_action(self, words: Sequence[str]) -> None:
+        """Raise for `tokenizers compare`, where `tokenizer compare` is meant."""
+        command, action = [*words[:2], "", ""][:2]
+        near = commands_of(self).get(command.removesuffix("s"))
+        if near is not None and command.endswith("s") and action in commands_of(near):
+            hint = f"did you mean `{near.prog} {action}`?"
+            raise ConfigError(f"unexpected argument {action!r}", hint=hint)
+
+    def _repeated_before(self, word: str) -> str | None:
+        """For another value of an option that is repeated for each: `--timings *.jsonl`."""
+        before = self._words[: self._words.index(word)] if word in self._words else []
+        option = next((one for one in reversed(before) if _is_option(one)), None)
+        action = self.options().get(option or "")
+        if option is None or not isinstance(action, argparse._AppendAction):
+            return None
+        return f"repeat the option for each: {option} {shlex.quote(word)}"
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._words = sys.argv[1:] if args is None else list(args)

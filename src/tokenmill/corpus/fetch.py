@@ -73,6 +73,7 @@ class RemoteInputs:
         self._numbers = {source.name: i for i, source in enumerate(self.inputs)}
         self._footers: dict[str, BackgroundCall[bytes]] = {}
         self._kept_footers: dict[str, bytes] = {}
+        self._late_footers: dict[str, BackgroundCall[bytes]] = {}  # requested again
         self._uses: collections.Counter[str] = collections.Counter()  # slices to be encoded
         self._held: dict[str, int] = {}  # bytes of files that are started and still needed
         self._awaited: set[str] = set()  # files that the next slice needs
@@ -124,11 +125,14 @@ class RemoteInputs:
             self._download_whole(source.name)
             return source
         footer = self._footer(source.name)
-        if sum(map(len, self._kept_footers.values())) + len(footer) <= KEPT_FOOTER_BYTES:
-            self._kept_footers[source.name] = footer
+        self._keep_footer(source.name, footer)
         path = os.path.join(self._structures, f"{next(self._structure_numbers):08d}.parquet")
         disk.write_sparse_file(path, source.num_bytes, {source.num_bytes - len(footer): footer})
         return dataclasses.replace(source, path=path)
+
+    def _keep_footer(self, name: str, footer: bytes) -> None:
+        if sum(map(len, self._kept_footers.values())) + len(footer) <= KEPT_FOOTER_BYTES:
+            self._kept_footers[name] = footer
 
     def _download_whole(self, name: str) -> None:
         """Download a whole file; meanwhile the next ones like it, if all will be needed."""
@@ -202,21 +206,23 @@ class RemoteInputs:
         if self._downloads is not None and self._downloads.error is not None:
             raise self._downloads.error
 
-    def early(self, slice_: Slice) -> Slice | None:
-        """The slice, to be read from partial files, if they hold all that it needs."""
-        partial: dict[str, str] = {}
+    def early(self, slice_: Slice, folder: str) -> Slice | None:
+        """The slice, to be read from partial files, if they hold all that it needs. `folder` is for
+        its part."""
+        paths: dict[str, str] = {}  # of partial files
         for span in slice_.spans:
             name = span.input.name
             if span.is_ruled_out:
                 continue  # its file may be one that nothing is read of
             if self._downloads is None or not self._can_be_read(span):
                 return None
-            if name in self._files and name not in self._downloads.here and name not in partial:
-                path = self._downloads.supply_end(name, self._kept_footers[name])
-                if path is None:
+            if name in self._files and name not in self._downloads.here and name not in paths:
+                footer = self._footer_for_reading(name)
+                path = footer and self._downloads.supply_end(name, footer)
+                if not path:
                     return None
-                partial[name] = path
-        return dataclasses.replace(slice_.read_from(partial), is_early=True)
+                paths[name] = path
+        return dataclasses.replace(slice_.read_from(paths), early_folder=folder)
 
     def _can_be_read(self, span: Span) -> bool:
         name = span.input.name
@@ -224,8 +230,23 @@ class RemoteInputs:
         if name not in self._files or name in self._downloads.here:
             return True
         end = min(span.end_byte + MARGIN_BYTES, span.input.num_bytes)
-        is_known = span.end_byte > 0 and name in self._kept_footers
-        return is_known and end <= self._downloads.arrived_from_start(name)
+        return span.end_byte > 0 and end <= self._downloads.arrived_from_start(name)
+
+    def _footer_for_reading(self, name: str) -> bytes | None:
+        """A file's footer, if it is known. A resumed run has it in the partial file, or requests it
+        again in the background."""
+        assert self._downloads is not None
+        if name in self._kept_footers:
+            return self._kept_footers[name]
+        if tail := self._downloads.end_of(name, 8):
+            num_bytes = 8 + int.from_bytes(tail[:4], "little")
+            if footer := self._downloads.end_of(name, num_bytes):
+                return footer
+        if name not in self._late_footers:
+            file = self._files[name]
+            self._late_footers[name] = BackgroundCall(partial(self._hub.parquet_footer, file))
+        call = self._late_footers[name]
+        return call.result() if call.is_done and not call.has_failed else None
 
     def has_restarted(self, slice_: Slice) -> bool:
         """Whether the download of one of its files had to start over, because bytes were wrong."""
@@ -243,6 +264,7 @@ class RemoteInputs:
                 if not self._keeps:
                     files.remove(source.path)
                 self._kept_footers.pop(source.name, None)
+                self._late_footers.pop(source.name, None)
                 with self._changed:
                     self._held.pop(source.name, None)
                     self._changed.notify_all()

@@ -27,8 +27,8 @@ class Plan:
     identity: dict[str, Any]  # what determines the bytes: options, encoding, versions
     inputs: tuple[Input, ...]
     slices: SliceTable
-    # Notes, revisions and source_paths affect no byte of the output, so they are saved with the
-    # plan but are not part of `plan_id`.
+    # Notes, revisions, source_paths and the ends of spans affect no byte of the output, so they are
+    # saved with the plan but are not part of `plan_id`.
     notes: tuple[str, ...] = ()  # on how the corpus was found
     revisions: Mapping[str, str] = field(default_factory=dict)  # commits of the Hub's branches
     saved_id: str = field(default="", compare=False)  # the id in the loaded file
@@ -64,7 +64,8 @@ class Plan:
             if plain.get("tokenmill_plan") != PLAN_VERSION:
                 raise ValueError(f"plan version {plain.get('tokenmill_plan')!r}")
             inputs = tuple(Input(*fields) for fields in plain["inputs"])
-            slices = SliceTable.from_plain(inputs, plain["slices"])
+            ends = plain.get("end_bytes", [])
+            slices = SliceTable.from_plain(inputs, {**plain["slices"], "end_bytes": ends})
             notes = tuple(str(note) for note in plain.get("notes", ()))
             revisions = {str(name): str(c) for name, c in plain.get("revisions", {}).items()}
             plan_id = str(plain.get("plan_id", checksum_of(data)))
@@ -87,8 +88,10 @@ class Plan:
         }
 
     def _checksummed(self) -> bytes:
-        beside = {"notes": self.notes, "revisions": self.revisions}
+        beside: dict[str, Any] = {"notes": self.notes, "revisions": self.revisions}
         beside |= {"source_paths": self.source_paths}
+        if any(self.slices.end_bytes):
+            beside |= {"end_bytes": self.slices.end_bytes.tolist()}
         beside = {name: value for name, value in beside.items() if value}
         if not beside:
             return checksummed(self.to_json())  # its checksum is the plan's id

@@ -152,7 +152,7 @@ def _foreign_dataset(
     encoding: EncodingId | None,
     eot: str | None,
 ) -> Dataset:
-    _require_no_datasets_inside(files)
+    require_no_datasets_inside(files)
     format_, found = found_shards(files, format_name)
     inferred: dict[str, Inference] = {}
     if dtype is None and (width := foreign_dtype(files, format_, found, encoding)):
@@ -207,7 +207,7 @@ def _foreign_shards(
     return shards, has_boundaries
 
 
-def _require_no_datasets_inside(files: DatasetFiles) -> None:
+def require_no_datasets_inside(files: DatasetFiles) -> None:
     """Raise ConfigError for a folder of datasets, whose shards must not be taken for one
     dataset."""
     inside = [name for name in files.names() if name.endswith(f"/{MANIFEST_NAME}")]

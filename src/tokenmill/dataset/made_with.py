@@ -9,6 +9,7 @@ server is asked.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,6 +50,9 @@ class NamedTokenizer:
                 continue
             if is_same(candidates[-1].identity, made_with):
                 return candidates[-1]
+        if not candidates and pattern != self.pattern:
+            with contextlib.suppress(ConfigError):  # a known file has a pattern of its own
+                candidates.append(self.encoding())
         if not candidates:
             raise refusal
         raise _another(self.name, candidates[0].identity, made_with)

@@ -11,7 +11,6 @@ Text never becomes a Python `str` here, and tokens leave the process only throug
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,6 +24,7 @@ from tokenmill.corpus.readers import Reader, TextBatch
 from tokenmill.corpus.spans import Slice, Span
 from tokenmill.corpus.unchanged import require_unchanged, unchanged_objects
 from tokenmill.encode.documents import data_of, document_bytes, held_out, specials_per_document
+from tokenmill.encode.early import saved_early
 from tokenmill.encode.job import NO_CAUTION, Caution, Job, Report, Step
 from tokenmill.encode.kept_file import rows_kept
 from tokenmill.encode.part import EncodedBatch, PartWriter
@@ -51,20 +51,14 @@ def encode_slice(
     """
     if slice_.is_pruning:
         return pruned(job, slice_)
-    if slice_.early_record:
-        return _saved_early(job, slice_)
+    if slice_.early_record and (record := saved_early(job, slice_)) is not None:
+        return record
     if slice_.is_early:
         try:
-            return _encode(job, slice_, report, caution)
+            return _encode(replace(job, work=slice_.early_folder), slice_, report, caution)
         except Exception:  # perhaps because the bytes are wrong: nobody has compared their hash yet
             return PartRecord.failed_early(slice_.index, job.plan_id)
     return _encode(job, slice_, report, caution)
-
-
-def _saved_early(job: Job, slice_: Slice) -> PartRecord:
-    record = replace(PartRecord.from_plain(json.loads(slice_.early_record)), is_early=False)
-    record.save(job.work)
-    return record
 
 
 def _encode(job: Job, slice_: Slice, report: Report | None, caution: Caution) -> PartRecord:

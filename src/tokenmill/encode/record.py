@@ -90,8 +90,8 @@ class PartRecord:
     kept_bytes: tuple[int, int] = (0, 0)  # of each split's kept file (--keep); 0: there is none
     kept_checksum: tuple[str, str] = ("", "")
     part_index: int | None = None  # in its part's name, if that is not the slice's index
-    # Made from files that are not complete (run/early_slices.py), and not saved. Without chunks:
-    # that failed, and there is no part.
+    # Made from files that may not be complete (early.py), and not saved. Without chunks: that
+    # failed, and there is no part.
     is_early: bool = False
 
     @staticmethod

@@ -33,6 +33,7 @@ from tokenmill.runners.start import cutting_runner
 from tokenmill.settings import identity_of, layout_of
 from tokenmill.storage import files
 from tokenmill.storage.scratch import scratch_folder
+from tokenmill.storage.store import store_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,9 @@ class RunContext:
     scratch: str  # a local folder for downloads
 
     @property
-    def has_local_workers(self) -> bool:
-        """Whether slices are read on this machine, where files arrive."""
-        return self.config.runner != "ray"
+    def can_read_early(self) -> bool:
+        """Whether slices are read on this machine, where files arrive, and parts can be moved."""
+        return self.config.runner != "ray" and store_of(self.config.out).has_renames
 
     @property
     def identity(self) -> dict[str, Any]:

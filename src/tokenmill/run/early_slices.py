@@ -3,10 +3,11 @@
 A parquet file's row groups follow each other, so a slice can be read as soon as its file is here up
 to the end of its last row group: from the partial file, into which the footer has been written. But
 the hash covers the whole file, so nobody knows yet whether these bytes are right. Such an early
-slice leaves a part without a record: after a kill it does not exist. Its record waits here. When
-its files are complete and have the right hash, the slice is handed out again, with the record,
-which the worker then saves. If a download had to start over, or the early attempt failed for
-whatever reason, the slice is handed out again as it is, and encoded like any other.
+slice leaves a part without a record, in a folder of this attempt: after a kill it does not exist.
+Its record waits here. When its files are complete and have the right hash, the slice is handed out
+again with the record, and the worker moves the part to its place (encode/early.py). If a download
+had to start over, or the early attempt failed for whatever reason, the slice is handed out again as
+it is, and encoded like any other.
 
 It pays where files are few and large: with a single file, download and encoding take as long as the
 longer of them, not as both.
@@ -16,12 +17,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tokenmill.corpus.fetch import RemoteInputs
 from tokenmill.corpus.spans import Slice
-from tokenmill.encode.record import PartRecord
+from tokenmill.encode.record import PARTS_NAME, PartRecord
+from tokenmill.storage import files
+
+EARLY_NAME = "early"  # in the work folder
 
 
 @dataclass(slots=True)
@@ -31,8 +37,12 @@ class _Begun:
 
 
 class EarlySlices:
-    def __init__(self, remote: RemoteInputs) -> None:
+    """`work` is the run's folder of parts and records."""
+
+    def __init__(self, remote: RemoteInputs, work: str) -> None:
         self._remote = remote
+        self._work = work
+        self._folder = ""
         self._begun: dict[int, _Begun] = {}  # by index
 
     def as_they_arrive(self, slices: Iterable[Slice]) -> Iterator[Slice | None]:
@@ -43,7 +53,7 @@ class EarlySlices:
             remote.await_files(slice_)
             while not remote.has_arrived(slice_):
                 yield from self._complete()
-                if (early := remote.early(slice_)) is not None:
+                if (early := remote.early(slice_, self._own_folder)) is not None:
                     self._begun[slice_.index] = _Begun(slice_)
                     yield early
                     break
@@ -57,6 +67,16 @@ class EarlySlices:
             if self._begun:
                 remote.raise_error()
                 yield None
+
+    @property
+    def _own_folder(self) -> str:
+        """A new folder for the parts; those of earlier attempts, which are lost, are removed."""
+        if not self._folder:
+            all_attempts = os.path.join(self._work, EARLY_NAME)
+            files.remove_folder(all_attempts)
+            self._folder = os.path.join(all_attempts, secrets.token_hex(8))
+            files.make_folder(os.path.join(self._folder, PARTS_NAME))
+        return self._folder
 
     def note(self, record: PartRecord) -> None:
         """Note the record of an early attempt. The slices may be drawn in another thread."""
@@ -72,4 +92,5 @@ class EarlySlices:
     def _settled(self, slice_: Slice, record: PartRecord) -> Slice:
         if not record.chunks or self._remote.has_restarted(slice_):
             return slice_
-        return dataclasses.replace(slice_, early_record=json.dumps(record.to_plain()))
+        saved = json.dumps(record.to_plain())
+        return dataclasses.replace(slice_, early_folder=self._folder, early_record=saved)

@@ -73,7 +73,7 @@ def rename(source: str, target: str, is_durable: bool = True) -> None:
         fsync_folder(os.path.dirname(target))
 
 
-def rename_if_there(source: str, target: str) -> bool:
+def rename_if_there(source: str, target: str, is_durable: bool = True) -> bool:
     """Like `rename`; False if `source` does not exist."""
     with as_output_error("rename to", target):
         try:
@@ -82,7 +82,8 @@ def rename_if_there(source: str, target: str) -> bool:
             if os.path.exists(source):  # so the target's folder is missing
                 raise
             return False
-    fsync_folder(os.path.dirname(target))
+    if is_durable:
+        fsync_folder(os.path.dirname(target))
     return True
 
 

@@ -62,6 +62,10 @@ class BackgroundCall(Generic[Result]):
             self._is_done.set()
 
     @property
+    def is_done(self) -> bool:
+        return self._is_done.is_set()
+
+    @property
     def has_failed(self) -> bool:
         return self._error is not None
 

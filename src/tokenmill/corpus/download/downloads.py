@@ -126,6 +126,12 @@ class Downloads:
             self._num_bytes += download.supply_end(data)
             return download.remote.partial_path
 
+    def end_of(self, name: str, num_bytes: int) -> bytes | None:
+        """The last bytes of a file that is being downloaded, if they are here."""
+        with self.changed:
+            download = self._open.get(name)
+            return None if download is None else download.end(num_bytes)
+
     def progress(self) -> DownloadProgress:
         with self.changed:
             num_in_flight = sum(len(download.in_flight) for download in self._open.values())

@@ -115,6 +115,13 @@ class FileDownload:
             range_.start += len(fitting)
         return len(fitting)
 
+    def end(self, num_bytes: int) -> bytes | None:
+        """The file's last bytes, if they are here."""
+        start = max(0, self.remote.num_bytes - num_bytes)
+        if not self.partial.has(start, self.remote.num_bytes):
+            return None
+        return self.partial.read(num_bytes, start)
+
     def supply_end(self, data: bytes) -> int:
         """Write those of the file's last bytes that are not here, known from elsewhere. Returns how
         many. Ranges in flight end before them, and what still arrives of them is dropped."""

@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tokenmill.dataset.dataset import require_no_datasets_inside
 from tokenmill.dataset.files import files_at
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, OutputFile, manifest_data
 from tokenmill.dataset.push.card import CARD_NAME, card_of, is_untouched
@@ -145,6 +146,7 @@ def _dataset_files(folder: str) -> DatasetFiles:
     """Raises ConfigError or IntegrityError for a folder that is not a dataset of ours."""
     files = files_at(folder)
     if not files.has(MANIFEST_NAME):
+        require_no_datasets_inside(files)
         raise IntegrityError(
             f"{folder} was not written by tokenmill: it has no {MANIFEST_NAME}",
             hint=f"for foreign shards: tokenmill convert {folder} OUT --format F, then push OUT",

@@ -7,7 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tokenmill.dataset.dataset import foreign_dtype, found_shards, open_dataset
+from tokenmill.dataset.dataset import (
+    foreign_dtype,
+    found_shards,
+    open_dataset,
+    require_no_datasets_inside,
+)
 from tokenmill.dataset.inference import Inference
 from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.verify.checks import Failure, Findings
@@ -51,6 +56,7 @@ def check_foreign(
     if refused := refused_file(files):
         findings.failed("files", refused)
         return _without_shards(stated, findings)
+    require_no_datasets_inside(files)
     try:
         format_, found = found_shards(files, stated.format_name)
     except IntegrityError as error:
