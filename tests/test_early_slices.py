@@ -175,6 +175,21 @@ def test_early_slices_of_wrong_bytes_are_encoded_again(fault, server, tmp_path):
     assert "again from its start" in notice
 
 
+def test_early_slices_of_wrong_bytes_from_before_a_stop_are_encoded_again(server, tmp_path):
+    server.fail(r"^GET /cdn/", wrong_text, only=is_first_range)
+    config = config_for(tmp_path / "out")
+    with pytest.raises(Stopped):
+        made(config, StoppedEarly(tmp_path / "out"))
+    server.early_records.clear()
+    server.hold_end()
+    watch = Seen(tmp_path / "out")
+    assert made(config, watch) == EXPECTED
+    assert len(server.early_records) >= NUM_GROUPS // 2
+    assert not watch.num_records_early
+    [notice] = watch.notices
+    assert "again from its start" in notice
+
+
 def test_an_early_slice_whose_worker_is_killed_waits_for_the_file(server, tmp_path):
     def children() -> set[int]:
         lists = Path(f"/proc/{os.getpid()}/task").glob("*/children")

@@ -26,7 +26,7 @@ from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.inspect import look_into
 from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.places import WORK_NAME
-from tokenmill.encode import part
+from tokenmill.encode import record
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError, OutputError
 from tokenmill.storage import files, hashing, objects
 from tokenmill.storage.hashing import PIECE_BYTES
@@ -519,7 +519,7 @@ def test_overwrite_in_a_store_when_publication_was_interrupted_then_it_continues
 
 
 def test_reader_of_a_store_when_nothing_was_published_then_it_sees_the_old_one(store, monkeypatch):
-    store.crash(monkeypatch, "write_record", calls=6, module=part)
+    store.crash(monkeypatch, "write_record", calls=6, module=record)
     assert tokenmill.verify(store.out).is_whole
     assert store.files() == store.old
     store.run()

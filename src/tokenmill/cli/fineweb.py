@@ -13,7 +13,7 @@ def add_parser(commands: Any) -> None:
         "fineweb",
         help="download FineWeb and prepare it",
         description="Download a sample of FineWeb-Edu (or FineWeb) and prepare it; files are "
-        "encoded while the next ones arrive. Takes every option of `tokenmill prepare`.",
+        "encoded while they arrive. Takes every option of `tokenmill prepare`.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""\
 examples:
