@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from types import SimpleNamespace
@@ -80,6 +81,16 @@ def test_download_and_encoding_stand_side_by_side_with_the_time_of_the_slower(ru
     assert line == "down  20% 14 MB/s 2/14 files  encode   4% 40 MB/s  10M tokens  44.0 s left"
     line = run.line_after(0, (0.9, 12, 1130))  # from here on, encoding is the slower one
     assert line == "down  90% 1,130 MB/s 12/14 files  encode   4% 27 MB/s  10M tokens  36.0 s left"
+
+
+def test_slice_that_begins_again_is_not_counted_twice(run):
+    step = Step(0, 100, 100, 100, 2_500_000, 10_000_000)
+    run.progress.step(SLICES[0], step)
+    run.progress.step(SLICES[0], dataclasses.replace(step, row=200))
+    assert "encode   2%" in run.line_after(0.5, (0.5, 7, 70))
+    run.progress.step(SLICES[0], Step(0, 0, 100))  # its worker died, or its bytes were wrong
+    line = run.line_after(0.5, (0.6, 7, 70))
+    assert "encode   0%" in line and "tokens" not in line
 
 
 def test_finished_download_leaves_the_line_to_the_encoding(run):

@@ -85,6 +85,7 @@ class Progress:
         self._heard_at = self._began  # the last event of any slice
         self._idle_seconds = 0.0  # while all workers waited for files
         self._in_flight: dict[int, tuple[int, int, int]] = {}  # slice -> rows, tokens, bytes
+        self._positions: dict[int, tuple[int, int]] = {}  # slice -> span and row of its last step
         self._first = 0  # the first slice to encode
         self._sizes = array("q")  # of each slice from there on: estimated bytes of text
         self._missing = 0
@@ -121,6 +122,10 @@ class Progress:
         self._hear()
         if self._is_again(slice_.index):
             return
+        position = step.span, step.row
+        if position < self._positions.get(slice_.index, position):  # it has begun again
+            self._in_flight.pop(slice_.index, None)
+        self._positions[slice_.index] = position
         rows, tokens, text_bytes = self._in_flight.get(slice_.index, (0, 0, 0))
         self._in_flight[slice_.index] = (
             rows + step.done_rows,
@@ -132,6 +137,7 @@ class Progress:
     def recorded(self, record: PartRecord) -> None:
         self._hear()
         self._in_flight.pop(record.slice_index, None)
+        self._positions.pop(record.slice_index, None)
         self.text_bytes += record.counts.text_bytes
         if self._is_again(record.slice_index):
             return
