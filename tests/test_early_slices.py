@@ -246,6 +246,7 @@ def test_a_resumed_run_waits_for_files_whose_first_row_groups_are_ruled_out(serv
     watch = StoppedAtFirst()
     with pytest.raises(Stopped):
         made(config, watch)
+    server.enough.set()
     server.fail(r"^GET /cdn/", stall(1.0, 0), only=lambda request: True)
     assert made(config, watch) == oracle.stream(oracle.ids(TEXTS[60:]))
 
