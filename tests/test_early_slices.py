@@ -215,7 +215,7 @@ def test_a_slice_cannot_begin_before_its_bytes_are_here(server, tmp_path):
     with contextlib.closing(remote):
         slices = list(context.plan_of(all_inputs(config, remote), remote).slices)
         remote.begin(slices)
-        while (early := [remote.early(slice_, "early") for slice_ in slices])[
+        while (early := [remote.from_partial_files(slice_) for slice_ in slices])[
             NUM_GROUPS // 2
         ] is None:
             time.sleep(0.01)
@@ -224,7 +224,7 @@ def test_a_slice_cannot_begin_before_its_bytes_are_here(server, tmp_path):
         for slice_ in filter(None, early):
             [span] = slice_.spans
             data = Path(span.input.path).read_bytes()
-            assert slice_.is_early
+            assert span.input.path.endswith(".tokenmill-partial")
             assert len(data) == len(FILE)  # with its footer
             assert data[: span.end_byte] == FILE[: span.end_byte]
 
@@ -278,7 +278,7 @@ def test_an_early_slice_cannot_read_the_partial_file_of_another_name_of_its_file
     with contextlib.closing(remote):
         slices = list(context.plan_of(all_inputs(config, remote), remote).slices)
         remote.begin(slices)
-        while (early := remote.early(slices[0], "early")) is None:
+        while (early := remote.from_partial_files(slices[0])) is None:
             time.sleep(0.01)
         [span] = early.spans
         opened = os.stat(span.input.path).st_ino

@@ -206,9 +206,8 @@ class RemoteInputs:
         if self._downloads is not None and self._downloads.error is not None:
             raise self._downloads.error
 
-    def early(self, slice_: Slice, folder: str) -> Slice | None:
-        """The slice, to be read from partial files, if they hold all that it needs. `folder` is for
-        its part."""
+    def from_partial_files(self, slice_: Slice) -> Slice | None:
+        """The slice, read from partial files, if they hold all that it needs."""
         paths: dict[str, str] = {}  # of partial files
         for span in slice_.spans:
             name = span.input.name
@@ -222,7 +221,7 @@ class RemoteInputs:
                 if not path:
                     return None
                 paths[name] = path
-        return dataclasses.replace(slice_.read_from(paths), early_folder=folder)
+        return slice_.read_from(paths)
 
     def _can_be_read(self, span: Span) -> bool:
         name = span.input.name

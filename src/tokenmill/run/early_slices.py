@@ -53,9 +53,9 @@ class EarlySlices:
             remote.await_files(slice_)
             while not remote.has_arrived(slice_):
                 yield from self._complete()
-                if (early := remote.early(slice_, self._own_folder)) is not None:
+                if (readable := remote.from_partial_files(slice_)) is not None:
                     self._begun[slice_.index] = _Begun(slice_)
-                    yield early
+                    yield dataclasses.replace(readable, early_folder=self._made_folder())
                     break
                 remote.raise_error()
                 yield None
@@ -68,9 +68,9 @@ class EarlySlices:
                 remote.raise_error()
                 yield None
 
-    @property
-    def _own_folder(self) -> str:
-        """A new folder for the parts; those of earlier attempts, which are lost, are removed."""
+    def _made_folder(self) -> str:
+        """The folder for the parts. The first call makes it, and removes those of earlier attempts,
+        which are lost."""
         if not self._folder:
             all_attempts = os.path.join(self._work, EARLY_NAME)
             files.remove_folder(all_attempts)
