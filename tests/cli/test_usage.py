@@ -58,6 +58,12 @@ PREPARE = "tokenmill prepare corpus/*.parquet -o data/mine"
         ("verify d --samples 3", "unknown option --samples", "`--sample`?"),
         ("prepare x", "missing: -o, the output folder", "tokenmill prepare x -o data/mine"),
         (f"prepare {'x ' * 9}", "missing: -o, the output folder", "add `-o data/mine`"),
+        ("fineweb data/x", "missing: -o, the output folder", "tokenmill fineweb -o data/x"),
+        (
+            "fineweb --version 10B",
+            "missing: -o, the output folder",
+            "tokenmill fineweb --version 10B -o data/mine",
+        ),
         ("prepare -o y", "missing: SOURCE", PREPARE),
         ("prepare", "missing: SOURCE, -o/--out", PREPARE),
         ("verify", "missing: OUT", "tokenmill verify data/mine"),

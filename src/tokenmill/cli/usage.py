@@ -187,6 +187,10 @@ def _missing(parser: CommandParser, names: str) -> ConfigError:
     is_file = parser.options()["-o"].metavar == "FILE.json"
     what, example = ("file", "my.json") if is_file else ("folder", "data/mine")
     words = [*shlex.split(parser.prog), *parser._words]
+    if all(action.option_strings for action in parser._actions) and parser._words:
+        before, last = words[-2:]
+        if not _is_option(last) and not _takes_value(parser.options().get(before)):
+            words, example = words[:-1], last  # it takes no other: the folder is meant
     shown = f": {shlex.join([*words, '-o', example])}" if len(words) <= _MAX_WORDS else ""
     return ConfigError(f"missing: -o, the output {what}", hint=f"add `-o {example}`{shown}")
 
