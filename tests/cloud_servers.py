@@ -72,13 +72,17 @@ class GoogleServer(S3Server):
             return 403, [], b'{"error": {"message": "you may not"}}'
         if method == "DELETE" and "upload_id=" in path:  # the emulator knows no such request
             return 499, [], b""
-        if "ifGenerationMatch=0" not in path:
+        query = urllib.parse.parse_qs(path.partition("?")[2])
+        if "ifGenerationMatch" not in query:
             return super().forward(method, path, headers, body)
         with self._creating:  # the emulator does not look at conditions
-            name = json.loads(body[body.index(b"{") : body.index(b"}") + 1])["name"]
+            if "name" not in query:
+                query["name"] = [json.loads(body[body.index(b"{") : body.index(b"}") + 1])["name"]]
             bucket = path.partition("/b/")[2].partition("/")[0]
-            place = f"/storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe='')}"
-            if super().forward("GET", place, {}, b"")[0] == 200:
+            place = f"/storage/v1/b/{bucket}/o/{urllib.parse.quote(query['name'][0], safe='')}"
+            status, _, answer = super().forward("GET", place, {}, b"")
+            generation = json.loads(answer)["generation"] if status == 200 else "0"
+            if [generation] != query["ifGenerationMatch"]:
                 return 412, [], b'{"error": {"message": "conditionNotMet"}}'
             return super().forward(method, path, headers, body)
 

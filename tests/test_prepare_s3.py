@@ -50,6 +50,15 @@ def files_in(folder: str) -> dict[str, bytes]:
     }
 
 
+def dataset_in(s3, bucket: str, prefix: str = "out/") -> dict[str, bytes]:
+    """The files of the finished dataset by their names in its folder; nothing else is there."""
+    found = objects_in(s3, bucket, prefix)
+    run = json.loads(found.pop("tokenmill.json"))["folder"]
+    found.pop(".tokenmill/run.json")
+    assert all(name.startswith(f"{run}/") for name in found), sorted(found)
+    return {name.removeprefix(f"{run}/"): data for name, data in found.items()}
+
+
 def objects_in(s3, bucket: str, prefix: str = "out/") -> dict[str, bytes]:
     return {
         key.removeprefix(prefix): s3.read(bucket, key)
@@ -69,11 +78,11 @@ def test_prepare_when_to_s3_then_the_same_files_as_in_a_folder(
     here, there = str(tmp_path / "out"), f"s3://{bucket}/out"
     manifest = prepared(corpus, here, **options)
     assert prepared(corpus, there, **options) == manifest
-    assert objects_in(s3, bucket) == files_in(here)
+    assert dataset_in(s3, bucket) == files_in(here)
     assert not s3.uploads(bucket)
     listed = [r for r in s3.requests if "list-type=2" in r and "max-keys=1&" not in r]
-    # What might be replaced, is there room, and what is to be removed: never what we wrote.
-    assert len(listed) == 3
+    # What might be replaced, and what is to be removed: never what we wrote.
+    assert len(listed) == 2
 
 
 def test_prepare_when_complete_already_then_nothing_is_written(s3, bucket, corpus):
@@ -92,16 +101,54 @@ def test_prepare_when_complete_already_then_nothing_is_written(s3, bucket, corpu
     with pytest.raises(ConflictError):
         prepared(corpus, out, **options)
     other = prepared(corpus, out, **options, overwrite=True)
-    found = objects_in(s3, bucket)
-    assert set(found) == {"tokenmill.json", "notes.txt", *(file.name for file in other.files)}
+    assert s3.read(bucket, "out/notes.txt") == b"mine"
+    s3.client().delete_object(Bucket=bucket, Key="out/notes.txt")
+    found = dataset_in(s3, bucket)
+    assert set(found) == {"tokenmill.json", *(file.name for file in other.files)}
     assert found["tokenmill.json"] == other.to_json()
 
 
-def test_prepare_when_the_prefix_holds_other_shards_then_conflict(s3, bucket, corpus):
-    s3.client().put_object(Bucket=bucket, Key="out/edufineweb_train_000001.npy", Body=b"x")
-    with pytest.raises(ConflictError, match="holds other files"):
-        prepared(corpus, f"s3://{bucket}/out", **LAYOUTS["npy"])
-    assert s3.keys(bucket) == ["out/edufineweb_train_000001.npy"]
+def test_prepare_when_the_prefix_holds_shards_of_others_then_they_stay_and_are_not_in_the_dataset(
+    s3, bucket, corpus
+):
+    """Also one that appears while the run is at work: the dataset has a folder of its own."""
+    name = "edufineweb_train_000000.npy"
+
+    def appears(request: str) -> None:
+        if "PUT" in request and "/tasks/" in request:
+            s3.client().put_object(Bucket=bucket, Key=f"out/{name}", Body=b"x")
+
+    s3.hold = appears
+    manifest = prepared(corpus, f"s3://{bucket}/out", **LAYOUTS["npy"])
+    assert s3.read(bucket, f"out/{name}") == b"x"
+    found = tokenmill.open(f"s3://{bucket}/out")
+    assert {split: found[split].num_tokens for split in found} == {
+        split: totals.num_tokens for split, totals in manifest.splits.items()
+    }
+
+
+def test_prepare_when_a_copied_dataset_is_there_then_it_is_read_and_never_replaced(
+    s3, bucket, corpus, tmp_path
+):
+    """Such as one that `aws s3 sync` brought: nothing that no run wrote there is removed."""
+    manifest = prepared(corpus, str(tmp_path / "out"), **LAYOUTS["npy"])
+    for name, data in files_in(str(tmp_path / "out")).items():
+        s3.client().put_object(Bucket=bucket, Key=f"out/{name}", Body=data)
+    before, out = objects_in(s3, bucket), f"s3://{bucket}/out"
+    assert prepared(corpus, out, **LAYOUTS["npy"]) == manifest
+    with pytest.raises(ConflictError, match="holds a dataset that was copied there"):
+        prepared(corpus, out, format="llmc", overwrite=True)
+    assert objects_in(s3, bucket) == before
+
+
+def test_open_when_a_bucket_was_copied_to_a_disk_then_it_is_read(s3, bucket, corpus, tmp_path):
+    manifest = prepared(corpus, f"s3://{bucket}/out", **LAYOUTS["npy"])
+    for name, data in objects_in(s3, bucket).items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    assert tokenmill.Manifest.load(str(tmp_path)) == manifest
+    assert tokenmill.verify(str(tmp_path)).is_whole
 
 
 def test_prepare_when_there_is_no_such_bucket_then_output_error(s3, corpus):
@@ -123,7 +170,7 @@ def test_prepare_when_nothing_is_written_then_nothing_is_left(s3, bucket, tmp_pa
     path.write_text('{"text": ""}\n')
     with pytest.raises(InputError, match="nothing to write"):
         prepared(str(path), f"s3://{bucket}/out")
-    assert s3.keys(bucket) == []
+    assert s3.keys(bucket) == ["out/.tokenmill/run.json"]
 
 
 def test_prepare_when_a_record_says_something_else_then_integrity_error(
@@ -147,7 +194,7 @@ def test_prepare_when_one_request_in_20_fails_then_the_same_files(s3, bucket, co
     with s3.failing(Faults(seed=5, fraction=0.05, slow_seconds=0.1)) as faults:
         assert prepared(corpus, f"s3://{bucket}/out", **options) == manifest
     assert faults.num_injected > 5
-    assert objects_in(s3, bucket) == files_in(str(tmp_path / "out"))
+    assert dataset_in(s3, bucket) == files_in(str(tmp_path / "out"))
     assert not s3.uploads(bucket)
 
 
@@ -169,11 +216,13 @@ def test_prepare_when_uploads_were_left_then_only_those_of_its_own_plan_are_abor
             prepared(corpus, out, **options)
     [record] = [key for key in s3.keys(bucket) if key.endswith("records/00000000.json")]
     work = record.removesuffix("/records/00000000.json")
-    client.create_multipart_upload(Bucket=bucket, Key=f"{work}/shards/train-00000.npy")
-    assert len(s3.uploads(bucket)) == len(others) + 1
+    client.create_multipart_upload(Bucket=bucket, Key=f"{work}/parts/00000000.train")
+    run = work.rpartition("/")[2]
+    client.create_multipart_upload(Bucket=bucket, Key=f"out/{run}/train-00000.npy")
+    assert len(s3.uploads(bucket)) == len(others) + 2
     with pytest.raises(ConflictError):  # another plan's run touches nothing of this one's
         prepared(corpus, out, **{**options, "seed": 5, "shuffle": True})
-    assert len(s3.uploads(bucket)) == len(others) + 1
+    assert len(s3.uploads(bucket)) == len(others) + 2
     prepared(corpus, out, **options)
     assert sorted(s3.uploads(bucket)) == sorted(others)
 
@@ -197,20 +246,20 @@ def test_prepare_when_the_budget_is_used_up_then_exit_8_and_it_resumes_without_s
             check=False,
         )
 
-    is_shard = re.compile(r"PUT /[^/]+/out/[.]tokenmill/[0-9a-f]{16}/shards/").match
+    is_shard = re.compile(r"PUT /[^/]+/out/[0-9a-f]{16}/").match
     with s3.failing(Faults(kinds=("slow down",), only=lambda r: is_shard(r) is not None)):
         failed = run()
     assert failed.returncode == 8, failed.stderr
     assert "cannot write s3://" in failed.stderr
     assert "run the same command again: it resumes" in failed.stderr
     left = objects_in(s3, bucket)
-    assert ".tokenmill/plan.json" in left and "tokenmill.json" not in left
+    assert ".tokenmill/run.json" in left and "tokenmill.json" not in left
     s3.requests.clear()
     done = run()
     assert done.returncode == 0, done.stderr
     assert not [r for r in s3.requests if r.startswith("PUT") and "/parts/" in r]
     manifest = prepared(corpus, str(tmp_path / "out"), format="npy", shard_tokens=20_000, **SLICES)
-    found = objects_in(s3, bucket)
+    found = dataset_in(s3, bucket)
     assert found == files_in(str(tmp_path / "out"))
     assert json.loads(done.stdout)["files"] == json.loads(manifest.to_json())["files"]
     shown = "".join([failed.stderr, failed.stdout, done.stderr, done.stdout]).encode()
@@ -259,7 +308,7 @@ def test_prepare_when_another_run_finishes_and_cleans_up_then_its_result_is_take
     monkeypatch.setattr(writing, "carry_out", overtaken)
     assert prepared(corpus, out, **options) == others[0]
     files = {file.name for file in others[0].files}
-    assert set(objects_in(s3, bucket)) == {"tokenmill.json", *files}
+    assert set(dataset_in(s3, bucket)) == {"tokenmill.json", *files}
 
 
 def test_prepare_when_two_run_at_once_then_both_succeed_with_the_same_files(
@@ -276,7 +325,7 @@ def test_prepare_when_two_run_at_once_then_both_succeed_with_the_same_files(
         _, errors = run.communicate()
         assert run.returncode == 0, errors.decode()
     prepared(corpus, str(tmp_path / "out"), **options)
-    assert objects_in(s3, bucket) == files_in(str(tmp_path / "out"))
+    assert dataset_in(s3, bucket) == files_in(str(tmp_path / "out"))
 
 
 SLICES = {"slice_bytes": 32 << 20}  # as the command line has it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -256,6 +257,54 @@ def test_strangers_shards_are_converted_if_the_tokenizer_is_named(tmp_path):
         convert(source, Target(out=str(tmp_path / "x"), format="megatron"))
     convert(source, Target(out=str(tmp_path / "meg"), format="megatron"), encoding.identity)
     assert documents_of(tmp_path / "meg") == {"train": documents}
+
+
+def replace_tokens(path: Path) -> None:
+    """Other tokens, the same size, the same ends of documents."""
+    tokens = np.memmap(path, "<u2", "r+", offset=1024)
+    tokens[tokens != 50256] += 1
+
+
+@pytest.fixture
+def strangers(tmp_path) -> Path:
+    """A folder of llmc shards that no manifest describes."""
+    folder = tmp_path / "llmc"
+    tokenmill.prepare(
+        write_corpus("jsonl", tmp_path, TEXTS), str(folder), format="llmc", num_proc=1
+    )
+    (folder / "tokenmill.json").unlink()
+    return folder
+
+
+def test_convert_when_strangers_tokens_were_replaced_then_conflict(strangers, tmp_path):
+    encoding, target = get_encoding("gpt2").identity, Target(out=str(tmp_path / "x"), format="npy")
+
+    def again(overwrite: bool = False) -> tokenmill.Manifest:
+        source = open_dataset(str(strangers), encoding=encoding)
+        return convert(source, dataclasses.replace(target, overwrite=overwrite), encoding)
+
+    first = again()
+    assert again() == first
+    replace_tokens(next(strangers.glob("*train*")))
+    with pytest.raises(ConflictError, match="made from a dataset other than"):
+        again()
+    assert again(overwrite=True).files != first.files
+
+
+def test_convert_when_strangers_tokens_were_replaced_after_a_stop_then_conflict(
+    strangers, tmp_path
+):
+    encoding, target = get_encoding("gpt2").identity, Target(out=str(tmp_path / "x"), format="npy")
+
+    def again(stop: bool) -> tokenmill.Manifest:
+        source = open_dataset(str(strangers), encoding=encoding)
+        return convert(source, target, encoding, watch=lambda num_tokens: stop)
+
+    with pytest.raises(Stopped):
+        again(stop=True)
+    replace_tokens(next(strangers.glob("*train*")))
+    with pytest.raises(ConflictError, match="was started differently"):
+        again(stop=False)
 
 
 def test_command_line_converts_and_says_so(nano, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,10 +17,9 @@ import pytest
 import tokenmill
 from corpora import made_texts, write_corpus
 from s3_server import Faults, S3Server
-from tests.test_prepare_s3 import files_in, objects_in
+from tests.test_prepare_s3 import dataset_in, files_in, objects_in
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
-from tokenmill.dataset.publication import settle
 from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConfigError, ConflictError, NetworkError
 from tokenmill.storage import retry
@@ -59,6 +59,11 @@ def prepared(source: str, out: str, **options: object) -> tokenmill.Manifest:
 
 def is_write(request: str) -> bool:
     return not request.startswith(("GET", "HEAD"))
+
+
+def is_shard(request: str) -> bool:
+    """Whether a shard, or a file beside it, is written: below the run's folder."""
+    return re.match(r"P\w+ /.*out/[0-9a-f]{16}/(?!tokenmill.json)", request) is not None
 
 
 def from_request(number: int, which: Writes) -> Writes:
@@ -145,12 +150,9 @@ def test_late_run_when_held_at_any_write_then_the_newer_dataset_is_whole(
         s3.hold = lambda request: None
         if not held:
             break
-        is_begun = "plan.json" not in held[0] and "delete" not in held[0]
-        if finished is not None and (is_begun or not has_old):
-            assert require_whole(out, *newer, finished) == finished, held
-            assert "delete" in held[0], held  # all was done, but for the work folder
-        else:
-            require_whole(out, *newer, *([finished] if finished else []))
+        assert require_whole(out, *newer) == newer[0], held
+        if finished is not None:
+            assert "delete" in held[0], held  # all was done, but for what goes then
     assert num_late > 8 // share
 
 
@@ -163,7 +165,7 @@ def test_late_run_when_stopped_by_a_signal_then_exit_6_and_the_newer_dataset_is_
     reached = threading.Event()
 
     def hold(request: str) -> None:
-        if request.startswith("PUT") and "/shards/" in request and not reached.is_set():
+        if is_shard(request) and not reached.is_set():
             os.kill(late.pid, signal.SIGSTOP)
             reached.set()
 
@@ -181,29 +183,6 @@ def test_late_run_when_stopped_by_a_signal_then_exit_6_and_the_newer_dataset_is_
     assert late.returncode == 6, errors
     require_whole(out, newer)
     assert prepared(source, out, **SHUFFLED, seed=2) == newer
-    assert set(objects_in(s3, bucket)) == {"tokenmill.json", *(f.name for f in newer.files)}
-
-
-def test_late_run_when_killed_as_it_publishes_then_nobody_completes_it(source, s3, bucket):
-    """What it left says that a dataset is complete, of which nothing is there any more."""
-    out = f"s3://{bucket}/out"
-    newer: list[tokenmill.Manifest] = []
-
-    def hold(request: str) -> None:
-        if request.startswith("PUT") and "/publish.json" in request and not newer:
-            newer.append(None)  # type: ignore[arg-type]
-            newer[0] = prepared(source, out, **SHUFFLED, seed=2, overwrite=True)
-            is_gone.append(True)
-
-    is_gone: list[bool] = []
-    s3.hold = hold
-    only = lambda request: bool(is_gone) and "/publish.json" not in request  # noqa: E731
-    with s3.failing(Faults(kinds=("cut before",), only=only)), pytest.raises(NetworkError):
-        prepared(source, out, **SHUFFLED, seed=1)
-    assert f"{out}/.tokenmill/publish.json".removeprefix(f"s3://{bucket}/") in s3.keys(bucket)
-    require_whole(out, newer[0])
-    assert prepared(source, out, **SHUFFLED, seed=2) == newer[0]
-    assert not [key for key in s3.keys(bucket) if ".tokenmill" in key]
 
 
 # Killed midway
@@ -216,76 +195,40 @@ def test_overwrite_when_killed_midway_then_the_first_command_finds_its_dataset_w
     first = prepared(source, out, **NPY)
     before = objects_in(s3, bucket)
     second = {"format": "llmc", "shard_tokens": 1500, "overwrite": True}
-    is_stopped = stopped_at(
-        s3, 2, lambda r: "/shards/" in r, lambda: prepared(source, out, **second)
-    )
+    is_stopped = stopped_at(s3, 2, is_shard, lambda: prepared(source, out, **second))
     assert is_stopped
     require_whole(out, first)
     s3.requests.clear()
     assert prepared(source, out, **NPY) == first
     assert not [r for r in s3.requests if is_write(r)]
     found = objects_in(s3, bucket)
+    del before[".tokenmill/run.json"]
     assert {name: found[name] for name in before} == before
     s3.requests.clear()
     replaced = prepared(source, out, **second)
     assert not [r for r in s3.requests if is_write(r) and "/parts/" in r]  # it continues
     require_whole(out, replaced)
-    assert set(objects_in(s3, bucket)) == {"tokenmill.json", *(f.name for f in replaced.files)}
+    assert set(dataset_in(s3, bucket)) == {"tokenmill.json", *(f.name for f in replaced.files)}
 
 
 @pytest.mark.parametrize("other", [{"format": "megatron"}, {**NPY, "seed": 2, "shuffle": True}])
-def test_overwrite_when_killed_at_any_request_of_the_publication_then_one_of_the_two_is_whole(
+def test_overwrite_when_killed_at_any_write_then_one_of_the_two_is_whole(
     other, source, s3, bucket, share
 ):
-    old = prepared(source, f"s3://{bucket}/old", **NPY)
     new = prepared(source, f"s3://{bucket}/new", **other)
-    template = objects_in(s3, bucket, "old/")
     for number in itertools.count(0, share):
         out = f"s3://{bucket}/{number}/out"
-        for name, data in template.items():
-            s3.client().put_object(Bucket=bucket, Key=f"{number}/out/{name}", Body=data)
-        s3.requests.clear()
+        old = prepared(source, out, **NPY)
         run = lambda out=out: prepared(source, out, **other, overwrite=True)  # noqa: E731
-        publishing = lambda r: any("/replaced.json" in one for one in s3.requests)  # noqa: E731
-        if not stopped_at(s3, number, publishing, run):
+        if not stopped_at(s3, number, is_write, run):
             break
-        is_old = "publish.json" not in "".join(objects_in(s3, bucket, f"{number}/out/.tokenmill/"))
-        is_old &= require_whole(out, old, new) == old
-        if number % 3:
-            continue
-        if is_old:
+        if require_whole(out, old, new) == old:
             assert prepared(source, out, **NPY) == old
         assert run() == new
         require_whole(out, new)
         names = {"tokenmill.json", *(file.name for file in new.files)}
-        assert set(objects_in(s3, bucket, f"{number}/out/")) == names
+        assert set(dataset_in(s3, bucket, f"{number}/out/")) == names
     assert number > 12
-
-
-def test_settle_when_called_by_many_then_the_dataset_is_whole(source, s3, bucket, monkeypatch):
-    out = f"s3://{bucket}/out"
-    prepared(source, out, **NPY)
-    copies = lambda r: r.startswith("PUT") and "/out/text" in r  # noqa: E731
-    run = lambda: prepared(source, out, format="megatron", overwrite=True)  # noqa: E731
-    assert stopped_at(s3, 1, copies, run)
-    # moto may answer 500 to a copy of what another request replaces.
-    monkeypatch.setattr(retry, "RETRY_SECONDS", 10.0)
-    errors: list[BaseException] = []
-
-    def settled() -> None:
-        try:
-            settle(out)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=settled) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
-    require_whole(out, tokenmill.Manifest.load(out))
-    assert not [key for key in s3.keys(bucket) if ".tokenmill" in key]
 
 
 # What was staged is not what the record says
@@ -298,8 +241,8 @@ def test_resume_when_a_staged_file_was_changed_then_it_is_written_again(
 ):
     out = f"s3://{bucket}/out"
     run = lambda: prepared(source, out, **layout)  # noqa: E731
-    assert stopped_at(s3, 0, lambda r: "/publish.json" in r and is_write(r), run)
-    staged = [key for key in s3.keys(bucket) if "/shards/" in key]
+    assert stopped_at(s3, 0, lambda r: "tokenmill.json" in r and is_write(r), run)
+    staged = [key for key in s3.keys(bucket) if ".tokenmill" not in key]
     assert len(staged) > 1
     for key in staged[:2]:
         data = s3.read(bucket, key)
@@ -309,11 +252,11 @@ def test_resume_when_a_staged_file_was_changed_then_it_is_written_again(
             s3.client().put_object(Bucket=bucket, Key=key, Body=body)
     s3.requests.clear()
     run()
-    again = {r.split(" ")[1] for r in s3.requests if r.startswith("PUT") and "/shards/" in r}
+    again = {r.split(" ")[1] for r in s3.requests if is_shard(r)}
     assert {f"/{bucket}/{key}" for key in staged[:2]} <= again
     assert not [r for r in s3.requests if is_write(r) and "/parts/" in r]
     prepared(source, str(tmp_path / "out"), **layout)
-    assert objects_in(s3, bucket) == files_in(str(tmp_path / "out"))
+    assert dataset_in(s3, bucket) == files_in(str(tmp_path / "out"))
 
 
 def test_resume_when_a_part_was_removed_then_its_slice_is_encoded_again(
@@ -321,12 +264,12 @@ def test_resume_when_a_part_was_removed_then_its_slice_is_encoded_again(
 ):
     out, options = f"s3://{bucket}/out", {**NPY, "slice_bytes": 5000}
     run = lambda: prepared(source, out, **options)  # noqa: E731
-    assert stopped_at(s3, 0, lambda r: "/shards/" in r and is_write(r), run)
+    assert stopped_at(s3, 0, is_shard, run)
     part = next(key for key in s3.keys(bucket) if "/parts/" in key)
     s3.client().delete_object(Bucket=bucket, Key=part)
     run()
     prepared(source, str(tmp_path / "out"), **options)
-    assert objects_in(s3, bucket) == files_in(str(tmp_path / "out"))
+    assert dataset_in(s3, bucket) == files_in(str(tmp_path / "out"))
 
 
 # Inputs are never replaced
@@ -395,9 +338,9 @@ def test_overwrite_when_another_format_then_nothing_of_the_old_is_left(
         prepared(source, out, format="datatrove", shard_tokens=1500)
     else:
         run = lambda: prepared(source, out, format="datatrove", shard_tokens=1500)  # noqa: E731
-        assert stopped_at(s3, 3, lambda r: "/shards/" in r, run)
+        assert stopped_at(s3, 3, is_shard, run)
     new = prepared(source, out, format="llmc", shard_tokens=1500, overwrite=True)
-    assert set(objects_in(s3, bucket)) == {"tokenmill.json", *(file.name for file in new.files)}
+    assert set(dataset_in(s3, bucket)) == {"tokenmill.json", *(file.name for file in new.files)}
     report = verify(out)
     assert report.is_whole
     assert s3.uploads(bucket) == ["out/somebody/elses"]
@@ -408,7 +351,7 @@ def test_overwrite_when_another_format_then_nothing_of_the_old_is_left(
 
 def parts_and_shards(requests: list[str]) -> Iterator[str]:
     for request in requests:
-        if request.startswith("PUT") and ("/parts/" in request or "/shards/" in request):
+        if request.startswith("PUT") and ("/parts/" in request or is_shard(request)):
             yield "part" if "/parts/" in request else "shard"
 
 

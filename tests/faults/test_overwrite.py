@@ -539,3 +539,30 @@ def test_reader_of_a_store_that_it_may_not_write_to_then_it_says_so(store, monke
             open_dataset(store.out)
     assert open_dataset(store.out).num_tokens
     assert store.files(hidden=True) == store.new
+
+
+def test_overwrite_when_a_staged_shard_is_gone_after_a_kill_then_the_old_one_does_not_pass_for_it(
+    tmp_path, monkeypatch
+):
+    """The old shards have the new ones' names and sizes, because only the order differs."""
+    source, out = corpus(tmp_path), str(tmp_path / "out")
+    options = {"format": "npy", "shard_tokens": 2000, "shuffle": True}
+    prepared(source, out, **options, seed=1)
+    run = functools.partial(prepared, source, out, **options, seed=2, overwrite=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "_move_files", functools.partial(raise_, KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            run()
+    staged = sorted(Path(out).glob(f"{WORK_NAME}/*/shards/*.npy"))
+    staged[-1].unlink()
+    with pytest.raises(IntegrityError, match="is missing or has changed"):
+        prepared(source, out, **options, seed=2)
+    with pytest.raises(IntegrityError, match="is missing or has changed"):
+        tokenmill.open(out)
+    manifest = run()
+    assert tokenmill.verify(out).is_whole
+    assert manifest == prepared(source, str(tmp_path / "new"), **options, seed=2)
+
+
+def raise_(error: BaseException, *_: object) -> None:
+    raise error

@@ -22,7 +22,6 @@ from tokenmill.assemble.sidecars import Sidecar, Sidecars, SplitEnd
 from tokenmill.assemble.sources import PartsInOrder, ShuffledParts
 from tokenmill.assemble.stream import ShardStream
 from tokenmill.assemble.task import (
-    SHARDS_NAME,
     SIDECAR,
     Block,
     ShardRecord,
@@ -30,6 +29,7 @@ from tokenmill.assemble.task import (
     Tail,
     TokenSource,
     make_folders,
+    shards_folder,
 )
 from tokenmill.assemble.writing import created
 from tokenmill.encode.checkpoint import save_if_grown
@@ -67,7 +67,7 @@ class Books:
     """The streams of an assembly, from any source."""
 
     def __init__(self, work: str, plan_id: str) -> None:
-        self.folder = os.path.join(work, SHARDS_NAME)
+        self.folder = shards_folder(work)
         self.due: collections.deque[ShardTask] = collections.deque()  # not handed out yet
         self._work = work
         self._plan_id = plan_id

@@ -13,6 +13,7 @@ from tokenmill.encode.record import SPLITS
 from tokenmill.formats import Layout, SideFile
 from tokenmill.storage import files
 from tokenmill.storage.checked_json import checked_object, checksummed
+from tokenmill.storage.store import store_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -219,9 +220,18 @@ def task_path(work: str, stream: int, shard: int, piece: int, folder: str = _TAS
     return os.path.join(work, folder, f"{SPLITS[stream]}-{shard:08d}-{name}.json")
 
 
+def shards_folder(work: str) -> str:
+    """The folder of a run's shards: beside its other work until they are moved into place, or, in
+    a bucket, where nothing can be moved, the folder of the finished dataset."""
+    if store_of(work).has_renames:
+        return os.path.join(work, SHARDS_NAME)
+    return os.path.join(os.path.dirname(os.path.dirname(work)), os.path.basename(work))
+
+
 def make_folders(work: str) -> None:
-    """Make the folders that tasks write to, and remove temporary files of killed tasks."""
+    """Make the folders that tasks write to, and remove what killed tasks have left there."""
     files.make_work_folders(work, (SHARDS_NAME, _TASKS_NAME, _LENGTHS_NAME))
+    files.make_work_folders(shards_folder(work), ())
 
 
 def saved_record(work: str, plan_id: str, place: Place) -> ShardRecord | None:

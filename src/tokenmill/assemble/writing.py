@@ -24,7 +24,6 @@ import numpy.typing as npt
 
 from tokenmill.assemble.sidecars import sidecar_name, write_sidecar
 from tokenmill.assemble.task import (
-    SHARDS_NAME,
     SIDE_FILES,
     SIDECAR,
     ShardRecord,
@@ -33,6 +32,7 @@ from tokenmill.assemble.task import (
     Tail,
     TokenSource,
     saved_record,
+    shards_folder,
 )
 from tokenmill.encode.part import PART_CHECKSUM
 from tokenmill.encode.record import SPLITS
@@ -134,7 +134,7 @@ def header_of(layout: Layout, num_tokens: int) -> bytes:
 
 def _folder(task: ShardTask) -> str:
     """The folder of the shard's files until the dataset is complete."""
-    return os.path.join(task.work, SHARDS_NAME)
+    return shards_folder(task.work)
 
 
 def _byte_of(task: ShardTask) -> int:

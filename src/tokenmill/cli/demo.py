@@ -60,7 +60,10 @@ def require_own(out: str, stdlib: str) -> None:
     from tokenmill.dataset.publication import settle
     from tokenmill.errors import ConflictError
     from tokenmill.storage import files
+    from tokenmill.storage.store import store_of
 
+    if not store_of(out).has_locks:
+        return  # in a bucket, every run gets a folder of its own
     settle(out)
     names = set(files.entries(out))
     if files.exists(plan_path(out)):

@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenmill.corpus.slices import SliceTable
@@ -34,6 +35,7 @@ class Plan:
     saved_id: str = field(default="", compare=False)  # the id in the loaded file
     source_paths: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by named source
     kept_types: str | None = None  # of the columns of --keep (corpus/readers/kept_columns.py)
+    run: str = ""  # makes the id one that no other plan has
 
     @property
     def text_bytes(self) -> int:
@@ -46,6 +48,9 @@ class Plan:
     def to_json(self) -> bytes:
         """The bytes whose hash is the plan's id: everything except notes and revisions."""
         return json.dumps(self._to_plain(), sort_keys=True).encode()
+
+    def with_own_id(self) -> Plan:
+        return replace(self, run=secrets.token_hex(8), saved_id="")
 
     def create(self, path: str) -> bool:
         """Save the plan unless one exists; returns whether it was saved."""
@@ -71,7 +76,8 @@ class Plan:
             plan_id = str(plain.get("plan_id", checksum_of(data)))
             paths = {str(n): list(map(str, p)) for n, p in plain.get("source_paths", {}).items()}
             types = plain.get("kept_types")
-            return Plan(plain["identity"], inputs, slices, notes, revisions, plan_id, paths, types)
+            identity, run = plain["identity"], str(plain.get("run", ""))
+            return Plan(identity, inputs, slices, notes, revisions, plan_id, paths, types, run)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise DamagedWorkError(
                 f"{path} is not a plan that this version can read: {error!r}",
@@ -85,6 +91,7 @@ class Plan:
             "inputs": [source.to_plain() for source in self.inputs],
             "slices": self.slices.to_plain(),
             **({} if self.kept_types is None else {"kept_types": self.kept_types}),
+            **({"run": self.run} if self.run else {}),
         }
 
     def _checksummed(self) -> bytes:

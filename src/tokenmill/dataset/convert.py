@@ -17,6 +17,7 @@ import hashlib
 import itertools
 import json
 import os
+import secrets
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -116,11 +117,15 @@ class ConvertRequest:
     identity: dict[str, Any]
     converted_from: dict[str, Any]
     source: str = ""
+    run: str = ""  # makes the id one that no other plan has
     what = "conversion"
 
     @property
     def plan_id(self) -> str:
         return checksum_of(self._checksummed())
+
+    def with_own_id(self) -> ConvertRequest:
+        return dataclasses.replace(self, run=secrets.token_hex(8))
 
     def create(self, path: str) -> bool:
         return files.create_file(path, self._checksummed())
@@ -129,7 +134,8 @@ class ConvertRequest:
         try:
             plain = checked_object(files.read_file(path))
             if "converted_from" in plain:
-                return ConvertRequest(plain["identity"], plain["converted_from"])
+                run = str(plain.get("run", ""))
+                return ConvertRequest(plain["identity"], plain["converted_from"], run=run)
         except (ValueError, KeyError) as error:
             raise DamagedWorkError(
                 f"{path} is damaged: {error}", hint="start again with --overwrite"
@@ -150,7 +156,8 @@ class ConvertRequest:
         return {"identity": self.identity, "converted_from": self.converted_from}
 
     def _checksummed(self) -> bytes:
-        return checksummed(json.dumps(self._to_plain(), sort_keys=True).encode())
+        plain = self._to_plain() | ({"run": self.run} if self.run else {})
+        return checksummed(json.dumps(plain, sort_keys=True).encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,13 @@ import os
 
 from tokenmill.corpus.hub_names import is_hub_url
 from tokenmill.dataset.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
-from tokenmill.dataset.places import WORK_NAME, plan_path
+from tokenmill.dataset.places import (
+    MAX_POINTER_BYTES,
+    WORK_NAME,
+    dataset_folder,
+    plan_path,
+    pointed_run,
+)
 from tokenmill.dataset.publication import settle_to_read
 from tokenmill.errors import ConfigError, IntegrityError, TokenmillError
 from tokenmill.formats import DatasetFiles
@@ -37,7 +43,7 @@ def files_at(folder: str, with_others: bool = False) -> DatasetFiles:
     settle_to_read(folder)
     if not os.path.isdir(folder):
         raise ConfigError(f"{folder} is not a folder", hint="name the folder that holds the shards")
-    found = FolderFiles(folder)
+    found = FolderFiles(dataset_folder(folder))
     if not found.has(MANIFEST_NAME) and os.path.isdir(os.path.join(folder, WORK_NAME)):
         raise _unfinished(folder)
     return found
@@ -45,8 +51,15 @@ def files_at(folder: str, with_others: bool = False) -> DatasetFiles:
 
 def _below_url(url: str, with_others: bool) -> DatasetFiles:
     try:
-        settle_to_read(url)
-        manifest = objects.look(f"{url}/{MANIFEST_NAME}")
+        manifest, given = objects.look(f"{url}/{MANIFEST_NAME}"), url
+        if manifest is not None and (run := _pointed(url, manifest)) is not None:
+            url = f"{url}/{run}"
+            manifest = objects.look(f"{url}/{MANIFEST_NAME}")
+            if manifest is None:
+                raise IntegrityError(
+                    f"{given} points to {url}, which holds no manifest",
+                    hint="was it removed? Prepare the dataset again: --overwrite",
+                )
         if manifest is None:
             if objects.look(plan_path(url)) is not None:
                 raise _unfinished(url)
@@ -59,6 +72,13 @@ def _below_url(url: str, with_others: bool) -> DatasetFiles:
         raise
     except OSError as error:
         raise unreadable_object(url, error) from error
+
+
+def _pointed(url: str, info: ObjectInfo) -> str | None:
+    """The run that the object is a pointer to; None if it is none."""
+    if info.num_bytes > MAX_POINTER_BYTES:
+        return None
+    return pointed_run(objects.read_range(f"{url}/{MANIFEST_NAME}", 0, info.num_bytes))
 
 
 def _unfinished(folder: str) -> IntegrityError:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from tokenmill.dataset.manifest_json import laid_out, manifest_sha256_of
 from tokenmill.dataset.notes import split_rule_of
+from tokenmill.dataset.places import POINTER_NAME, dataset_folder
 from tokenmill.dataset.source_totals import SourceSplit, SourceTotals
 from tokenmill.encode.record import SPLITS, Counts
 from tokenmill.errors import IntegrityError, TokenmillError
@@ -23,7 +24,7 @@ from tokenmill.formats import DatasetFiles
 from tokenmill.storage import files
 from tokenmill.wording.plural import counted
 
-MANIFEST_NAME = "tokenmill.json"
+MANIFEST_NAME = POINTER_NAME
 QUARANTINE_NAME = "tokenmill-quarantine.jsonl"
 MANIFEST_VERSION = 1
 SPLIT_RULES = ("documents", "tokens", "first-shard", "none")
@@ -146,7 +147,7 @@ class Manifest:
     def load(folder: str) -> Manifest:
         """The manifest of a finished run. Raises IntegrityError if it is missing, broken or was
         changed since it was written."""
-        path = os.path.join(folder, MANIFEST_NAME)
+        path = os.path.join(dataset_folder(folder), MANIFEST_NAME)
         try:
             # Opening a pipe would wait for its other end.
             if files.is_irregular(path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,11 @@ from tokenmill.encodings import EncodingId
 from tokenmill.encodings.bos import with_bos
 from tokenmill.errors import ConfigError, InputError, IntegrityError
 from tokenmill.formats import Shard
+from tokenmill.formats.index_json import INDEX_NAME
+from tokenmill.runners.machine import available_cpus
+from tokenmill.runners.threads import in_threads
 from tokenmill.storage import files
+from tokenmill.storage.hashing import sha256_at
 
 if TYPE_CHECKING:
     from tokenmill.dataset.dataset import Dataset
@@ -137,7 +142,8 @@ def _num_documents(output: Output, split: str, per_document: int) -> int:
 
 
 def foreign_manifest(source: Dataset, encoding: EncodingId | None) -> Manifest:
-    """A manifest for a foreign folder, as far as its content is known."""
+    """A manifest for a foreign folder, as far as its content is known. Its files are read once, so
+    that the same folder with other content has another manifest."""
     if encoding is None:
         raise ConfigError(
             f"{source.name} does not state its tokenizer",
@@ -159,19 +165,29 @@ def foreign_manifest(source: Dataset, encoding: EncodingId | None) -> Manifest:
         "encoding": {k: v for k, v in encoding.to_plain().items() if k != "source"},
         "versions": {},
     }
-    shards = [shard for stream in source.streams.values() for shard in stream.shards]
-    found = tuple(
-        OutputFile(
-            shard.name,
-            None,
-            shard.num_tokens,
-            None,
-            source.files.size(shard.name) or 0,
-            "",
-        )
-        for shard in shards
-    )
-    return Manifest(identity, (), found, {}, Counts(), split_rule="none")
+    return Manifest(identity, (), _foreign_files(source), {}, Counts(), split_rule="none")
+
+
+def _foreign_files(source: Dataset) -> tuple[OutputFile, ...]:
+    """The shards, and the files beside them that say where documents end."""
+    shards = {shard.name: shard for stream in source.streams.values() for shard in stream.shards}
+    stems = tuple(os.path.splitext(name)[0] for name in shards)
+    beside = [
+        name
+        for name in source.files.names()
+        if name not in shards and (name.startswith(stems) or os.path.basename(name) == INDEX_NAME)
+    ]
+
+    def described(name: str) -> OutputFile:
+        num_bytes, path = source.files.size(name) or 0, source.files.local_path(name)
+        num_tokens = shards[name].num_tokens if name in shards else 0
+        if path is None:
+            digest = source.files.stamp(name)  # an object's tag changes with its content
+        else:
+            digest = "".join(sha256_at(path, 0, num_bytes, in_pieces=False) or ())
+        return OutputFile(name, None, num_tokens, None, num_bytes, digest)
+
+    return tuple(in_threads(described, (*shards, *beside), available_cpus()))
 
 
 def _eots_per_document(identity: dict[str, Any]) -> int:

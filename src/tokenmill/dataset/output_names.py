@@ -39,12 +39,14 @@ class OutputNames:
 
     def replaced_in(self, out: str) -> set[str]:
         """The files that a new dataset replaces: those of the finished dataset, and those whose
-        names it would use."""
+        names it would use. In a bucket none: it gets a folder of its own."""
+        if not store_of(out).has_locks:
+            return set()
         return _listed_names(out) | self._alike_in(out)
 
     def unlisted_in(self, out: str) -> list[str]:
         """Those of the replaced files that no manifest lists; they may be somebody else's."""
-        return sorted(self._alike_in(out) - _listed_names(out))
+        return sorted(self.replaced_in(out) - _listed_names(out))
 
     def _alike_in(self, out: str) -> set[str]:
         names = files.names_below(out)
@@ -85,7 +87,7 @@ class OutputNames:
     def require_apart(self, out: str, inputs: Iterable[str]) -> None:
         """Raise ConfigError if an input, under any name or link, is a file that a run into `out`
         would replace or remove."""
-        names = self.replaced_in(out) | {MANIFEST_NAME, QUARANTINE_NAME}
+        names = _listed_names(out) | self._alike_in(out) | {MANIFEST_NAME, QUARANTINE_NAME}
         ours = {_file_id(os.path.join(out, name)) for name in names} - {None}
         work = _canonical(os.path.join(out, WORK_NAME))
         for path in inputs:

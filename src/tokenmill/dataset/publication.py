@@ -1,4 +1,4 @@
-"""How a new dataset takes its place in the output folder.
+"""How a new dataset takes its place in the output folder, on a disk (bucket_runs.py: in a bucket).
 
 The old dataset stays whole until the new one is. Writing `publish.json` is the switch: before it,
 the folder holds the old dataset. After it, any command (the run itself, the same command after a
@@ -15,51 +15,53 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from tokenmill.assemble.task import SHARDS_NAME
-from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, require_inside
+from tokenmill.dataset import bucket_runs
+from tokenmill.dataset.bucket_runs import taken_over
+from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest, OutputFile, require_inside
 from tokenmill.dataset.output_names import in_the_way
-from tokenmill.dataset.places import WORK_NAME, lock_path, plan_path, publish_path, work_of
+from tokenmill.dataset.places import (
+    WORK_NAME,
+    lock_path,
+    plan_path,
+    publish_path,
+    run_of,
+    work_of,
+)
 from tokenmill.errors import ConflictError, DamagedWorkError, IntegrityError, OutputError
 from tokenmill.storage import disk, files
 from tokenmill.storage.checked_json import CHECKSUM_BYTES, checked_object, checksum_of, checksummed
+from tokenmill.storage.hashing import sha256_at
 from tokenmill.storage.store import store_of
-
-# What a store holds in place of the manifest while the dataset is replaced.
-_NO_MANIFEST_NAME = "replaced.json"
-_NO_MANIFEST = b'{"tokenmill_manifest": "this dataset is being replaced by a new one"}\n'
 
 
 def publish(out: str, plan_id: str, manifest: Manifest, replaced: Collection[str] | None) -> None:
     """Make `out` the finished dataset, from the staged shards of this plan. `replaced` are files to
     remove, unless the new dataset has files of the same names. None: there is no dataset to
     replace, and one that was published meanwhile stays."""
-    if replaced is None and files.exists(os.path.join(out, MANIFEST_NAME)):
-        raise _taken_over(out)
-    names, written = {file.name for file in manifest.files}, manifest.to_json()
-    if not store_of(out).has_renames:
-        work = work_of(out, plan_id)
-        files.write_file(os.path.join(work, MANIFEST_NAME), written)
-        files.write_file(os.path.join(work, _NO_MANIFEST_NAME), _NO_MANIFEST)
+    if not store_of(out).has_locks:
+        bucket_runs.publish(out, plan_id, manifest, overwrite=replaced is not None)
+        return
+    if replaced is None and os.path.exists(os.path.join(out, MANIFEST_NAME)):
+        raise taken_over(out)
+    names = {file.name for file in manifest.files}
     data = {
         "plan": _plan_checksum(out),
-        "staged": f"{WORK_NAME}/{plan_id[:16]}/{SHARDS_NAME}",
+        "staged": f"{WORK_NAME}/{run_of(plan_id)}/{SHARDS_NAME}",
         "remove": sorted(set(replaced or ()) - names),
-        "manifest": written.decode(),
+        "manifest": manifest.to_json().decode(),
     }
     path = publish_path(out)
     _require_own_plan(out, plan_id)
-    if store_of(out).has_locks:  # else another run of this plan may be doing it
-        _require_names_free(out, names - set(replaced or ()))
-        _require_whole(os.path.join(work_of(out, plan_id), SHARDS_NAME), out, manifest)
+    _require_names_free(out, names - set(replaced or ()))
+    _require_whole(os.path.join(work_of(out, plan_id), SHARDS_NAME), out, manifest)
     files.write_record(path, checksummed(json.dumps(data, sort_keys=True).encode()))
     try:
-        # Without a lock: a run that came in between has another plan.
+        # Locks do not work everywhere: a run that came in between has another plan.
         _require_own_plan(out, plan_id)
     except ConflictError:
         files.remove(path)
         raise
     _complete(out)
-    if not store_of(out).has_locks and not _is_manifest(out, written):
-        raise _taken_over(out)
 
 
 def _require_names_free(out: str, names: Iterable[str]) -> None:
@@ -74,20 +76,32 @@ def _require_names_free(out: str, names: Iterable[str]) -> None:
 
 def _require_whole(staged: str, out: str, manifest: Manifest) -> None:
     """Raise an error, before the old dataset is touched, if the new one cannot be moved into place:
-    one of its files is missing or has another size, or a file has the name of its folder."""
+    one of its files is missing or changed, or a file has the name of its folder."""
     for below in {os.path.dirname(file.name) for file in manifest.files} - {""}:
         path = os.path.join(out, below)
         if os.path.lexists(path) and not os.path.isdir(path):
             raise in_the_way(path, "file")
     for file in manifest.files:
-        places = (os.path.join(folder, file.name) for folder in (staged, out))
-        found = next((size for size in map(files.size, places) if size is not None), None)
-        if found != file.num_bytes:
-            raise DamagedWorkError(
-                f"{os.path.join(staged, file.name)} is missing or has changed size since it was "
-                "written",
-                hint="find out what changed it, then start again with --overwrite",
-            )
+        if files.size(os.path.join(staged, file.name)) != file.num_bytes:
+            _require_moved(staged, out, file)
+
+
+def _require_moved(staged: str, out: str, file: OutputFile) -> None:
+    """Raise DamagedWorkError unless the file, which is not staged, is in its place already. An old
+    file may have its name and its size."""
+    path = os.path.join(out, file.name)
+    pieces = (file.sha256,) if isinstance(file.sha256, str) else file.sha256
+    is_candidate = (
+        not os.path.lexists(os.path.join(staged, file.name))
+        and os.path.isfile(path)
+        and os.path.getsize(path) == file.num_bytes
+    )
+    if is_candidate and sha256_at(path, 0, file.num_bytes, len(pieces) > 1) == pieces:
+        return
+    raise DamagedWorkError(
+        f"{os.path.join(staged, file.name)} is missing or has changed size since it was written",
+        hint="find out what changed it, then start again with --overwrite",
+    )
 
 
 def _require_own_plan(out: str, plan_id: str) -> None:
@@ -100,11 +114,7 @@ def _require_own_plan(out: str, plan_id: str) -> None:
         is_own = False
         store_of(out).require_lock(lock_path(out))
     if not is_own:
-        raise _taken_over(out)
-
-
-def _taken_over(out: str) -> ConflictError:
-    return ConflictError(f"another run has taken over {out}", hint="choose another folder with -o")
+        raise taken_over(out)
 
 
 def _plan_checksum(out: str) -> str | None:
@@ -117,7 +127,7 @@ def _plan_checksum(out: str) -> str | None:
 
 def settle(out: str) -> bool:
     """Complete an interrupted publication. ConflictError if its run is still working on it."""
-    if not files.exists(publish_path(out)):
+    if not store_of(out).has_locks or not os.path.exists(publish_path(out)):
         return False
     require_no_link(os.path.join(out, WORK_NAME))
     with store_of(out).lock(lock_path(out)):
@@ -184,57 +194,31 @@ def _complete(out: str) -> None:
         return
     try:
         if not is_in_place:
-            if store_of(out).has_locks:
-                _require_whole(staged, out, manifest)
-            _withdraw_manifest(out, staged)
+            _require_whole(staged, out, manifest)
+            manifest_path = os.path.join(out, MANIFEST_NAME)
+            disk.remove_for_good(manifest_path)
+            disk.remove_temporaries_of(manifest_path)
         _move_files(staged, out, manifest)
         _require_plan(out, plan, is_in_place)
         _remove_files(out, removed)
         if not is_in_place:
             _require_plan(out, plan)
-            _write_manifest(out, staged, data)
+            files.write_file(os.path.join(out, MANIFEST_NAME), data)
     except (ConflictError, IntegrityError):
         if _plan_checksum(out) == plan:
             raise
         if _is_manifest(out, data):
             return  # another process has completed it
-        raise _taken_over(out) from None
+        raise taken_over(out) from None
     if _plan_checksum(out) in (plan, None):
         files.remove(plan_path(out))
         files.remove_folder(os.path.join(out, WORK_NAME))
 
 
-# In a store both are copies of staged objects, like shards: a late run, or a request that was sent
-# long ago, finds nothing left to copy and does no harm.
-
-
-def _withdraw_manifest(out: str, staged: str) -> None:
-    path = os.path.join(out, MANIFEST_NAME)
-    if store_of(out).has_renames:
-        disk.remove_for_good(path)
-        disk.remove_temporaries_of(path)
-    elif files.exists(path):
-        _copy_beside(staged, _NO_MANIFEST_NAME, out)
-
-
-def _write_manifest(out: str, staged: str, data: bytes) -> None:
-    if store_of(out).has_renames:
-        files.write_file(os.path.join(out, MANIFEST_NAME), data)
-    else:
-        _copy_beside(staged, MANIFEST_NAME, out)
-
-
-def _copy_beside(staged: str, name: str, out: str) -> None:
-    if not files.move(
-        os.path.join(os.path.dirname(staged), name), os.path.join(out, MANIFEST_NAME)
-    ):
-        raise _taken_over(out)
-
-
 def _require_plan(out: str, checksum: str, is_in_place: bool = False) -> None:
     """Raise ConflictError if the plan is gone, which is allowed once the manifest is in place."""
     if _plan_checksum(out) != checksum and not is_in_place:
-        raise _taken_over(out)
+        raise taken_over(out)
 
 
 def _staged(name: str) -> str:
@@ -269,9 +253,9 @@ def _move_files(staged: str, out: str, manifest: Manifest) -> None:
 
     def move(file: Any) -> None:
         target = os.path.join(out, file.name)
-        if files.move(os.path.join(staged, file.name), target):
-            return
-        if files.size(target) != file.num_bytes:
+        # A file that is not staged is the right one: `_require_whole`.
+        is_moved = files.move(os.path.join(staged, file.name), target)
+        if not is_moved and files.size(target) != file.num_bytes:
             raise DamagedWorkError(
                 f"{target} is missing or has changed size since it was written",
                 hint="start again with --overwrite",

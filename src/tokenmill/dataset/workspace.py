@@ -16,17 +16,16 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from tokenmill.corpus.plan import identity_differences
-from tokenmill.dataset import publication
+from tokenmill.dataset import bucket_runs, publication
 from tokenmill.dataset.manifest import MANIFEST_NAME, Manifest
 from tokenmill.dataset.output_names import OutputNames
-from tokenmill.dataset.places import WORK_NAME, lock_path, plan_path, work_of
+from tokenmill.dataset.places import WORK_NAME, dataset_folder, lock_path, plan_path, work_of
 from tokenmill.errors import (
     ConflictError,
     DamagedWorkError,
-    InputError,
     IntegrityError,
     OutputError,
 )
@@ -37,6 +36,9 @@ from tokenmill.storage.store import Store, store_of
 class SavedPlan(Protocol):
     @property
     def plan_id(self) -> str: ...
+
+    def with_own_id(self) -> Self:
+        """The same plan, with an id that no other has."""
 
     def create(self, path: str) -> bool:
         """Save the plan unless one exists; whether this plan was saved."""
@@ -147,7 +149,8 @@ class Workspace:
 
     def require_files(self, manifest: Manifest) -> None:
         """Raise ConflictError if a file of the finished dataset is missing or has another size."""
-        paths = [os.path.join(self.out, file.name) for file in manifest.files]
+        folder = dataset_folder(self.out)
+        paths = [os.path.join(folder, file.name) for file in manifest.files]
         for path, file, found in zip(paths, manifest.files, files.sizes(paths), strict=True):
             if found != file.num_bytes:
                 raise ConflictError(
@@ -169,13 +172,19 @@ class Workspace:
     def _just_published(self, request: Request[Any]) -> Manifest | None:
         """The manifest, if an interrupted publication of this very request could be completed."""
         try:
-            if not publication.settle(self.out):
+            if not self._settled():
                 return None
         except IntegrityError:
             return None  # it can only be discarded
         with contextlib.suppress(ConflictError, IntegrityError):
             return self.finished(request)
         return None
+
+    def _settled(self) -> bool:
+        """Complete an interrupted publication; whether there was one."""
+        if self._store.has_locks:
+            return publication.settle(self.out)
+        return bucket_runs.clean_up(self.out)
 
     # Begin or continue
 
@@ -184,9 +193,16 @@ class Workspace:
         returns None if it found an existing plan."""
         if not self.has_plan:
             plan = make()
-            if plan is not None and plan.create(self.plan_path):
-                return plan
+            if plan is not None and (begun := self._begun(plan)) is not None:
+                return begun
         return self._continued(request)
+
+    def _begun(self, plan: P) -> P | None:
+        """The plan as it was saved; None: another run was faster."""
+        if self._store.has_locks:
+            return plan if plan.create(self.plan_path) else None
+        plan = plan.with_own_id()
+        return plan if bucket_runs.begin(self.out, plan.plan_id, plan.create) else None
 
     def _continued(self, request: Request[P]) -> P:
         try:
@@ -246,6 +262,9 @@ class Workspace:
             yield
 
     def _enter(self, names: OutputNames, overwrite: bool) -> None:
+        if not self._store.has_locks:
+            bucket_runs.require_replaceable(self.out)
+            return
         publication.require_no_link(self.folder)
         names.require_kinds(self.out)
         if not self.has_plan:
@@ -255,16 +274,10 @@ class Workspace:
     @contextlib.contextmanager
     def _tidied(self, is_new: bool) -> Iterator[None]:
         """Remove the work folder on exit, unless there is something to resume."""
-        error: BaseException | None = None
         try:
             yield
-        except BaseException as raised:
-            error = raised
-            raise
         finally:
-            # The store itself may have failed; then send it no more requests.
-            is_asked = self._store.has_quick_calls or isinstance(error, InputError)
-            if is_asked and not self.has_plan:
+            if self._store.has_locks and not self.has_plan:
                 files.remove_folder(self.folder)
                 if is_new:
                     files.remove_empty_folder(self.out)
@@ -299,15 +312,24 @@ class Workspace:
 
     def forget_plan(self) -> None:
         """Remove the plan: there is nothing to resume."""
-        files.remove(self.plan_path)
+        if self._store.has_locks:
+            files.remove(self.plan_path)
+        else:
+            bucket_runs.discard(self.out)
 
     def discard(self) -> None:
         """Remove the unfinished run; the finished dataset beside it stays."""
-        self._remove(self.forget_plan)
+        if self._store.has_locks:
+            self._remove(self.forget_plan)
+        elif not bucket_runs.is_published(self.out):
+            bucket_runs.discard(self.out)
 
     def remove_leftovers(self, request: Request[Any]) -> None:
         """Remove what is left of a run that was killed after it had written the manifest. A run
         that was to replace this dataset with another stays: the user may want to resume it."""
+        if not self._store.has_locks:
+            bucket_runs.clean_up(self.out)
+            return
         if self._store.is_link(self.folder):
             return
         with contextlib.suppress(FileNotFoundError, IntegrityError):
@@ -320,7 +342,7 @@ class Workspace:
 
     def _remove(self, first: Callable[[], None] = lambda: None) -> None:
         publication.require_no_link(self.folder)
-        if self._store.has_locks and not os.path.isdir(self.folder):
+        if not os.path.isdir(self.folder):
             return
         with self._store.lock(lock_path(self.out)):
             first()

@@ -75,6 +75,10 @@ def create_file(path: str, data: bytes) -> bool:
     return store_of(path).create_file(path, data)
 
 
+def swap_file(path: str, old: bytes | None, data: bytes) -> bool:
+    return store_of(path).swap_file(path, old, data)
+
+
 def write_record(path: str, data: bytes, is_durable: bool = True) -> None:
     store_of(path).write_record(path, data, is_durable)
 

@@ -137,6 +137,14 @@ class LocalStore:
             file.finish()
             return disk.link_new(file.path, path)
 
+    def swap_file(self, path: str, old: bytes | None, data: bytes) -> bool:
+        if old is None:
+            return self.create_file(path, data)
+        if self.read_file(path) != old:
+            return False
+        self.write_file(path, data)
+        return True
+
     write_record = write_file  # a second writer holds the lock and has redone the work
     sync_files = staticmethod(disk.sync_files)
     move = staticmethod(disk.rename_if_there)

@@ -121,6 +121,11 @@ class Store(Protocol):
         all machines, exactly one gets True. Only on a file system without hard links may several
         get True, and the last one wins."""
 
+    def swap_file(self, path: str, old: bytes | None, data: bytes) -> bool:
+        """Replace a small file whose content is `old`, or create it if that is None; whether its
+        content is `data` afterwards. On a disk the caller holds a lock; in a bucket, of all
+        processes that would replace `old`, one gets True."""
+
     def write_record(self, path: str, data: bytes, is_durable: bool = True) -> None:
         """Create a small file that records finished work. If it exists, its contents must be
         identical; a store that compares them raises DamagedWorkError."""

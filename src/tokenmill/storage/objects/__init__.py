@@ -29,7 +29,8 @@ from tokenmill.storage.retry import Contact, Notice, message_of
 MAX_PARALLEL = 32  # requests at a time, of one process
 RANGE_BYTES = 8 << 20  # a larger range is fetched in pieces
 
-_OURS = "/.tokenmill/"  # only tokenmill writes below it (places.WORK_NAME)
+# Only one run writes below these (dataset/places.py).
+_OURS = re.compile(r"/\.tokenmill/.|/[0-9a-f]{16}/$", re.ASCII)
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII)
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 _EXTRAS |= dict.fromkeys(("az", "abfs", "abfss"), "az")
@@ -124,6 +125,14 @@ def create(url: str, data: bytes) -> bool:
     return _client(url).create(url, data)
 
 
+def swap(url: str, old: bytes | None, data: bytes) -> bool:
+    """Replace an object whose content is `old`, or create it if that is None. Whether its content
+    is `data` now: the answer to a try that succeeded may have been lost."""
+    client = _client(url)
+    is_done = client.create(url, data) if old is None else client.replace(url, old, data)
+    return is_done or client.content(url) == data
+
+
 def upload(url: str, path: str) -> str | None:
     """Create or replace an object from a local file. A failed upload leaves nothing behind.
 
@@ -158,21 +167,25 @@ def remove_below(url: str) -> None:
     """Remove all objects below a prefix; if the prefix is ours, also its unfinished uploads."""
     client, prefix = _client(url), url.rstrip("/") + "/"
     client.remove([found for found, _ in client.find(prefix)])
-    if _OURS in prefix:
+    if _is_ours(prefix):
         client.abort_uploads(prefix)
 
 
 def abort_uploads_below(url: str) -> int:
-    """Abort the unfinished uploads below one plan's prefix, OUT/.tokenmill/ID; returns their
-    number.
+    """Abort the unfinished uploads below one run's prefix, OUT/.tokenmill/ID or OUT/ID; returns
+    their number.
 
     Used nowhere else: S3 does not say who started an upload, so uploads elsewhere may belong to
     others. A running upload of the same plan notices the abort and starts over.
     """
     prefix = url.rstrip("/") + "/"
-    if not prefix.partition(_OURS)[2]:
-        raise ValueError(f"{prefix} is not one plan's prefix: uploads there may belong to others")
+    if not _is_ours(prefix):
+        raise ValueError(f"{prefix} is not one run's prefix: uploads there may belong to others")
     return _client(url).abort_uploads(prefix)
+
+
+def _is_ours(prefix: str) -> bool:
+    return _OURS.search(prefix) is not None
 
 
 def in_parallel(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

@@ -18,6 +18,12 @@ class AzureClient(ObjectClient):
         retries = files.service_client._config.retry_policy  # default: 3, after 15 to 27 s each
         retries.total_retries, retries.initial_backoff, retries.increment_base = 0, 1, 2
 
+    def _replace(self, url: str, version: str, data: bytes) -> None:
+        from azure.core import MatchConditions  # type: ignore[import-not-found, unused-ignore]
+
+        condition = {"etag": f'"{version}"', "match_condition": MatchConditions.IfNotModified}
+        self.files.pipe_file(url, data, overwrite=True, **condition)
+
     def upload(self, url: str, path: str) -> str | None:
         sha256 = file_sha256(path)
         options = {"retry_total": BLOCK_RETRIES, "max_concurrency": PARALLEL_BLOCKS}

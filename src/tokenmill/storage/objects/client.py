@@ -94,6 +94,14 @@ class ObjectClient:
 
         return self.ask("read", url, request)
 
+    def content(self, url: str) -> bytes | None:
+        """A small object's bytes; None if there is no object."""
+        info = self.look(url)
+        try:
+            return None if info is None else self.read_range(url, 0, info.num_bytes)
+        except FileNotFoundError:
+            return None
+
     def read_unchecked(self, url: str) -> bytes | None:
         try:
             data: bytes = self.ask("read", url, lambda: self.files.cat_file(url))
@@ -119,6 +127,37 @@ class ObjectClient:
             return True
 
         return self.ask("create", url, request)
+
+    def replace(self, url: str, old: bytes, data: bytes) -> bool:
+        """Replace an object whose content is `old`. A store without conditional requests may let
+        two processes do that at once; then the last one wins."""
+        version = self._version(url)  # before the content: if it changes, the condition fails
+        if version is None or self.content(url) != old:
+            return False
+
+        def request() -> bool:
+            try:
+                self._replace(url, version, data)
+            except FileNotFoundError:
+                return False
+            except Exception as error:
+                if status_of(error) == 412:
+                    return False
+                if status_of(error) == 409:  # another process is replacing it at this moment
+                    raise ConnectionError(message_of(error)) from None
+                raise
+            return True
+
+        return self.ask("replace", url, request)
+
+    def _version(self, url: str) -> str | None:
+        """What the store compares before it replaces an object; None: there is no object."""
+        info = self.look(url)
+        return None if info is None else info.tag
+
+    def _replace(self, url: str, version: str, data: bytes) -> None:
+        """Replace the object, if it still has this version and the store can tell."""
+        self.files.pipe_file(url, data)
 
     def upload(self, url: str, path: str) -> str | None:
         self.ask("write", url, lambda: self.files.put_file(path, url))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import logging
 from typing import Any
+from urllib.parse import quote
 
 from tokenmill.storage.objects.client import SHA256_NAME, ObjectClient, file_sha256
 from tokenmill.storage.retry import Contact, Notice
@@ -33,6 +34,24 @@ class GoogleClient(ObjectClient):
         self._uploading = type(files)(**files.storage_options, skip_instance_cache=True)
         request = type(files)._request
         files._request = functools.partial(getattr(request, "__wrapped__", request), files)
+
+    def _version(self, url: str) -> str | None:
+        try:
+            found = self.ask("look at", url, lambda: self.files.info(url))
+        except FileNotFoundError:
+            return None
+        return str(found["generation"])
+
+    def _replace(self, url: str, version: str, data: bytes) -> None:
+        bucket, key, _ = self.files.split_path(url)
+        self.files.call(
+            "POST",
+            f"{self.files._location}/upload/storage/v1/b/{quote(bucket)}/o",
+            uploadType="media",
+            name=key,
+            ifGenerationMatch=version,
+            data=data,
+        )
 
     def upload(self, url: str, path: str) -> str | None:
         sha256 = file_sha256(path)

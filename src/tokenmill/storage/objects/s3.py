@@ -90,6 +90,9 @@ class S3Client(ObjectClient):
     def write(self, url: str, data: bytes) -> None:
         self._call("write", url, "put_object", **self._key(url), Body=data)
 
+    def _replace(self, url: str, version: str, data: bytes) -> None:
+        self.files.call_s3("put_object", **self._key(url), Body=data, IfMatch=f'"{version}"')
+
     def remove(self, urls: Sequence[str]) -> None:
         for at in range(0, len(urls), 1000):
             keys = [{"Key": self._key(url)["Key"]} for url in urls[at : at + 1000]]

@@ -112,6 +112,10 @@ class ObjectStore:
         with _asking("create", path):
             return objects.create(path, data)
 
+    def swap_file(self, path: str, old: bytes | None, data: bytes) -> bool:
+        with _asking("replace", path):
+            return objects.swap(path, old, data)
+
     def write_record(self, path: str, data: bytes, is_durable: bool = True) -> None:
         if self.create_file(path, data) or self.read_file(path) == data:
             return
