@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import logging
 import os
 import random
@@ -183,6 +184,19 @@ class S3Server:
             return response.status, response.getheaders(), response.read()
         finally:
             connection.close()
+
+
+def dataset_in(s3: S3Server, bucket: str, prefix: str = "out/") -> dict[str, bytes]:
+    """The files of the finished dataset by their names in its folder; nothing else is there."""
+    found = {
+        key.removeprefix(prefix): s3.read(bucket, key)
+        for key in s3.keys(bucket)
+        if key.startswith(prefix)
+    }
+    run = json.loads(found.pop("tokenmill.json"))["folder"]
+    found.pop(".tokenmill/run.json")
+    assert all(name.startswith(f"{run}/") for name in found), sorted(found)
+    return {name.removeprefix(f"{run}/"): data for name, data in found.items()}
 
 
 class _Proxy(ThreadingHTTPServer):

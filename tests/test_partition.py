@@ -18,6 +18,7 @@ import pytest
 import oracle
 import tokenmill
 from corpora import made_texts, write_corpus
+from s3_server import dataset_in
 from tokenmill.assemble.task import ShardRecord
 from tokenmill.config import Partition
 from tokenmill.corpus.plan import Plan
@@ -594,10 +595,6 @@ def test_command_line_when_too_early_then_exit_6_and_when_done_exit_0(source, tm
 # In an object store
 
 
-def objects(s3, bucket: str) -> dict[str, bytes]:
-    return {key.removeprefix("out/"): s3.read(bucket, key) for key in s3.keys(bucket)}
-
-
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"format": "megatron"}], ids=str)
 def test_partitions_when_in_s3_then_the_objects_are_the_files(
     options, s3, bucket, source, tmp_path
@@ -607,10 +604,10 @@ def test_partitions_when_in_s3_then_the_objects_are_the_files(
     for partition in ("3/3", "1/3", "2/3", "2/3"):
         assert task(source, out, partition, **options).num_missing is None
     manifest = finish(out)
-    assert objects(s3, bucket) == everything(tmp_path / "alone")
+    assert dataset_in(s3, bucket) == everything(tmp_path / "alone")
     assert not s3.uploads(bucket)
     assert finish(out) == manifest and task(source, out, "1/3", **options).is_finished
-    assert objects(s3, bucket) == everything(tmp_path / "alone")
+    assert dataset_in(s3, bucket) == everything(tmp_path / "alone")
 
 
 def test_finish_when_slices_are_missing_in_s3_then_conflict_and_uploads_go_on(
@@ -628,7 +625,7 @@ def test_finish_when_slices_are_missing_in_s3_then_conflict_and_uploads_go_on(
         monkeypatch.setenv(name, value)
     task(source, out, "2/2")
     finish(out)
-    assert objects(s3, bucket) == everything(alone)
+    assert dataset_in(s3, bucket) == everything(alone)
 
 
 def test_run_when_it_left_a_checkpoint_in_s3_then_it_resumes_with_few_requests(
@@ -646,7 +643,7 @@ def test_run_when_it_left_a_checkpoint_in_s3_then_it_resumes_with_few_requests(
     assert not [request for request in read if "/records/00000000" in request]
     task(source, out, "1/1")
     finish(out)
-    assert objects(s3, bucket) == everything(alone)
+    assert dataset_in(s3, bucket) == everything(alone)
 
 
 def test_task_when_its_options_differ_in_s3_then_conflict(s3, bucket, source):
@@ -655,7 +652,7 @@ def test_task_when_its_options_differ_in_s3_then_conflict(s3, bucket, source):
     before = objects(s3, bucket)
     with pytest.raises(ConflictError, match="started differently"):
         task(source, out, "2/2", seed=5)
-    assert objects(s3, bucket) == before
+    assert dataset_in(s3, bucket) == before
 
 
 def test_all_tasks_twice_at_once_when_in_s3_then_the_bytes_of_one_run(s3, bucket, source, alone):
@@ -668,7 +665,7 @@ def test_all_tasks_twice_at_once_when_in_s3_then_the_bytes_of_one_run(s3, bucket
     process = start("finish", out)
     _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
-    assert objects(s3, bucket) == everything(alone)
+    assert dataset_in(s3, bucket) == everything(alone)
 
 
 # What keeps a million slices small

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tokenmill
-from s3_server import SECRET_KEY, Faults, require_no_secret
+from s3_server import SECRET_KEY, Faults, dataset_in, require_no_secret
 from tokenmill.assemble import writing
 from tokenmill.errors import (
     ConflictError,
@@ -48,15 +48,6 @@ def files_in(folder: str) -> dict[str, bytes]:
         for path in Path(folder).rglob("*")
         if path.is_file()
     }
-
-
-def dataset_in(s3, bucket: str, prefix: str = "out/") -> dict[str, bytes]:
-    """The files of the finished dataset by their names in its folder; nothing else is there."""
-    found = objects_in(s3, bucket, prefix)
-    run = json.loads(found.pop("tokenmill.json"))["folder"]
-    found.pop(".tokenmill/run.json")
-    assert all(name.startswith(f"{run}/") for name in found), sorted(found)
-    return {name.removeprefix(f"{run}/"): data for name, data in found.items()}
 
 
 def objects_in(s3, bucket: str, prefix: str = "out/") -> dict[str, bytes]:

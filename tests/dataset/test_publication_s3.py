@@ -16,8 +16,8 @@ import pytest
 
 import tokenmill
 from corpora import made_texts, write_corpus
-from s3_server import Faults, S3Server
-from tests.test_prepare_s3 import dataset_in, files_in, objects_in
+from s3_server import Faults, S3Server, dataset_in
+from tests.test_prepare_s3 import files_in, objects_in
 from tokenmill.dataset.convert import Target, convert
 from tokenmill.dataset.dataset import open_dataset
 from tokenmill.dataset.verify import verify

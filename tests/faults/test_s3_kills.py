@@ -11,6 +11,7 @@ from pathlib import Path
 import launch
 import pytest
 
+from s3_server import dataset_in
 from tokenmill.dataset.verify import verify
 from tokenmill.storage import hashing
 
@@ -52,8 +53,7 @@ def test_kill_when_at_any_request_then_the_same_command_finishes_with_the_same_b
         for path in Path(here).rglob("*")
         if path.is_file()
     }
-    found = {key.removeprefix("out/"): s3.read(bucket, key) for key in s3.keys(bucket)}
-    assert found == expected
+    assert dataset_in(s3, bucket) == expected
     tally.add("kill of a run into an object store", "identical", 2)
     assert not s3.uploads(bucket)
 
@@ -67,11 +67,7 @@ def test_kill_when_overwriting_then_one_of_the_two_datasets_is_whole_and_it_cont
     command = [*new.command(source, f"s3://{bucket}/out"), "--overwrite"]
     new.call(source, f"s3://{bucket}/undisturbed")
     num_requests = len(s3.requests)
-    expected = {
-        key.removeprefix("undisturbed/"): s3.read(bucket, key)
-        for key in s3.keys(bucket)
-        if key.startswith("undisturbed/")
-    }
+    expected = dataset_in(s3, bucket, "undisturbed/")
     old.call(source, f"s3://{bucket}/out")
     numbers = random.Random(f"{seed} overwriting {trial}")
     for _ in range(3):
@@ -86,6 +82,5 @@ def test_kill_when_overwriting_then_one_of_the_two_datasets_is_whole_and_it_cont
         assert verify(f"s3://{bucket}/out").is_whole
     finished = launch.finished(command, scratch, values=QUICK)
     assert finished.process.returncode == 0, finished.errors
-    keys = [key for key in s3.keys(bucket) if key.startswith("out/")]
-    assert {key.removeprefix("out/"): s3.read(bucket, key) for key in keys} == expected
+    assert dataset_in(s3, bucket) == expected
     tally.add("kill of a run that replaces a dataset in an object store", "identical", 3)

@@ -146,6 +146,24 @@ def test_create_when_many_try_at_once_then_one_succeeds(url):
     assert not objects.create(f"{url}/a", b"late")
 
 
+def test_swap_when_many_try_at_once_then_one_succeeds(url):
+    objects.create(f"{url}/run.json", b"before")
+    outcomes: dict[int, bool] = {}
+
+    def swap(number: int) -> None:
+        outcomes[number] = objects.swap(f"{url}/run.json", b"before", str(number).encode())
+
+    threads = [threading.Thread(target=swap, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [winner] = [number for number, is_done in outcomes.items() if is_done]
+    assert objects.read(f"{url}/run.json") == str(winner).encode()
+    assert not objects.swap(f"{url}/run.json", b"before", b"late")
+    assert objects.swap(f"{url}/run.json", str(winner).encode(), b"after")
+
+
 @pytest.mark.parametrize("num_bytes", [0, 10, 11 * MB])
 def test_upload_when_copied_then_the_same_bytes_and_sha256_until_replaced(url, tmp_path, num_bytes):
     data = os.urandom(num_bytes)

@@ -88,6 +88,17 @@ def test_create_when_it_exists_then_it_stays(folder):
     assert files.read_file(path) == b"first" and files.entries(folder) == ["plan.json"]
 
 
+def test_swap_when_the_content_is_another_then_it_stays(folder):
+    path = f"{folder}/run.json"
+    assert files.swap_file(path, None, b"first")
+    assert not files.swap_file(path, None, b"second")
+    assert not files.swap_file(path, b"other", b"second")
+    assert files.read_file(path) == b"first"
+    assert files.swap_file(path, b"first", b"second")
+    assert not files.swap_file(path, b"first", b"third")
+    assert files.read_file(path) == b"second" and files.entries(folder) == ["run.json"]
+
+
 def test_create_when_many_do_at_once_then_one_is_told_so(folder):
     path, created = f"{folder}/plan.json", []
 

@@ -133,6 +133,33 @@ def test_create_when_there_is_one_then_false_and_it_stays(url):
     assert objects.read(f"{url}/a") == b"one"
 
 
+def test_swap_when_many_try_at_once_then_one_succeeds(url):
+    objects.create(f"{url}/a", b"before")
+    outcomes: list[bool] = []
+
+    def swap(number: int) -> None:
+        outcomes.append(objects.swap(f"{url}/a", b"before", str(number).encode()))
+
+    threads = [threading.Thread(target=swap, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count(True) == 1 and objects.read(f"{url}/a") != b"before"
+
+
+@pytest.mark.parametrize("kind", ["cut after", "slow down", "cut before"])
+def test_swap_when_an_answer_is_lost_then_the_truth(kind, url, s3):
+    objects.create(f"{url}/a", b"before")
+    faults = Faults(kinds=(kind,), fraction=0.5, seed=3, only=lambda r: r.startswith("PUT"))
+    with s3.failing(faults):
+        for number in range(8):
+            before = objects.read(f"{url}/a")
+            assert objects.swap(f"{url}/a", before, str(number).encode())
+            assert objects.read(f"{url}/a") == str(number).encode()
+    assert faults.num_injected
+
+
 def test_create_when_many_try_at_once_then_one_succeeds(url):
     outcomes: list[bool] = []
     together = threading.Barrier(8)
@@ -444,12 +471,15 @@ def test_abort_uploads_when_a_crash_left_some_then_only_those_of_the_plan_are_ab
     client = s3.client()
     work = f"some/folder/{WORK_NAME}"
     others = ["some/a", "some/folder/a", f"{work}/plan2/a", f"{work}/plan22/a", "some/folder2/d"]
-    for key in (*others, f"{work}/plan/a", f"{work}/plan/parts/b"):
+    others.append("some/folder/0123456789abcdef")
+    shards = "some/folder/0123456789abcdef"
+    for key in (*others, f"{work}/plan/a", f"{work}/plan/parts/b", f"{shards}/train.bin"):
         client.create_multipart_upload(Bucket=bucket, Key=key)
     assert objects.abort_uploads_below(f"{url}/{WORK_NAME}/plan") == 2
+    assert objects.abort_uploads_below(f"{url}/0123456789abcdef") == 1
     assert sorted(s3.uploads(bucket)) == sorted(others)
     for prefix in (f"s3://{bucket}", url, f"{url}/{WORK_NAME}", f"{url}/{WORK_NAME}/"):
-        with pytest.raises(ValueError, match="not one plan's prefix"):
+        with pytest.raises(ValueError, match="not one run's prefix"):
             objects.abort_uploads_below(prefix)
     objects.remove_below(url)
     assert sorted(s3.uploads(bucket)) == sorted(others)

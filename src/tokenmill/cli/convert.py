@@ -15,7 +15,7 @@ from tokenmill.cli.screen import (
     shown_bytes,
     shown_seconds,
 )
-from tokenmill.cli.summary import note_lines
+from tokenmill.cli.summary import address_lines, note_lines
 from tokenmill.wording.plural import counted
 from tokenmill.wording.quantities import count_of, seq_len_of
 
@@ -175,7 +175,7 @@ def _report(
     if arguments.json:
         print(json.dumps({"out": arguments.out, **manifest.to_plain()}))
     elif not arguments.quiet:
-        for text in _summary(manifest, from_format, seconds):
+        for text in _summary(manifest, arguments.out, from_format, seconds):
             print(printable(text), file=sys.stderr)
 
 
@@ -188,7 +188,7 @@ def _inferred(source: Dataset) -> Iterator[str]:
             yield f"inferred: {words[name]} {found.value}: {found.why} ({option} overrides)"
 
 
-def _summary(manifest: Manifest, from_format: str, seconds: float) -> list[str]:
+def _summary(manifest: Manifest, out: str, from_format: str, seconds: float) -> list[str]:
     from tokenmill.dataset.notes import notes_of
 
     lines = [
@@ -202,4 +202,4 @@ def _summary(manifest: Manifest, from_format: str, seconds: float) -> list[str]:
         if not totals.num_documents:
             documents = " of one document"
         lines.append(f"  {split}: {counted(totals.num_tokens, 'token')}{documents}")
-    return lines + note_lines(notes_of(manifest))
+    return lines + address_lines(out) + note_lines(notes_of(manifest))

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.screen import printable, shown_bytes, shown_count, shown_rate, shown_seconds
+from tokenmill.dataset.places import dataset_folder
 from tokenmill.storage import hashing
 from tokenmill.wording.plural import counted, noun_for
 
@@ -43,6 +44,7 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
         f"{head}{counted(counts.num_written, 'document')}, {shown_bytes(counts.text_bytes)} of "
         f"text -> {counted(manifest.num_tokens, 'token')}{shown_speed(seconds, text_bytes)}",
         *_file_lines(manifest),
+        *address_lines(out),
         f"  {counted(counts.num_rows, 'row')} = {counts.shown_sum}",
         *_source_lines(manifest),
         f"  {manifest.identity['encoding']['name']}, {options['dtype']}, "
@@ -51,6 +53,12 @@ def summary(manifest: Manifest, out: str, seconds: float | None, text_bytes: int
         f"{counts.text_bytes / max(1, manifest.num_tokens):.2f} bytes per token",
     ]
     return lines + note_lines(manifest.notes)
+
+
+def address_lines(out: str) -> list[str]:
+    """Where a trainer finds the shards, if that is not the output folder itself."""
+    folder = dataset_folder(out)
+    return [] if folder == out else [f"  trainers read {folder}"]
 
 
 def shown_speed(seconds: float | None, text_bytes: int) -> str:
