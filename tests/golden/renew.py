@@ -1,0 +1,42 @@
+"""`python -m tests.golden.renew` writes bytes.json from what the command does now.
+
+A golden byte changes only together with its source: see CONTRIBUTING.md. Cases that an oracle
+reaches are compared with it first; nothing is written if one differs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+sys.path[:0] = [str(FOLDER.parent)]  # of helpers, as pytest has it
+
+from tests.golden import run, truth  # noqa: E402
+from tests.golden.cases import PREPARE  # noqa: E402
+
+
+def write(name: str, content: dict[str, Any]) -> None:
+    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False)
+    (FOLDER / name).write_text(text + "\n")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place = run.Place(Path(folder, "place"))
+        cases: dict[str, Any] = {}
+        for number, name in enumerate(PREPARE):
+            out = place.made(name, place.folder / f"out{number}")
+            if name in truth.TEXTS:
+                found, expected = truth.found(name, out)
+                assert found == expected, f"{name}: not what the oracle says"
+            cases[name] = run.digests(out)
+    write("bytes.json", {"libraries": run.LIBRARIES, "cases": cases})
+    print(f"{len(cases)} cases, {len(truth.TEXTS)} of them compared with an oracle")
+
+
+if __name__ == "__main__":
+    main()
