@@ -1,4 +1,4 @@
-"""`python -m tests.golden.renew` writes bytes.json from what the command does now.
+"""`python -m tests.golden.renew` writes bytes.json and facts.json from what the command does now.
 
 A golden byte changes only together with its source: see CONTRIBUTING.md. Cases that an oracle
 reaches are compared with it first; nothing is written if one differs.
@@ -15,13 +15,20 @@ from typing import Any
 FOLDER = Path(__file__).parent
 sys.path[:0] = [str(FOLDER.parent)]  # of helpers, as pytest has it
 
-from tests.golden import run, truth  # noqa: E402
+from tests.golden import facts, run, truth  # noqa: E402
 from tests.golden.cases import PREPARE  # noqa: E402
 
 
-def write(name: str, content: dict[str, Any]) -> None:
-    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False)
-    (FOLDER / name).write_text(text + "\n")
+def text_of(value: Any, depth: int) -> str:
+    """JSON with a line for each entry, down to some depth."""
+    if not isinstance(value, dict) or not depth or not value:
+        return json.dumps(value, sort_keys=True, ensure_ascii=False)
+    lines = (f"{json.dumps(k)}: {text_of(value[k], depth - 1)}" for k in sorted(value))
+    return "{\n" + ",\n".join(lines).replace("\n", "\n ").join((" ", "\n}"))
+
+
+def write(name: str, content: dict[str, Any], depth: int) -> None:
+    (FOLDER / name).write_text(text_of(content, depth) + "\n")
 
 
 def main() -> None:
@@ -34,7 +41,9 @@ def main() -> None:
                 found, expected = truth.found(name, out)
                 assert found == expected, f"{name}: not what the oracle says"
             cases[name] = run.digests(out)
-    write("bytes.json", {"libraries": run.LIBRARIES, "cases": cases})
+        said = {name: fact(place) for name, fact in facts.FACTS.items()}
+    write("bytes.json", {"libraries": run.LIBRARIES, "cases": cases}, depth=3)
+    write("facts.json", said, depth=3)
     print(f"{len(cases)} cases, {len(truth.TEXTS)} of them compared with an oracle")
 
 
