@@ -73,33 +73,34 @@ def test_files_when_killed_again_and_again_then_the_golden_bytes(case, place, tm
 
 
 @pytest.fixture(scope="module")
-def ray_address() -> Iterator[str]:
-    """A cluster of its own, which is told to end by its own session."""
+def ray_cluster() -> Iterator[tuple[str, dict[str, str]]]:
+    """A cluster of its own, with a token made up here: its address, and the environment for it."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
-    ray = Path(sys.executable).with_name("ray")
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "fence" * 13, "HOME": folder}
         head = subprocess.Popen(
-            [ray, "start", "--head", "--block", f"--port={port}", f"--temp-dir={folder}",
-             "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            [Path(sys.executable).with_name("ray"), "start", "--head", "--block", f"--port={port}",
+             f"--temp-dir={folder}", "--num-cpus=2", "--include-dashboard=false",
+             "--disable-usage-stats"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env,
         )  # fmt: skip
         try:
-            for line in head.stdout:
-                if "Ray runtime started" in line:
-                    break
-            yield f"127.0.0.1:{port}"
+            assert any("Ray runtime started" in line for line in head.stdout)
+            yield f"127.0.0.1:{port}", env
         finally:
             head.terminate()
             head.communicate()
 
 
 @several
-def test_files_when_by_ray_then_the_golden_bytes(case, ray_address, place, tmp_path):
-    out = tmp_path / "out"
-    chosen = ["--runner", "ray", "--ray-address", ray_address, "--num-proc", 2, "-q"]
-    place.run("prepare", *place.words(PREPARE[case]), "-o", out, *chosen, by=installed)
+def test_files_when_by_ray_then_the_golden_bytes(case, ray_cluster, place, tmp_path):
+    out, (address, env) = tmp_path / "out", ray_cluster
+    given = [*place.words(PREPARE[case]), "-o", out, "--num-proc", 2, "-q"]
+    chosen = ["--runner", "ray", "--ray-address", address]
+    place.run("prepare", *given, *chosen, by=installed, env=env)
     assert run.differences(case, out) == []
 
 
