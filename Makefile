@@ -23,7 +23,7 @@ TORCH := torch==2.13.0
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links --no-annotate
 
-.PHONY: demo test test-faults test-cluster browser check format bench bench-peers bench-quick bench-cores stages chart scale \
+.PHONY: demo test test-faults test-cluster fence browser check format bench bench-peers bench-quick bench-cores stages chart scale \
   reliability teeth soak peer-faults docs lock clean
 
 demo: $(INSTALLED)
@@ -33,7 +33,7 @@ demo: $(INSTALLED)
 CLUSTER_TESTS := $(addprefix tests/,test_everywhere.py test_partition.py test_prepare_s3.py \
   corpus/test_object_inputs.py runners/test_ray.py storage/test_objects.py storage/test_clouds.py \
   dataset/test_convert_s3.py dataset/test_object_datasets.py dataset/test_publication_s3.py \
-  faults/test_s3_kills.py faults/test_partitions.py)
+  faults/test_s3_kills.py faults/test_partitions.py golden/test_other_ways.py)
 RUNNER_CONTRACT := tests/runners/test_contract.py
 PYTEST := $(BIN)/pytest -rs -n auto --dist worksteal
 
@@ -46,6 +46,10 @@ test-faults: $(READY)
 
 test-cluster: $(READY)
 	$(PYTEST) $(CLUSTER_TESTS) $(RUNNER_CONTRACT)
+
+# Golden bytes and facts, by every way a run can take. In CI, `test` and `test-cluster` share it.
+fence: $(READY) $(VOCABULARIES_READY)
+	$(PYTEST) tests/golden
 
 # A real browser for the tests of pages, where Debian's packages can be installed; they skip without.
 browser:
