@@ -229,7 +229,7 @@ def test_convert_when_a_record_says_something_else_then_integrity_error_until_ov
     nano, s3, bucket, small_batches, no_retries
 ):
     out = f"s3://{bucket}/out"
-    with s3.failing(Faults(kinds=("slow down",), only=puts_from(6))), pytest.raises(NetworkError):
+    with s3.failing(Faults(kinds=("slow down",), only=puts_from(7))), pytest.raises(NetworkError):
         converted(nano, out, "npy", num_proc=1)
     [key] = [key for key in s3.keys(bucket) if key.endswith("tasks/train-00000001-000000.json")]
     s3.client().put_object(Bucket=bucket, Key=key, Body=b"{}")

@@ -373,10 +373,10 @@ def test_when_nothing_can_be_read_at_the_url_then_what_and_where(
     assert code == 2 and f"error: there is nothing at s3://{bucket}/nothing/" in said
     code, said = failed("s3://there-is-no-such-bucket/data")
     assert code == 2 and "nothing at s3://there-is-no-such-bucket/data/" in said
-    place, run = "unfinished/.tokenmill", "0123456789abcdef"
-    latest = json.dumps({"run": run, "replaced": []}).encode()
+    place, name = "unfinished/.tokenmill", "0123456789abcdef"
+    latest = json.dumps({"run": name, "replaced": []}).encode()
     s3.client().put_object(Bucket=bucket, Key=f"{place}/run.json", Body=latest)
-    s3.client().put_object(Bucket=bucket, Key=f"{place}/{run}/plan.json", Body=b"{}")
+    s3.client().put_object(Bucket=bucket, Key=f"{place}/{name}/plan.json", Body=b"{}")
     code, said = failed(f"s3://{bucket}/unfinished")
     assert code == 5 and f"error: s3://{bucket}/unfinished is not finished" in said
     s3.client().put_object(Bucket=bucket, Key=f"broken/{MANIFEST_NAME}", Body=b"{}")

@@ -22,6 +22,7 @@ import tokenmill
 from cloud_servers import DENIED, AzureServer, GoogleServer
 from s3_server import KINDS, NO_FAULTS, Faults
 from tokenmill.cli import main
+from tokenmill.dataset.places import dataset_folder
 from tokenmill.errors import IntegrityError, NetworkError, OutputError
 from tokenmill.storage import objects, retry
 
@@ -245,7 +246,7 @@ def test_prepare_when_input_and_output_are_there_then_the_same_files_as_here(url
     objects.upload(f"{url}/in/corpus.parquet", corpus)
     made = tokenmill.prepare(f"{url}/in/", f"{url}/out", **SMALL)
     assert made.files == manifest.files
-    found = objects_below(f"{url}/out")
+    found = objects_below(dataset_folder(f"{url}/out"))
     assert {name: found[name] for name in found if name != "tokenmill.json"} == {
         name: data for name, data in files_in(tmp_path / "out").items() if name != "tokenmill.json"
     }
@@ -266,10 +267,10 @@ def test_prepare_when_killed_then_it_resumes_and_every_command_reads_it(
     assert objects.look(f"{url}/out/tokenmill.json") is None
     resumed = command(*arguments, "-o", f"{url}/out")
     assert (resumed.communicate()[0], resumed.returncode) == ("", 0)
-    assert objects_below(f"{url}/out") == files_in(tmp_path / "out")
+    assert objects_below(dataset_folder(f"{url}/out")) == files_in(tmp_path / "out")
     outcome("verify", f"{url}/out")
     assert "npy" in outcome("inspect", f"{url}/out")
     outcome("convert", f"{url}/out", f"{url}/converted", "--format", "nanogpt")
     outcome("convert", here, str(tmp_path / "converted"), "--format", "nanogpt")
     converted = (tmp_path / "converted" / "train.bin").read_bytes()
-    assert objects.read(f"{url}/converted/train.bin") == converted
+    assert objects.read(f"{dataset_folder(f'{url}/converted')}/train.bin") == converted

@@ -113,13 +113,14 @@ def clean_up(out: str) -> bool:
     nothing if the latest run is unfinished."""
     seen = latest_run(out)
     work = os.path.join(out, WORK_NAME, seen.run)
-    if seen.run != _pointed(out) or not files.exists(os.path.join(work, "plan.json")):
+    if not seen.run or seen.run != _pointed(out):
         return False
-    for run in seen.replaced:
+    has_plan = files.exists(os.path.join(work, "plan.json"))
+    for run in seen.replaced if has_plan else ():
         files.remove_folder(os.path.join(out, WORK_NAME, run))
         files.remove_folder(os.path.join(out, run))
-    files.remove_folder(work)
-    return True
+    files.remove_folder(work)  # also what another attempt at it wrote after it was removed
+    return has_plan
 
 
 def require_replaceable(out: str) -> None:

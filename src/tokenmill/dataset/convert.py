@@ -32,6 +32,7 @@ from tokenmill.dataset.dataset import Dataset
 from tokenmill.dataset.manifest import Manifest
 from tokenmill.dataset.new_manifest import converted_manifest, foreign_manifest
 from tokenmill.dataset.output_names import OutputNames
+from tokenmill.dataset.places import dataset_folder
 from tokenmill.dataset.publication import publish
 from tokenmill.dataset.workspace import Workspace
 from tokenmill.encode.documents import separator_of
@@ -247,8 +248,9 @@ def _require_source_apart(source: Dataset, target: Target, names: OutputNames) -
 
 
 def require_another_place(source: Dataset, target: Target) -> None:
-    given, out = (store_of(place).canonical(place) for place in (source.name, target.out))
-    if given == out:
+    places = source.name, target.out, dataset_folder(target.out)
+    given, out, dataset = (store_of(place).canonical(place) for place in places)
+    if given in (out, dataset):
         raise ConfigError("the output folder is the input folder", hint="choose another")
     require_output(target.out)
     if target.overwrite and given.startswith(f"{out}/"):

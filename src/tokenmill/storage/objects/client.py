@@ -96,11 +96,10 @@ class ObjectClient:
 
     def content(self, url: str) -> bytes | None:
         """A small object's bytes; None if there is no object."""
-        info = self.look(url)
-        try:
-            return None if info is None else self.read_range(url, 0, info.num_bytes)
-        except FileNotFoundError:
-            return None
+        while (info := self.look(url)) is not None:
+            with contextlib.suppress(FileNotFoundError, IntegrityError):  # replaced in between
+                return self.read_range(url, 0, info.num_bytes)
+        return None
 
     def read_unchecked(self, url: str) -> bytes | None:
         try:
@@ -138,7 +137,7 @@ class ObjectClient:
         def request() -> bool:
             try:
                 self._replace(url, version, data)
-            except FileNotFoundError:
+            except (FileNotFoundError, FileExistsError):  # gcsfs's name for 412
                 return False
             except Exception as error:
                 if status_of(error) == 412:
