@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import loader_oracle as oracle
 import tokenmill
-from corpora import made_texts
+from corpora import made_texts, write_corpus
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError
 from tokenmill.loader import prefetch
 from tokenmill.loader.prefetch import Prefetch
@@ -238,6 +238,22 @@ def test_state_of_other_data_or_options_is_refused_with_what_differs(small, tmp_
     for wrong in ({}, {"rows": -1, "tokenmill_loader": 1}, {"rows": 5}, "rows"):
         with pytest.raises(ConfigError, match="not the state of a Loader"):
             tokenmill.Loader(small, **options).load_state_dict(wrong)
+
+
+def test_state_when_a_shard_was_rewritten_below_its_manifest_then_refused(tmp_path):
+    corpus = write_corpus("jsonl", tmp_path, made_texts(60))
+    out = tmp_path / "out"
+    tokenmill.prepare(corpus, out, runner="inline")
+    tokenmill.pack(out, seq_len=16)
+    options = {"seq_len": 16, "batch_size": 2}
+    state = tokenmill.Loader(out, **options).state_dict()
+    [shard] = out.glob("*train*.bin")
+    tokens = np.fromfile(shard, np.uint16)
+    np.random.default_rng(0).permutation(tokens).tofile(shard)
+    with pytest.raises(ConflictError, match=r"the content of data was \w+, is"):
+        tokenmill.Loader(out, **options).load_state_dict(state)
+    with pytest.raises(ConflictError, match="made for other tokens"):
+        tokenmill.Loader(out, packed=True, **options)
 
 
 def test_same_tokens_elsewhere_and_a_later_stage_are_the_same_run(small, tmp_path):

@@ -35,7 +35,7 @@ from tokenmill.loader.mixing import Mixture
 from tokenmill.loader.options import LoaderOptions, Packed, Stages, Weights, stages_given
 from tokenmill.loader.prefetch import Prefetch
 from tokenmill.loader.source import Given, sources_of, stages_of
-from tokenmill.loader.state import checked_rows, data_of, mix_of, require_same, state_of
+from tokenmill.loader.state import checked_rows, data_of, hash_of, mix_of, require_same, state_of
 from tokenmill.loader.steps import Range, Skips
 from tokenmill.wording.keywords import suggesting
 from tokenmill.wording.plural import counted
@@ -214,11 +214,17 @@ class Loader:
             "split": self.options.split,
             "mix": mix_of(self._mixture.stages, rows),
             "data": self._data,
+            **({"documents": self._documents} if self.options.extras else {}),
         }
 
     @functools.cached_property
     def _data(self) -> dict[str, str]:
         return data_of({source.name: source.content for source in self._sources})
+
+    @functools.cached_property
+    def _documents(self) -> str:
+        """Identifies the documents, which extras are made of."""
+        return hash_of([[one.name, one.rows.split.content.documents] for one in self._sources])
 
     # Where rows came from
 

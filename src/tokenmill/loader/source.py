@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.dataset.cache_folder import CacheFolder
-from tokenmill.dataset.content import content_of
 from tokenmill.dataset.made_with import is_same
 from tokenmill.dataset.opened import OpenedDataset, opened
 from tokenmill.errors import ConfigError, unknown_name
@@ -34,8 +33,8 @@ class Source:
 
     @property
     def content(self) -> str:
-        """Identifies the tokens, and the plan of packed rows."""
-        found = content_of(self.dataset, self.rows.split)
+        """Identifies the tokens, and the plan of packed rows, which is of known documents."""
+        found = self.rows.split.token_content
         return (
             f"{found} in rows {self.rows.plan.id}" if isinstance(self.rows, PackedRows) else found
         )

@@ -36,13 +36,13 @@ def data_of(contents: Mapping[str, str]) -> dict[str, str]:
     plain = dict(contents)
     if len(json.dumps(plain)) <= MAX_DATA_BYTES:
         return plain
-    return {f"all {len(plain)}": _hash_of(sorted(plain.items()))}
+    return {f"all {len(plain)}": hash_of(sorted(plain.items()))}
 
 
 def mix_of(stages: Sequence[Stage], rows: int) -> str:
     """Identifies the weights that affect the first `rows` rows."""
     begun = [stage for stage in stages if stage.start < rows] or stages[:1]
-    return _hash_of([[stage.start, stage.weights] for stage in begun])
+    return hash_of([[stage.start, stage.weights] for stage in begun])
 
 
 def checked_rows(state: Mapping[str, Any]) -> int:
@@ -70,6 +70,10 @@ def require_same(state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
             lines.append(f"data: the source {name} is new")
         elif was[name] != now[name]:
             lines.append(f"data: the content of {name} was {was[name]}, is {now[name]}")
+    # A state that was saved without extras does not say which documents there were.
+    documents = state.get("documents", own.get("documents"))
+    if "documents" in own and documents != own["documents"]:
+        lines.append(f"data: the documents were {documents}, are {own['documents']}")
     if lines:
         raise ConflictError(
             "\n  ".join(["the state is from another run:", *lines]),
@@ -78,5 +82,5 @@ def require_same(state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         )
 
 
-def _hash_of(plain: Any) -> str:
+def hash_of(plain: Any) -> str:
     return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]

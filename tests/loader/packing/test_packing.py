@@ -20,7 +20,6 @@ import packing_oracle as oracle
 import tokenmill
 from corpora import made_texts
 from tokenmill.cli import main
-from tokenmill.dataset import content
 from tokenmill.dataset.split import Split
 from tokenmill.errors import ConfigError, ConflictError, InputError, IntegrityError
 from tokenmill.formats import NAMES
@@ -293,6 +292,44 @@ def test_plan_of_other_tokens_or_options_is_refused_and_the_same_one_is_kept(tmp
         tokenmill.Loader({"a": source}, packed={"b": True}, **options)
 
 
+def indexed(folder, tokens: list[int], lengths: list[int]) -> Path:
+    """A shard of datatrove, whose documents are cut by a file of their ends beside it."""
+    np.array(tokens, np.uint16).tofile(folder / "00000_tokens.ds")
+    np.cumsum(lengths).astype(np.uint64).tofile(folder / "00000_tokens.ds.index")
+    return folder
+
+
+def test_plan_when_the_documents_of_the_same_tokens_change_then_it_is_not_used(tmp_path):
+    tokens = list(range(1, 601))
+    indexed(tmp_path, tokens, [6] * 100)
+    assert tokenmill.pack(tmp_path, seq_len=30)["train"].num_documents == 100
+    options = {"seq_len": 30, "batch_size": 1, "shuffle": None}
+    plain = tokenmill.Loader(tmp_path, **options).state_dict()
+    marked = tokenmill.Loader(tmp_path, extras="document_ids", **options).state_dict()
+    packed = tokenmill.Loader(tmp_path, packed=True, **options).state_dict()
+    indexed(tmp_path, tokens, [10] * 60)
+    with pytest.raises(ConflictError, match="made for other documents"):
+        tokenmill.Loader(tmp_path, packed=True, **options)
+    assert tokenmill.pack(tmp_path, seq_len=30)["train"].num_documents == 60
+    # Rows of plain tokens are the same; those with marks of documents, or of a plan, are not.
+    loader = tokenmill.Loader(tmp_path, extras="document_ids", **options)
+    loader.load_state_dict(plain)
+    with pytest.raises(ConflictError, match=r"data: the documents were \w+, are \w+"):
+        loader.load_state_dict(marked)
+    tokenmill.Loader(tmp_path, **options).load_state_dict(marked)
+    with pytest.raises(ConflictError, match="the content of data was"):
+        tokenmill.Loader(tmp_path, packed=True, **options).load_state_dict(packed)
+
+
+def test_plan_when_eot_ids_separate_documents_elsewhere_then_it_is_not_used(tmp_path):
+    documents = [[1, 2, 3, EOT]] * 50
+    tokenmill.pack(written(tmp_path, documents, "prepend"), seq_len=8)
+    source = tokenmill.open(tmp_path, tokenizer="gpt2", eot="append")
+    with pytest.raises(ConflictError, match="made for other documents"):
+        tokenmill.Loader(source, packed=True, seq_len=8, batch_size=1)
+    assert tokenmill.pack(source, seq_len=8)["train"].num_documents == 50
+
+
 def test_plan_that_was_damaged_anywhere_is_noticed(tmp_path, small_units):
     source = written(tmp_path, documents_of([5, 9, 3, 8] * 9, "append"), "append")
     tokenmill.pack(source, seq_len=8)
@@ -347,8 +384,9 @@ def test_far_plan_and_tokens_are_fetched_as_needed(tmp_path, monkeypatch):
             next(iter(loader))
         # From the folder, from now on.
         monkeypatch.setattr(Split, "tokens", lambda *_: pytest.fail("it was fetched again"))
-        known = state["data"]["data"].split()[0]
-        monkeypatch.setattr(content, "_sampled", lambda _, known=known: known)
+        known = source["train"].content
+        monkeypatch.setattr(Split, "content", known)
+        monkeypatch.setattr(Split, "token_content", known.tokens)
     assert len(list(folder.iterdir())) == 1
 
 

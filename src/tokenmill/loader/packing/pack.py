@@ -7,13 +7,13 @@ shuffled, because packing begins with the longest documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from tokenmill.corpus.hub_names import is_hub_url
-from tokenmill.dataset.content import content_of
+from tokenmill.dataset.content import Content
 from tokenmill.dataset.opened import OpenedDataset
 from tokenmill.dataset.split import Split
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, unknown_name
@@ -70,33 +70,30 @@ def pack(
     overwrite: bool = False,
 ) -> RowPlan:
     """Write the plan of a dataset's rows, beside it unless a path is given, and open it. An
-    existing plan for the same tokens and options is kept; another one is replaced only with
-    `overwrite`, or if it is beside the dataset and was made for other tokens."""
+    existing plan for the same content and options is kept; another one is replaced only with
+    `overwrite`, or if it is beside the dataset and was made for other tokens or documents."""
     is_beside = path is None
     if path is None:
         _require_own_place(dataset)
         path = plan_path(dataset.path, options.seq_len)
-    contents = {split: content_of(dataset, dataset[split]) for split in dataset.splits}
+    contents = {split: dataset[split].content for split in dataset.splits}
     found = _existing(path)
     if found is not None:
-        has_tokens = {name: one.content for name, one in found.splits.items()} == contents
-        differences = _differences(found, options)
-        if has_tokens and not differences:
+        other = _other_content(found, contents)
+        differences = [f"for other {other}"] if other else _differences(found, options)
+        if not differences:
             return found
-        if not overwrite and (has_tokens or not is_beside):
-            raise _conflict(path, differences if has_tokens else ["for other tokens"])
+        if not overwrite and not (other and is_beside):
+            raise _conflict(path, differences)
     with new_plan(path) as writer:
-        splits = {
-            split: _split_plan(dataset[split], options, contents[split], writer)
-            for split in dataset.splits
-        }
+        splits = {split: _split_plan(dataset[split], options, writer) for split in dataset.splits}
         writer.finish(asdict(options), splits)
     return RowPlan(path, is_new=True)
 
 
 def opened_plan(path: str, dataset: OpenedDataset, seq_len: int, split: str) -> RowPlan:
     """The plan of rows of `seq_len` of a split. Raises ConfigError if there is none, ConflictError
-    if it is for other tokens."""
+    if it is for other tokens or documents."""
     again = f"tokenmill pack {dataset.path} --seq-len {seq_len}"
     try:
         plan = RowPlan(path)
@@ -108,9 +105,10 @@ def opened_plan(path: str, dataset: OpenedDataset, seq_len: int, split: str) -> 
             hint=f"seq_len={plan.seq_len}, or: {again}",
         )
     known, own = plan.splits.get(split), dataset[split]
-    if known is None or known.content != content_of(dataset, own):
+    other = "tokens" if known is None else _other(known.content, own.content)
+    if known is None or other:
         raise ConflictError(
-            f"{path} was made for other tokens than those of {split} in {dataset.path}",
+            f"{path} was made for other {other} than those of {split} in {dataset.path}",
             hint=f"make it again: {again}",
         )
     if known.num_tokens != own.num_tokens:
@@ -133,6 +131,20 @@ def _existing(path: str) -> RowPlan | None:
         return None
 
 
+def _other_content(plan: RowPlan, contents: Mapping[str, Content]) -> str | None:
+    """What differs in the content that a plan was made for, by its name."""
+    if plan.splits.keys() != contents.keys():
+        return "tokens"
+    found = [_other(plan.splits[name].content, one) for name, one in contents.items()]
+    return "tokens" if "tokens" in found else next(filter(None, found), None)
+
+
+def _other(was: Content, now: Content) -> str | None:
+    if was.tokens != now.tokens:
+        return "tokens"
+    return "documents" if was.documents != now.documents else None
+
+
 def _differences(plan: RowPlan, options: PackOptions) -> list[str]:
     """The options that a plan was made with and that differ now."""
     now = asdict(options)
@@ -151,7 +163,7 @@ def _conflict(path: str, differences: list[str]) -> ConflictError:
     )
 
 
-def _split_plan(split: Split, options: PackOptions, content: str, writer: PlanWriter) -> SplitPlan:
+def _split_plan(split: Split, options: PackOptions, writer: PlanWriter) -> SplitPlan:
     report, units = PackReport(options.seq_len), []
     for number, (starts, ends) in enumerate(_documents(split)):
         is_filled = ends > starts
@@ -160,7 +172,7 @@ def _split_plan(split: Split, options: PackOptions, content: str, writer: PlanWr
         report += report_of(pieces, lengths, int((~is_filled).sum()), options.seq_len)
         if num_rows:
             units.append(writer.unit(pieces, num_rows))
-    return SplitPlan(content, split.num_tokens, report, tuple(units))
+    return SplitPlan(split.content, split.num_tokens, report, tuple(units))
 
 
 def _rows_of(

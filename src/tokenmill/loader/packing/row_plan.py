@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tokenmill.dataset.content import Content
 from tokenmill.dataset.opened import ROWS_SUFFIX
 from tokenmill.errors import IntegrityError
 from tokenmill.loader.packing.best_fit import Numbers
@@ -83,16 +84,17 @@ class _Unit:
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """A split's rows: `content` identifies the tokens that they are made of."""
+    """A split's rows: `content` identifies the tokens and documents that they are made of."""
 
-    content: str
+    content: Content
     num_tokens: int
     report: PackReport
     units: tuple[_Unit, ...]
 
     def to_plain(self) -> dict[str, Any]:
         return {
-            "content": self.content,
+            "tokens": self.content.tokens,
+            "documents": self.content.documents,
             "num_tokens": self.num_tokens,
             "report": self.report.to_plain(),
             "units": [unit.to_plain() for unit in self.units],
@@ -186,7 +188,7 @@ class RowPlan:
         self.options = {name: plain[name] for name in ("seq_len", "method", "long", "seed")}
         self.splits = {
             str(name): SplitPlan(
-                str(split["content"]),
+                Content(str(split["tokens"]), str(split["documents"])),
                 int(split["num_tokens"]),
                 PackReport.from_plain(split["report"]),
                 tuple(_Unit.from_plain(unit, size) for unit in split["units"]),

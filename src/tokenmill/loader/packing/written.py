@@ -17,7 +17,6 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.dataset.content import content_of
 from tokenmill.dataset.convert import Target, convert, require_another_place
 from tokenmill.dataset.convert_source import DatasetTokens
 from tokenmill.dataset.dataset import Dataset
@@ -153,9 +152,8 @@ def _write_plan(plan: RowPlan, written: OpenedDataset) -> None:
             for rows in plan.units(split).in_order():
                 units.append(writer.unit(_moved(rows, done, plan.seq_len), len(rows)))
                 done += len(rows)
-            content = content_of(written, written[split])
-            report = plan.splits[split].report
-            splits[split] = SplitPlan(content, written[split].num_tokens, report, tuple(units))
+            own, report = written[split], plan.splits[split].report
+            splits[split] = SplitPlan(own.content, own.num_tokens, report, tuple(units))
         writer.finish(plan.options, splits)
 
 
