@@ -202,6 +202,47 @@ def test_run_of_a_mixture_ends_before_a_source_is_used_up_and_the_weights_hold_t
     assert progress["few"].epochs == 1.0 and progress["many"].epochs == 0.1
 
 
+# Ranks
+
+
+def test_ranks_when_not_given_then_those_of_the_environment(small, monkeypatch):
+    options = {"seq_len": 4, "batch_size": 4, "shuffle": None}
+    together = rows_of(itertools.islice(tokenmill.Loader(small, **options), 3))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    loaders = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        loaders.append(tokenmill.Loader(small, **options))
+    assert [f"rank {rank} of 2" in repr(loader) for rank, loader in enumerate(loaders)]
+    parts = [[rows_of([batch]) for batch in itertools.islice(one, 3)] for one in loaders]
+    assert [row for step in zip(*parts, strict=True) for part in step for row in part] == together
+    # What is given counts; one rank alone takes all rows.
+    assert "rank 0 of 2" in repr(tokenmill.Loader(small, rank=0, **options))
+    assert "rank 1 of 4" in repr(tokenmill.Loader(small, world_size=4, **options))
+    assert "rank 0 of 1" in repr(tokenmill.Loader(small, world_size=1, **options))
+    reopen, arguments = loaders[0].__reduce__()  # in a worker of rank 0
+    assert "rank 0 of 2" in repr(reopen(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("environment", "given", "message"),
+    [
+        ({"WORLD_SIZE": "2"}, {}, "rank is not given, and this is one of 2 ranks"),
+        ({}, {"world_size": 2}, "rank is not given"),
+        ({"RANK": "1"}, {}, "rank 1 of world_size 1"),
+        ({"RANK": "3", "WORLD_SIZE": "2"}, {}, "rank 3 of world_size 2"),
+        ({"RANK": "one", "WORLD_SIZE": "2"}, {}, "RANK in the environment is 'one'"),
+        ({"RANK": "0", "WORLD_SIZE": "-2"}, {}, "WORLD_SIZE in the environment is '-2'"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, {}, "rank 0 of world_size 0"),
+    ],
+)
+def test_ranks_when_they_cannot_be_then_refused(small, monkeypatch, environment, given, message):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=message):
+        tokenmill.Loader(small, seq_len=4, batch_size=4, **given)
+
+
 # The state
 
 
@@ -435,7 +476,10 @@ def test_prefetch_when_left_early_or_broken_then_no_thread_stays_and_the_error_a
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 10, "world_size": 4}, r"(?s)cannot be shared by 4 ranks.*batch_size=8"),
+        (
+            {"batch_size": 10, "rank": 0, "world_size": 4},
+            r"(?s)cannot be shared by 4 ranks.*batch_size=8",
+        ),
         ({"rank": 2, "world_size": 2}, "ranks are 0 to world_size - 1"),
         ({"shuffle": "blocks"}, "did you mean 'block'"),
         ({"extras": ("doc_ids",)}, "document_ids"),
