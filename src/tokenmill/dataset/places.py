@@ -1,6 +1,7 @@
 """The layout of an output folder.
 
 OUT/tokenmill.json                the manifest of a finished dataset
+OUT/tokenmill-packed-2048.rows    a plan of its rows (loader/packing/), for rows of 2,048 tokens
 OUT/.tokenmill/plan.json          an unfinished run
 OUT/.tokenmill/lock               held while a process works on the run
 OUT/.tokenmill/ID/                the run's work so far; ID is the start of its plan's hash
@@ -10,8 +11,13 @@ OUT/.tokenmill/publish.json       the run's dataset is complete and is being mov
 from __future__ import annotations
 
 import os
+import re
 
 WORK_NAME = ".tokenmill"
+
+
+def is_row_plan(name: str) -> bool:
+    return re.fullmatch(r"tokenmill-packed-[0-9]+\.rows", name) is not None
 
 
 def plan_path(out: str) -> str:

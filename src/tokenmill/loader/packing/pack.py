@@ -7,7 +7,7 @@ shuffled, because packing begins with the longest documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -25,8 +25,10 @@ from tokenmill.loader.packing.row_plan import (
     PlanWriter,
     RowPlan,
     SplitPlan,
+    is_like_a_plan,
     new_plan,
     plan_path,
+    sole_writer,
 )
 from tokenmill.loader.permutation import Permutation
 
@@ -71,23 +73,26 @@ def pack(
 ) -> RowPlan:
     """Write the plan of a dataset's rows, beside it unless a path is given, and open it. An
     existing plan for the same content and options is kept; another one is replaced only with
-    `overwrite`, or if it is beside the dataset and was made for other tokens or documents."""
+    `overwrite`, or if it is beside the dataset and was made for other tokens or documents. A
+    damaged one is made again."""
     is_beside = path is None
     if path is None:
         _require_own_place(dataset)
         path = plan_path(dataset.path, options.seq_len)
-    contents = {split: dataset[split].content for split in dataset.splits}
-    found = _existing(path)
-    if found is not None:
-        other = _other_content(found, contents)
-        differences = [f"for other {other}"] if other else _differences(found, options)
-        if not differences:
-            return found
-        if not overwrite and not (other and is_beside):
-            raise _conflict(path, differences)
-    with new_plan(path) as writer:
-        splits = {split: _split_plan(dataset[split], options, writer) for split in dataset.splits}
-        writer.finish(asdict(options), splits)
+    with sole_writer(path):
+        found = _existing(path, may_replace=is_beside or overwrite)
+        if found is not None:
+            other = difference_from(found, dataset)
+            differences = [f"for other {other}"] if other else _differences(found, options)
+            if not differences:
+                return found
+            if not overwrite and not (other and is_beside):
+                raise _conflict(path, differences)
+        with new_plan(path) as writer:
+            splits = {
+                split: _split_plan(dataset[split], options, writer) for split in dataset.splits
+            }
+            writer.finish(asdict(options), splits)
     return RowPlan(path, is_new=True)
 
 
@@ -124,18 +129,29 @@ def _require_own_place(dataset: OpenedDataset) -> None:
         )
 
 
-def _existing(path: str) -> RowPlan | None:
+def _existing(path: str, may_replace: bool) -> RowPlan | None:
+    """The plan that is there; None for none, or for a damaged one. Raises ConflictError for a file
+    that never was a plan, unless it may be replaced."""
     try:
-        return RowPlan(path)
-    except (FileNotFoundError, IntegrityError):
+        plan = RowPlan(path)
+        plan.check()
+    except FileNotFoundError:
         return None
+    except IntegrityError:
+        if may_replace or is_like_a_plan(path):
+            return None
+        raise ConflictError(
+            f"{path} already exists, and is not a plan of rows",
+            hint="--plan FILE puts the plan elsewhere; --overwrite replaces the file",
+        ) from None
+    return plan
 
 
-def _other_content(plan: RowPlan, contents: Mapping[str, Content]) -> str | None:
-    """What differs in the content that a plan was made for, by its name."""
-    if plan.splits.keys() != contents.keys():
+def difference_from(plan: RowPlan, dataset: OpenedDataset) -> str | None:
+    """What the plan was made for that the dataset does not have: its tokens, or its documents."""
+    if plan.splits.keys() != set(dataset.splits):
         return "tokens"
-    found = [_other(plan.splits[name].content, one) for name, one in contents.items()]
+    found = [_other(one.content, dataset[name].content) for name, one in plan.splits.items()]
     return "tokens" if "tokens" in found else next(filter(None, found), None)
 
 

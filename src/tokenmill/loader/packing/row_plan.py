@@ -35,6 +35,7 @@ from tokenmill.loader.packing.pack_report import PackReport
 from tokenmill.loader.packing.pieces import RowPieces
 from tokenmill.storage import disk, files
 from tokenmill.storage.checked_json import checked_object, checksummed
+from tokenmill.storage.lock import folder_lock
 from tokenmill.storage.new_file import NewFile
 from tokenmill.storage.store import store_of
 
@@ -132,12 +133,23 @@ class PlanWriter:
 def new_plan(path: str) -> Iterator[PlanWriter]:
     """Writes a plan that appears at `path` only once it is whole."""
     folder, name = os.path.split(path)
-    folder = folder or "."
-    if store_of(path).has_renames:
-        disk.remove_temporaries_of(os.path.join(folder, name))  # of attempts that were killed
-    with files.new_file(folder, name) as file:
+    with files.new_file(folder or ".", name) as file:
         yield PlanWriter(file)
         file.commit()
+
+
+@contextlib.contextmanager
+def sole_writer(path: str) -> Iterator[None]:
+    """On a disk, waits until no other process makes the plan. Without locks, in a store for
+    example, several may make it at once: each replaces it whole, by the same bytes."""
+    if not store_of(path).has_locks:
+        yield
+        return
+    folder, name = os.path.split(path)
+    with folder_lock(folder or ".") as is_held:
+        if is_held:
+            disk.remove_temporaries_of(os.path.join(folder or ".", name))  # of killed attempts
+        yield
 
 
 class RowPlan:
@@ -166,6 +178,11 @@ class RowPlan:
         if split not in self._units:
             self._units[split] = _Units(self, self.splits[split])
         return self._units[split]
+
+    def check(self) -> None:
+        """Read all of it. Raises IntegrityError if a part is damaged."""
+        for split in self.splits:
+            self.units(split).check()
 
     def read(self, start: int, stop: int) -> Bytes:
         if self._bytes is not None:
@@ -209,6 +226,10 @@ class _Units:
         self._kept: collections.OrderedDict[int, _UnitRows] = collections.OrderedDict()
         self._num_bytes = 0
         self._lock = threading.Lock()
+
+    def check(self) -> None:
+        for number in range(len(self._split.units)):
+            self._opened(number)
 
     def in_order(self) -> Iterator[list[Row]]:
         """The pieces of all rows, one unit at a time."""
@@ -286,6 +307,12 @@ class _UnitRows:
             and (starts + lengths).max() <= num_tokens
             and not (self._lengths & _CUT)[~is_last].any()
         )
+
+
+def is_like_a_plan(path: str) -> bool:
+    """Whether a file begins like a plan."""
+    num_bytes = min(files.size(path) or 0, len(MAGIC))
+    return files.read_ranges(path, [(0, num_bytes)]) == [MAGIC]
 
 
 def plan_path(dataset: str, seq_len: int) -> str:
