@@ -85,6 +85,9 @@ class Report:
         """Whether every requested check was made, whatever its result."""
         return not self.undone
 
+    def __bool__(self) -> bool:
+        return self.is_whole and self.is_complete
+
     def to_plain(self) -> dict[str, Any]:
         return {"is_whole": self.is_whole, "is_complete": self.is_complete, **asdict(self)}
 
