@@ -279,6 +279,21 @@ def test_state_of_other_data_or_options_is_refused_with_what_differs(small, tmp_
     for wrong in ({}, {"rows": -1, "tokenmill_loader": 1}, {"rows": 5}, "rows"):
         with pytest.raises(ConfigError, match="not the state of a Loader"):
             tokenmill.Loader(small, **options).load_state_dict(wrong)
+    for name, value in [
+        ("data", None),
+        ("data", 5),
+        ("data", ["data"]),
+        ("data", {5: "data"}),
+        ("rows", 10**30),
+        ("rows", 10**5000),
+        ("rows", 1.0),
+        ("seed", np.zeros(2)),
+    ]:
+        with pytest.raises(ConfigError, match="not the state of a Loader"):
+            tokenmill.Loader(small, **options).load_state_dict({**state, name: value})
+    loader = tokenmill.Loader(small, **options)
+    loader.load_state_dict({**state, "rows": (1 << 48) - 1})
+    assert next(iter(loader)).rows == (1 << 48) + 1
 
 
 def test_state_when_a_shard_was_rewritten_below_its_manifest_then_refused(tmp_path):
