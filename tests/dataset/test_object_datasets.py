@@ -34,6 +34,7 @@ from tokenmill.dataset.manifest import MANIFEST_NAME
 from tokenmill.dataset.verify import verify
 from tokenmill.errors import ConfigError, ConflictError, IntegrityError, NetworkError
 from tokenmill.formats import NAMES
+from tokenmill.look.report import survey as survey_module
 from tokenmill.look.report.survey import SurveyOptions, survey
 from tokenmill.look.view.steps import steps_of_file
 from tokenmill.storage import retry
@@ -651,8 +652,9 @@ def test_report_of_a_bucket_says_what_that_of_the_folder_says(name, small, uploa
 
 
 def test_sampled_report_of_a_bucket_reads_little_and_its_places_are_found(
-    large, upload, s3, capsys
+    large, upload, s3, capsys, monkeypatch
 ):
+    monkeypatch.setattr(survey_module, "QUICK_FAR_TOKENS", 1 << 20)
     url = upload(large("nanogpt"))
     looked = look_into(url)
     found = survey(looked, SurveyOptions())
